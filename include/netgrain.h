@@ -14,7 +14,8 @@
  *     netgrain_close(results);
  *
  * Complete programs are examples/c/packets.c, flows.c and series.c; docs/reference/rust-and-c-api.md describes how to
- * build and link. Filters have the syntax of docs/reference/filters.md, which is that of tcpdump with two differences.
+ * build and link. Filters have the syntax of docs/reference/filters.md, which is that of
+ * tcpdump except for the differences that the page lists.
  *
  * Units: times are nanoseconds since 1970-01-01T00:00:00Z; lengths are bytes; link types are numbered as in pcap (1 is
  * Ethernet).
@@ -124,7 +125,7 @@ typedef struct netgrain_cost {
     uint64_t blocks_skipped_time; /* of these, blocks skipped by time */
     uint64_t blocks_skipped_keys; /* of these, blocks skipped because the index excludes a match of the filter */
     uint64_t blocks_read;
-    uint64_t bytes;               /* bytes of these files */
+    uint64_t bytes;               /* bytes of the files that were not skipped */
     uint64_t bytes_read;          /* bytes of packets that were read */
     uint64_t index_bytes_read;
     uint64_t packets;             /* packets to which the filter was applied */

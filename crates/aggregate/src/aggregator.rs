@@ -15,7 +15,7 @@ const BATCH: usize = 64;
 pub struct Aggregator {
     plan: Plan,
     table: Table,
-    /// Used if each flow is a group: flows with a single record need no entry in the table.
+    /// The ranking if each flow is a group, so that flows with a single record need no entry in the table.
     top: Option<TopN>,
     totals: Vec<u64>,
     records: u64,

@@ -28,7 +28,8 @@ pub enum Measure {
     /// Bytes of the frames that the source sent. If the plan groups by `host` or `port`: bytes of the frames that this
     /// endpoint sent.
     Sent,
-    /// Bytes of the frames of the other direction.
+    /// Bytes of the frames that the destination sent. If the plan groups by `host` or `port`: bytes of the frames that
+    /// the other endpoint sent.
     Received,
     /// Bytes of the IP packets of both directions, as NetFlow counts them.
     IpBytes,

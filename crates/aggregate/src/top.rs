@@ -52,7 +52,7 @@ impl TopN {
         self.rows.chunks_exact(self.stride)
     }
 
-    /// Adds the rows of another value.
+    /// Adds the rows of another [`TopN`].
     pub fn merge(&mut self, other: &Self) {
         let added = self.added + other.added;
         other.rows().for_each(|row| self.add(row));

@@ -4,21 +4,19 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Cause {
-    /// Unit: packets. Lost by the NIC or its driver before any software counted them.
+    /// Unit: packets. Lost by the NIC or its driver before the kernel counted them.
     Nic = 0,
-    /// Unit: packets. The AF_XDP fill ring had no buffer (or the frame did not fit into a buffer).
+    /// Unit: packets. The AF_XDP fill ring had no free buffer, or the frame did not fit into a buffer.
     FillEmpty = 1,
-    /// Unit: packets. The kernel's receive ring to the engine thread was full (AF_XDP or TPACKET).
+    /// Unit: packets. The receive ring between the kernel and the engine thread was full (AF_XDP or TPACKET).
     ReceiveFull = 2,
-    /// Unit: packets. The shared ring was full because a lossless reader had not released its part.
+    /// Unit: packets. The shared ring was full because a lossless reader had not yet released older packets.
     RingFull = 3,
-    /// Unit: packets. The source could not deliver them completely (invalid descriptor, frame longer than the limit,
-    /// broken file record).
+    /// Unit: packets. The source could not deliver the complete packet (invalid descriptor, frame longer than the limit, damaged record of a file).
     Source = 4,
-    /// Unit: packets. Taken from the ring but not written: the volume refused writes until the recorder had to give up.
+    /// Unit: packets. Read from the ring and not written, because the volume refused writes until the recorder's grace period after a stop was over.
     Disk = 5,
-    /// Unit: packets. Were in a file, and recovery or repair did not find them complete: cut off by a crash or a power
-    /// failure, or damaged on the volume.
+    /// Unit: packets. Were written to a file, and recovery or repair did not find them complete, because a crash or a power failure cut them off or the volume damaged them.
     Crash = 6,
 }
 
@@ -45,18 +43,20 @@ impl Cause {
     /// The meaning of the counter.
     pub const fn description(self) -> &'static str {
         match self {
-            Self::Nic => "lost by the NIC or its driver before any software counted them",
-            Self::FillEmpty => "the AF_XDP fill ring had no buffer (or the frame did not fit into a buffer)",
-            Self::ReceiveFull => "the kernel's receive ring to the engine thread was full (AF_XDP or TPACKET)",
-            Self::RingFull => "the shared ring was full because a lossless reader had not released its part",
+            Self::Nic => "lost by the NIC or its driver before the kernel counted them",
+            Self::FillEmpty => "the AF_XDP fill ring had no free buffer, or the frame did not fit into a buffer",
+            Self::ReceiveFull => {
+                "the receive ring between the kernel and the engine thread was full (AF_XDP or TPACKET)"
+            }
+            Self::RingFull => "the shared ring was full because a lossless reader had not yet released older packets",
             Self::Source => {
-                "the source could not deliver them completely (invalid descriptor, frame longer than the limit, broken file record)"
+                "the source could not deliver the complete packet (invalid descriptor, frame longer than the limit, damaged record of a file)"
             }
             Self::Disk => {
-                "taken from the ring but not written: the volume refused writes until the recorder had to give up"
+                "read from the ring and not written, because the volume refused writes until the recorder's grace period after a stop was over"
             }
             Self::Crash => {
-                "were in a file, and recovery or repair did not find them complete: cut off by a crash or a power failure, or damaged on the volume"
+                "were written to a file, and recovery or repair did not find them complete, because a crash or a power failure cut them off or the volume damaged them"
             }
         }
     }
@@ -75,7 +75,7 @@ impl Cause {
             Self::Source => "see the message about the source",
             Self::Disk => "free space on the volume or replace it; files published before stay readable",
             Self::Crash => {
-                "their readable bytes are beside the file under a name that ends in .damaged; check the volume if there was no crash"
+                "the readable bytes of the packets are in a file of the same directory whose name ends in .damaged; check the volume if there was no crash"
             }
         }
     }
@@ -90,30 +90,27 @@ impl Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Note {
-    /// Unit: packets. Stored with fewer bytes than were on the wire (snaplen, or the source cut them).
+    /// Unit: packets. Stored with fewer bytes than were on the wire, because of the snaplen or because the source truncated them.
     Truncated = 0,
     /// Unit: packets. Stored although a header contradicts its length.
     Malformed = 1,
-    /// Unit: packets. Merged by the NIC or kernel (GRO/LRO): one record for several frames of the wire.
+    /// Unit: packets. Merged by the NIC or the kernel (GRO, LRO), so that one packet holds several frames of the wire.
     SuperFrame = 2,
     /// Unit: packets. Had a VLAN tag that the kernel removed and netgrain restored.
     VlanRestored = 3,
     /// Unit: packets. Sent by this host.
     Outgoing = 4,
-    /// Unit: packets. With a timestamp earlier than that of the packet before in the same queue, raised to that
-    /// timestamp; or later than 2106-02-07T06:28:15Z, the last second of the pcap format, lowered to that second.
+    /// Unit: packets. With a timestamp earlier than that of the packet before in the same queue, raised to that timestamp; or later than 2106-02-07T06:28:15Z, the last second of the pcap format, lowered to that second.
     Clamped = 5,
-    /// Unit: steps. The system clock jumped by more than a millisecond between two fits.
+    /// Unit: steps. The system clock was changed by more than a millisecond between two clock fits.
     ClockStep = 6,
-    /// Unit: packets. Passed to the kernel by the XDP program because no socket takes their queue.
+    /// Unit: packets. Passed to the network stack of the host by the XDP program, because no AF_XDP socket is bound to their queue.
     Passed = 7,
-    /// Unit: packets. Found in a file whose index was lost, so no checksum covers them.
+    /// Unit: packets. Found in a file whose index was lost, so that no checksum covers the packets.
     Unverified = 8,
-    /// Unit: files. A recorder died while it wrote this file, and its offered counter page is lost too (power failure):
-    /// the number of lost packets is unknown.
+    /// Unit: files. A recorder ended abnormally while it wrote this file, and its offered counter page is lost too (power failure), so the number of lost packets is unknown.
     TailUnknown = 9,
-    /// Unit: packets. Came from a capture with a wire length below the caplen; the wire length was raised to the
-    /// caplen.
+    /// Unit: packets. Came from a capture with a wire length below the caplen; the wire length was raised to the caplen.
     WireRaised = 10,
 }
 
@@ -155,19 +152,25 @@ impl Note {
     /// The meaning of the counter.
     pub const fn description(self) -> &'static str {
         match self {
-            Self::Truncated => "stored with fewer bytes than were on the wire (snaplen, or the source cut them)",
+            Self::Truncated => {
+                "stored with fewer bytes than were on the wire, because of the snaplen or because the source truncated them"
+            }
             Self::Malformed => "stored although a header contradicts its length",
-            Self::SuperFrame => "merged by the NIC or kernel (GRO/LRO): one record for several frames of the wire",
+            Self::SuperFrame => {
+                "merged by the NIC or the kernel (GRO, LRO), so that one packet holds several frames of the wire"
+            }
             Self::VlanRestored => "had a VLAN tag that the kernel removed and netgrain restored",
             Self::Outgoing => "sent by this host",
             Self::Clamped => {
                 "with a timestamp earlier than that of the packet before in the same queue, raised to that timestamp; or later than 2106-02-07T06:28:15Z, the last second of the pcap format, lowered to that second"
             }
-            Self::ClockStep => "the system clock jumped by more than a millisecond between two fits",
-            Self::Passed => "passed to the kernel by the XDP program because no socket takes their queue",
-            Self::Unverified => "found in a file whose index was lost, so no checksum covers them",
+            Self::ClockStep => "the system clock was changed by more than a millisecond between two clock fits",
+            Self::Passed => {
+                "passed to the network stack of the host by the XDP program, because no AF_XDP socket is bound to their queue"
+            }
+            Self::Unverified => "found in a file whose index was lost, so that no checksum covers the packets",
             Self::TailUnknown => {
-                "a recorder died while it wrote this file, and its offered counter page is lost too (power failure): the number of lost packets is unknown"
+                "a recorder ended abnormally while it wrote this file, and its offered counter page is lost too (power failure), so the number of lost packets is unknown"
             }
             Self::WireRaised => {
                 "came from a capture with a wire length below the caplen; the wire length was raised to the caplen"

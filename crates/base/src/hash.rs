@@ -1,5 +1,5 @@
-//! Mixing functions made only of 64-bit multiply, xor, add and shift, so that the same integers come out of Rust,
-//! generated machine code and eBPF (which has no wide multiply and no CRC).
+//! Mixing functions made only of 64-bit multiply, xor, add and shift, so that Rust, generated machine code and eBPF
+//! (which has no wide multiply and no CRC) compute the same integers.
 
 /// A bijection on 64 bits with full avalanche: the finaliser of SplitMix64 (Stafford's variant 13).
 #[inline]

@@ -1,8 +1,8 @@
 //! The loss ledger: for every second, `offered = stored + filtered + duplicate + lost(by cause)`.
 //!
-//! A [`Tally`] is one set of those terms; a [`Row`] is the tally of one second; a [`Ledger`] is the rows of one
-//! capture in time order. A [`Tally::residue`] other than zero is a bug in netgrain; every test that moves packets
-//! asserts that the residue is zero.
+//! A [`Tally`] is one set of the terms of this equation; a [`Row`] is the tally of one second; a [`Ledger`] is the rows
+//! of one capture in time order. A [`Tally::residue`] other than zero is a bug in netgrain; every test that moves
+//! packets asserts that the residue is zero.
 
 use crate::second_map::SecondMap;
 use crate::tally::Tally;
@@ -26,8 +26,8 @@ pub struct Ledger {
 impl Ledger {
     /// The seconds of one day.
     pub const MAX_ROWS: usize = 86_400;
-    /// Rows that a full ledger adds to the oldest remaining row at a time: the oldest rows are encoded, and a full
-    /// ledger would otherwise decode them for each new second.
+    /// The number of rows that a full ledger adds to its oldest remaining row in one step. The oldest rows are encoded;
+    /// in steps of one row, a full ledger would decode them for each new second.
     pub const FOLDED_ROWS: usize = 256;
 
     /// An empty ledger.

@@ -8,7 +8,8 @@
 use crate::tally::Tally;
 use std::collections::BTreeMap;
 
-/// Runs in an encoded chunk that was filled in order of time; the decoded chunk has at most twice as many.
+/// The number of runs in an encoded chunk whose seconds were added in order of time. The decoded chunk has at most
+/// twice as many runs.
 const CHUNK: usize = 32;
 
 /// Runs of seconds with the same tally, by first second.
@@ -99,7 +100,7 @@ impl SecondMap {
         earlier.chain(open).chain(self.packed.range(self.from..).flat_map(|(_, bytes)| decode(bytes)))
     }
 
-    /// Decodes the chunk that has this second, and encodes the chunk that was decoded.
+    /// Decodes the chunk that contains `second`, after encoding the chunk that was decoded before.
     fn decode_chunk_of(&mut self, second: u64) {
         if (self.from..=self.to).contains(&second) {
             return;
@@ -108,8 +109,7 @@ impl SecondMap {
             self.packed.insert(self.from, encode(&self.open));
         }
         let chunk = self.packed.range(..=second).next_back().map_or(0, |(first, _)| *first);
-        // The first chunk has all seconds before the second chunk, even if the key of the first chunk is later than
-        // `second`.
+        // The first chunk covers every second before the second chunk, also the seconds before its own key.
         self.open = self.packed.remove(&chunk).map(|bytes| decode(&bytes).into_iter().collect()).unwrap_or_default();
         self.from = chunk;
         self.to = self.packed.range(chunk..).next().map_or(u64::MAX, |(next, _)| next - 1);
@@ -130,8 +130,8 @@ impl PartialEq for SecondMap {
 
 impl Eq for SecondMap {}
 
-/// For each run the seconds since the beginning of the run before, its length less one, a mask of the terms that are
-/// not zero, and these terms; all in LEB128.
+/// Encodes each run as the seconds since the begin of the previous run, its length less one, a mask of the terms of its
+/// tally that are not zero, and these terms; all in LEB128.
 fn encode(runs: &BTreeMap<u64, (u64, Tally)>) -> Box<[u8]> {
     let mut out = Vec::with_capacity(16 * runs.len());
     let mut before = 0;
@@ -228,7 +228,8 @@ mod tests {
             map.insert(1_790_000_000 + 2 * second, 1, tally);
         }
         let bytes: usize = map.packed.values().map(|bytes| bytes.len()).sum();
-        // In addition to its bytes, a chunk takes an entry of the tree and a header of the allocator.
+        // A chunk takes its bytes, an entry of the tree and a header of the allocator: at most 128 bytes more than its
+        // bytes.
         assert!(bytes + 128 * map.packed.len() < 2_000_000, "{bytes} bytes in {} chunks", map.packed.len());
         assert!(map.open.len() <= 2 * CHUNK);
     }

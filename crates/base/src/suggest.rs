@@ -5,7 +5,7 @@
 const LONGEST: usize = 64;
 
 /// The name of `known` that is nearest to the misspelt `name`: at most one edit away for names of up to four bytes, at
-/// most two for longer names. `None` if no name is that near.
+/// most two for longer names. `None` if no name is within this distance.
 ///
 /// ```
 /// use netgrain_base::nearest;

@@ -55,7 +55,7 @@ impl Tally {
         self.offered.wrapping_sub(accounted) as i64
     }
 
-    /// Counts packets as offered and as lost by this cause.
+    /// Adds packets to the offered counter and to the counter of this loss cause.
     pub fn add_lost(&mut self, cause: Cause, packets: u64) {
         self.offered += packets;
         self.lost[cause as usize] += packets;

@@ -26,7 +26,7 @@ pub enum TimeSpec {
     At(Timestamp),
     /// This duration before the current time.
     Ago(Duration),
-    /// This duration after the current time, or after the anchor of [`TimeSpec::at`] if there is an anchor.
+    /// This duration after the current time, or after the argument `anchor` of [`TimeSpec::at`] if it is present.
     FromNow(Duration),
     /// A date and a time of day, or a time of day alone.
     Civil {
@@ -179,8 +179,8 @@ fn read(t: &str) -> Result<WithPrecision, Reason> {
     }
 }
 
-/// Digits that look like a year or like a date and a clock; read as seconds since 1970 they would be a time in the
-/// 1970s.
+/// Advice for digits that look like a year or like a date and a time of day. They are rejected, because as seconds
+/// since 1970 they would be a time in the 1970s.
 fn unclear(t: &str) -> Option<&'static str> {
     digits(t)?;
     match t.len() {
@@ -436,7 +436,7 @@ mod tests {
             ("1795257720.25", 1_795_257_720, 250_000_000),
             ("1795257720250", 1_795_257_720, 250_000_000),
             ("2026.0", 2026, 0),
-            // The digits are not a valid date, so they are milliseconds.
+            // `2026-13-21` is not a valid date, so the twelve digits are milliseconds since 1970.
             ("202613211042", 202_613_211, 42_000_000),
             ("1795257720250.5", 1_795_257_720, 250_500_000),
             ("1795257720250001", 1_795_257_720, 250_001_000),

@@ -9,8 +9,8 @@
 use crate::output::{Output, Stop};
 use base::units::show_count;
 use base::{Prng, Timestamp};
-use engine::MemoryHints;
 use flow::{Config, Meter, Packet, Record, Sink};
+use meter::MemoryHints;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

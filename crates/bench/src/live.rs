@@ -16,7 +16,8 @@ use crate::volume::ScratchDir;
 use base::units::{parse_bytes, show_count};
 use capture::auto::SourceKind;
 use clap::{Args, ValueEnum};
-use engine::{Capture, Format, InterfacePlan, MeterPlan, Plan, SocketPlan, SourcePlan, StorePlan, StoreSink};
+use engine::{Capture, Format, InterfacePlan, Plan, SocketPlan, SourcePlan, StorePlan};
+use meter::{MeterPlan, StoreSink};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -379,7 +380,7 @@ fn engine(
         forward: Vec::new(),
     });
     plan.meter = data_types.plan();
-    let egresses = |label: &str| Ok(vec![Box::new(StoreSink::new(&dir, label, false)?) as Box<dyn engine::Sink>]);
+    let egresses = |label: &str| Ok(vec![Box::new(StoreSink::new(&dir, label, false)?) as Box<dyn meter::Sink>]);
     let mut capture = Capture::claimed(&plan, &Some(dir.clone()), egresses).map_err(Stop::error)?;
     let ended = AtomicBool::new(false);
     let (sent, queries) = std::thread::scope(|scope| {

@@ -132,8 +132,8 @@ impl MemberProcesses {
             commands: Arc::clone(&commands),
             offer,
         };
-        let lent = engine::lent_to_groups(7);
-        let registry = Arc::new(Registry::new(vec![ring_handle], lent, sys::cpu::effective_uid()));
+        let services = group_services::standalone_services(7);
+        let registry = Arc::new(Registry::new(vec![ring_handle], services, sys::cpu::effective_uid()));
         let control = open(&socket, &registry)?;
         let (policy, fold, queues, ephemeral) = (group::Policy::Shared, false, None, false);
         let (group, program) = (GROUP.to_owned(), Some(workload.program.clone()));

@@ -1,8 +1,9 @@
 //! eBPF programs: loading, attaching, replacing and test runs.
 //!
-//! [`Code`] (raw instructions) comes from the crate `ebpf`, [`Map`] holds state that programs and this process share,
-//! [`Program`] is code that the verifier accepted, and [`Link`] keeps a program attached to an interface until it is
-//! dropped. The crate needs no object files, no compiler and no BTF: it loads exactly the given instructions.
+//! [`Code`] (raw instructions) comes from the crate `ebpf`; a [`Map`] is memory that programs and this process share; a
+//! [`Program`] is code that the kernel's verifier has accepted; and a [`Link`] attaches a program to an interface until
+//! the link is dropped. The crate needs no object files, no compiler and no BTF: it loads exactly the given
+//! instructions.
 
 #![forbid(unsafe_code)]
 

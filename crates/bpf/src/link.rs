@@ -1,9 +1,9 @@
-//! A link keeps a program attached to an interface and can replace the program between two frames.
+//! A link attaches a program to an interface, and can replace the program between two frames.
 //!
-//! To replace a program, the crate never detaches it first: many drivers rebuild their queues on attach and detach, and
-//! lose the packets in them. `BPF_LINK_UPDATE` exchanges a pointer instead (`bpf_xdp_link_update` in net/core/dev.c),
-//! then waits until no CPU runs the old program. Programs that change often go into a program array
-//! ([`crate::MapKind::ProgArray`]).
+//! To replace a program, this crate does not detach the old program first: many drivers rebuild their queues on attach
+//! and detach, and lose the packets in them. Instead, `BPF_LINK_UPDATE` exchanges a pointer (`bpf_xdp_link_update` in
+//! net/core/dev.c) and then waits until no CPU runs the old program. If programs change often, they can be stored in a
+//! program array ([`crate::MapKind::ProgArray`]).
 
 use crate::program::Program;
 use std::fmt;
@@ -11,12 +11,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use sys::bpf::{self, LinkInfo};
 
-/// The place in the kernel at which the program runs.
+/// The part of the kernel in which an XDP program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpMode {
-    /// In the driver, before the kernel allocates a socket buffer.
+    /// Native mode: the program runs in the network driver, before the kernel allocates a socket buffer.
     Native,
-    /// On socket buffers; works on every interface, but is slower.
+    /// Generic mode: the program runs after the kernel has allocated a socket buffer. This works on every interface,
+    /// but is slower.
     Generic,
 }
 
@@ -33,14 +34,14 @@ impl XdpMode {
 /// The requested mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AttachMode {
-    /// Native if the driver supports it, else generic.
+    /// Native mode if the driver supports it, otherwise generic mode.
     #[default]
     Best,
     /// Only this mode.
     Only(XdpMode),
 }
 
-/// A program attached to an interface until this value is dropped, the process ends, or the interface disappears.
+/// An attached program. It remains attached until this value is dropped, the process ends, or the interface disappears.
 #[derive(Debug)]
 pub struct Link {
     fd: OwnedFd,
@@ -48,19 +49,19 @@ pub struct Link {
     mode: XdpMode,
 }
 
-/// Reasons why a program could not be attached.
+/// The reasons why a program could not be attached.
 #[derive(Debug)]
 pub enum AttachError {
     /// Another XDP program is attached.
     Busy {
         /// The kernel's error.
         error: io::Error,
-        /// The id of the other program, if it is known.
+        /// The id of the program that is already attached, if it is known.
         program: Option<u32>,
     },
     /// CAP_NET_ADMIN is missing.
     NotPermitted(io::Error),
-    /// The driver refuses the program in this mode.
+    /// The driver refuses to attach the program in this mode.
     Refused {
         /// The last mode tried.
         mode: XdpMode,
@@ -88,7 +89,8 @@ impl Link {
             };
             match bpf::link_xdp(program.as_fd(), ifindex, flags) {
                 Ok(fd) => return Ok(Self { fd, program, mode }),
-                // The other mode would fail for the same reason, and its error would hide the reason.
+                // An error of this kind ends the search: in the other mode, the program could not be attached for the
+                // same reason, but the error of that attempt would be less specific.
                 Err(e) if matches!(e.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists) => {
                     return Err(AttachError::Busy { error: e, program: bpf::linked_program(ifindex) });
                 }
@@ -96,14 +98,15 @@ impl Link {
                 Err(error) => refused = Some(AttachError::Refused { mode, error }),
             }
         }
-        Err(refused.expect("at least one mode was tried"))
+        Err(refused.expect("the list of modes is not empty"))
     }
 
-    /// Replaces the running program by `program`: exactly one of the two processes each frame.
+    /// Replaces the running program by `program`; each frame is processed by exactly one of the two programs.
     ///
     /// # Errors
-    /// An error of the kernel: `ENOLINK` if the interface has disappeared, `EINVAL` if only one of the programs accepts
-    /// fragmented frames and the driver needs both to agree. The old program then stays.
+    /// An error of the kernel: `ENOLINK` if the interface has disappeared; `EINVAL` if only one of the two programs
+    /// accepts fragmented frames and the driver does not permit this change. After an error, the old program continues
+    /// to run.
     pub fn replace(&mut self, program: Program) -> io::Result<()> {
         bpf::update_link(self.fd.as_fd(), program.as_fd(), self.program.as_fd())?;
         self.program = program;
@@ -115,12 +118,12 @@ impl Link {
         &self.program
     }
 
-    /// The mode in which the program runs.
+    /// The mode in which the attached program runs.
     pub fn mode(&self) -> XdpMode {
         self.mode
     }
 
-    /// The kernel's information about the link; the interface is 0 after it has disappeared.
+    /// The kernel's information about the link. After the interface has disappeared, its number is 0.
     ///
     /// # Errors
     /// An error of the kernel.
@@ -129,9 +132,9 @@ impl Link {
     }
 }
 
-/// Closing the descriptor detaches the program only if no other process has a descriptor of the link: a process that
-/// lists links has one, and so has a child process until its `execve`. Hence the explicit detach; if the kernel refuses
-/// it, the closing of the descriptor remains.
+/// Detaches the program explicitly. Closing the descriptor alone would detach the program only if no other process has
+/// a descriptor of the link: a process that lists links has one, and so has a child process until its `execve`. If the
+/// kernel refuses the detach, the descriptor is still closed.
 impl Drop for Link {
     fn drop(&mut self) {
         let _ = bpf::detach_link(self.fd.as_fd());

@@ -1,4 +1,4 @@
-//! Maps: memory shared by programs in the kernel and this process, with typed keys and values.
+//! Maps: memory that programs in the kernel share with this process, with typed keys and values.
 
 use std::io;
 use std::marker::PhantomData;
@@ -6,13 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use sys::bpf::MapFd;
 pub use sys::bpf::MapKind;
 
-/// A type with the same byte representation in the kernel and in this process: native byte order, no padding.
+/// A type that is stored in a map. Kernel and process use the same bytes for it: native byte order, no padding.
 pub trait Pod: Copy {
     /// Size in bytes.
     const BYTES: usize;
-    /// Writes the value; `to` has exactly [`Pod::BYTES`].
+    /// Writes the bytes of the value to `to`, which has exactly [`Pod::BYTES`] bytes.
     fn write(self, to: &mut [u8]);
-    /// Reads a value; `from` has exactly [`Pod::BYTES`].
+    /// Reads a value from `from`, which has exactly [`Pod::BYTES`] bytes.
     fn read(from: &[u8]) -> Self;
 }
 
@@ -60,13 +60,14 @@ pub struct Map<K, V> {
 }
 
 impl<K: Pod, V: Pod> Map<K, V> {
-    /// An empty map for up to `entries` keys. An array is created with all entries zero.
+    /// Creates an empty map for up to `entries` keys. In an array, all entries exist from the start, with the value
+    /// zero.
     ///
     /// # Errors
-    /// An error of the kernel; `EPERM` means that CAP_BPF is missing, or for a map of sockets CAP_NET_ADMIN.
+    /// An error of the kernel; `EPERM` means that the process lacks CAP_BPF or, for a map of sockets, CAP_NET_ADMIN.
     ///
     /// # Panics
-    /// For [`MapKind::PerCpuArray`], for which [`PerCpuMap`] is the type.
+    /// The kind is [`MapKind::PerCpuArray`], for which [`PerCpuMap`] is the type.
     pub fn create(kind: MapKind, name: &str, entries: u32) -> io::Result<Self> {
         assert_ne!(kind, MapKind::PerCpuArray, "use PerCpuMap for a map with one value per CPU");
         let fd = MapFd::create(kind, name, K::BYTES as u32, V::BYTES as u32, entries)?;
@@ -85,12 +86,12 @@ impl<K: Pod, V: Pod> Map<K, V> {
     /// Creates or replaces the value of `key`.
     ///
     /// # Errors
-    /// An error of the kernel; `E2BIG` if the map is full or the key lies after the end of the array.
+    /// An error of the kernel; `E2BIG` if the map is full, or if the key is beyond the end of the array.
     pub fn set(&self, key: K, value: V) -> io::Result<()> {
         self.fd.update(&bytes_of(key), &bytes_of(value))
     }
 
-    /// Deletes `key`; false if the map does not contain it.
+    /// Deletes `key`; returns false if the map does not contain it.
     ///
     /// # Errors
     /// An error of the kernel; entries of arrays cannot be deleted.
@@ -105,7 +106,7 @@ impl<K, V> AsFd for Map<K, V> {
     }
 }
 
-/// An array with one value per entry and CPU, so that counters need no atomics.
+/// An array with one value per entry and CPU. Programs can increment counters in it without atomic operations.
 #[derive(Debug)]
 pub struct PerCpuMap<V> {
     fd: MapFd,
@@ -113,16 +114,16 @@ pub struct PerCpuMap<V> {
 }
 
 impl<V: Pod> PerCpuMap<V> {
-    /// A map of `entries` zero values for each CPU.
+    /// Creates a map of `entries` entries, each with the value zero for every CPU.
     ///
     /// # Errors
-    /// An error of the kernel; `EPERM` means that CAP_BPF is missing.
+    /// An error of the kernel; `EPERM` means that the process lacks CAP_BPF.
     pub fn create(name: &str, entries: u32) -> io::Result<Self> {
         let fd = MapFd::create(MapKind::PerCpuArray, name, 4, V::BYTES as u32, entries)?;
         Ok(Self { fd, types: PhantomData })
     }
 
-    /// The values at `index`, one per possible CPU; `None` after the end of the array.
+    /// The values of the entry `index`, one per possible CPU; `None` beyond the end of the array.
     ///
     /// # Errors
     /// An error of the kernel.

@@ -1,9 +1,9 @@
-//! The maps of a program, and their transfer to the next program: a map with an equal specification is kept with its
-//! contents.
+//! The maps of a program. When another program replaces it, that program takes over each map whose specification is
+//! equal, including its contents.
 //!
-//! The kernel keeps a map as long as a program or a file descriptor of this process refers to it. So counters and flow
-//! state survive a swap: [`MapSet::next`] passes the maps on to the next program. If the specification of a map
-//! changes, the next program gets a new map, and the program that still runs continues with the old one.
+//! The kernel retains a map while a program or a file descriptor of this process refers to it. So counters and flow
+//! state survive a program swap: [`MapSet::next`] passes the maps to the next program. If the specification of a map
+//! changes, the next program gets a new map; the old program uses the old map until it is detached.
 
 use crate::map::MapKind;
 use std::fmt;
@@ -15,45 +15,45 @@ use sys::bpf::MapFd;
 /// The specification of a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapSpec {
-    /// Name of the map; the kernel keeps 15 characters.
+    /// Name of the map; the kernel stores at most 15 characters of it.
     pub name: String,
     /// The kind of map.
     pub kind: MapKind,
-    /// Size of a key in bytes.
+    /// Size of a map key in bytes.
     pub key_bytes: u32,
-    /// Size of a value in bytes; in a per-CPU map, the size of the value of one CPU.
+    /// Size of a map value in bytes; in a per-CPU map, the size of the value of one CPU.
     pub value_bytes: u32,
     /// Largest number of entries.
     pub entries: u32,
-    /// The meaning of the bytes, as a text that is equal exactly if the meaning is equal: the fields that make the key,
-    /// the expiry of an entry, or the content if it is fixed.
+    /// A text that is equal for two maps exactly if their bytes have the same meaning. It describes the fields that
+    /// form the key, the expiry of an entry, or the content of a map with fixed content.
     pub semantics: String,
 }
 
-/// A map from bytes to bytes.
+/// A map whose keys and values are byte strings.
 #[derive(Debug)]
 pub struct RawMap {
     spec: MapSpec,
     fd: MapFd,
 }
 
-/// A map that the kernel refused.
+/// The error that the kernel did not create a map.
 #[derive(Debug)]
 pub struct MapError {
-    /// The specification of the refused map.
+    /// The specification of the map that was not created.
     pub spec: MapSpec,
     /// The kernel's error.
     pub error: io::Error,
 }
 
-/// The maps of one program, in the order in which its code numbers them.
+/// The maps of one program, in the order in which its code refers to them.
 #[derive(Clone, Debug, Default)]
 pub struct MapSet {
     maps: Vec<Arc<RawMap>>,
 }
 
 impl RawMap {
-    /// An empty map. An array is created with all entries zero.
+    /// Creates an empty map. In an array, all entries exist from the start, with the value zero.
     ///
     /// # Errors
     /// [`MapError`].
@@ -72,44 +72,46 @@ impl RawMap {
     /// Creates or replaces the value of `key`.
     ///
     /// # Errors
-    /// An error of the kernel; `E2BIG` if the map is full or the key lies after the end of the array.
+    /// An error of the kernel; `E2BIG` if the map is full, or if the key is beyond the end of the array.
     ///
     /// # Panics
-    /// If key or value does not have the size of the specification.
+    /// The size of the key or of the value differs from the specification.
     pub fn set(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         self.fd.update(key, value)
     }
 
-    /// The value of `key`. A per-CPU map returns the values of all CPUs, each padded to a multiple of 8 bytes.
+    /// The value of `key`. For a per-CPU map, the result contains the values of all CPUs, each padded to a multiple of
+    /// 8 bytes.
     ///
     /// # Errors
     /// An error of the kernel; maps of sockets and devices cannot be read.
     ///
     /// # Panics
-    /// If the key does not have the size of the specification.
+    /// The size of the key differs from the specification.
     pub fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let mut value = vec![0; self.fd.value_bytes()];
         Ok(self.fd.lookup(key, &mut value)?.then_some(value))
     }
 
-    /// Deletes `key`; false if the map does not contain it.
+    /// Deletes `key`; returns false if the map does not contain it.
     ///
     /// # Errors
     /// An error of the kernel; entries of arrays cannot be deleted.
     ///
     /// # Panics
-    /// If the key does not have the size of the specification.
+    /// The size of the key differs from the specification.
     pub fn remove(&self, key: &[u8]) -> io::Result<bool> {
         self.fd.delete(key)
     }
 
-    /// Up to `most` keys after `key` (from the first key on if `key` is `None`), in the map's own order.
+    /// Returns up to `most` keys that follow `key` in the internal order of the map; if `key` is `None`, the first
+    /// keys.
     ///
     /// # Errors
     /// An error of the kernel.
     ///
     /// # Panics
-    /// If the key does not have the size of the specification.
+    /// The size of the key differs from the specification.
     pub fn keys_behind(&self, key: Option<&[u8]>, most: usize) -> io::Result<Vec<Vec<u8>>> {
         let mut keys: Vec<Vec<u8>> = Vec::new();
         let mut next = vec![0; self.fd.key_bytes()];
@@ -119,12 +121,14 @@ impl RawMap {
         Ok(keys)
     }
 
-    /// All keys, in the map's own order. Keys that programs add or delete during the call may be included or not.
+    /// All keys, in the internal order of the map. Keys that programs add or delete during the call may be missing or
+    /// included.
     ///
     /// # Errors
     /// An error of the kernel.
     pub fn keys(&self) -> io::Result<Vec<Vec<u8>>> {
-        // A concurrent change can restart the iteration; the limit bounds it, since the map has at most `entries` keys.
+        // A program that changes the map at the same time can restart the iteration. The loop is bounded by `entries`,
+        // the maximum number of keys of the map.
         self.keys_behind(None, self.spec.entries as usize)
     }
 }
@@ -136,10 +140,10 @@ impl AsFd for RawMap {
 }
 
 impl MapSet {
-    /// The maps for the next program: the maps of this set with an equal specification, and new maps for the others.
+    /// The maps for the next program: maps of this set whose specification is equal are reused, the others are created.
     ///
     /// # Errors
-    /// [`MapError`]; this set does not change.
+    /// [`MapError`] if a map cannot be created; this set does not change.
     pub fn next(&self, wanted: &[MapSpec]) -> Result<Self, MapError> {
         let one = |spec: &MapSpec| match self.maps.iter().find(|map| map.spec == *spec) {
             Some(kept) => Ok(Arc::clone(kept)),
@@ -148,12 +152,13 @@ impl MapSet {
         Ok(Self { maps: wanted.iter().map(one).collect::<Result<_, _>>()? })
     }
 
-    /// The maps, in the order of the argument of [`MapSet::next`].
+    /// The maps, in the order of the specifications that were passed to [`MapSet::next`].
     pub fn maps(&self) -> &[Arc<RawMap>] {
         &self.maps
     }
 
-    /// True if `before` contains the same map: its contents are kept and must not be initialised again.
+    /// True if the map with this index is the same map as in `before`; then it has its contents already and must not be
+    /// initialised.
     pub fn shares(&self, map: usize, before: &Self) -> bool {
         self.maps.get(map).is_some_and(|map| before.maps.iter().any(|old| Arc::ptr_eq(map, old)))
     }

@@ -1,4 +1,4 @@
-//! A loaded XDP program, which the verifier accepted.
+//! A loaded XDP program, which the kernel's verifier has accepted.
 
 use ebpf::Code;
 use std::fmt;
@@ -7,61 +7,63 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub use sys::bpf::TestRun;
 use sys::bpf::{self, ProgInfo, RawInsn};
 
-/// The licence that every program declares: some kernel functions require a licence that is compatible with GPL.
+/// The licence that each program declares. Some kernel functions can be called only by programs with a licence that is
+/// compatible with the GPL.
 const LICENCE: &std::ffi::CStr = c"Dual MIT/GPL";
 
 /// The return value of an XDP program (`enum xdp_action`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum XdpAction {
-    /// The program failed; the kernel drops the frame and fires a tracepoint.
+    /// The program failed; the kernel drops the frame and triggers a tracepoint.
     Aborted = 0,
     /// The kernel drops the frame.
     Drop = 1,
-    /// The frame continues into the network stack.
+    /// The kernel passes the frame to its network stack.
     Pass = 2,
-    /// The frame leaves through the interface on which it arrived.
+    /// The kernel sends the frame through the interface on which it arrived.
     Tx = 3,
-    /// The frame goes to the target that a helper selected: a socket, an interface, a CPU.
+    /// The kernel passes the frame to the target that a helper function has selected: a socket, an interface, or a CPU.
     Redirect = 4,
 }
 
 impl XdpAction {
-    /// The number that a program returns.
+    /// The number that the program returns for this action.
     pub const fn number(self) -> i32 {
         self as i32
     }
 }
 
-/// The frames that a program accepts.
+/// The kinds of frames that a program accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frames {
-    /// Frames in one buffer; some drivers refuse such a program above an MTU of about 3.5 kB.
+    /// The program accepts only frames in a single buffer; some drivers refuse to attach such a program if the MTU is
+    /// above about 3.5 kB.
     Linear,
-    /// Also frames that span several buffers.
+    /// The program accepts frames in a single buffer, and frames that span several buffers.
     Fragmented,
 }
 
-/// A loaded XDP program. The kernel keeps it until this value and all links that run it are dropped.
+/// A loaded XDP program. The kernel retains it until this value is dropped and no link runs it.
 #[derive(Debug)]
 pub struct Program {
     fd: OwnedFd,
 }
 
-/// The error of a refused program.
+/// The error that the kernel did not load a program.
 #[derive(Debug)]
 pub struct LoadError {
     /// The kernel's error.
     pub error: io::Error,
-    /// The verifier's log; empty if the program never reached the verifier.
+    /// The verifier's log; empty if the kernel refused the program before verification.
     pub log: String,
 }
 
 impl Program {
-    /// Loads `code` as an XDP program with this name (the kernel keeps 15 characters).
+    /// Loads `code` as an XDP program with this name, of which the kernel stores at most 15 characters.
     ///
     /// # Errors
-    /// [`LoadError`] with the verifier's log.
+    /// [`LoadError`], which contains the verifier's log.
     pub fn load(name: &str, code: &Code, frames: Frames) -> Result<Self, LoadError> {
         let flags = match frames {
             Frames::Linear => 0,
@@ -72,7 +74,7 @@ impl Program {
             .map_err(|refusal| LoadError { error: refusal.error, log: refusal.log })
     }
 
-    /// Id, tag and sizes of the program.
+    /// The kernel's information about the program: id, tag and sizes.
     ///
     /// # Errors
     /// An error of the kernel.
@@ -80,16 +82,17 @@ impl Program {
         bpf::program_info(self.fd.as_fd())
     }
 
-    /// Runs the program once on `frame` as if the frame had arrived on this queue; `out` gets the resulting frame.
+    /// Runs the program once on `frame`, as if the frame had arrived on receive queue `queue`; the resulting frame is
+    /// written to `out`.
     ///
     /// # Errors
-    /// An error of the kernel: `EINVAL` below 14 bytes, `ENOSPC` if `out` is too small.
+    /// An error of the kernel: `EINVAL` if `frame` has less than 14 bytes, `ENOSPC` if `out` is too small.
     pub fn run(&self, frame: &[u8], out: &mut [u8], ifindex: u32, queue: u32) -> io::Result<TestRun> {
         bpf::test_run(self.fd.as_fd(), frame, out, ifindex, queue, 1)
     }
 
-    /// Runs the program on `repeat` copies of `frame` as if they had arrived on queue 0 of the interface, `batch` (at
-    /// most 256) at a time. The kernel carries out the program's verdicts.
+    /// Runs the program on `repeat` copies of `frame`, in batches of `batch` (at most 256), as if the copies had
+    /// arrived on queue 0 of the interface. The kernel carries out the verdicts, for example sends the copies.
     ///
     /// # Errors
     /// An error of the kernel.
@@ -98,7 +101,7 @@ impl Program {
     }
 }
 
-/// The code in the form of the system call.
+/// The code as the bytes that the system call expects.
 fn raw(code: &Code) -> Vec<RawInsn> {
     code.insns().map(|i| RawInsn { code: i.code(), regs: i.regs(), off: i.off(), imm: i.imm() }).collect()
 }

@@ -104,6 +104,12 @@ impl TimestampSource {
             Self::Simulated => "simulated",
         }
     }
+
+    /// True if time comes from this machine rather than from the packets; then seconds without packets are meaningful,
+    /// and the source cannot wait.
+    pub const fn is_live(self) -> bool {
+        matches!(self, Self::Engine | Self::Kernel | Self::Hardware)
+    }
 }
 
 /// The description of an open source.

@@ -11,6 +11,7 @@ pub mod afxdp;
 mod any;
 pub mod auto;
 mod contract;
+pub mod egress;
 pub mod file;
 pub mod live_frames;
 pub mod sim;

@@ -14,8 +14,8 @@ pub struct Options {
     /// Number of frames that the generator reported as sent: the numbers 0 to `sent - 1` are expected and no others. If
     /// `None`, all numbers from the least to the greatest that arrived are expected.
     pub sent: Option<u64>,
-    /// Detect reordering within each file alone, because the files belong to several queues. Otherwise a file continues
-    /// the file before it.
+    /// If true, reordering is detected within each file alone, because the files belong to several queues. If false,
+    /// each file continues the previous file.
     pub file_by_file: bool,
 }
 
@@ -40,7 +40,7 @@ pub enum CheckError {
         path: PathBuf,
         /// Offset of the frame's record in the file.
         offset: u64,
-        /// The number that did not fit.
+        /// The sequence number that did not fit into the set.
         sequence: u64,
     },
 }
@@ -99,7 +99,7 @@ pub fn check(paths: &[PathBuf], options: Options) -> Result<Report, CheckError> 
 
 struct Checker {
     sequences: Sequences,
-    /// The greatest number so far (in this file, if reordering is detected within each file alone).
+    /// The greatest sequence number so far (in this file, if reordering is detected within each file alone).
     highest: Option<u64>,
     options: Options,
     report: Report,

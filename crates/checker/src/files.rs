@@ -47,7 +47,7 @@ fn list_files(folder: &Path, depth: usize, found: &mut Vec<(PathBuf, Format)>) -
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
         let path = entry.path();
-        // A link to a directory could make a loop.
+        // Symbolic links to directories are not followed, because they could form a loop.
         if entry.file_type().map_err(failed)?.is_dir() {
             list_files(&path, depth - 1, found)?;
         } else if let Some(format) = Format::of(&path) {

@@ -21,8 +21,8 @@ const MIN: usize = 60;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameState {
     Foreign,
-    /// A frame of the generator whose CRC contradicts its bytes; with the sequence number in it, if the frame is long
-    /// enough.
+    /// A frame of the generator whose CRC contradicts its bytes. The sequence number is the number that it contains, if
+    /// the frame is long enough.
     Damaged {
         claimed: Option<u64>,
     },

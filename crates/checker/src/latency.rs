@@ -17,8 +17,8 @@ pub struct Latency {
     /// The maximum.
     pub max: i64,
     count: u64,
-    /// Counts of the negative values by bucket of their magnitude less one; the other field counts the values from
-    /// zero.
+    /// The counts of negative values, by bucket of the magnitude less one. The field `positive` has the counts of
+    /// values from zero.
     negative: Vec<u64>,
     positive: Vec<u64>,
 }

@@ -9,19 +9,19 @@ const EXAMPLES: usize = 5;
 /// The defects that a check finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
-    /// No intact frame has this number.
+    /// Missing: no intact frame has this sequence number.
     Missing,
-    /// An earlier frame has this number.
+    /// Duplicated: an earlier frame has the same sequence number.
     Duplicated,
-    /// An earlier frame has a greater number.
+    /// Reordered: an earlier frame has a greater sequence number.
     Reordered,
     /// The CRC contradicts the bytes.
     Damaged,
-    /// Fewer bytes are stored than were on the wire, so the CRC could not be checked.
+    /// Truncated: fewer bytes are stored than were on the wire, so the CRC could not be checked.
     Truncated,
-    /// A number beyond those that the generator reported as sent.
+    /// Unsent: the sequence number exceeds those that the generator reported as sent.
     Unsent,
-    /// A timestamp earlier than that of the record before it in the same file.
+    /// The timestamp is earlier than that of the previous record in the same file.
     TimestampStepBack,
     /// The file violates its format; nothing after that point was read.
     Broken,
@@ -60,7 +60,7 @@ impl Defect {
 pub struct Example {
     /// The kind of defect.
     pub defect: Defect,
-    /// Number of the frame, or of the first frame of a gap; for a damaged frame, the number in it.
+    /// Sequence number of the frame, or of the first frame of a gap; for a damaged frame, the number that it contains.
     pub sequence: Option<u64>,
     /// File and offset of the record, `file:offset`; empty for missing frames.
     pub place: String,
@@ -73,9 +73,9 @@ pub struct Example {
 pub struct Report {
     /// Files read.
     pub files: u64,
-    /// Packets in them.
+    /// Packets in these files.
     pub records: u64,
-    /// Bytes of those packets, without record headers.
+    /// Bytes of all packets read, without record headers.
     pub bytes: u64,
     /// Distinct frames of the generator that arrived (intact, or truncated).
     pub frames: u64,
@@ -91,7 +91,7 @@ pub struct Report {
     pub gaps: u64,
     /// Length of the longest of these ranges.
     pub longest_gap: u64,
-    /// Frames whose number an earlier frame has.
+    /// Frames with the same sequence number as an earlier frame.
     pub duplicated: u64,
     /// Frames that came after a frame with a greater number.
     pub reordered: u64,
@@ -142,7 +142,7 @@ impl Report {
         }
     }
 
-    /// True if frames of the generator arrived and none has a defect. Foreign packets do not matter.
+    /// True if frames of the generator arrived and none has a defect. Foreign packets are not a defect.
     pub fn is_complete(&self) -> bool {
         (self.frames > 0 || self.sent == Some(0)) && Defect::ALL.iter().all(|d| self.count(*d) == 0)
     }

@@ -140,7 +140,7 @@ mod tests {
         let mut set = Sequences::new();
         let refused = (0..).position(|i| set.insert(i * CHUNK).is_err()).unwrap();
         assert_eq!(refused, MEMORY_LIMIT / OPEN_COST);
-        assert!(refused as u64 * CHUNK > 500_000_000, "the limit stated in the crate's documentation");
+        assert!(refused as u64 * CHUNK > 500_000_000, "the crate's documentation promises 500 million frames");
     }
 
     #[test]
@@ -162,7 +162,8 @@ mod tests {
             let (span, mut at) = (3 * CHUNK, (1 << 47) - CHUNK);
             let base = at;
             for _ in 0..60_000 {
-                // Usually in order, sometimes smaller, sometimes much greater.
+                // The next number is usually the successor, sometimes a smaller number, sometimes a much greater
+                // number.
                 at = match random(&mut state) % 100 {
                     0 => base + random(&mut state) % span,
                     1..4 => at.saturating_sub(random(&mut state) % 70).max(base),

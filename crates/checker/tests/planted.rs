@@ -133,7 +133,7 @@ fn capture_files_of_a_store_are_read_in_order_of_time() {
     let dir = TempDir::new("store");
     let packets = traffic("60", 900);
     for (i, part) in packets.chunks(100).enumerate() {
-        // The hour changes in the middle.
+        // The files of the first half and of the second half are in different hour directories.
         let folder = dir.join(format!("eth1/2026/11/21/{:02}", 9 + i / 5));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join(format!("{:020}.pcap", part[0].stamp)), pcap(part)).unwrap();
@@ -237,7 +237,7 @@ fn truncated_frames_count_as_arrived_but_the_store_is_not_complete() {
     packets[7].bytes.truncate(96);
     packets[9].bytes.truncate(43);
     let report = stored(&packets, Options::default());
-    // The second truncated frame has lost its sequence number too.
+    // The second truncated frame is too short to contain its sequence number, so this number is missing.
     assert_eq!(defects(&report), [1, 0, 0, 0, 2, 0, 0, 0], "{report}");
     assert_eq!(report.frames, 49);
 }
@@ -303,7 +303,8 @@ fn files_of_two_queues_are_not_reordered_if_each_is_checked_alone() {
     assert_eq!(report.reorder_distance, 998 - 1);
 }
 
-/// Random loss, duplication, reordering and damage over several files, compared with a simple model of the terms.
+/// Random loss, duplication, reordering and damage over several files, compared with counts that a simple model
+/// computes.
 #[test]
 fn random_defects_are_counted_exactly() {
     for seed in 1..=40 {

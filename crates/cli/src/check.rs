@@ -11,7 +11,7 @@ pub struct CheckArgs {
     /// Store folder or capture files
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// Number of frames that were sent, so that missing frames at the end are found too
+    /// Number of frames that were sent; with it, missing frames after the last stored frame are found too
     #[arg(long, value_name = "N", value_parser = count)]
     pub sent: Option<u64>,
     /// Print the report as JSON

@@ -7,6 +7,7 @@ mod targets;
 use crate::interval::{self, TzArgs};
 use crate::outcome::{Failure, Outcome, json, versioned};
 use crate::signals;
+use crate::values::ValueError;
 use base::units::{self, show_bytes, show_count};
 use base::{TimeSpec, Timestamp};
 use clap::{Args, ValueEnum};
@@ -42,12 +43,12 @@ pub struct ConvertArgs {
     /// First time to include: 2026-11-21T10:42:00Z, 10:42, 1795257720.5, -10min
     #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
     pub from: Option<TimeSpec>,
-    /// Last time to include; +5min counts from --from
+    /// Last time to include; +5min is five minutes after --from
     #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
     pub to: Option<TimeSpec>,
     #[command(flatten)]
     pub tz: TzArgs,
-    /// Keep only packets that match: host net port proto vlan, and or not, parentheses
+    /// Write only packets that match this filter: host, net, port, proto, vlan, and, or, not, parentheses
     #[arg(long, value_name = "EXPRESSION")]
     pub filter: Option<String>,
     /// Maximum number of bytes kept of each packet (0: all)
@@ -59,7 +60,7 @@ pub struct ConvertArgs {
     /// Begin a new file at every multiple of this span; files are named OUT-00001, OUT-00002, …
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub split_time: Option<Duration>,
-    /// Begin a new file before this size is exceeded (RAW: padded to exactly this size)
+    /// Begin a new file before this size would be exceeded; RAW files are padded to exactly this size
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub split_size: Option<u64>,
     /// Begin a new file after this many packets
@@ -78,7 +79,7 @@ pub struct ConvertArgs {
     /// Key of --anonymise: 64 hexadecimal digits or 32 bytes, in a file that only its owner can read
     #[arg(long, value_name = "FILE", requires = "anonymise")]
     pub key_file: Option<PathBuf>,
-    /// Only write a new key to this file, which must not exist
+    /// Write a new key to this file, which must not exist, and convert nothing
     #[arg(long, value_name = "FILE", exclusive = true)]
     pub new_key: Option<PathBuf>,
     /// Treatment of MAC addresses by --anonymise
@@ -138,7 +139,7 @@ pub fn run(args: &ConvertArgs) -> Result<Outcome, Failure> {
         return Ok(Outcome::Yes);
     }
     let Some(out) = &args.write else { return Err(Failure::Said("name the output with -w".into())) };
-    crate::packets::unpacked(out)?;
+    crate::output::capture_format::unpacked(out)?;
     let plan = plan(args, out)?;
     let mut targets = Targets::new(out, !plan.split.is_none(), args.split_names, args.force)?;
     let inputs = args.inputs.iter().map(|path| input(path, args.read_raw)).collect::<Result<Vec<_>, _>>()?;
@@ -289,18 +290,18 @@ fn object(plan: &Plan, report: &Report, targets: &Targets) -> serde_json::Value 
     })
 }
 
-fn size(text: &str) -> Result<u64, String> {
-    match units::parse_bytes(text) {
-        Ok(0) => Err(format!("{text} is not a size for this flag: write more than 0, as in 100MB")),
-        Ok(bytes) => Ok(bytes),
-        Err(e) => Err(e.to_string()),
+fn size(text: &str) -> Result<u64, ValueError> {
+    match units::parse_bytes(text)? {
+        0 => Err(ValueError::new(format!("{text} is not a size for this flag: write more than 0, as in 100MB"))),
+        bytes => Ok(bytes),
     }
 }
 
-fn span(text: &str) -> Result<Duration, String> {
-    match units::parse_span(text) {
-        Ok(Duration::ZERO) => Err(format!("{text} is not a span for this flag: write more than 0, as in 1min")),
-        Ok(span) => Ok(span),
-        Err(e) => Err(e.to_string()),
+fn span(text: &str) -> Result<Duration, ValueError> {
+    match units::parse_span(text)? {
+        Duration::ZERO => {
+            Err(ValueError::new(format!("{text} is not a span for this flag: write more than 0, as in 1min")))
+        }
+        span => Ok(span),
     }
 }

@@ -1,6 +1,7 @@
 //! `netgrain doctor`: reports findings about the machine, and on request fixes them and undoes the fixes.
 
 use crate::outcome::{Failure, Outcome, json};
+use crate::values::ValueError;
 use base::units;
 use clap::Args;
 use doctor::{Check, Finding, Journal, Request, State, Step, Subject};
@@ -26,15 +27,16 @@ pub struct DoctorArgs {
     #[arg(long)]
     pub dedicated: bool,
     /// Size of the ring that must fit into memory [default: the ring of `netgrain record`]
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
     pub ring: Option<u64>,
-    /// Only these checks, by name
+    /// Make only these checks; give their names
     #[arg(long, value_name = "CHECK", value_delimiter = ',', value_parser = check)]
     pub only: Vec<&'static Check>,
-    /// Capture a few frames by AF_XDP on a private pair of interfaces
+    /// Test AF_XDP: capture a few frames on a temporary pair of interfaces
     #[arg(long = "try")]
     pub trial: bool,
-    /// Fix settings that can be changed safely and restored; for interfaces, only those named with -i
+    /// Fix settings that can be changed safely and restored; settings of interfaces only for the interfaces that -i
+    /// names
     #[arg(long, conflicts_with = "undo")]
     pub fix: bool,
     /// Do not ask for confirmation
@@ -46,7 +48,7 @@ pub struct DoctorArgs {
     /// File with the old values of changed settings, for --undo
     #[arg(long, value_name = "FILE", default_value = "/var/lib/netgrain/doctor-undo.json")]
     pub state: PathBuf,
-    /// Also print the details of good findings
+    /// Also print the details of findings of state good
     #[arg(long, short)]
     pub verbose: bool,
     /// Print one JSON object per finding, step and summary (docs/reference/doctor.md)
@@ -54,14 +56,10 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
-    units::parse_bytes(text).map_err(|e| e.to_string())
-}
-
-fn check(text: &str) -> Result<&'static Check, String> {
+fn check(text: &str) -> Result<&'static Check, ValueError> {
     Check::named(text).ok_or_else(|| {
         let names: Vec<&str> = Check::ALL.iter().map(|c| c.name).collect();
-        format!("no check has this name; the checks are {}", names.join(", "))
+        ValueError::new(format!("no check has this name; the checks are {}", names.join(", ")))
     })
 }
 

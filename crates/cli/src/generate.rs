@@ -21,7 +21,8 @@ use std::time::Duration;
   netgrain gen -i veth0 imix,flows=10k --rate 500kpps --duration 10s
   netgrain gen -w frames.pcap 1000 --packets 1M")]
 pub struct GenArgs {
-    /// Traffic: a frame size in bytes (60), several sizes, imix or backbone, with options: 1000,flows=100k,seed=7
+    /// Traffic to send: a frame size in bytes (60), several sizes, imix or backbone, with options:
+    /// 1000,flows=100k,seed=7
     #[arg(value_name = "SPEC", default_value = "60")]
     pub spec: String,
     /// Interface to send from

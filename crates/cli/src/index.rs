@@ -20,13 +20,13 @@ pub struct IndexArgs {
     /// Captures: pcap, pcapng, RAW
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Write the indexes to this folder instead of beside the captures; query them with netgrain packets -r
+    /// Write the indexes to this folder, not to the folder of the captures; query them with netgrain packets -r
     #[arg(long, value_name = "DIR")]
     pub into: Option<PathBuf>,
     /// Rebuild indexes that already match their captures
     #[arg(long)]
     pub force: bool,
-    /// Write nothing; report which captures match their index, by the checksum of every block
+    /// Write nothing; report for each capture whether it matches its index, by the checksum of every block
     #[arg(long, conflicts_with_all = ["force", "remove"])]
     pub check: bool,
     /// Remove the indexes

@@ -24,13 +24,14 @@ pub struct Interval {
     /// First time to include
     #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
     pub from: Option<TimeSpec>,
-    /// Last time to include; +5min counts from --from
+    /// Last time to include; +5min is five minutes after --from
     #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
     pub to: Option<TimeSpec>,
-    /// Instead of --from and --to: the minute 10:42, the second 10:42:07, the hour 2026-11-21T10, the day 2026-11-21
+    /// Interval given by one time, instead of --from and --to: the minute 10:42, the second
+    /// 10:42:07, the hour 2026-11-21T10, the day 2026-11-21
     #[arg(long, value_name = "TIME", value_parser = AroundTime::parse, allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
     pub around: Option<AroundTime>,
-    /// With --around: extend the interval to SPAN before and SPAN after the beginning of TIME [default for now and
+    /// With --around: use the interval from SPAN before to SPAN after the begin of TIME [default for the times now and
     /// -10min: 30s]
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span, requires = "around")]
     pub within: Option<Duration>,

@@ -21,7 +21,7 @@ pub struct LangArgs {
 pub enum Verb {
     /// Check a program; report the position and the cause of an error, with advice
     Check(ProgramArgs),
-    /// Show types and effects, and for each stage where it runs, why, and its cost
+    /// Show types and effects of a program, and for each stage whether it runs in the kernel, the reason, and its cost
     Explain(ExplainArgs),
     /// Format a program
     Fmt(FmtArgs),
@@ -88,7 +88,7 @@ pub struct RunArgs {
     /// Stop after this many packets
     #[arg(short = 'c', long, value_name = "N", value_parser = crate::values::count)]
     pub packets: Option<u64>,
-    /// Key of the hashes
+    /// Key of the flow hashes
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = base::units::whole::<u64>(0..=u64::MAX))]
     pub hash_key: u64,
 }

@@ -4,8 +4,8 @@
 mod capture_output;
 
 use crate::outcome::{Failure, Outcome, json, versioned};
+use crate::output::capture_format::CaptureFormat;
 use crate::overwrite::{self, OverwriteArgs};
-use crate::packets::CaptureFormat;
 use crate::privileges;
 use crate::signals;
 use base::units::{self, show_count, show_si};
@@ -38,7 +38,7 @@ pub struct ListenArgs {
     pub write: Option<PathBuf>,
     /// Format of the capture [default: by the extension of FILE: .pcap, .pcapng; otherwise pcapng]
     #[arg(long, value_enum, requires = "write")]
-    pub format: Option<crate::packets::CaptureFormat>,
+    pub format: Option<CaptureFormat>,
     #[command(flatten)]
     pub overwrite: OverwriteArgs,
     /// Print one line per packet

@@ -6,22 +6,24 @@ mod config;
 mod convert;
 mod demo;
 mod doctor;
+mod flow_records;
 mod flows;
 mod generate;
 mod group;
 mod index;
 mod interval;
+mod inventory;
 mod lang;
 mod listen;
 mod metrics;
 mod outcome;
+mod output;
 mod overwrite;
 mod packets;
 mod parquet;
 mod port;
 mod privileges;
 mod program;
-mod record;
 mod repair;
 mod replay_overlap;
 mod retain;
@@ -82,7 +84,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<Outcome, Failure> {
     match command {
         Command::Run(args) => run::run(&args),
-        Command::Record(args) => record::run(&args),
+        Command::Record(args) => run::record(&args),
         Command::Config(args) => {
             privileges::for_queries(&[], &[], Sockets::Network)?;
             config::run(&args)

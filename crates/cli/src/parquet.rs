@@ -2,7 +2,7 @@
 //! makes no file.
 
 use crate::outcome::Failure;
-use crate::packets::target::{ProtectedPaths, Target};
+use crate::output::target::{ProtectedPaths, Target};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 

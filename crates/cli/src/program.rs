@@ -1,43 +1,28 @@
-//! The packet program of an interface, for `record` and `run`: its source text, its exchange at SIGHUP, and its report.
+//! The packet program of an interface, for `record` and `run`: its flags, its swap at SIGHUP, and its report.
 
 use crate::outcome::Failure;
 use clap::Args;
-use engine::{Capture, MapUsage, ProgramPlan, ProgramReport};
+use engine::Capture;
+use interface_program::{MapUsage, ProgramPlan, ProgramReport};
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The flags.
 #[derive(Args, Clone, Debug, Default)]
 pub struct PortProgramArgs {
-    /// File with a program of the packet language that judges every packet before it is stored, in the kernel as far as
-    /// it can (docs/design/kernel-programs.md); SIGHUP reads it again
+    /// File with a program of the packet language that decides on every packet before it is stored, in the kernel as far
+    /// as possible (docs/design/kernel-programs.md); SIGHUP rereads it
     #[arg(long, value_name = "FILE", conflicts_with = "expression")]
     pub program: Option<PathBuf>,
-    /// The same, given here
+    /// The text of such a program
     #[arg(short = 'e', long, value_name = "PROGRAM")]
     pub expression: Option<String>,
 }
 
-impl PortProgramArgs {
-    /// The program plan for the engine, if there is a program.
-    pub fn plan(&self) -> Result<Option<ProgramPlan>, Failure> {
-        match (&self.expression, &self.program) {
-            (Some(text), _) => Ok(Some(ProgramPlan { name: "-e".into(), text: text.clone() })),
-            (None, Some(path)) => read(path).map(Some),
-            (None, None) => Ok(None),
-        }
-    }
-}
-
-/// Reads the program from a file.
-pub fn read(path: &Path) -> Result<ProgramPlan, Failure> {
-    config::read_program(path).map_err(Failure::say)
-}
-
-/// Exchanges the program of a running capture; returns the result in one line.
-pub fn exchange(capture: &Capture, plan: &ProgramPlan) -> Result<String, Failure> {
+/// Swaps the program of a running capture; returns the result in one line.
+pub fn swap(capture: &Capture, plan: &ProgramPlan) -> Result<String, Failure> {
     match capture.swap_program(plan)? {
-        None => Ok(format!("program {} is as it was", plan.name)),
+        None => Ok(format!("program {} has not changed", plan.name)),
         Some(report) => Ok(description(&report)),
     }
 }
@@ -52,20 +37,21 @@ pub fn description(r: &ProgramReport) -> String {
         (n, _) => {
             let verified = r.verified_instructions;
             _ = write!(out, "{n} of {} stages in the kernel, {verified} instructions verified", r.stages);
-            _ = write!(out, "; loaded in {:.1} ms, exchanged in {:.1} ms", r.load_ms, r.swap_ms);
+            _ = write!(out, "; loaded in {:.1} ms, swapped in {:.1} ms", r.load_ms, r.swap_ms);
         }
     }
     if !r.state_transfer.is_empty() {
         _ = write!(out, "; {}", r.state_transfer);
     }
     if let Some(why) = &r.native_refusal {
-        _ = write!(out, "; the user half is interpreted: {why}");
+        _ = write!(out, "; the user part is interpreted: {why}");
     }
     if !r.kernel_maps.is_empty() {
         let maps = r.kernel_maps.join(", ");
         _ = write!(
             out,
-            "; what the kernel leaves undecided is remembered apart from its {maps} (docs/design/kernel-programs.md)"
+            "; undecided packets have entries of their own in user space, apart from those of {maps} in the kernel \
+             (docs/design/kernel-programs.md)"
         );
     }
     out
@@ -89,10 +75,14 @@ pub fn summary(r: &ProgramReport) -> String {
         _ = writeln!(out, "  {:<14}{:>18} of stored packets", "copies", user.copies);
     }
     if user.copies_unsent > 0 {
-        _ = writeln!(out, "  {:<14}{:>18} of packets that went another way as well", "not copied", user.copies_unsent);
+        _ = writeln!(
+            out,
+            "  {:<14}{:>18} of packets that were stored, forwarded or sent to the host",
+            "not copied", user.copies_unsent
+        );
     }
     if r.undecided > 0 {
-        _ = writeln!(out, "  {:<14}{:>18} by the kernel, judged in user space", "undecided", r.undecided);
+        _ = writeln!(out, "  {:<14}{:>18} by the kernel, decided in user space", "undecided", r.undecided);
     }
     if user.forward_own > 0 {
         _ = writeln!(
@@ -103,10 +93,10 @@ pub fn summary(r: &ProgramReport) -> String {
     }
     for map in &r.maps {
         let in_user = Some(map.user).filter(|user| map.kernel.is_none() || user.used > Some(0) || user.refused > 0);
-        for (place, it) in [("in the kernel", map.kernel), ("in user space", in_user)] {
-            let Some(MapUsage { used, capacity: most, refused }) = it else { continue };
+        for (place, usage) in [("in the kernel", map.kernel), ("in user space", in_user)] {
+            let Some(MapUsage { used, capacity, refused }) = usage else { continue };
             let used = used.map_or("more than 1000".into(), |n| n.to_string());
-            _ = writeln!(out, "  map {:<10}{used:>18} of {most} entries {place}, {refused} refused", map.map);
+            _ = writeln!(out, "  map {:<10}{used:>18} of {capacity} entries {place}, {refused} refused", map.map);
         }
     }
     for (counter, n) in &r.counters {

@@ -30,24 +30,24 @@ const FOLDERS_AFTER: Duration = Duration::from_secs(60);
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Retention: the oldest files of the interface are removed first")]
 pub struct RuleArgs {
-    /// Space to keep free on the volume: 5%, 200GB, or `none` to wait when it is full [default while an interface is
-    /// recorded: space for its next files]
+    /// Space to keep free on the volume: 5%, 200GB, or `none` to remove nothing and wait when the volume is full
+    /// [default while an interface is recorded: space for its next files]
     #[arg(long, value_name = "SIZE|PERCENT", value_parser = str::parse::<KeepFree>)]
     pub keep_free: Option<KeepFree>,
     /// Maximum total size of the files of each interface
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub max_size: Option<u64>,
-    /// Remove files that begin longer ago than this
+    /// Remove files whose first packet is older than this
     #[arg(long, value_name = "SPAN", value_parser = parse_age)]
     pub max_age: Option<Duration>,
     /// Move files to this folder instead of removing them; when the volume is nearly full, files are removed without
     /// waiting for the archive
     #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
     pub archive: Option<PathBuf>,
-    /// Longest wait for a query that holds files to remove; afterwards later files are removed, or, if there are none,
-    /// these files while the query reads
-    #[arg(long, value_name = "SPAN", value_parser = parse_span, default_value = "5s")]
-    pub wait_for_readers: Duration,
+    /// Maximum time that retention waits for a query that reads the files to remove; then it removes later files, or,
+    /// if there are none, the files that the query reads [default: 5s]
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub wait_for_readers: Option<Duration>,
 }
 
 impl RuleArgs {
@@ -58,8 +58,13 @@ impl RuleArgs {
             max_size: self.max_size,
             max_age: self.max_age,
             archive: self.archive.clone(),
-            wait_for_readers: self.wait_for_readers,
+            wait_for_readers: self.wait_for_readers(),
         }
+    }
+
+    /// The longest time to wait for a query that holds files.
+    fn wait_for_readers(&self) -> Duration {
+        self.wait_for_readers.unwrap_or(store::hold::WAIT)
     }
 }
 
@@ -84,7 +89,7 @@ pub struct RetainArgs {
     /// Report which files would be removed, and remove nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Print one JSON object per removed or archived file, and the state at the end
+    /// Print one JSON object per removed or archived file, and an object with the state of the store at the end
     #[arg(long)]
     pub json: bool,
 }
@@ -147,7 +152,8 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
         }
         let content = worker.is_content(at);
         if stop.load(Ordering::Relaxed)
-            || progress == Progress::Idle && (content || args.dry_run || at.up >= TIMEOUT + args.rules.wait_for_readers)
+            || progress == Progress::Idle
+                && (content || args.dry_run || at.up >= TIMEOUT + args.rules.wait_for_readers())
         {
             break content;
         }

@@ -1,8 +1,8 @@
-//! `netgrain record` as a systemd service: notifies the service manager of the start of the capture, its status, and,
-//! for the watchdog, that every thread makes progress.
+//! A capture as a systemd service: notifies the service manager of the start, of the status, and, for the watchdog, that
+//! every thread makes progress.
 
 use base::units::show_count;
-use engine::{QueueReport, Report};
+use engine::{Counts, QueueReport, Report};
 use std::time::{Duration, Instant};
 use sys::notify::{Notifier, watchdog_period};
 
@@ -12,7 +12,8 @@ const STATUS: Duration = Duration::from_secs(5);
 /// The connection to the service manager, if there is one.
 pub struct Service {
     notifier: Option<Notifier>,
-    pulse: Watchdog,
+    watchdog: Watchdog,
+    /// True if the service manager expects watchdog notifications.
     watched: bool,
     reported: Option<Instant>,
 }
@@ -21,12 +22,12 @@ impl Service {
     /// Connects to the manager named in the environment.
     pub fn begin() -> Self {
         let notifier = Notifier::from_environment().unwrap_or_else(|e| {
-            sys::say!("netgrain: the service manager is not told how things stand: {e}");
+            sys::say!("netgrain: the service manager gets no notifications: {e}");
             None
         });
         let period = watchdog_period();
         let watched = period.is_some();
-        Self { notifier, pulse: Watchdog::new(period.unwrap_or(STATUS)), watched, reported: None }
+        Self { notifier, watchdog: Watchdog::new(period.unwrap_or(STATUS)), watched, reported: None }
     }
 
     /// Notifies that the capture runs.
@@ -34,17 +35,17 @@ impl Service {
         self.say("READY=1\nSTATUS=capturing");
     }
 
-    /// Sends the status and the watchdog notification; to be called once a second.
-    pub fn notify(&mut self, report: &Report) {
+    /// Sends the status and the watchdog notification; to be called once a second with the report of each interface.
+    pub fn notify(&mut self, reports: &[Report]) {
         if self.notifier.is_none() {
             return;
         }
         let now = Instant::now();
         if self.reported.is_none_or(|t| now.duration_since(t) >= STATUS) {
             self.reported = Some(now);
-            self.say(&format!("STATUS={}", status(report)));
+            self.say(&format!("STATUS={}", status(reports)));
         }
-        let stuck = self.pulse.feel(report, now).map(str::to_owned);
+        let stuck = self.watchdog.stuck(reports, now).map(str::to_owned);
         if self.watched {
             match stuck {
                 None => self.say("WATCHDOG=1"),
@@ -55,7 +56,7 @@ impl Service {
 
     /// Notifies that the capture is ending, which may take a while.
     pub fn stopping(&self) {
-        self.say("STOPPING=1\nSTATUS=writing what is left");
+        self.say("STOPPING=1\nSTATUS=writing the remaining packets");
     }
 
     fn say(&self, text: &str) {
@@ -66,15 +67,18 @@ impl Service {
     }
 }
 
-fn status(r: &Report) -> String {
-    let fill = r.queues.iter().map(|q| q.ring_fill).fold(0.0, f64::max);
-    let trouble = r.queues.iter().find_map(|q| q.recorder.as_ref()?.error.as_ref());
-    let trouble = trouble.map(|t| format!("; {t}")).unwrap_or_default();
+/// The sums over all interfaces, the fullest ring, and the write error of a recorder.
+fn status(reports: &[Report]) -> String {
+    let sum = |of: fn(&Counts) -> u64| show_count(reports.iter().map(|r| of(&r.counts)).sum());
+    let queues = || reports.iter().flat_map(|r| &r.queues);
+    let fill = queues().map(|q| q.ring_fill).fold(0.0, f64::max);
+    let error = queues().find_map(|q| q.recorder.as_ref()?.error.as_ref()).map(|e| format!("; {e}"));
     format!(
-        "{} packets stored, {} lost, ring {:.0} % full{trouble}",
-        show_count(r.counts.stored),
-        show_count(r.counts.lost_total),
-        fill * 100.0
+        "{} packets stored, {} lost, ring {:.0} % full{}",
+        sum(|counts| counts.stored),
+        sum(|counts| counts.lost_total),
+        fill * 100.0,
+        error.unwrap_or_default()
     )
 }
 
@@ -93,15 +97,16 @@ struct ThreadProgress {
 }
 
 impl Watchdog {
-    fn new(patience: Duration) -> Self {
-        Self { timeout: patience, threads: Vec::new() }
+    fn new(timeout: Duration) -> Self {
+        Self { timeout, threads: Vec::new() }
     }
 
     /// The first thread without progress for longer than the timeout, if any.
-    fn feel(&mut self, report: &Report, now: Instant) -> Option<&str> {
-        for (name, used, excused) in report.queues.iter().flat_map(threads) {
+    fn stuck(&mut self, reports: &[Report], now: Instant) -> Option<&str> {
+        let threads = reports.iter().flat_map(|r| r.queues.iter().flat_map(|q| threads(&r.interface, q)));
+        for (name, used, exempt) in threads {
             match self.threads.iter_mut().find(|t| t.name == name) {
-                Some(beat) if beat.used != used || excused => (beat.used, beat.moved) = (used, now),
+                Some(thread) if thread.used != used || exempt => (thread.used, thread.moved) = (used, now),
                 Some(_) => {}
                 None => self.threads.push(ThreadProgress { name, used, moved: now }),
             }
@@ -112,13 +117,14 @@ impl Watchdog {
 }
 
 /// The threads of a queue, the CPU seconds of each, and whether it is exempt.
-fn threads(q: &QueueReport) -> Vec<(String, f64, bool)> {
-    let mut all = vec![(format!("engine of queue {}", q.queue), q.engine_cpu_seconds, false)];
+fn threads(interface: &str, q: &QueueReport) -> Vec<(String, f64, bool)> {
+    let name = |thread: &str| format!("{thread} of {interface} queue {}", q.queue);
+    let mut all = vec![(name("engine"), q.engine_cpu_seconds, false)];
     if let Some(r) = &q.recorder {
         // A write error of the volume counts like a wait.
         let refused = r.error.is_some();
-        all.push((format!("index of queue {}", q.queue), r.index_cpu_seconds, refused || r.waiting.index));
-        all.push((format!("writer of queue {}", q.queue), r.writer_cpu_seconds, refused || r.waiting.writer));
+        all.push((name("index"), r.index_cpu_seconds, refused || r.waiting.index));
+        all.push((name("writer"), r.writer_cpu_seconds, refused || r.waiting.writer));
     }
     all
 }
@@ -126,7 +132,7 @@ fn threads(q: &QueueReport) -> Vec<(String, f64, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::{Counts, RecorderReport, ThreadWaits};
+    use engine::{RecorderReport, ThreadWaits};
     use std::collections::BTreeMap;
 
     fn report(engine: f64, writer: f64, trouble: Option<&str>) -> Report {
@@ -173,42 +179,42 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_stands_still_for_too_long_is_named() {
-        let (mut pulse, start) = (Watchdog::new(Duration::from_secs(5)), Instant::now());
+    fn a_thread_without_progress_for_longer_than_the_timeout_is_named() {
+        let (mut watchdog, start) = (Watchdog::new(Duration::from_secs(5)), Instant::now());
         let at = |s: u64| start + Duration::from_secs(s);
-        assert_eq!(pulse.feel(&report(1.0, 1.0, None), at(0)), None);
-        assert_eq!(pulse.feel(&report(1.1, 1.0, None), at(5)), None, "patience is not over yet");
-        assert_eq!(pulse.feel(&report(1.2, 1.0, None), at(6)), Some("index of queue 0"));
-        assert_eq!(pulse.feel(&report(1.3, 1.1, None), at(7)), None, "it moves again");
-        assert_eq!(pulse.feel(&report(1.3, 1.2, None), at(13)), Some("engine of queue 0"));
+        assert_eq!(watchdog.stuck(&[report(1.0, 1.0, None)], at(0)), None);
+        assert_eq!(watchdog.stuck(&[report(1.1, 1.0, None)], at(5)), None, "the timeout is not over yet");
+        assert_eq!(watchdog.stuck(&[report(1.2, 1.0, None)], at(6)), Some("index of eth1 queue 0"));
+        assert_eq!(watchdog.stuck(&[report(1.3, 1.1, None)], at(7)), None, "the thread makes progress again");
+        assert_eq!(watchdog.stuck(&[report(1.3, 1.2, None)], at(13)), Some("engine of eth1 queue 0"));
     }
 
     #[test]
-    fn a_recorder_whose_volume_refuses_is_waited_for() {
-        let (mut pulse, start) = (Watchdog::new(Duration::from_secs(5)), Instant::now());
+    fn a_recorder_whose_volume_refuses_writes_is_not_stuck() {
+        let (mut watchdog, start) = (Watchdog::new(Duration::from_secs(5)), Instant::now());
         for s in 0..60 {
             let stuck = report(s as f64, 1.0, Some("no space left"));
-            assert_eq!(pulse.feel(&stuck, start + Duration::from_secs(s)), None);
+            assert_eq!(watchdog.stuck(&[stuck], start + Duration::from_secs(s)), None);
         }
     }
 
     #[test]
-    fn threads_that_wait_for_a_disk_that_stalls_are_not_stuck_and_those_that_wait_for_nothing_are() {
-        let (mut pulse, start) = (Watchdog::new(Duration::from_secs(5)), Instant::now());
+    fn threads_that_wait_for_the_disk_are_not_stuck() {
+        let (mut watchdog, start) = (Watchdog::new(Duration::from_secs(5)), Instant::now());
         let at = |s: u64| start + Duration::from_secs(s);
         let both = ThreadWaits { index: true, writer: true };
         for s in 0..60 {
-            assert_eq!(pulse.feel(&waiting(s as f64, 1.0, None, both), at(s)), None);
+            assert_eq!(watchdog.stuck(&[waiting(s as f64, 1.0, None, both)], at(s)), None);
         }
         // The disk has recovered but the writer makes no progress: the timeout begins at this moment.
         let index = ThreadWaits { index: true, writer: false };
-        assert_eq!(pulse.feel(&waiting(60.0, 1.0, None, index), at(64)), None);
-        assert_eq!(pulse.feel(&waiting(61.0, 1.0, None, index), at(65)), Some("writer of queue 0"));
+        assert_eq!(watchdog.stuck(&[waiting(60.0, 1.0, None, index)], at(64)), None);
+        assert_eq!(watchdog.stuck(&[waiting(61.0, 1.0, None, index)], at(65)), Some("writer of eth1 queue 0"));
     }
 
     #[test]
-    fn the_state_in_words() {
-        let text = status(&report(1.0, 1.0, Some("no space left")));
+    fn the_status_has_stored_and_lost_packets_ring_and_error() {
+        let text = status(&[report(1.0, 1.0, Some("no space left"))]);
         assert_eq!(text, "1 234 packets stored, 5 lost, ring 3 % full; no space left");
     }
 }

@@ -1,10 +1,29 @@
-//! SIGINT and SIGTERM end a verb cleanly; a second one ends the process at once. SIGHUP makes verbs with a
-//! configuration read it again. It ends cleanly a reader in another process, and a recorder without a program file that
-//! has a controlling terminal, because the terminal was closed.
+//! SIGINT and SIGTERM end a verb in order; a second signal ends the process at once. SIGHUP makes a capture reread its
+//! files. If there is no file to reread and the process has a controlling terminal, the terminal was closed, and SIGHUP
+//! ends the capture in order, as it ends a reader in another process.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+/// The signals of a capture.
+pub struct CaptureSignals {
+    /// True once the capture must end.
+    pub stop: Arc<AtomicBool>,
+    /// True after SIGHUP, until it is cleared; never if SIGHUP ends the capture.
+    pub hangup: Arc<AtomicBool>,
+}
+
+impl CaptureSignals {
+    /// Installs the handlers; `can_reload` is true if SIGHUP rereads a file. Without a controlling terminal the capture
+    /// is a service, which SIGHUP never ends.
+    pub fn install(can_reload: bool) -> Self {
+        if !can_reload && has_terminal() {
+            return Self { stop: stop_or_hangup_flag(), hangup: Arc::default() };
+        }
+        Self { stop: stop_flag(), hangup: hangup_flag() }
+    }
+}
 
 /// A flag that becomes true at the first SIGINT or SIGTERM.
 pub fn stop_flag() -> Arc<AtomicBool> {
@@ -29,12 +48,12 @@ fn stop_at(signals: &[i32]) -> Arc<AtomicBool> {
 }
 
 /// True if the process has a controlling terminal: only then /dev/tty can be opened (tty(4)).
-pub fn has_terminal() -> bool {
+fn has_terminal() -> bool {
     std::fs::File::open("/dev/tty").is_ok()
 }
 
 /// A flag that becomes true at each SIGHUP.
-pub fn hangup_flag() -> Arc<AtomicBool> {
+fn hangup_flag() -> Arc<AtomicBool> {
     let hangup = Arc::new(AtomicBool::new(false));
     // If the handler cannot be installed, the signal ends the process by default.
     let _ = signal_hook::flag::register(SIGHUP, Arc::clone(&hangup));
@@ -53,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ignored_is_read_from_the_mask_of_the_process() {
+    fn ignored_signals_are_read_from_the_mask_of_the_process() {
         let status = "SigBlk:\t0000000000000001\nSigIgn:\t0000000000001002\nSigCgt:\t0000000000000001\n";
         assert!(!ignores(status, SIGHUP) && ignores(status, SIGINT) && !ignores(status, SIGTERM));
         assert!(ignores("SigIgn:\t0000000000000001\n", SIGHUP) && !ignores("", SIGHUP));

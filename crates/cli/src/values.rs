@@ -1,62 +1,90 @@
 //! Parsers of values that the command line and the configuration share.
 
-use base::units;
+use base::units::{self, ParseUnitError};
 pub use config::units::{CpuList, MIN_RING, MIN_SEGMENT, Mode, count, cpu_list, octal};
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// A value of the command line that a flag does not take: the expected form, with an example.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueError(String);
+
+impl ValueError {
+    /// An error with this text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for ValueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ValueError {}
+
+impl From<ParseUnitError> for ValueError {
+    fn from(e: ParseUnitError) -> Self {
+        Self(e.to_string())
+    }
+}
+
 /// A directory path with all links resolved now; below it, links are not followed.
-pub fn folder(text: &str) -> Result<PathBuf, String> {
+pub fn folder(text: &str) -> Result<PathBuf, ValueError> {
     if text.is_empty() {
-        Err("the name is empty: name a folder".into())
+        Err(ValueError::new("the name is empty: name a folder"))
     } else {
         Ok(sys::nofollow::resolve(Path::new(text)))
     }
 }
 
-pub fn ring_size(text: &str) -> Result<u64, String> {
+pub fn ring_size(text: &str) -> Result<u64, ValueError> {
     at_least(text, MIN_RING, "8MiB")
 }
 
-pub fn segment_size(text: &str) -> Result<u64, String> {
+pub fn segment_size(text: &str) -> Result<u64, ValueError> {
     at_least(text, MIN_SEGMENT, "2MiB")
 }
 
-fn at_least(text: &str, minimum: u64, shown: &str) -> Result<u64, String> {
-    let bytes = units::parse_bytes(text).map_err(|e| e.to_string())?;
-    if bytes < minimum { Err(format!("{text} is too small: at least {shown}")) } else { Ok(bytes) }
+fn at_least(text: &str, minimum: u64, shown: &str) -> Result<u64, ValueError> {
+    let bytes = units::parse_bytes(text)?;
+    if bytes < minimum { Err(ValueError(format!("{text} is too small: at least {shown}"))) } else { Ok(bytes) }
 }
 
-pub fn rotation(text: &str) -> Result<Duration, String> {
-    let span = units::parse_span(text).map_err(|e| e.to_string())?;
+pub fn rotation(text: &str) -> Result<Duration, ValueError> {
+    let span = units::parse_span(text)?;
     if span.as_secs() == 0 || span.subsec_nanos() > 0 {
-        return Err(format!("{text} is not a number of whole seconds, at least 1s"));
+        return Err(ValueError(format!("{text} is not a number of whole seconds, at least 1s")));
     }
     Ok(span)
 }
 
-pub fn speed(text: &str) -> Result<capture::file::Speed, String> {
+pub fn speed(text: &str) -> Result<capture::file::Speed, ValueError> {
     use capture::file::Speed;
     match text {
         "flat" => Ok(Speed::Flat),
         "original" => Ok(Speed::ORIGINAL),
         _ => match text.strip_suffix('x').and_then(|f| f.parse::<f64>().ok()) {
             Some(factor) if factor.is_finite() && factor > 0.0 => Ok(Speed::Scaled(factor)),
-            _ => Err(format!("{text:?} is not a speed: write flat, original, 2x, 0.5x")),
+            _ => Err(ValueError(format!("{text:?} is not a speed: write flat, original, 2x, 0.5x"))),
         },
     }
 }
 
 /// The UDP address and port at which records of another machine arrive.
-pub fn group_and_port(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| format!("{text:?} is not an address and a port: write 239.128.0.0:4739 or [ff15::1]:4739"))
+pub fn group_and_port(text: &str) -> Result<SocketAddr, ValueError> {
+    text.parse().map_err(|_| {
+        ValueError(format!("{text:?} is not an address and a port: write 239.128.0.0:4739 or [ff15::1]:4739"))
+    })
 }
 
 /// As [`count`], but at least 1: a query for 0 packets has no defined result.
-pub fn positive_count(text: &str) -> Result<u64, String> {
-    match count(text).map_err(|e| e.to_string())? {
-        0 => Err("at least 1; --count prints the number of packets".to_owned()),
+pub fn positive_count(text: &str) -> Result<u64, ValueError> {
+    match count(text).map_err(|e| ValueError(e.to_string()))? {
+        0 => Err(ValueError::new("at least 1; --count prints the number of packets")),
         n => Ok(n),
     }
 }

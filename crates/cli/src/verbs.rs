@@ -15,16 +15,16 @@ pub struct Netgrain {
 #[derive(Subcommand)]
 pub enum Command {
     /// Capture packets; store and export packets, flow records and time series
-    Run(Box<crate::run::RunArgs>),
+    Run(Box<crate::run::args::RunArgs>),
     /// Record all packets of an interface with timestamps, and account for every lost packet
-    Record(Box<crate::record::RecordArgs>),
+    Record(Box<crate::run::args::RecordArgs>),
     /// Check or print the configuration of `netgrain run`
     Config(crate::config::ConfigArgs),
     /// Read the packets of a running engine from another process
     Listen(crate::listen::ListenArgs),
     /// Distribute the packets of a running engine among several processes
     Group(Box<crate::group::GroupArgs>),
-    /// Find packets by time and filter, in the ring, the file being written and sealed files together
+    /// Find packets by time and filter, in sealed files, the growing file and the ring
     Packets(Box<crate::packets::PacketsArgs>),
     /// Find flow records by time and filter; sum them, rank them, and extract their packets
     Flows(Box<crate::flows::FlowsArgs>),
@@ -34,13 +34,14 @@ pub enum Command {
     Index(Box<crate::index::IndexArgs>),
     /// Remove or archive the oldest files of a store, by free space, size and age
     Retain(Box<crate::retain::RetainArgs>),
-    /// Verify a store or captures: order, checksums, counts, agreement of ledger and content, gaps
+    /// Verify a store or captures: order of packets, checksums, counts, agreement of ledger and packets, gaps between
+    /// files
     Verify(Box<crate::verify::VerifyArgs>),
     /// Repair a store or a capture after a crash or a disk error
     Repair(Box<crate::repair::RepairArgs>),
     /// Convert captures: change the format, slice, split, merge, anonymise
     Convert(Box<crate::convert::ConvertArgs>),
-    /// Find host settings that make capture fail, lose packets or report wrong data, and fix them
+    /// Find settings of the host that make capture fail, lose packets or store wrong data, and fix them
     Doctor(Box<crate::doctor::DoctorArgs>),
     /// Send test traffic: frames with a sequence number, a departure time and a checksum
     Gen(crate::generate::GenArgs),

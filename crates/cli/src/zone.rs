@@ -4,6 +4,7 @@
 //! Only flags of the command line select a zone. Output for programs (JSON, CSV, Parquet, captures) is always in UTC.
 
 use crate::outcome::Failure;
+use crate::values::ValueError;
 use base::{TimeSpec, Timestamp};
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
@@ -28,20 +29,20 @@ impl Zone {
     ///
     /// # Errors
     /// The machine does not have the zone, or has no zone of its own.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, ValueError> {
         let zone = match text {
             "UTC" | "utc" | "Z" => return Ok(Self::Utc),
             "local" => TimeZone::try_system().map_err(|e| {
-                format!(
+                ValueError::new(format!(
                     "the time zone of this machine is unknown ({e}): set TZ or /etc/localtime, or name a zone: \
                      Europe/Madrid"
-                )
+                ))
             })?,
             name => TimeZone::get(name).map_err(|_| {
-                format!(
+                ValueError::new(format!(
                     "{name:?} is not a time zone of this machine: write UTC, local, or a name as in \
                      /usr/share/zoneinfo (Europe/Madrid; the package tzdata installs the zones)"
-                )
+                ))
             })?,
         };
         Ok(Self::Other(zone))
@@ -267,7 +268,7 @@ mod tests {
 
     #[test]
     fn an_unknown_zone_is_an_error_with_advice() {
-        let e = Zone::parse("Europe/Madird").expect_err("no such zone");
+        let e = Zone::parse("Europe/Madird").expect_err("no such zone").to_string();
         assert!(e.contains("Europe/Madird") && e.contains("UTC, local"), "{e}");
         assert_eq!(Zone::parse("UTC"), Ok(Zone::Utc));
     }

@@ -6,8 +6,8 @@ use super::raw_value::{RawValue, raw_value};
 use super::value::{Setting, quoted};
 use super::value_error::ValueError;
 use base::units::parse_bytes;
-use engine::{GroupPlan, MemberPlan};
 use group::{FILE_BYTES_DEFAULT, PacketSink, Policy, WEIGHT_MAX};
+use group_services::{GroupPlan, GroupProgramError, MemberPlan};
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 use std::io;
@@ -62,17 +62,18 @@ keys! {
     /// Program of the group: copy, steer or drop with an optional filter, or a program of the packet language; without
     /// program and file every packet is copied.
     program: Option<String> = None;
-    /// File with the program; a relative path starts at the folder of the configuration.
+    /// File with the program of the group; a relative path starts at the folder of the configuration.
     file: Option<PathBuf> = None;
-    /// Who may join and change the group: processes of the engine's user (restricted), or any user who may use the
-    /// socket (shared).
+    /// Users who may join and change the group: the engine's user (restricted), or any user who may use the socket
+    /// (shared).
     policy: JoinPolicy = JoinPolicy(Policy::Restricted);
-    /// Steer as PFQ did: any change of members moves nearly all flows to other members.
+    /// Steer by the method of PFQ, for comparison: any change of members moves nearly all flows to other
+    /// members.
     fold: bool = false;
-    /// Interfaces that its packets come from; an empty list means all.
+    /// Interfaces whose packets the group gets; an empty list means all.
     interfaces: Vec<String> = Vec::new();
-    /// Members that the engine serves itself: `interface:NAME` or `file:PATH`, optionally followed by `,weight=N`,
-    /// `,class=NAME` and, for files, `,most=SIZE`.
+    /// Interfaces and files that are members, to which the engine sends or writes packets: `interface:NAME` or
+    /// `file:PATH`, optionally followed by `,weight=N`, `,class=NAME` and, for files, `,most=SIZE`.
     members: Vec<Member> = Vec::new();
 }
 
@@ -209,51 +210,51 @@ impl Group {
     }
 
     /// Resolves relative paths, reads the text of the program and checks its syntax.
-    fn settle(&mut self, folder: &Path) -> Result<(), GroupProgramError> {
+    fn settle(&mut self, folder: &Path) -> Result<(), GroupSourceError> {
         for member in &mut self.members {
             if let PacketSink::File { path, .. } = &mut member.0.to {
                 *path = folder.join(&*path);
             }
         }
         self.source = match (&self.program, &mut self.file) {
-            (Some(_), Some(_)) => return Err(GroupProgramError::Twice),
+            (Some(_), Some(_)) => return Err(GroupSourceError::Twice),
             (Some(program), None) => Some(program.clone()),
             (None, Some(file)) => {
                 *file = folder.join(&*file);
                 let text = std::fs::read_to_string(&*file);
-                Some(text.map_err(|error| GroupProgramError::Unreadable { path: file.clone(), error })?)
+                Some(text.map_err(|error| GroupSourceError::Unreadable { path: file.clone(), error })?)
             }
             (None, None) => None,
         };
-        let checked = self.source.as_deref().map_or(Ok(()), engine::check_group_program);
-        checked.map_err(|e| GroupProgramError::Invalid(e.to_string()))
+        let checked = self.source.as_deref().map_or(Ok(()), group_services::check_group_program);
+        checked.map_err(GroupSourceError::Invalid)
     }
 }
 
 /// The reason why a group has no valid program.
 #[derive(Debug)]
-enum GroupProgramError {
+enum GroupSourceError {
     /// The section has both `program` and `file`.
     Twice,
     /// The file cannot be read.
     Unreadable { path: PathBuf, error: io::Error },
-    /// The program is not valid; the text of the engine.
-    Invalid(String),
+    /// The program is not valid.
+    Invalid(GroupProgramError),
 }
 
-impl fmt::Display for GroupProgramError {
+impl fmt::Display for GroupSourceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Twice => f.write_str("group.program and group.file: write only one of them"),
             Self::Unreadable { path, error } => {
                 write!(f, "group.file: {}: {}", path.display(), sys::advice::unreadable(error))
             }
-            Self::Invalid(text) => write!(f, "group.program: {text}"),
+            Self::Invalid(e) => write!(f, "group.program: {e}"),
         }
     }
 }
 
-impl std::error::Error for GroupProgramError {}
+impl std::error::Error for GroupSourceError {}
 
 /// Reads all sections.
 pub fn read(

@@ -1,7 +1,7 @@
 //! The packet program of the interfaces, read from a file.
 
 use crate::load_error::UnreadableProgram;
-use engine::ProgramPlan;
+use interface_program::ProgramPlan;
 use std::path::Path;
 
 /// Reads the program from a file.

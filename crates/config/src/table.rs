@@ -118,8 +118,9 @@ sections! {
         spin: bool = false, Start;
         /// AF_XDP busy polling: the capture thread runs the receive loop of the driver.
         busy_poll: bool = false, Start;
-        /// Size of the ring of each queue; none means 1 GiB for all queues of an interface, and for all interfaces at
-        /// most an eighth of the memory limit of the process; for files as much as they need, at most 64 MiB.
+        /// Size of the ring of each queue. none means: for interfaces, 1 GiB for all queues of an interface together,
+        /// and for all interfaces at most an eighth of the memory limit of the process; for files, as much as a file
+        /// needs, at most 64 MiB.
         ring: Option<Size> = None, Start;
         /// Maximum number of bytes kept of each packet; 0 keeps all.
         snaplen: Count = Count(0), Start;
@@ -132,24 +133,25 @@ sections! {
     }
     /// The store of all data types.
     store Store {
-        /// Folder of the store; with none nothing is stored, only exported and reported.
+        /// Folder of the store; none means that nothing is stored, and data is only exported and reported.
         dir: Option<PathBuf> = None, Start;
-        /// Longest wait for a query that holds files to remove; afterwards later files are removed, or, if there are
-        /// none, these files while the query reads.
+        /// Maximum time that retention waits for a query that reads the files to remove; then it removes later files,
+        /// or, if there are none, the files that the query reads.
         wait_for_readers: Duration = store::hold::WAIT, Start;
     }
     /// Packet files.
     packets Packets {
         /// Record packets.
         record: bool = true, Start;
-        /// Size at which a new file begins; if not set, less on a volume smaller than eight times this size.
+        /// Size at which a new packet file begins; if the key is not set, a smaller size is used on a volume of less
+        /// than eight times this size.
         segment: Size = Size(2 << 30), Start;
         /// Begin a new file at every multiple of this span, even without packets.
         rotate: Option<Duration> = None, Start;
         /// Maximum number of writes in flight.
         depth: Count = Count(engine::WRITE_DEPTH as u64), Start;
-        /// Space to keep free on the volume: 5%, 200GB, or none to wait when it is full; auto removes old files of an
-        /// interface to make space for its next files, and removes none for a replay.
+        /// Space to keep free on the volume: 5%, 200GB, or none to remove nothing and wait when the volume is full;
+        /// auto removes old files of an interface to make space for its next files, and removes no files for a replay.
         keep_free: Keep = Keep(None), Reload;
         /// Maximum total size of the packet files of each interface.
         max_size: Option<Size> = None, Reload;
@@ -162,7 +164,8 @@ sections! {
     flow Flow {
         /// Make and store flow records.
         record: bool = true, Start;
-        /// Number of shards of the flow table, each with its share of the capacity; the records do not depend on it.
+        /// Number of shards of the flow table, each with a part of the capacity; the flow records do not depend on this
+        /// number.
         shards: Count = Count(1), Start;
         /// One record for both directions of a flow (biflow, RFC 5103).
         bidirectional: bool = true, Start;
@@ -170,20 +173,20 @@ sections! {
         idle_timeout: Duration = Duration::from_secs(30), Start;
         /// Idle timeouts of single protocols: udp=10s, icmp=5s, 89=1min.
         protocol_idle_timeouts: Vec<IdleOf> = Vec::new(), Start;
-        /// A flow that continues gives an interim record each time this span has passed; none means one record, at its
-        /// end.
+        /// A flow that continues gets an interim record each time this span has passed; none means one record per flow,
+        /// at its end.
         active_timeout: Option<Duration> = Some(Duration::from_secs(300)), Start;
         /// A closed TCP flow is kept for this time, for retransmitted packets.
         close_timeout: Duration = Duration::from_secs(5), Start;
-        /// The entry of a flow of many packets is compressed after this time without a packet; 0s means never. The
-        /// records do not depend on it.
+        /// The entry of a flow of many packets is compressed after this time without a packet; 0s means that entries
+        /// are never compressed. The flow records do not depend on this key.
         compress_after: Duration = Duration::from_secs(5), Start;
         /// Maximum number of active flows of all shards together; none means 1048576 for each interface, at most as
         /// many as fit into an eighth of the memory limit of the process. Memory is allocated as flows begin.
         capacity: Option<Count> = None, Start;
         /// Number of initial packets of a flow whose time, length and flags are stored.
         initial_packets: Count = Count(10), Start;
-        /// Number of first payload bytes that are stored of each direction.
+        /// Number of payload bytes at the begin of each direction that are stored.
         payload: Count = Count(0), Start;
         /// VLAN ids are part of the flow key.
         by_vlan: bool = true, Start;
@@ -201,8 +204,8 @@ sections! {
     series Series {
         /// Make and store rows.
         record: bool = true, Start;
-        /// Secret key of the hash that counts distinct addresses; none generates a key for each interface and stores it
-        /// with its packets.
+        /// Secret key of the hash that counts distinct addresses; none means that a key is generated for each interface
+        /// and stored in the folder of the interface.
         key: Option<MeterKey> = None, Start;
         /// Maximum total size of the rows of each interface.
         max_size: Option<Size> = None, Reload;
@@ -212,21 +215,21 @@ sections! {
     /// Export of flow records and series to other machines.
     export Export {
         /// Export targets: `udp:HOST[:PORT]`, `netflow9+udp:HOST[:PORT]`, `tcp:HOST[:PORT]`,
-        /// `multicast:INTERFACE[:PORT][,ttl=N]`, `file:PATH`. Multicast groups and files get flow records and rows, the
-        /// others flow records only, unless `,kinds=flows`, `,kinds=series` or `,kinds=both` follows the target. UDP
-        /// and TCP targets get one record per direction with the elements of IANA, multicast groups and files one
-        /// record for both directions with all elements, unless `,fields=standard`, `,fields=biflow` (the elements of
-        /// IANA, both directions in one record) or `,fields=full` follows the target.
+        /// `multicast:INTERFACE[:PORT][,ttl=N]`, `file:PATH`. Multicast groups and files get flow records and rows, UDP
+        /// and TCP targets get flow records only, unless `,kinds=flows`, `,kinds=series` or `,kinds=both` follows the
+        /// target. UDP and TCP targets get one record per direction with the elements of IANA, multicast groups and
+        /// files one record for both directions with all elements, unless `,fields=standard`, `,fields=biflow` (the
+        /// elements of IANA, both directions in one record) or `,fields=full` follows the target.
         targets: Vec<String> = Vec::new(), Reload;
     }
     /// Access of other processes to the packets.
     listen Listen {
-        /// Ring socket, if there is one interface; none admits no listeners, auto means /run/netgrain/IFACE.sock for
-        /// interfaces (IFACE.netns-NUMBER.sock in network namespaces other than the initial one) and none for files and
-        /// simulations.
+        /// Path of the ring socket, for a configuration with one interface; none means that no listeners are admitted;
+        /// auto means /run/netgrain/IFACE.sock for interfaces (IFACE.netns-NUMBER.sock in network namespaces other than
+        /// the initial one) and none for files and simulations.
         socket: PathBuf = PathBuf::from("auto"), Start;
-        /// Permission bits of the socket. They alone admit no process: only root, the user of the engine, the owner and
-        /// the group below may connect.
+        /// Permission bits of the socket. They alone admit no process: only root, the user of the engine, and the owner
+        /// and the group of the socket may connect.
         mode: Mode = Mode(0o660), Start;
         /// Owner of the socket, who may attach listeners and create groups: a number, or a name of /etc/passwd.
         owner: Option<String> = None, Start;
@@ -235,7 +238,7 @@ sections! {
         group: Option<String> = None, Start;
         /// Allow the owner and the group to attach lossless readers, which can make the capture lose packets.
         lossless: bool = false, Start;
-        /// Interfaces through which groups of users other than root may send.
+        /// Interfaces through which groups may send that were created by users other than root.
         forward: Vec<String> = Vec::new(), Start;
         /// Time after which the producer no longer waits for a lossless reader of another process that keeps the ring
         /// full; 0 means to wait for ever.

@@ -6,8 +6,9 @@ use super::value::Size;
 use crate::program::read_program;
 use crate::retention::RetentionRules;
 use crate::units::{MIN_RING, MIN_SEGMENT};
-use engine::{Destination, ProgramPlan};
 use filter::Filter;
+use interface_program::ProgramPlan;
+use meter::Destination;
 use std::fmt;
 use std::io;
 use std::net::ToSocketAddrs;
@@ -127,8 +128,8 @@ fn targets(config: &Config, found: &mut Vec<Problem>) {
     for (i, target) in targets.iter().enumerate() {
         let to = match Destination::parse(target) {
             Ok(to) => to,
-            Err(text) => {
-                report(text);
+            Err(e) => {
+                report(e.to_string());
                 continue;
             }
         };

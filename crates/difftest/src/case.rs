@@ -3,16 +3,16 @@
 use crate::source::Source;
 use ir::Facts;
 
-/// A packet and the [`Facts`] from its source, without the facts from its bytes.
+/// A packet, and the [`Facts`] that its source supplies; the facts that follow from its bytes are not included.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packet {
     /// The captured bytes.
     pub bytes: Vec<u8>,
-    /// Timestamp, wire length, interface and other facts.
+    /// Timestamp, wire length, interface and other facts that the source supplies.
     pub facts: Facts,
 }
 
-/// A program and packets for it.
+/// A test case: a program, and packets for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     /// The program.
@@ -21,6 +21,6 @@ pub struct Case {
     pub packets: Vec<Packet>,
     /// Link type in pcap's numbering.
     pub link_type: u16,
-    /// The key of the hash functions.
+    /// The secret key of the hash functions.
     pub hash_key: u64,
 }

@@ -1,5 +1,5 @@
-//! Packets on which random programs differ: packets of [`wire::build`], encapsulated in each other, then corrupted and
-//! truncated; and packets of real captures.
+//! Generates packets on which random programs have different results: packets of [`wire::build`], encapsulated in each
+//! other, then corrupted and truncated. Also reads packets of capture files.
 
 use crate::case::Packet;
 use crate::values::{HOSTS, HOSTS_6, MACS, PORTS, VLANS, pick};
@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use wire::build::{Frame, tunnel};
 use wire::{EtherType, IpProtocol, MacAddr, link, tcp_flags};
 
-/// Maximum time in nanoseconds from a packet to the next.
+/// Maximum time in nanoseconds between two consecutive packets.
 pub(crate) const GAP: u64 = 2_000_000;
 
-/// A sequence of packets. With `back`, some timestamps are earlier than that of the packet before.
+/// Generates a sequence of packets. If `back` is true, some packets have an earlier timestamp than the previous packet.
 pub fn packets(prng: &mut Prng, link_type: u16, count: u64, back: bool) -> Vec<Packet> {
     let mut time = 1_000_000_000;
     let mut packets = Vec::new();
-    // Some frames repeat, so that flows have more than one packet.
+    // Some frames are repeated, so that flows have more than one packet.
     let mut known: Vec<Vec<u8>> = Vec::new();
     for _ in 0..count {
         time += prng.below(GAP);
@@ -36,7 +36,7 @@ pub fn packets(prng: &mut Prng, link_type: u16, count: u64, back: bool) -> Vec<P
 fn source(prng: &mut Prng, time: u64, len: usize) -> Facts {
     Facts {
         time,
-        // Some packets are captured in part.
+        // Of some packets, only a part was captured.
         wire_len: (len as u64 + if prng.below(5) == 0 { prng.below(1500) } else { 0 }) as u32,
         rss: prng.next_u64() as u32,
         mark: pick(prng, &[0, 0, 42, 65_537]),
@@ -48,10 +48,10 @@ fn source(prng: &mut Prng, time: u64, len: usize) -> Facts {
     }
 }
 
-/// The link types of generated frames.
+/// The link types for which frames are generated.
 pub const LINKS: [u16; 6] = [link::ETHERNET, link::RAW_IP, link::NULL, link::LOOP, link::LINUX_SLL, link::LINUX_SLL2];
 
-/// A frame of this link type: intact, truncated, or corrupted.
+/// Generates a frame of this link type: intact, truncated, or corrupted.
 pub fn frame(prng: &mut Prng, link_type: u16) -> Vec<u8> {
     let mut bytes = match link_type {
         link::ETHERNET => ethernet(prng, 0),
@@ -127,7 +127,7 @@ fn written(frame: Frame<'_>) -> Vec<u8> {
 /// An IP packet.
 fn ip(prng: &mut Prng, depth: u32) -> (EtherType, Vec<u8>) {
     let six = prng.below(3) == 0;
-    // Fragments use few addresses, so that several belong to the same datagram.
+    // Fragments use only few addresses, so that several fragments belong to the same datagram.
     let part = prng.below(12);
     let (hosts, hosts_6) = if part < 3 { (&HOSTS[..2], &HOSTS_6[..2]) } else { (&HOSTS[..], &HOSTS_6[..]) };
     let (a, b) = (pick(prng, hosts), pick(prng, hosts));
@@ -195,7 +195,8 @@ fn ip(prng: &mut Prng, depth: u32) -> (EtherType, Vec<u8>) {
     let id = 7 + prng.below(2) as u16;
     let (first, later) = ([0, 1, 0, 0, 0, id as u8], [5, 200, 0, 0, 0, id as u8]);
     let (first, later) = ([(IpProtocol::FRAGMENT, &first[..])], [(IpProtocol::FRAGMENT, &later[..])]);
-    // Some extension headers are so long that the transport header lies beyond the part that the parser reads.
+    // Some extension headers are so long that the transport header is beyond the part of the frame that the parser
+    // reads.
     let (short, long) = ([0; 6], [0; 126]);
     let body = if prng.below(3) == 0 { &long[..] } else { &short[..] };
     let (hop, options_6) = ([(IpProtocol::HOP_BY_HOP, body)], [(IpProtocol::DEST_OPTIONS, body); 4]);
@@ -213,8 +214,8 @@ fn ip(prng: &mut Prng, depth: u32) -> (EtherType, Vec<u8>) {
     (if six { EtherType::IPV6 } else { EtherType::IPV4 }, written(frame.macs(MacAddr(MACS[0]), MacAddr(MACS[1]))))
 }
 
-/// The packets of the capture files below a directory, by link type: from files smaller than 4 MiB, at most `most` of
-/// each.
+/// Reads packets of the capture files below a directory and returns them by link type. Only files smaller than 4 MiB
+/// are read, and at most `most` packets of each.
 pub fn real(folder: &Path, most: usize) -> Vec<(u16, Vec<Packet>)> {
     let mut files = Vec::new();
     collect(folder, &mut files);

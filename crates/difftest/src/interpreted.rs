@@ -1,4 +1,4 @@
-//! The interpreter of the IR as an execution: of a whole program, and of a program split between two stages.
+//! The interpreter of the IR as a back end: for a complete program, and for a program that is split between two stages.
 
 use crate::case::Packet;
 use crate::semantics::{ObservedAction, PacketOutcome, Record};
@@ -11,7 +11,7 @@ use ir::{Program, VerdictKind};
 #[derive(Clone, Copy, Debug)]
 pub struct Interpreted;
 
-/// Splits the program into two halves by stages and runs one after the other.
+/// A back end that splits each program into two halves, between two stages, and runs one half after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct InParts;
 
@@ -78,7 +78,7 @@ impl Execution for Running<'_> {
     }
 }
 
-/// The packet facts of a packet, where `number` is its sequence number at the worker.
+/// The facts of a packet that has this sequence number at its worker.
 pub fn facts(packet: &Packet, link_type: u16, number: u64) -> Facts {
     let mut facts = Facts { sequence: number, ..packet.facts };
     facts.wire_len = facts.wire_len.max(packet.bytes.len() as u32);
@@ -96,7 +96,7 @@ impl PacketOutcome {
 }
 
 impl ObservedAction {
-    /// Converts an action of the interpreter.
+    /// Converts an action of the interpreter to the form that the model uses.
     pub fn of(action: Action, program: &Program) -> Self {
         match action {
             Action::Forward(device) => Self::Forward(program.devices[usize::from(device)].clone()),
@@ -107,7 +107,7 @@ impl ObservedAction {
 }
 
 impl StateSnapshot {
-    /// The contents of the interpreter's state at `now`.
+    /// The state of the interpreter at `now`: counters, and contents of the maps.
     pub fn of(memory: &ProgramState, now: u64) -> Self {
         let maps =
             memory.tables.iter().map(|t| MapContents { entries: t.entries(now), refused: t.refused() }).collect();

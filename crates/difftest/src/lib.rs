@@ -1,5 +1,5 @@
-//! Differential tests: random programs of the packet language run on every back end and are compared with a second
-//! model. The crates that contain back ends use this crate as a dev-dependency.
+//! Differential tests: random programs of the packet language run on every back end, and the results are compared with
+//! a second model. Crates that contain a back end use this crate as a dev-dependency.
 //!
 //! ```text
 //! function table ─► Source ─► text ─► lang::compile ─┬─► semantics: the terms, on headers parsed by `wire` ─┐
@@ -8,8 +8,8 @@
 //! ```
 //! * [`Source`]: a program as a tree, generated at random from the function table ([`write()`]) and printed in two
 //!   ways.
-//! * [`frames`]: packets on which the generated programs differ: intact, corrupted, truncated, tagged, tunnelled,
-//!   fragmented; and packets of real captures.
+//! * [`frames`]: packets on which generated programs have different results: intact, corrupted, truncated, tagged,
+//!   tunnelled, fragmented; and packets of capture files.
 //! * [`semantics`]: a second, independent model of the language. It uses neither the IR nor the packet facts.
 //! * [`Trial`]: runs many programs over many packets on one [`BackEnd`] and compares the results with the model. A
 //!   mismatch is reduced ([`shrink`]) and reported as source text, bytes and seed.

@@ -1,11 +1,12 @@
-//! Literals for the parameters of functions, by function name: the types of the table do not state the valid range.
+//! Literals for the parameters of functions, selected by function name, because the types in the function table do not
+//! state the valid ranges.
 
 use crate::source::{Expr, Node};
 use crate::values::{DEVICES, ETHERTYPES, FILTERS, MACS, NETS, NUMBERS, PORTS, PROTOCOLS, VLANS, pick};
 use base::Prng;
 use lang::types::Type;
 
-/// A literal for this parameter of a function.
+/// A literal for the parameter number `at` of a function.
 pub fn literal(prng: &mut Prng, function: &str, at: usize, of: &Type, before: &[Expr], roomy: bool) -> String {
     let six = |e: Option<&Expr>| e.is_some_and(|e| matches!(&e.node, Node::Word(w) if w.contains(':')));
     let quoted = |text: &str| format!("\"{text}\"");
@@ -97,7 +98,7 @@ fn filter(prng: &mut Prng, depth: u32) -> String {
     }
 }
 
-/// A comparison of arithmetic on packet fields.
+/// A comparison of two arithmetic expressions on packet fields.
 fn relation(prng: &mut Prng) -> String {
     let value = |prng: &mut Prng| match prng.below(4) {
         0 => "len".to_owned(),

@@ -1,4 +1,4 @@
-//! Statistics of a trial, from which a test can check its coverage.
+//! Statistics of a trial, from which a test can check that the trial covered enough.
 
 use crate::case::Case;
 use crate::source::{Expr, Node, Source};
@@ -10,23 +10,24 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Report {
     /// Generated programs.
     pub cases: usize,
-    /// Programs that the front end refused for an expected reason.
+    /// Number of programs that the front end refused for an expected reason.
     pub rejected: usize,
     /// Programs that ran.
     pub ran: usize,
-    /// Programs that the back end refused, by the type of the refusal.
+    /// Number of programs that the back end refused, by the type of the refusal.
     pub refused: BTreeMap<String, usize>,
     /// Evaluated packets.
     pub packets: usize,
-    /// Packets that the first half of a split program decided.
+    /// Number of packets about which the first half of a split program decided.
     pub first_half: usize,
-    /// Packets by the kind of their verdict.
+    /// Number of packets, by the kind of their verdict.
     pub kinds: [usize; 5],
-    /// Map entries at the end of all runs.
+    /// Number of entries in all maps after the runs.
     pub entries: usize,
-    /// For each function of the table, the number of programs that used it and ran.
+    /// For each function of the packet language: the number of programs that used it and ran.
     pub functions: BTreeMap<&'static str, usize>,
-    /// As `functions`, for first halves that decided packets.
+    /// For each function of the packet language: the number of programs whose first half used it and decided about
+    /// packets.
     pub functions_first: BTreeMap<&'static str, usize>,
 }
 
@@ -45,7 +46,7 @@ impl Report {
         }
     }
 
-    /// The functions of the table that fewer than `least` programs used, except the excused functions.
+    /// The functions of the packet language that fewer than `least` programs used, without the functions in `excused`.
     pub fn missing(
         counts: &BTreeMap<&'static str, usize>,
         least: usize,
@@ -56,7 +57,7 @@ impl Report {
     }
 }
 
-/// The functions of the table that a program uses, by their current names.
+/// The functions of the packet language that a program uses, by their current names.
 fn functions(source: &Source) -> BTreeSet<&'static str> {
     fn collect(e: &Expr, all: &mut BTreeSet<&'static str>) {
         if let Node::Call(name, _) = &e.node {
@@ -69,7 +70,8 @@ fn functions(source: &Source) -> BTreeSet<&'static str> {
     all
 }
 
-/// The functions that the stages with these texts use, directly or in bindings that the texts name.
+/// The functions of the packet language that the stages with these texts use, directly or through bindings that the
+/// texts name.
 fn functions_of_texts(source: &Source, texts: &[String]) -> BTreeSet<&'static str> {
     let text = texts.join("\n");
     let words = |text: &str| -> BTreeSet<String> {
@@ -90,12 +92,12 @@ fn functions_of_texts(source: &Source, texts: &[String]) -> BTreeSet<&'static st
     named.chain(signed).map(|f| f.name).collect()
 }
 
-/// Counts from a case whose results agree.
+/// Counts of a case in which the results agree.
 #[derive(Default)]
 pub(crate) struct AgreementCounts {
     pub packets: usize,
     pub first_half: usize,
-    /// Texts of the stages of the first half, if it decided packets.
+    /// Source texts of the stages in the first half, if the first half decided about packets.
     pub first_stages: Vec<String>,
     pub kinds: [usize; 5],
     pub entries: usize,

@@ -1,14 +1,14 @@
-//! Reduces a failing case: fewer packets, fewer stages, smaller expressions of the same type.
+//! Reduces a failing case to fewer packets, fewer stages, and smaller expressions of the same type.
 //!
-//! Each step takes the first smaller case that also fails. Every candidate is smaller in [`Source::size`] or in the
-//! number or length of its packets, so the reduction terminates.
+//! Each step of the reduction selects the first smaller case that also fails. A candidate has a smaller
+//! [`Source::size`], or fewer or shorter packets, so the reduction terminates.
 
 use crate::case::Case;
 use crate::source::{Binding, Expr, Node, Source};
 use crate::values::FILTERS;
 use lang::types::Type;
 
-/// Maximum number of candidates for one failure.
+/// Maximum number of candidates that are tried for one failure.
 const MAX: usize = 20_000;
 
 /// Reduces a failing case.
@@ -20,7 +20,7 @@ pub fn shrink(mut case: Case, fails: &dyn Fn(&Case) -> bool) -> Case {
     case
 }
 
-/// The first smaller case that also fails.
+/// Returns the first smaller case that also fails.
 fn next(case: &Case, fails: &dyn Fn(&Case) -> bool, left: &mut usize) -> Option<Case> {
     let programs = std::iter::once_with(|| smaller(&case.source)).flatten();
     let programs = programs.map(|source| Case { source, ..case.clone() });
@@ -31,7 +31,7 @@ fn next(case: &Case, fails: &dyn Fn(&Case) -> bool, left: &mut usize) -> Option<
     })
 }
 
-/// Candidates without packets, with half of them, a quarter, … one.
+/// Candidates from which all packets, half of them, a quarter, … one packet is removed.
 fn fewer_packets(case: &Case) -> impl Iterator<Item = Case> {
     let count = case.packets.len();
     let lengths = std::iter::successors(Some(count), |n| Some(n / 2)).take_while(|n| *n > 0);
@@ -42,7 +42,7 @@ fn fewer_packets(case: &Case) -> impl Iterator<Item = Case> {
     })
 }
 
-/// Candidates with one packet cut to half its length, three quarters, …
+/// Candidates in which one packet is truncated to half of its length, three quarters, …
 fn shorter_packets(case: &Case) -> impl Iterator<Item = Case> {
     (0..case.packets.len()).flat_map(move |i| {
         let len = case.packets[i].bytes.len();
@@ -57,7 +57,7 @@ fn shorter_packets(case: &Case) -> impl Iterator<Item = Case> {
     })
 }
 
-/// Candidates for a smaller program that differ from this program in one place.
+/// Candidates with a smaller program that differs from this program in one expression.
 pub fn smaller(source: &Source) -> Vec<Source> {
     let mut all = vec![source.inlined(), Source { is_packet_named: false, ..source.clone() }];
     all.extend(of_expr(&source.main).into_iter().map(|main| Source { main, ..source.clone() }));
@@ -82,7 +82,7 @@ fn of_expr(e: &Expr) -> Vec<Expr> {
     parts(e, &e.of, &mut all);
     all.extend(simplest(&e.of));
     if e.of == Type::Act {
-        // A conditional may be replaced by its condition.
+        // A conditional can be replaced by a filter with its condition.
         let predicates = e.args.iter().filter(|a| a.of == Type::Pred);
         all.extend(predicates.map(|p| Expr::call("filter", vec![p.clone()])));
     }
@@ -127,7 +127,7 @@ fn of_expr(e: &Expr) -> Vec<Expr> {
     all
 }
 
-/// Collects the subexpressions of this type.
+/// Collects the subexpressions that have this type.
 fn parts(e: &Expr, of: &Type, all: &mut Vec<Expr>) {
     for arg in &e.args {
         if arg.of == *of {
@@ -137,7 +137,7 @@ fn parts(e: &Expr, of: &Type, all: &mut Vec<Expr>) {
     }
 }
 
-/// The smallest expressions of a type.
+/// The smallest expressions that have this type.
 fn simplest(of: &Type) -> Vec<Expr> {
     let calls = |names: &[&'static str]| names.iter().map(|n| Expr::call(n, vec![])).collect();
     match of {

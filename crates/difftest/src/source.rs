@@ -1,8 +1,8 @@
-//! A program as a tree, which is generated at random, printed, and reduced.
+//! A program as a tree. It is generated at random, printed as source text, and reduced when a test fails.
 //!
-//! The tree is printed in two forms with the same meaning: with all syntax ([`Source::text`]: operators with as few
-//! parentheses as their precedence allows, `do`, `if`, old names, bindings), and plain ([`Source::plain`]: functions
-//! before their arguments, all in parentheses).
+//! The tree can be printed in two forms with the same meaning. One uses all syntax ([`Source::text`]): operators with
+//! as few parentheses as their precedence permits, `do`, `if`, old names, bindings. The other is plain
+//! ([`Source::plain`]): functions before their arguments, and everything in parentheses.
 
 use lang::table;
 use lang::types::Type;
@@ -11,11 +11,11 @@ use std::fmt::{self, Write};
 /// A program: bindings, and `main`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Source {
-    /// The bindings; each binding precedes its uses.
+    /// The bindings of the program; each binding precedes its uses.
     pub bindings: Vec<Binding>,
     /// The body of `main`.
     pub main: Expr,
-    /// True if `main` names its packet parameter and passes the packet to functions ([`CallStyle::Packet`]).
+    /// True if `main` has a name for its packet parameter and passes the packet to functions ([`CallStyle::Packet`]).
     pub is_packet_named: bool,
 }
 
@@ -24,7 +24,7 @@ pub struct Source {
 pub struct Binding {
     /// The name.
     pub name: String,
-    /// The type of its parameter `x`, if the binding has a parameter.
+    /// The type of the binding's parameter `x`; `None` if the binding has no parameter.
     pub takes: Option<Type>,
     /// The expression.
     pub body: Expr,
@@ -44,25 +44,25 @@ pub struct Expr {
 /// The kinds of nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
-    /// A call of a function of the table, by one of its names, with all arguments.
+    /// A call of a function of the packet language, by one of its names, with all arguments.
     Call(&'static str, CallStyle),
     /// A binding of the program.
     Use(String),
-    /// The parameter of the binding that this is part of.
+    /// The parameter of the binding that contains this node.
     Parameter,
     /// A literal number, text or address.
     Word(String),
     /// A list of the arguments.
     List,
-    /// The arguments in sequence, as the lines of a `do`.
+    /// The arguments in sequence, as the lines of a `do` block.
     Do,
     /// The arguments in sequence, joined by `>->`.
     Chain,
-    /// `if`: a predicate and two alternatives.
+    /// An `if` expression: a predicate and two alternatives.
     If,
-    /// An anonymous function, the first argument, applied to the second.
+    /// An application of an anonymous function: the first argument is its body, the second is its argument.
     Lambda,
-    /// `case`: a property, an action for each of these numbers, and an action for all other numbers.
+    /// A `case` expression: a property, an action for each of these numbers, and an action for all other numbers.
     Case(Vec<u64>),
 }
 
@@ -77,11 +77,11 @@ pub enum CallStyle {
     Operator(&'static str),
     /// `f a $ b`
     Dollar,
-    /// `f a packet`, which is `f a`.
+    /// `f a packet`, which means the same as `f a`.
     Packet,
 }
 
-/// Precedence of expressions that need no parentheses.
+/// The precedence of expressions that never need parentheses.
 const ATOM: u8 = 11;
 const APPLIED: u8 = 10;
 const CHAIN: u8 = 9;
@@ -92,8 +92,8 @@ impl Source {
         self.printed(&Style { plain: false, packet: self.is_packet_named })
     }
 
-    /// The program in plain form: no syntactic sugar, no old names, and no bindings except maps, whose names identify
-    /// their state.
+    /// The program in plain form: without syntactic sugar, old names and bindings. Only maps have bindings, because the
+    /// name of a map identifies its state.
     pub fn plain(&self) -> String {
         self.inlined().printed(&Style { plain: true, packet: false })
     }
@@ -103,7 +103,7 @@ impl Source {
         for binding in &self.bindings {
             let parameter = if binding.takes.is_some() { " x" } else { "" };
             let _ = write!(out, "{}{parameter} = ", binding.name);
-            // The packet parameter is in scope only in `main`.
+            // Only the body of `main` can refer to the packet parameter.
             Style { packet: false, ..*style }.expr(&binding.body, 0, &mut out);
             out.push('\n');
         }
@@ -126,7 +126,7 @@ impl Source {
         out
     }
 
-    /// The program with all bindings inlined except maps.
+    /// The program with all bindings inlined, except those of maps.
     #[must_use]
     pub fn inlined(&self) -> Self {
         let mut known: Vec<Binding> = Vec::new();
@@ -151,12 +151,12 @@ impl Source {
         self
     }
 
-    /// The bodies of all bindings, and `main`.
+    /// The bodies of all bindings, and the body of `main`.
     pub fn bodies(&self) -> impl Iterator<Item = &Expr> {
         self.bindings.iter().map(|b| &b.body).chain([&self.main])
     }
 
-    /// The size for comparisons: number of words, then number of letters.
+    /// The size by which programs are compared: number of words, then number of letters.
     pub fn size(&self) -> (usize, usize) {
         (self.bodies().map(Expr::words).sum::<usize>() + self.bindings.len(), self.text().len())
     }
@@ -174,16 +174,16 @@ impl Expr {
         Self { node: Node::Word(text.into()), of, args: vec![] }
     }
 
-    /// A call of a function of the table by its name.
+    /// A call of a function of the packet language, which is given by name.
     ///
     /// # Panics
-    /// If there is no such function.
+    /// The packet language has no such function.
     pub fn call(name: &'static str, args: Vec<Self>) -> Self {
         let of = table::find(name).unwrap_or_else(|| panic!("no function `{name}`")).of().parts().1.clone();
         Self { node: Node::Call(name, CallStyle::Before), of, args }
     }
 
-    /// True if the expression or a subexpression satisfies the predicate.
+    /// True if the predicate is true for the expression or for a subexpression.
     pub fn any(&self, is: &impl Fn(&Self) -> bool) -> bool {
         is(self) || self.args.iter().any(|a| a.any(is))
     }
@@ -213,7 +213,7 @@ fn inlined(e: &Expr, known: &[Binding]) -> Expr {
 fn substituted(e: &Expr, given: &Expr) -> Expr {
     match (&e.node, &e.args[..]) {
         (Node::Parameter, _) => return given.clone(),
-        // The `x` in the body is the parameter of the inner function.
+        // An `x` in this body is the parameter of the inner function, so it is not substituted.
         (Node::Lambda, [body, of]) => {
             return Expr { args: vec![body.clone(), substituted(of, given)], ..e.clone() };
         }
@@ -229,7 +229,7 @@ struct Style {
 }
 
 impl Style {
-    /// Prints the expression, in parentheses if its precedence is below `least`.
+    /// Prints the expression; in parentheses if its precedence is below `least`.
     fn expr(&self, e: &Expr, least: u8, out: &mut String) {
         let level = self.level(e);
         if level < least {
@@ -290,10 +290,10 @@ impl Style {
                 self.expr(b, APPLIED, out);
             }
             (Node::Call(_, CallStyle::Operator(sign)), [a, b]) => {
-                // In operators that end in a dot, the number is the left operand.
+                // In operators that end in a dot, such as `<.`, the number is the left operand.
                 let (a, b) = if sign.ends_with('.') && !sign.starts_with('.') { (b, a) } else { (a, b) };
                 let level = strength(sign);
-                // `<>` and `~>` are right-associative; comparisons are not associative.
+                // The operators `<>` and `~>` are right-associative; comparisons are not associative.
                 let right = matches!(*sign, "<>" | "~>");
                 self.expr(a, level + u8::from(right || level == 4), out);
                 let _ = write!(out, " {sign} ");
@@ -350,7 +350,7 @@ impl Style {
     }
 }
 
-/// The precedence of an operator in `docs/reference/packet-language.md`.
+/// The precedence of an operator, as in `docs/reference/packet-language.md`.
 fn strength(sign: &str) -> u8 {
     match sign {
         "~>" => 1,

@@ -1,4 +1,4 @@
-//! Runs many programs over many packets on a back end and compares the results with the model.
+//! Runs many programs over many packets on a back end, and compares the results with the model.
 
 use crate::case::{Case, Packet};
 use crate::report::{AgreementCounts, Report};
@@ -21,23 +21,23 @@ use wire::link;
 pub struct CompiledCase {
     /// The IR.
     pub program: Program,
-    /// The term from which the IR was made.
+    /// The term from which the IR was compiled.
     pub term: ActionTerm,
     /// The environment of the program.
     pub world: ProgramContext,
 }
 
-/// A back end that executes programs.
+/// A back end that runs programs.
 pub trait BackEnd {
     /// The name in reports.
     fn name(&self) -> &'static str;
 
-    /// True if the back end can receive such a packet.
+    /// True if the back end can receive this packet.
     fn accepts(&self, _packet: &Packet) -> bool {
         true
     }
 
-    /// The facts that the packet's source supplies, if the back end restricts them.
+    /// The facts that the source of the packet supplies; some back ends can supply only a part of them.
     fn source(&self, packet: &Packet) -> Facts {
         packet.facts
     }
@@ -45,19 +45,19 @@ pub trait BackEnd {
     /// Loads the program.
     ///
     /// # Errors
-    /// The type of the refusal.
+    /// The type of the refusal, if the back end refuses the program.
     fn load<'a>(&'a self, compiled: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String>;
 }
 
-/// A program loaded into a back end.
+/// A program that is loaded into a back end.
 pub trait Execution {
     /// Evaluates packets, in order.
     fn evaluate(&mut self, packets: &[Packet]) -> Vec<ExecutionResult>;
 
-    /// The state at `now`. A split program has two states, the first half's first.
+    /// The state of the program at `now`. A split program has two states; that of the first half is returned first.
     fn state(&mut self, now: u64) -> Vec<StateSnapshot>;
 
-    /// Number of stages in the first half; 0 if the program is not split.
+    /// Number of stages in the first half of the program; 0 if the program is not split.
     fn first_stages(&self) -> usize {
         0
     }
@@ -68,9 +68,9 @@ pub trait Execution {
 pub struct ExecutionResult {
     /// The verdict and the actions.
     pub outcome: PacketOutcome,
-    /// True if the first half decided the packet, with its own state.
+    /// True if the first half decided about the packet, using its own state.
     pub first_half: bool,
-    /// The packet's sequence number at its worker, which `steer_rrobin` uses.
+    /// The sequence number of the packet at its worker, on which `steer_rrobin` depends.
     pub number: u64,
 }
 
@@ -86,35 +86,35 @@ pub struct StateSnapshot {
 /// The contents of a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MapContents {
-    /// Keys and numbers, in order of the keys.
+    /// Keys and numbers of the entries, in order of the keys.
     pub entries: Vec<(Vec<u64>, u64)>,
-    /// Number of entries refused because the map was full.
+    /// Number of new entries that were refused because the map was full.
     pub refused: u64,
 }
 
-/// A difference between an execution and the model.
+/// A difference between the results of an execution and the results of the model.
 #[derive(Clone, Debug)]
 pub struct Mismatch {
-    /// The report, with everything needed to reproduce the difference.
+    /// The report, which contains everything that is needed to reproduce the difference.
     pub report: String,
     /// The smallest failing case.
     pub smallest: Case,
 }
 
-/// A series of cases, determined by the seed.
+/// A series of test cases, which the seed determines.
 #[derive(Clone, Debug)]
 pub struct Trial {
     seed: u64,
     cases: u64,
-    /// Packets of capture files, by link type.
+    /// Packets of capture files, by link type; empty if packets are generated.
     real: Vec<(u16, Vec<Packet>)>,
 }
 
-/// The addresses of the interface in all cases.
+/// The addresses of the interface, the same in all cases.
 const HOST: [&str; 3] = ["10.0.0.2/32", "192.168.1.7/32", "2001:db8::2/128"];
-/// Number of packets of a case.
+/// Number of packets in a case.
 const PACKETS: u64 = 24;
-/// Maximum number of stages of a program; some programs have up to eight times as many.
+/// Maximum number of stages of most programs; some programs have up to eight times as many.
 const STAGES: u64 = 6;
 
 enum TrialResult {
@@ -127,13 +127,14 @@ enum TrialResult {
 }
 
 impl Trial {
-    /// `cases` cases (or `$NETGRAIN_ROUNDS`), beginning with this seed.
+    /// A trial of `cases` cases, the first of which has this seed. The environment variable `NETGRAIN_ROUNDS` overrides
+    /// `cases`.
     pub fn new(seed: u64, cases: u64) -> Self {
         let cases = std::env::var("NETGRAIN_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(cases);
         Self { seed, cases, real: vec![] }
     }
 
-    /// Uses packets of capture files in place of generated packets.
+    /// Uses packets of capture files instead of generated packets.
     #[must_use]
     pub fn over(self, real: Vec<(u16, Vec<Packet>)>) -> Self {
         Self { real, ..self }
@@ -142,8 +143,8 @@ impl Trial {
     /// The case with this number.
     pub fn case(&self, number: u64) -> Case {
         let mut prng = Prng::new(self.seed.wrapping_add(number));
-        // A trial uses either timestamps that go back or maps that refuse entries: a full map removes expired entries,
-        // which an earlier timestamp would find again.
+        // A case has either timestamps that go back or maps that refuse entries. With both, results would differ: a
+        // full map removes expired entries, and a packet with an earlier timestamp would find them again.
         let back = prng.below(2) == 0;
         let stages = if prng.below(20) == 0 { 8 * STAGES } else { STAGES };
         let source = writer::write(&mut prng, stages, number, back);
@@ -158,7 +159,8 @@ impl Trial {
         Case { source, packets, link_type, hash_key }
     }
 
-    /// Some consecutive packets of the captures, each a little later than the packet before.
+    /// Selects consecutive packets of the capture files, and gives each a slightly later timestamp than the previous
+    /// one.
     fn captured_packets(&self, prng: &mut Prng) -> (u16, Vec<Packet>) {
         let mut at = prng.below(self.real.iter().map(|r| r.1.len() as u64).sum()) as usize;
         let (link_type, all) = self
@@ -170,7 +172,7 @@ impl Trial {
                     false
                 }
             })
-            .expect("a packet of this number");
+            .expect("the number is less than the number of packets");
         let mut time = 1_000_000_000;
         let packets = all[at..].iter().take(PACKETS as usize).map(|packet| {
             time += prng.below(frames::GAP);
@@ -182,15 +184,15 @@ impl Trial {
     /// Runs all cases.
     ///
     /// # Panics
-    /// With the smallest failing case, if the back end and the model differ.
+    /// The results of the back end and of the model differ; the message contains the smallest failing case.
     pub fn run(&self, back_end: &dyn BackEnd) -> Report {
         self.find(back_end).unwrap_or_else(|failure| panic!("{}", failure.report))
     }
 
-    /// As [`Trial::run`], but returns a difference.
+    /// Runs all cases like [`Trial::run`], but returns the first difference as an error.
     ///
     /// # Errors
-    /// The first failure, reduced.
+    /// The first difference, with the failing case in reduced form.
     pub fn find(&self, back_end: &dyn BackEnd) -> Result<Report, Box<Mismatch>> {
         let mut report = Report::default();
         for number in 0..self.cases {
@@ -250,7 +252,7 @@ impl Trial {
     }
 }
 
-/// True if the front end rightly refuses the generated program with this message.
+/// True if this message of the front end is a correct reason to refuse the generated program.
 fn is_to_be_refused(why: &str, link_type: u16) -> bool {
     const RIGHTLY: [&str; 7] = [
         "keys of the flow maps have no field in common",
@@ -258,7 +260,7 @@ fn is_to_be_refused(why: &str, link_type: u16) -> bool {
         "is used for the outermost packet in one place and for the innermost in another",
         "forwards of one packet",
         " registers; at most",
-        // Refusals of tcpdump filters, as in libpcap.
+        // Messages about tcpdump filters that libpcap refuses too.
         "`bpf`: ",
         "`matches`: ",
     ];
@@ -269,7 +271,7 @@ impl Case {
     /// Compiles the program.
     ///
     /// # Errors
-    /// The message of the front end.
+    /// The message with which the front end refuses the program.
     pub fn compiled(&self) -> Result<CompiledCase, String> {
         let text = self.source.text();
         let compiled = compile_for(&text, self.link_type).map_err(|e| e.what)?;
@@ -308,12 +310,12 @@ impl Case {
 }
 
 thread_local! {
-    /// True while [`quietly`] catches and reports the panics of this thread.
+    /// True while [`quietly`] runs a function on this thread, and so catches its panics.
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns the result or the panic. The reduction of a case may run thousands of failing candidates, so the panic
-/// message is not printed.
+/// Runs a function and returns its result or its panic. The panic message is not printed, because the reduction of a
+/// case may run thousands of failing candidates.
 fn quietly<T>(what: impl FnOnce() -> T) -> std::thread::Result<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -343,7 +345,11 @@ fn compared(compiled: &CompiledCase, packets: &[Packet], back_end: &dyn BackEnd)
     let mut memories = vec![ProgramState::default(); state.len()];
     let mut agreed = AgreementCounts { packets: packets.len(), ..AgreementCounts::default() };
     if seen.len() != packets.len() {
-        return TrialResult::Differs(format!("{} results for {} packets", seen.len(), packets.len()));
+        return TrialResult::Differs(format!(
+            "the back end returned {} results for {} packets",
+            seen.len(),
+            packets.len()
+        ));
     }
     for (i, (packet, seen)) in packets.iter().zip(&seen).enumerate() {
         let (head, rest) = stages.split_at(if seen.first_half { first } else { 0 });

@@ -1,5 +1,5 @@
-//! Values that programs and packets share: few hosts, ports, tags and numbers, so that each predicate is sometimes true
-//! and sometimes false.
+//! Values that occur both in programs and in packets: only few hosts, ports, tags and numbers, so that each predicate
+//! is sometimes true and sometimes false.
 
 use base::Prng;
 
@@ -15,9 +15,9 @@ pub const HOSTS: [[u8; 4]; 9] = [
     [255, 255, 255, 255],
     [8, 8, 8, 8],
 ];
-/// IPv6 addresses: the first 16 bits and the last.
+/// IPv6 addresses, given by their first 16 bits and their last 16 bits.
 pub const HOSTS_6: [(u16, u16); 5] = [(0x2001, 1), (0x2001, 2), (0xfe80, 1), (0xff02, 5), (0xfd00, 9)];
-/// Networks and hosts of both address families.
+/// Networks and hosts, IPv4 and IPv6.
 pub const NETS: [&str; 16] = [
     "10.0.0.0/8",
     "10.0.0.0/9",
@@ -36,7 +36,7 @@ pub const NETS: [&str; 16] = [
     "::ffff:0:0/96",
     "fd00::/8",
 ];
-/// Ports, including those of VoIP and tunnels.
+/// Ports, including those of VoIP and of tunnels.
 pub const PORTS: [u16; 20] =
     [0, 2, 53, 80, 443, 1023, 1024, 5060, 5061, 6000, 6001, 6002, 6003, 2123, 2152, 3544, 4754, 4789, 6081, 65_535];
 /// VLAN IDs.
@@ -45,10 +45,10 @@ pub const VLANS: [u16; 4] = [0, 5, 7, 4095];
 pub const PROTOCOLS: [u8; 13] = [0, 1, 4, 6, 17, 33, 41, 47, 50, 58, 59, 132, 136];
 /// Ethertypes.
 pub const ETHERTYPES: [u16; 9] = [0, 0x0800, 0x0806, 0x86dd, 0x8100, 0x8847, 0x8864, 0x88cc, 0x9000];
-/// MAC addresses: of hosts, a gateway, a group, and broadcast.
+/// MAC addresses: of hosts, of a gateway, of a multicast group, and the broadcast address.
 pub const MACS: [[u8; 6]; 5] =
     [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 0xfe], [1, 0, 0x5e, 0, 0, 5], [0xff; 6]];
-/// Numbers that occur in headers, and edge cases.
+/// Numbers that occur in headers, and numbers at the limits of their range.
 pub const NUMBERS: [u64; 20] =
     [0, 1, 2, 3, 4, 5, 8, 16, 17, 20, 40, 60, 64, 255, 1500, 0x2000, 0x4000, 65_535, 0xffff_ffff, i64::MAX as u64];
 /// Devices to which programs forward packets.

@@ -1,6 +1,6 @@
-//! Generates random well-typed programs from the function table, with arguments of the types in the table.
+//! Generates random well-typed programs from the function table; arguments have the types that the table declares.
 //!
-//! [`crate::literals`] has the valid numbers and texts of each function.
+//! The module [`crate::literals`] contains the valid numbers and texts for each function.
 
 use crate::literals::literal;
 use crate::source::{Binding, CallStyle, Expr, Node, Source};
@@ -11,22 +11,24 @@ use lang::table::{self, Function, PARTS};
 use lang::types::Type;
 use std::sync::OnceLock;
 
-/// A random program with up to `stages` stages. The program uses the function with index `number` modulo the size of
-/// the table, so that few programs cover all functions; `roomy` maps never refuse an entry.
+/// Generates a program with up to `stages` stages. The program uses the function whose index is `number` modulo the
+/// size of the function table, so that few programs are sufficient to use all functions. If `roomy` is true, the maps
+/// are so large that they never refuse an entry.
 pub fn write(prng: &mut Prng, stages: u64, number: u64, roomy: bool) -> Source {
     let mut w = Writer { prng, bindings: vec![], roomy };
     let mut steps: Vec<Expr> = (0..w.prng.below(stages)).map(|_| w.stage()).collect();
     let count = rows().len() as u64;
     let wanted = w.with(&rows()[(number % count) as usize]);
-    // Either the first stage, which receives each packet, or a later stage, whose packets have state of the stages
-    // before.
+    // The stage with the wanted function is either the first stage, which receives every packet, or a later stage,
+    // which receives packets for which earlier stages have set state.
     let at = if (number / count).is_multiple_of(2) { 0 } else { w.prng.below(steps.len() as u64 + 1) as usize };
     steps.insert(at, wanted);
     let main = Expr { node: w.one_of([Node::Do, Node::Chain]), of: Type::Act, args: steps };
     w.named(main)
 }
 
-/// A random action with its maps, for programs that combine several actions. `prefix` makes the names unique.
+/// Generates an action with its maps, for programs that combine several actions. The `prefix` of the names makes them
+/// unique.
 pub fn action(prng: &mut Prng, prefix: &str) -> Source {
     let mut w = Writer { prng, bindings: vec![], roomy: true };
     let main = w.expr(&Type::Act, 2);
@@ -45,7 +47,7 @@ fn rename(e: &Expr, to: &impl Fn(&str) -> String) -> Expr {
     Expr { node, of: e.of.clone(), args: e.args.iter().map(|a| rename(a, to)).collect() }
 }
 
-/// A function of the table with its parameter and result types.
+/// A function of the packet language, with its parameter types and result type.
 struct Row {
     function: &'static Function,
     takes: Vec<Type>,
@@ -65,7 +67,7 @@ fn rows() -> &'static [Row] {
     })
 }
 
-/// True if a value of this type needs no function with a parameter of the same type.
+/// True if a value of this type can be written without a function that takes a value of the same type.
 fn is_flat(of: &Type) -> bool {
     match of {
         Type::Act | Type::Pred | Type::Prop | Type::Arm => false,
@@ -89,7 +91,7 @@ impl Writer<'_> {
         of[self.prng.below(N as u64) as usize].clone()
     }
 
-    /// A random stage. Most stages let packets pass, since otherwise no packet would reach the later stages.
+    /// Generates a stage. Most stages let packets pass, since otherwise no packet would reach the later stages.
     fn stage(&mut self) -> Expr {
         let act = match self.prng.below(3) {
             0 => self.expr(&Type::Act, 2),
@@ -106,7 +108,7 @@ impl Writer<'_> {
         self.with_a_map(act)
     }
 
-    /// `steer_common` needs a map in the program.
+    /// If the action contains `steer_common`, adds a map, because such a program must contain a flow map.
     fn with_a_map(&mut self, act: Expr) -> Expr {
         let is_common = act.any(&|e| matches!(e.node, Node::Call("steer_common", _)));
         if !is_common || !self.bindings.is_empty() {
@@ -116,7 +118,7 @@ impl Writer<'_> {
         Expr { node: Node::Chain, of: Type::Act, args: vec![Expr::call("incr_fstate", vec![map]), act] }
     }
 
-    /// A stage with a call of this function.
+    /// Generates a stage with a call of this function.
     fn with(&mut self, row: &Row) -> Expr {
         let call = self.call_of(row, 2);
         let list = |of: Type, item: Expr| Expr { node: Node::List, of: Type::List(Box::new(of)), args: vec![item] };
@@ -146,7 +148,8 @@ impl Writer<'_> {
         self.with_a_map(act)
     }
 
-    /// A random expression of this type; `depth` limits the nesting of functions that take values of their own type.
+    /// Generates an expression of this type; `depth` limits the nesting of functions that take values of their own
+    /// result type.
     fn expr(&mut self, of: &Type, depth: u32) -> Expr {
         match of {
             Type::Map => self.map(),
@@ -158,11 +161,11 @@ impl Writer<'_> {
             Type::Key if depth == 0 => self.call(0, &|r| r.gives == Type::Key && r.takes.is_empty()),
             Type::Key => self.call(depth - 1, &|r| r.gives == Type::Key),
             Type::List(item) => {
-                // Some sets of networks are long enough to be no longer compiled as a list.
+                // Some sets of networks are so long that they are not compiled as a list of comparisons.
                 let many = **item == Type::Net && self.chance(4);
                 let count = match **item {
                     _ if many => 8 + self.prng.below(16),
-                    // The front end refuses a `case` without arms.
+                    // The front end refuses a `case` without alternatives.
                     Type::Arm => 1 + self.prng.below(3),
                     _ => self.prng.below(4),
                 };
@@ -174,7 +177,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A call of a random function that satisfies the predicate.
+    /// Generates a call of a random function for which the predicate is true.
     fn call(&mut self, depth: u32, is: &dyn Fn(&Row) -> bool) -> Expr {
         let count = rows().iter().filter(|r| is(r)).count() as u64;
         let chosen = self.prng.below(count) as usize;
@@ -211,7 +214,7 @@ impl Writer<'_> {
         }
         let signs: Vec<_> =
             table::operators().filter(|s| table::operator(s).is_some_and(|o| o.name == f.name)).collect();
-        // Only some operators accept a number on either side.
+        // Only some operators accept a number as either operand.
         if !signs.is_empty() && self.prng.below(4) > 0 {
             CallStyle::Operator(pick(self.prng, &signs))
         } else {
@@ -219,7 +222,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The argument for a parameter of a function.
+    /// Generates the argument for a parameter of a function.
     fn argument(&mut self, function: &str, at: usize, of: &Type, before: &[Expr], depth: u32) -> Expr {
         match (function, of) {
             ("CIDR", Type::Net) => Expr::word(Type::Net, pick(self.prng, &NETS)),
@@ -250,12 +253,13 @@ impl Writer<'_> {
         }
     }
 
-    /// A control structure, or a function that changes the packet to which the inner terms refer.
+    /// Generates a control structure, or a function that changes the packet to which the enclosed terms refer.
     fn control(&mut self, depth: u32) -> Expr {
         let below = depth - 1;
         let acts = |w: &mut Self, n: u64| (0..n).map(|_| w.expr(&Type::Act, below)).collect::<Vec<_>>();
         if self.chance(3) {
-            // The packet or endpoint to which the inner terms refer, often nested.
+            // Generates a function that changes the packet or the endpoint to which the enclosed terms refer; such
+            // functions are often nested.
             let mut act = self.expr(&Type::Act, below);
             for _ in 0..1 + self.prng.below(3) {
                 act = Expr::call(self.one_of(["shift", "outer", "src", "dst"]), vec![act]);
@@ -286,7 +290,7 @@ impl Writer<'_> {
         Expr { node, of: Type::Act, args }
     }
 
-    /// A chain of filters, which the language accepts in place of a predicate.
+    /// Generates a chain of filters, which the language accepts where a predicate is expected.
     fn filters(&mut self) -> Expr {
         let (_, filters) = PARTS[0];
         let flat: Vec<&Row> = rows()
@@ -304,7 +308,7 @@ impl Writer<'_> {
         Expr { node: Node::Chain, of: Type::Act, args: steps }
     }
 
-    /// A map: an existing map or a new map.
+    /// Returns a map of the program, or adds a new map.
     fn map(&mut self) -> Expr {
         let count = self.bindings.len();
         if count > 0 && (count == 3 || self.prng.below(3) > 0) {
@@ -340,7 +344,7 @@ impl Writer<'_> {
         Source { bindings: self.bindings, main, is_packet_named }
     }
 
-    /// Moves a random part of the program into another form.
+    /// Moves a random part of the program into a construct of this shape.
     fn outside(&mut self, main: &mut Expr, shape: Shape) {
         let at = 1 + self.prng.below(main.words() as u64) as usize;
         let is_one = |e: &&mut Expr| matches!(e.of, Type::Act | Type::Pred | Type::Prop);
@@ -366,7 +370,7 @@ impl Writer<'_> {
     }
 }
 
-/// The form of the moved part.
+/// The construct into which a part of the program is moved.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     /// `p = …`
@@ -377,7 +381,7 @@ enum Shape {
     Lambda,
 }
 
-/// The `n`th subexpression in source order; 0 is the whole expression.
+/// The `n`th subexpression, in the order of the source text; 0 is the expression itself.
 fn nth(e: &mut Expr, mut n: usize) -> Option<&mut Expr> {
     if n == 0 {
         return Some(e);

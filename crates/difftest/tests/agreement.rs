@@ -1,11 +1,12 @@
-//! The interpreter of the IR agrees with the second model, on random programs that use all functions of the table.
+//! Tests that the interpreter of the IR agrees with the second model, on random programs that use all functions of the
+//! packet language.
 
 use base::Prng;
 use lang::table::names;
 use lang::term::ActionTerm;
 use netgrain_difftest::{InParts, Interpreted, Report, Trial, frames, write};
 
-/// Asserts that the trial covers enough programs, verdicts and functions to detect errors.
+/// Asserts that the trial covered enough programs, verdicts and functions to detect errors.
 fn assert_coverage(report: &Report) {
     eprintln!("{report:?}");
     let Report { cases, ran, packets, kinds, entries, .. } = report;
@@ -45,7 +46,7 @@ fn the_interpreter_agrees_with_the_model_on_captured_packets() {
     assert!(report.ran > report.cases / 2 && report.packets > 10 * report.ran, "too few programs or packets ran");
 }
 
-/// The term without the texts of its steps, and with nested sequences flattened.
+/// The term without the source texts of its steps, and with nested sequences flattened.
 fn flat(act: &ActionTerm) -> ActionTerm {
     let boxed = |act: &ActionTerm| Box::new(flat(act));
     match act {

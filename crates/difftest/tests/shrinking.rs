@@ -1,11 +1,12 @@
-//! A deliberate error in a back end is find and reduced to a small case.
+//! Tests that the differential test finds a deliberate error in a back end, and reduces the failing case to a small
+//! one.
 
 use ir::{Cmp, End, Inst};
 use netgrain_difftest::{
     BackEnd, Case, CompiledCase, Execution, ExecutionResult, Interpreted, Packet, StateSnapshot, Trial,
 };
 
-/// An interpreter that runs a modified program.
+/// A back end with an error: it modifies each program and runs it in the interpreter.
 struct Faulty(fn(&mut CompiledCase));
 
 struct Running {
@@ -38,10 +39,10 @@ impl Execution for Running {
     }
 }
 
-/// The report and the reduced case for a fault.
+/// Runs a trial with a deliberate error, and returns the report and the reduced case.
 fn find(fault: fn(&mut CompiledCase)) -> (String, Case) {
     let seed = testkit::seed("shrinking");
-    let failure = Trial::new(seed, 5000).find(&Faulty(fault)).expect_err("the fault is find");
+    let failure = Trial::new(seed, 5000).find(&Faulty(fault)).expect_err("the error is detected");
     (failure.report, failure.smallest)
 }
 
@@ -58,7 +59,7 @@ fn a_wrong_comparison_is_reduced_to_one_line_and_one_packet() {
     assert_eq!((text.lines().count(), smallest.packets.len()), (1, 1), "{report}");
     assert!(smallest.source.size().0 <= 5, "{report}");
     assert!(["<=", ">=.", "less", "port_range"].iter().any(|way| text.contains(way)), "{report}");
-    // The report contains everything that is needed to reproduce the failure.
+    // The report must contain everything that is needed to reproduce the failure.
     let hex: String = smallest.packets[0].bytes.iter().map(|b| format!("{b:02x}")).collect();
     assert!(report.contains("seed ") && report.contains(&text) && report.contains(&hex), "{report}");
 }

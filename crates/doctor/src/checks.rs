@@ -89,21 +89,21 @@ checks! {
     VLAN: "vlan-stripping", Port, Lies, fix,
         "the NIC removes the VLAN tag before AF_XDP sees the packet, and it cannot be restored";
     RX_RING: "rx-ring", Port, Loses, fix,
-        "a short ring overflows in bursts that a longer ring would hold";
+        "the ring of the NIC is short, and overflows in bursts that a longer ring would hold";
     QUEUES: "queues", Port, Slows, fix,
         "with more queues than processors, threads wait for each other; with one queue, one processor handles all packets";
     RSS: "rss", Port, Reorders, command,
-        "the two directions of a connection arrive in different queues, and only timestamps give their order";
+        "the two directions of a connection arrive in different queues, so the order of their packets follows only from timestamps";
     INTERRUPTS: "interrupts", Port, Slows, command,
         "all queues interrupt one processor, or a processor of another NUMA node";
     NUMA: "numa", Port, Loses, command,
-        "memory of another NUMA node than that of the NIC loses packets (34 to 47 % in a thesis about packet capture)";
+        "if the ring is in the memory of another NUMA node than the NIC, packets are lost (34 to 47 % in a thesis about packet capture)";
     MTU: "mtu", Port, Slows, command,
         "packets larger than an XDP buffer force TPACKET if the driver has no multi-buffer support";
     PAUSE: "pause", Port, Lies, fix,
-        "pause frames make the link partner wait: bursts arrive late, and losses happen where no counter shows them";
+        "pause frames make the link partner wait: bursts arrive late, and the link partner loses packets that no counter of this host shows";
     COUNTERS: "counters", Port, Loses, command,
-        "packets were lost before netgrain could count them, since the interface came up";
+        "the NIC has lost packets since the interface came up";
     CARD_STAMPS: "card-stamps", Port, Lies, command,
         "timestamps are made by software, microseconds after the arrival of the packet";
     KERNEL: "kernel", Machine, Fails, command,
@@ -113,9 +113,9 @@ checks! {
     IO_URING: "io-uring", Machine, Slows, fix,
         "without io_uring the writer uses one blocking write at a time";
     PRIVILEGES: "privileges", Machine, Fails, command,
-        "the kernel refuses sockets and programs to a process without the capabilities";
+        "the kernel does not let a process without capabilities open capture sockets and load programs";
     MEMLOCK: "memlock", Machine, Loses, command,
-        "a ring that cannot be locked can be swapped out, and the kernel refuses AF_XDP its memory";
+        "a ring that cannot be locked in memory can be swapped out, and AF_XDP cannot register its memory";
     MEMORY: "memory", Machine, Fails, command,
         "the ring must fit into the free memory";
     HUGE_PAGES: "huge-pages", Machine, Slows, fix,
@@ -123,17 +123,17 @@ checks! {
     SOFTNET: "softnet", Machine, Loses, fix,
         "the kernel dropped packets, or ran out of its time budget, before any socket got them";
     GOVERNOR: "governor", Machine, Slows, fix,
-        "processors run below their highest frequency and rise slowly in a burst";
+        "processors run below their highest frequency and increase it slowly in a burst";
     IDLE: "idle-states", Machine, Slows, command,
         "a processor in a deep idle state wakes slowly, while the ring of the NIC fills";
     ISOLATION: "isolation", Machine, Slows, command,
-        "isolated processors run only threads that are pinned to them: name them with --cpu";
+        "isolated processors run only threads that are pinned to them, so give their numbers with --cpu";
     IRQBALANCE: "irqbalance", Machine, Slows, command,
         "irqbalance moves interrupts during capture";
     STEAL: "steal", Machine, Loses, command,
-        "the hypervisor takes the processor away while the ring of the NIC fills";
+        "the hypervisor runs other guests on the processor while the ring of the NIC fills";
     CLOCK_SOURCE: "clock-source", Machine, Lies, command,
-        "without a reliable time stamp counter, each timestamp costs a system call, or jumps";
+        "without a reliable time stamp counter, each timestamp needs a system call, or timestamps jump";
     CLOCK_SYNC: "clock-sync", Machine, Lies, command,
         "timestamps of an unsynchronised clock cannot be compared with those of other machines";
     TRIAL: "trial", Machine, Fails, command,
@@ -142,15 +142,15 @@ checks! {
     FOLDER: "folder", Store, Fails, command,
         "the recorder must be able to write to the directory";
     FILE_SYSTEM: "file-system", Store, Slows, command,
-        "files in memory vanish, and file systems of a network or of user space stall the writer";
+        "files in a memory file system are lost at a restart, and network and user-space file systems stall the writer";
     DIRECT: "direct-writes", Store, Slows, command,
         "without O_DIRECT the page cache competes with the ring for memory and stalls at its limit";
     SPACE: "space", Store, Loses, command,
-        "a full volume stops the recording, and packets beyond the ring are lost";
+        "on a full volume the recorder waits, and packets are lost when the ring is full";
     DEVICE: "disk-queue", Store, Slows, command,
-        "a spinning disk seeks between files, and an I/O scheduler reorders writes that are in order";
+        "a rotating disk loses time by seeks between files, and an I/O scheduler needlessly reorders sequential writes";
     WRITE_SPEED: "write-speed", Store, Loses, command,
-        "on a volume slower than the link, packets beyond the ring are lost";
+        "if the volume is slower than the link, packets are lost when the ring is full";
 }
 
 impl Check {

@@ -10,7 +10,7 @@ pub struct Request {
     pub ports: Vec<String>,
     /// The directory of a store; the inspection writes a test file to it.
     pub store: Option<PathBuf>,
-    /// Only these checks, by name; if empty, all.
+    /// Names of the checks to make; if empty, all checks.
     pub only: Vec<String>,
     /// Bytes of all rings together, as the recorder would allocate them.
     pub ring: u64,

@@ -1,13 +1,14 @@
-//! The assembler: appends instructions and resolves the labels of jumps.
+//! The assembler for eBPF. It appends instructions, and resolves the labels of jumps when the program is finished.
 //!
-//! A jump may use a label before the label has a position. [`Asm::finish`] replaces each use by the distance in the
-//! kernel's encoding, which counts slots from the instruction after the jump.
+//! A jump may refer to a label before the label is placed. [`Asm::finish`] replaces each such reference by the distance
+//! in the kernel's encoding: the number of slots, counted from the instruction after the jump.
 
 use crate::insn::{Alu, Condition, Helper, Insn, Reg, Size, class, part};
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// A finished program, before the kernel's verifier has checked it. Its `Debug` form is a listing.
+/// A finished program that the kernel's verifier has not checked yet. Its `Debug` form is a listing of the
+/// instructions.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Code {
     slots: Vec<Insn>,
@@ -17,7 +18,7 @@ pub struct Code {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(usize);
 
-/// The reason why a program cannot be finished.
+/// The reason why the assembler cannot finish a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsmError {
     /// The jump at `slot` goes to a label that was never placed.
@@ -32,7 +33,7 @@ pub enum AsmError {
         /// Distance in slots.
         distance: i64,
     },
-    /// The load at `slot` names a map that the caller did not pass.
+    /// The load at `slot` refers to a map for which the caller passed no descriptor.
     NoMap {
         /// Slot of the load.
         slot: usize,
@@ -68,130 +69,134 @@ impl Asm {
         Self::default()
     }
 
-    /// A new label without a position.
+    /// Creates a label that is not placed yet.
     pub fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
-    /// Places the label before the next instruction.
+    /// Places the label at the next instruction, which becomes the target of jumps to the label.
     ///
     /// # Panics
-    /// If the label already has a position.
+    /// The label is already placed.
     pub fn place(&mut self, label: Label) {
         let old = self.labels[label.0].replace(self.slots.len());
-        assert_eq!(old, None, "a label is placed once");
+        assert_eq!(old, None, "the label is already placed");
     }
 
-    /// `dst = imm`
+    /// Appends `dst = imm`
     pub fn mov(&mut self, dst: Reg, imm: i32) {
         self.alu(Alu::Mov, dst, imm);
     }
 
-    /// `dst = src`
+    /// Appends `dst = src`
     pub fn mov_reg(&mut self, dst: Reg, src: Reg) {
         self.alu_reg(Alu::Mov, dst, src);
     }
 
-    /// `dst op= imm`, 64 bits; the immediate is sign-extended.
+    /// Appends `dst op= imm` with 64 bits; the immediate is sign-extended.
     pub fn alu(&mut self, op: Alu, dst: Reg, imm: i32) {
         self.push(class::ALU64 | op as u8, dst, 0, 0, imm);
     }
 
-    /// `dst op= src`, 64 bits.
+    /// Appends `dst op= src`, 64 bits.
     pub fn alu_reg(&mut self, op: Alu, dst: Reg, src: Reg) {
         self.push(class::ALU64 | op as u8 | part::BY_REG, dst, src.number(), 0, 0);
     }
 
-    /// `dst op= src`, 32 bits; the upper half of `dst` becomes zero.
+    /// Appends `dst op= src` with 32 bits; the upper half of `dst` becomes zero.
     pub fn alu32_reg(&mut self, op: Alu, dst: Reg, src: Reg) {
         self.push(class::ALU | op as u8 | part::BY_REG, dst, src.number(), 0, 0);
     }
 
-    /// `dst op= imm`, 32 bits; the upper half of `dst` becomes zero.
+    /// Appends `dst op= imm` with 32 bits; the upper half of `dst` becomes zero.
     pub fn alu32(&mut self, op: Alu, dst: Reg, imm: i32) {
         self.push(class::ALU | op as u8, dst, 0, 0, imm);
     }
 
-    /// Converts the low `bits` (16, 32, 64) of `dst` to network byte order, or from network byte order.
+    /// Converts the low `bits` bits (16, 32 or 64) of `dst` from the byte order of the host to network byte order, or
+    /// back.
     pub fn big_endian(&mut self, dst: Reg, bits: i32) {
         self.push(class::ALU | part::SWAP | part::BY_REG, dst, 0, 0, bits);
     }
 
-    /// `dst = value`, all 64 bits; two slots.
+    /// Appends `dst = value`, with all 64 bits; the instruction takes two slots.
     pub fn wide(&mut self, dst: Reg, value: u64) {
         self.push(part::WIDE | class::LD, dst, 0, 0, value as u32 as i32);
         self.push(0, Reg::R0, 0, 0, (value >> 32) as i32);
     }
 
-    /// `dst = map`, the first argument of helpers that take a map; two slots. A loaded program keeps the map alive;
-    /// until then the caller must keep the descriptor open.
+    /// Appends `dst = map`, the first argument of helpers that take a map; the instruction takes two slots. A loaded
+    /// program keeps the map alive; until the program is loaded, the caller must keep the descriptor of the map open.
     pub fn map(&mut self, dst: Reg, map: &impl AsFd) {
         self.push(part::WIDE | class::LD, dst, part::PSEUDO_MAP_FD, 0, map.as_fd().as_raw_fd());
         self.push(0, Reg::R0, 0, 0, 0);
     }
 
-    /// `dst` = the map that is bound to this slot when the program is loaded ([`Code::with_maps`]); two slots.
+    /// Appends a load of the map that is bound to this slot when the program is loaded ([`Code::with_maps`]) into
+    /// `dst`; the instruction takes two slots.
     pub fn map_slot(&mut self, dst: Reg, slot: u16) {
         self.push(part::WIDE | class::LD, dst, part::PSEUDO_MAP_SLOT, 0, slot.into());
         self.push(0, Reg::R0, 0, 0, 0);
     }
 
-    /// `dst` = the address of the first value of the array map that is bound to this slot; two slots.
+    /// Appends a load of the address of the first value of the array map that is bound to this slot into `dst`; the
+    /// instruction takes two slots.
     pub fn value_slot(&mut self, dst: Reg, slot: u16) {
         self.push(part::WIDE | class::LD, dst, part::PSEUDO_MAP_SLOT_VALUE, 0, slot.into());
         self.push(0, Reg::R0, 0, 0, 0);
     }
 
-    /// `dst = *(size *)(src + off)`
+    /// Appends `dst = *(size *)(src + off)`
     pub fn load(&mut self, size: Size, dst: Reg, src: Reg, off: i16) {
         self.push(class::LDX | part::MEM | size as u8, dst, src.number(), off, 0);
     }
 
-    /// `*(size *)(dst + off) = src`
+    /// Appends `*(size *)(dst + off) = src`
     pub fn store(&mut self, size: Size, dst: Reg, off: i16, src: Reg) {
         self.push(class::STX | part::MEM | size as u8, dst, src.number(), off, 0);
     }
 
-    /// `*(size *)(dst + off) = imm`
+    /// Appends `*(size *)(dst + off) = imm`
     pub fn store_imm(&mut self, size: Size, dst: Reg, off: i16, imm: i32) {
         self.push(class::ST | part::MEM | size as u8, dst, 0, off, imm);
     }
 
-    /// `lock *(size *)(dst + off) += src`; `size` is 4 or 8 bytes.
+    /// Appends `lock *(size *)(dst + off) += src`; `size` is 4 or 8 bytes.
     pub fn atomic_add(&mut self, size: Size, dst: Reg, off: i16, src: Reg) {
         self.push(class::STX | part::ATOMIC | size as u8, dst, src.number(), off, 0);
     }
 
-    /// Like [`Asm::atomic_add`], and `src` gets the value from before the addition.
+    /// Appends the same addition as [`Asm::atomic_add`]; in addition, `src` becomes the value from before the addition.
     pub fn atomic_fetch_add(&mut self, size: Size, dst: Reg, off: i16, src: Reg) {
         self.push(class::STX | part::ATOMIC | size as u8, dst, src.number(), off, part::FETCH);
     }
 
-    /// `goto label`
+    /// Appends `goto label`
     pub fn jump(&mut self, label: Label) {
         self.jumps.push((self.slots.len(), label));
         self.push(class::JMP | part::ALWAYS, Reg::R0, 0, 0, 0);
     }
 
-    /// `if dst ? imm goto label`, 64 bits; the immediate is sign-extended.
+    /// Appends `if dst ? imm goto label`, with the condition for `?`; 64 bits are compared, and the immediate is
+    /// sign-extended.
     pub fn jump_if(&mut self, condition: Condition, dst: Reg, imm: i32, label: Label) {
         self.jumps.push((self.slots.len(), label));
         self.push(class::JMP | condition as u8, dst, 0, 0, imm);
     }
 
-    /// `if dst ? src goto label`, 64 bits.
+    /// Appends `if dst ? src goto label`, with the condition for `?`; 64 bits are compared.
     pub fn jump_if_reg(&mut self, condition: Condition, dst: Reg, src: Reg, label: Label) {
         self.jumps.push((self.slots.len(), label));
         self.push(class::JMP | condition as u8 | part::BY_REG, dst, src.number(), 0, 0);
     }
 
-    /// Calls a kernel helper: arguments in r1 to r5, which the call clobbers; result in r0.
+    /// Calls a kernel helper. The arguments are in r1 to r5, which the call clobbers; the result is in r0.
     pub fn call(&mut self, helper: Helper) {
         self.push(class::JMP | part::CALL, Reg::R0, 0, 0, helper as i32);
     }
 
-    /// Ends the program; r0 is the return value.
+    /// Ends the program; the value of r0 is returned.
     pub fn exit(&mut self) {
         self.push(class::JMP | part::EXIT, Reg::R0, 0, 0, 0);
     }
@@ -199,7 +204,7 @@ impl Asm {
     /// Resolves the jumps.
     ///
     /// # Errors
-    /// [`AsmError`] names a jump whose label has no position or is too far away.
+    /// [`AsmError`] if the label of a jump is not placed or is too far away.
     pub fn finish(mut self) -> Result<Code, AsmError> {
         for (slot, label) in self.jumps {
             let target = self.labels[label.0].ok_or(AsmError::Unplaced { slot })?;
@@ -221,16 +226,16 @@ impl Asm {
 }
 
 impl Code {
-    /// The slots in order; a 64-bit load takes two.
+    /// The slots of the program in order; a 64-bit load takes two slots.
     pub fn insns(&self) -> impl ExactSizeIterator<Item = Insn> + '_ {
         self.slots.iter().copied()
     }
 
-    /// The same code with map descriptors in place of map slots ([`Asm::map_slot`], [`Asm::value_slot`]). `maps` has
-    /// one descriptor for each slot; the descriptors must stay open until the program is loaded.
+    /// Returns the code with map descriptors instead of map slots ([`Asm::map_slot`], [`Asm::value_slot`]). `maps`
+    /// contains one descriptor for each slot; the descriptors must stay open until the program is loaded.
     ///
     /// # Errors
-    /// [`AsmError::NoMap`] for a slot without a descriptor.
+    /// [`AsmError::NoMap`] if there is no descriptor for a slot.
     pub fn with_maps(&self, maps: &[BorrowedFd<'_>]) -> Result<Self, AsmError> {
         let mut slots = self.slots.clone();
         for (slot, insn) in slots.iter_mut().enumerate() {
@@ -304,7 +309,7 @@ mod tests {
         assert_eq!(offs, [2, 0, -3, 0]);
     }
 
-    /// The expected bytes were encoded by hand from the tables of RFC 9669.
+    /// The expected bytes of the test were encoded by hand from the tables of RFC 9669.
     #[test]
     fn encodings_match_rfc_9669() {
         type Case = (fn(&mut Asm), [u8; 8]);

@@ -1,5 +1,5 @@
-//! The disassembler. It uses the notation of the kernel's verifier log, so that both texts can be compared line by
-//! line.
+//! The disassembler for eBPF. It prints the notation of the kernel's verifier log, so that a listing can be compared
+//! with the log line by line.
 
 use crate::asm::Code;
 use crate::insn::{Insn, class, part};

@@ -13,17 +13,18 @@
 pub struct Reg(u8);
 
 impl Reg {
-    /// The return value of a call and of the program.
+    /// Register for the return value of a call and of the program.
     pub const R0: Self = Self(0);
-    /// First argument; the context at the start of the program. A call clobbers it.
+    /// Register for the first argument of a call; a call clobbers it. At the start of the program it contains the
+    /// context.
     pub const R1: Self = Self(1);
-    /// Second argument; a call clobbers it.
+    /// Register for the second argument of a call; a call clobbers it.
     pub const R2: Self = Self(2);
-    /// Third argument; a call clobbers it.
+    /// Register for the third argument of a call; a call clobbers it.
     pub const R3: Self = Self(3);
-    /// Fourth argument; a call clobbers it.
+    /// Register for the fourth argument of a call; a call clobbers it.
     pub const R4: Self = Self(4);
-    /// Fifth argument; a call clobbers it.
+    /// Register for the fifth argument of a call; a call clobbers it.
     pub const R5: Self = Self(5);
     /// Preserved across calls.
     pub const R6: Self = Self(6);
@@ -33,10 +34,10 @@ impl Reg {
     pub const R8: Self = Self(8);
     /// Preserved across calls.
     pub const R9: Self = Self(9);
-    /// End of the 512-byte stack (the stack grows down); read-only.
+    /// The frame pointer, which is read-only: the end of the 512-byte stack, which grows down.
     pub const R10: Self = Self(10);
 
-    /// The register number, 0 to 10.
+    /// The number of the register, 0 to 10.
     pub const fn number(self) -> u8 {
         self.0
     }
@@ -59,7 +60,7 @@ pub enum Size {
 /// Arithmetic operations (RFC 9669 section 4.1). `x / 0` is 0, and `x % 0` is `x`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[allow(missing_docs, reason = "the names are the operators")]
+#[allow(missing_docs, reason = "the variants have the names of the operations")]
 pub enum Alu {
     Add = 0x00,
     Sub = 0x10,
@@ -107,7 +108,7 @@ pub enum Condition {
 /// Kernel helpers that a program may call (`enum bpf_func_id`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
-#[allow(missing_docs, reason = "the names are the kernel's")]
+#[allow(missing_docs, reason = "the variants have the names of the kernel")]
 pub enum Helper {
     MapLookupElem = 1,
     MapUpdateElem = 2,
@@ -120,7 +121,7 @@ pub enum Helper {
     KtimeGetTaiNs = 208,
 }
 
-/// One slot of eight bytes: an instruction, or half of a 64-bit load.
+/// One slot of eight bytes: an instruction, or one half of a 64-bit load.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Insn {
     code: u8,
@@ -141,13 +142,13 @@ pub(crate) mod class {
     pub const ALU64: u8 = 7;
 }
 
-/// Other parts of the opcode, and values of the `src` and `imm` fields.
+/// Other parts of the opcode, and special values of the `src` and `imm` fields.
 pub(crate) mod part {
-    /// The second operand is a register, not the immediate.
+    /// The second operand is a register and not the immediate.
     pub const BY_REG: u8 = 0x08;
     /// Plain memory access.
     pub const MEM: u8 = 0x60;
-    /// Atomic memory access; the immediate 0 means addition.
+    /// Atomic memory access. The immediate selects the operation; 0 means addition.
     pub const ATOMIC: u8 = 0xc0;
     /// Byte swap, in class ALU.
     pub const SWAP: u8 = 0xd0;
@@ -155,18 +156,20 @@ pub(crate) mod part {
     pub const ALWAYS: u8 = 0x00;
     pub const CALL: u8 = 0x80;
     pub const EXIT: u8 = 0x90;
-    /// `ld_imm64`: class LD, mode IMM, size DW.
+    /// The opcode of `ld_imm64`: class LD, mode IMM, size DW.
     pub const WIDE: u8 = 0x18;
-    /// In `src` of a 64-bit load: the immediate is the file descriptor of a map.
+    /// In the `src` field of a 64-bit load: the immediate is the file descriptor of a map.
     pub const PSEUDO_MAP_FD: u8 = 1;
-    /// Like `PSEUDO_MAP_FD`, but the load yields the address of the map's first value plus the upper immediate.
+    /// In the `src` field of a 64-bit load: like `PSEUDO_MAP_FD`, but the load yields the address of the map's first
+    /// value plus the upper immediate.
     pub const PSEUDO_MAP_VALUE: u8 = 2;
-    /// In `src` of a 64-bit load: the immediate is an index into the list of maps that is passed when the program is
-    /// loaded.
+    /// In the `src` field of a 64-bit load: the immediate is an index into the list of maps that is passed when the
+    /// program is loaded.
     pub const PSEUDO_MAP_SLOT: u8 = 5;
-    /// Like `PSEUDO_MAP_SLOT`, but the load yields the address of the map's first value plus the upper immediate.
+    /// In the `src` field of a 64-bit load: like `PSEUDO_MAP_SLOT`, but the load yields the address of the map's first
+    /// value plus the upper immediate.
     pub const PSEUDO_MAP_SLOT_VALUE: u8 = 6;
-    /// In the immediate of an atomic access: the instruction returns the old value.
+    /// In the immediate of an atomic access: the instruction also returns the value from before the operation.
     pub const FETCH: i32 = 1;
 }
 
@@ -179,12 +182,12 @@ impl Insn {
         Self { off, ..self }
     }
 
-    /// The 64-bit load with another map reference: the `src` field and the immediate are replaced.
+    /// Returns the 64-bit load with another reference to a map: replaces the `src` field and the immediate.
     pub(crate) const fn of_map(self, pseudo: u8, imm: i32) -> Self {
         Self { regs: self.regs & 0xf | pseudo << 4, imm, ..self }
     }
 
-    /// The opcode: class, operation and source bit.
+    /// The opcode, composed of class, operation and source bit.
     pub const fn code(self) -> u8 {
         self.code
     }
@@ -209,12 +212,13 @@ impl Insn {
         self.imm
     }
 
-    /// Both register numbers as in the second byte: the destination in the low four bits.
+    /// The second byte of an instruction: the destination register in the low four bits, and the source register in the
+    /// high four bits.
     pub const fn regs(self) -> u8 {
         self.regs
     }
 
-    /// The eight bytes in memory order on a little-endian machine.
+    /// The eight bytes of the slot, in the memory order of a little-endian machine.
     pub fn bytes(self) -> [u8; 8] {
         let mut out = [self.code, self.regs, 0, 0, 0, 0, 0, 0];
         out[2..4].copy_from_slice(&self.off.to_le_bytes());

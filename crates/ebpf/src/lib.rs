@@ -1,7 +1,7 @@
-//! Layer 0: assembler and disassembler for eBPF instructions (RFC 9669). Jumps refer to labels.
+//! Layer 0 of the crates: assembler and disassembler for eBPF instructions (RFC 9669). Jumps refer to labels.
 //!
-//! [`Asm`] builds [`Code`]. Loading a program into the kernel belongs to another crate. An instruction names a map by
-//! the slot that the map takes when the program is loaded, or by a file descriptor of this process.
+//! [`Asm`] builds [`Code`]; another crate loads programs into the kernel. An instruction refers to a map by a slot, to
+//! which a map is bound when the program is loaded, or by a file descriptor of this process.
 
 #![forbid(unsafe_code)]
 

@@ -1,19 +1,20 @@
-//! Removal of unreachable code and of jumps to the next instruction. Code generation in pieces leaves both behind, and
-//! the kernel's verifier refuses unreachable code.
+//! Removes unreachable code, and jumps to the next instruction. Both arise because code is generated in pieces; the
+//! kernel's verifier rejects programs with unreachable code.
 
 use crate::asm::Asm;
 use crate::insn::{Insn, class, part};
 
 impl Asm {
-    /// Removes unreachable instructions and jumps to the next instruction. [`Asm::finish`] reports jumps to labels
-    /// without a position.
+    /// Removes unreachable instructions and jumps to the next instruction. Jumps to labels that are not placed remain;
+    /// [`Asm::finish`] reports them.
     pub fn prune(&mut self) {
         loop {
             let keep = self.needed();
             if keep.iter().all(|k| *k) {
                 return;
             }
-            // The new position of each slot; a removed slot maps to the next slot that stays.
+            // The new position of each slot. A removed slot is mapped to the new position of the next slot that is not
+            // removed.
             let mut to = Vec::with_capacity(keep.len() + 1);
             let mut next = 0;
             for kept in &keep {
@@ -29,7 +30,7 @@ impl Asm {
         }
     }
 
-    /// Marks the slots that are reachable and are not jumps to the next instruction.
+    /// Marks the slots that are retained: they are reachable, and they are not jumps to the next instruction.
     fn needed(&self) -> Vec<bool> {
         let mut keep = vec![false; self.slots.len()];
         let mut targets = vec![None; self.slots.len()];
@@ -67,7 +68,7 @@ impl Asm {
     }
 }
 
-/// The possible successors of an instruction.
+/// The positions at which execution can continue after an instruction.
 enum ControlFlow {
     On,
     Wide,

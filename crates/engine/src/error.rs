@@ -1,7 +1,15 @@
 //! The reasons why a capture could not start or failed, as texts with advice.
 
+use crate::sizes::{SizesError, no_ring};
+use crate::volume::SegmentError;
 use capture::SourceError;
+use group_services::GroupsError;
+use interface_program::ProgramError;
+use meter::MeterError;
+use recorder::cutter::BrokenStream;
 use std::fmt;
+use std::io;
+use std::path::PathBuf;
 use store::claim::ClaimError;
 
 /// The reason why a capture could not start or failed.
@@ -11,22 +19,34 @@ pub enum EngineError {
     Source(SourceError),
     /// The capture filter is invalid.
     Filter(filter::FilterError),
-    /// The interface's program failed; with the reason.
-    Program(String),
+    /// The interface cannot run the program.
+    Program(ProgramError),
+    /// The capture started without a program, so there is none to swap.
+    NoProgram,
+    /// The memory of this process does not hold the plan.
+    Sizes(SizesError),
     /// There is no memory for the ring; with the number of bytes requested.
-    Ring(u64, std::io::Error),
-    /// There is no memory for the flow table; with the bytes needed.
-    Flows(String),
+    Ring(u64, io::Error),
     /// The listeners' socket failed; with its path.
-    Socket(std::path::PathBuf, std::io::Error),
-    /// The store failed; with the reason.
-    Store(String),
+    Socket(PathBuf, io::Error),
+    /// The store cannot be written.
+    Store(PathBuf, io::Error),
+    /// The files do not fit the volume.
+    Segment(SegmentError),
+    /// The recorder cannot join the ring.
+    RecorderJoin(ring::JoinError),
+    /// The descriptors that a recorder read contradict each other.
+    BrokenStream(BrokenStream),
     /// Another process records this interface into this store, or the claim failed otherwise.
     Claim(ClaimError),
-    /// A group of the configuration failed; with the reason.
-    Group(String),
-    /// A thread could not be started, or panicked.
-    Thread(String),
+    /// The meter or a sink failed.
+    Meter(MeterError),
+    /// The groups failed.
+    Groups(GroupsError),
+    /// The system refuses a thread.
+    Spawn(io::Error),
+    /// This thread panicked.
+    Panicked(String),
 }
 
 impl fmt::Display for EngineError {
@@ -34,25 +54,31 @@ impl fmt::Display for EngineError {
         match self {
             Self::Source(e) => e.fmt(f),
             Self::Filter(e) => write!(f, "filter: {e}"),
-            Self::Ring(bytes, e) => {
-                write!(
-                    f,
-                    "no memory for a ring of {}: {e}; choose a smaller one with --ring, or raise what limits the memory (ulimit -v, the \
-                     control group's memory.max)",
-                    base::units::show_bytes(*bytes)
-                )
-            }
+            Self::Sizes(e) => e.fmt(f),
+            Self::Ring(bytes, e) => f.write_str(&no_ring(*bytes, e)),
             Self::Socket(path, e) => {
                 write!(
                     f,
-                    "{}: cannot let listeners in: {e}; choose another place, or none (record: --socket PATH; \
-                     run: --set listen.socket=PATH)",
+                    "{}: cannot let listeners in: {e}; choose another place with --socket PATH, or none",
                     path.display()
                 )
             }
-            Self::Flows(text) | Self::Program(text) | Self::Store(text) | Self::Group(text) => f.write_str(text),
+            Self::Store(dir, e) => write!(
+                f,
+                "{}: cannot record there: {}; name a directory on a writable volume with --store",
+                dir.display(),
+                sys::advice::cause(e)
+            ),
+            Self::Segment(e) => e.fmt(f),
+            Self::RecorderJoin(e) => write!(f, "the recorder cannot join the ring: {e}"),
+            Self::BrokenStream(e) => e.fmt(f),
             Self::Claim(e) => e.fmt(f),
-            Self::Thread(text) => write!(f, "thread: {text}"),
+            Self::Program(e) => e.fmt(f),
+            Self::NoProgram => f.write_str("an interface gets a program only at the start of the capture"),
+            Self::Groups(e) => e.fmt(f),
+            Self::Meter(e) => e.fmt(f),
+            Self::Spawn(e) => write!(f, "thread: {e}"),
+            Self::Panicked(thread) => write!(f, "thread: {thread} panicked"),
         }
     }
 }
@@ -65,8 +91,41 @@ impl From<SourceError> for EngineError {
     }
 }
 
+impl From<GroupsError> for EngineError {
+    fn from(e: GroupsError) -> Self {
+        match e {
+            GroupsError::Socket(path, e) => Self::Socket(path, e),
+            e => Self::Groups(e),
+        }
+    }
+}
+
+impl From<ProgramError> for EngineError {
+    fn from(e: ProgramError) -> Self {
+        Self::Program(e)
+    }
+}
+
+impl From<MeterError> for EngineError {
+    fn from(e: MeterError) -> Self {
+        Self::Meter(e)
+    }
+}
+
 impl From<ClaimError> for EngineError {
     fn from(e: ClaimError) -> Self {
         Self::Claim(e)
+    }
+}
+
+impl From<SizesError> for EngineError {
+    fn from(e: SizesError) -> Self {
+        Self::Sizes(e)
+    }
+}
+
+impl From<SegmentError> for EngineError {
+    fn from(e: SegmentError) -> Self {
+        Self::Segment(e)
     }
 }

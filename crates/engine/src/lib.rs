@@ -1,53 +1,52 @@
 //! Layer 3: capture pipelines. A [`Plan`] is the validated configuration; a [`Capture`] runs it.
 //!
 //! ```text
-//! source --frames--> engine thread --ring--> recorder (gate): index thread -> writer thread -> files
-//!                    (one per queue)   |---> meter (gate, all queues): flow records and rows -> store, collectors
-//!                                      \---> listeners in other processes (lossy, or gates)
+//! source --frames--> engine thread --ring--> recorder (lossless): index thread -> writer thread -> files
+//!                    (one per queue)   |---> meter (lossless, all queues): flow records and rows -> store, collectors
+//!                                      \---> listeners in other processes (lossy or lossless)
 //! ```
 #![forbid(unsafe_code)]
 
 mod capture;
-mod egress;
 mod error;
 mod generator;
-mod group;
-mod meter;
+mod hash_key;
+mod meter_key;
 mod metrics;
 mod network;
 mod observer;
 mod plan;
-mod program;
+mod prepare;
 mod recording;
 mod recovery;
+mod report;
 mod republish;
 mod retention;
+mod retention_report;
+mod rings;
 mod sizes;
 mod stage;
-mod state_transfer;
-mod status;
+mod supervisor;
 mod volume;
 mod worker;
+mod worker_links;
 
-pub use crate::capture::{Capture, PreparedCapture, random_key};
-pub use crate::group::{GroupPlan, MemberPlan, ReconcileMessages, check_group_program, groups_socket, lent_to_groups};
-pub use columns::RetentionRules as ColumnRules;
+pub use crate::capture::Capture;
 pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};
-pub use meter::{
-    CollectorSink, Destination, MadeOffline, MemoryHints, MeterPlan, MeterReport, OfCapture, Pace, ReadOffline,
-    RowRetention, RowRetentionRules, Sink, SinkReport, StoreSink, TunnelReport, choose_key, key_of_files,
-};
+pub use hash_key::random_key;
+pub use meter_key::{choose_key, key_of_files};
 pub use metrics::{MetricsServer, exposition};
 pub use network::{another_pair, private_pair};
 pub use observer::Observer;
-pub use plan::{
-    Format, InterfacePlan, Plan, ProgramPlan, SocketPlan, SourcePlan, StorePlan, WRITE_DEPTH, default_socket,
-};
-pub use program::{KernelOutcomes, MapReport, MapUsage, ProgramReport, UserOutcomes};
+pub use plan::{Format, InterfacePlan, Plan, SocketPlan, SourcePlan, StorePlan, WRITE_DEPTH, default_socket};
+pub use prepare::PreparedCapture;
 pub use recorder::ThreadWaits;
-pub use retention::{FileTotals, Retention, RetentionPlan, RetentionReport};
-pub use sizes::{default_flows, default_ring};
-pub use state_transfer::{RestartedMap, StateTransfer};
-pub use status::{Counts, ListenerReport, QueueReport, RecorderReport, Report, Second, WorkerStatus};
+pub use recording::RecorderReport;
+pub use report::{Counts, ListenerReport, QueueReport, Report, Second};
+pub use retention::{Retention, RetentionPlan};
+pub use retention_report::{FileTotals, RetentionReport};
+pub use sizes::{SizesError, default_flows, default_ring};
+pub use volume::{SegmentError, SegmentProblem};
 pub use worker::BATCH;
+pub use worker_links::WorkerStatus;

@@ -1,17 +1,18 @@
 //! The report of a capture without the capture itself: the same numbers for the table, `--json`, the metrics and the
 //! summary.
 
-use crate::group::{Groups, is_served_at};
-use crate::meter::MeterGauge;
-use crate::program::PortProgram;
 use crate::recording::Gauge;
 use crate::recovery::RecoveryMessages;
-use crate::retention::RetentionHandle;
-use crate::status::{Counts, ListenerReport, QueueReport, Report, WorkerStatus};
+use crate::report::{Counts, ListenerReport, QueueReport, Report};
+use crate::retention_report::RetentionHandle;
+use crate::worker_links::WorkerStatus;
 use base::units::show_count;
 use base::{Cause, Tally};
 use capture::{SourceInfo, TimestampSource};
 use group::GroupView;
+use group_services::{Groups, is_reported_at};
+use interface_program::InterfaceProgram;
+use meter::MeterGauge;
 use ring::ListenerRegistry;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,7 +32,7 @@ pub struct Observer {
     /// Bytes of each packet file.
     pub(crate) segment: u64,
     pub(crate) meter: Option<MeterGauge>,
-    pub(crate) program: Option<Arc<PortProgram>>,
+    pub(crate) program: Option<Arc<InterfaceProgram>>,
     pub(crate) groups: Option<Arc<Groups>>,
     pub(crate) retention: RetentionHandle,
     pub(crate) store: Option<PathBuf>,
@@ -55,15 +56,15 @@ impl Observer {
 
     /// Returns the reports of several interfaces of an engine, with one request to the dispatchers for all.
     pub fn all_measured(observers: &[Self]) -> Vec<Report> {
-        let mut asked: Vec<(&Arc<Groups>, Vec<GroupView>)> = Vec::new();
+        let mut requested: Vec<(&Arc<Groups>, Vec<GroupView>)> = Vec::new();
         for groups in observers.iter().filter_map(|o| o.groups.as_ref()) {
-            if !asked.iter().any(|(known, _)| Arc::ptr_eq(known, groups)) {
-                asked.push((groups, groups.views()));
+            if !requested.iter().any(|(known, _)| Arc::ptr_eq(known, groups)) {
+                requested.push((groups, groups.views()));
             }
         }
         let report = |observer: &Self| {
             let mine = |known: &&Arc<Groups>| observer.groups.as_ref().is_some_and(|groups| Arc::ptr_eq(known, groups));
-            let views = asked.iter().filter(|(known, _)| mine(known)).flat_map(|(_, views)| views);
+            let views = requested.iter().filter(|(known, _)| mine(known)).flat_map(|(_, views)| views);
             observer.with_groups(views.cloned())
         };
         observers.iter().map(report).collect()
@@ -71,22 +72,22 @@ impl Observer {
 
     /// Returns the report with the groups of this interface, and the free space of the store's volume.
     fn with_groups(&self, groups: impl Iterator<Item = GroupView>) -> Report {
-        let groups = groups.filter(|view| is_served_at(view, &self.label)).collect();
+        let groups = groups.filter(|view| is_reported_at(view, &self.label)).collect();
         let report = self.report();
         // The figures of the retention worker are recent enough. A query to the volume can block for any time.
         let seen = report.retention.as_ref().filter(|kept| kept.total > 0);
         let seen = seen.map(|kept| Space { free: kept.free, total: kept.total });
-        let ask = || DiskDevice::plain().space(self.store.as_deref()?).ok();
-        Report { groups, volume: seen.or_else(ask), ..report }
+        let query = || DiskDevice::plain().space(self.store.as_deref()?).ok();
+        Report { groups, volume: seen.or_else(query), ..report }
     }
 
     /// Returns the report.
     pub fn report(&self) -> Report {
         let (mut total, mut taken) = (Tally::default(), 0);
-        let mut lost_by_gate: BTreeMap<String, u64> = BTreeMap::new();
+        let mut lost_by_reader: BTreeMap<String, u64> = BTreeMap::new();
         let (mut queues, mut listeners) = (Vec::new(), Vec::new());
-        let (mut remarks, mut faults) = (self.recovery.warnings(), Vec::new());
-        remarks.extend(self.program.iter().flat_map(|program| program.warnings()));
+        let (mut warnings, mut faults) = (self.recovery.warnings(), Vec::new());
+        warnings.extend(self.program.iter().flat_map(|program| program.warnings()));
         let mut program = self.program.as_ref().map(|program| program.report());
         for q in &self.queues {
             let status = q.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -104,9 +105,9 @@ impl Observer {
                 if given_up > 0 {
                     tally.stored_bytes = disk.stored_bytes;
                     if self.meter.is_some() {
-                        remarks.push(format!(
-                            "queue {}: rows and flow records were made of {} packets that the volume then refused; the rows of \
-                             those seconds, the last ones, call them stored",
+                        warnings.push(format!(
+                            "queue {}: rows and flow records contain {} packets that the volume then refused; the rows of these seconds, the \
+                             last of the capture, count them as stored",
                             q.info.queue,
                             show_count(given_up)
                         ));
@@ -115,10 +116,10 @@ impl Observer {
             }
             total += &tally;
             if let Some(program) = &mut program {
-                program.add(&status);
+                program.add(&status.program);
             }
-            for (gate, n) in q.registry.lost_by_reader() {
-                *lost_by_gate.entry(gate).or_default() += n;
+            for (reader, n) in q.registry.lost_by_reader() {
+                *lost_by_reader.entry(reader).or_default() += n;
             }
             for l in q.registry.listeners() {
                 let (seen, missed) = l.cursor.reported();
@@ -133,9 +134,9 @@ impl Observer {
                     missed,
                 });
             }
-            remarks.extend(status.warnings.iter().cloned());
+            warnings.extend(status.warnings.iter().cloned());
             if let Some(recording) = &q.recording {
-                remarks.extend(recording.warnings());
+                warnings.extend(recording.warnings());
             }
             let recorder = q.recording.as_ref().map(Gauge::report);
             if let Some(hidden) = recorder.as_ref().map(|r| r.hidden).filter(|n| *n > 0) {
@@ -158,11 +159,11 @@ impl Observer {
             });
         }
         if let Some(meter) = &self.meter {
-            remarks.extend(meter.warnings());
+            warnings.extend(meter.warnings());
             faults.extend(meter.faults(taken));
         }
-        if let Some(groups) = self.groups.as_ref().filter(|groups| groups.serve_groups(&self.label)) {
-            remarks.extend(groups.warnings());
+        if let Some(groups) = self.groups.as_ref().filter(|groups| groups.are_reported_at(&self.label)) {
+            warnings.extend(groups.warnings());
         }
         let first = self.queues.first().map(|q| &q.info);
         Report {
@@ -174,7 +175,7 @@ impl Observer {
             counts: Counts::from(&total),
             counting_point: first.map_or("", |i| i.counted_from),
             timestamp_source: first.map_or("", |i| i.timestamp_source.name()),
-            lost_by_reader: lost_by_gate,
+            lost_by_reader,
             queues,
             program,
             meter: self.meter.as_ref().map(MeterGauge::report),
@@ -182,7 +183,7 @@ impl Observer {
             retention: self.retention.report(),
             volume: None,
             groups: Vec::new(),
-            warnings: remarks,
+            warnings,
             faults,
         }
     }

@@ -1,10 +1,11 @@
 //! The configuration of a capture as a value: its source, and the uses of its packets.
 
-use crate::group::GroupPlan;
-use crate::meter::MeterPlan;
 use base::Timestamp;
 use capture::auto::SourceKind;
 use capture::{AnySource, SourceError, afxdp, file, sim, tpacket};
+use group_services::GroupPlan;
+use interface_program::ProgramPlan;
+use meter::MeterPlan;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -82,6 +83,15 @@ impl SourcePlan {
                 Ok(vec![AnySource::File(file::File::open(first, options.clone())?)])
             }
             Self::Sim { spec, start, .. } => Ok(vec![AnySource::Sim(sim::Sim::open(spec, *start)?)]),
+        }
+    }
+
+    /// Returns the capture files and their replay speed; no files for an interface or a simulation.
+    pub fn files(&self) -> (Vec<PathBuf>, file::Options) {
+        match self {
+            Self::File { path, options } => (vec![path.clone()], options.clone()),
+            Self::Files { paths, options, .. } => (paths.clone(), options.clone()),
+            Self::Interface(_) | Self::Sim { .. } => (Vec::new(), file::Options::default()),
         }
     }
 
@@ -172,15 +182,6 @@ pub struct StorePlan {
     pub format: Format,
     /// Number of writes in flight.
     pub depth: u32,
-}
-
-/// A program of the packet language that evaluates every packet before the ring.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProgramPlan {
-    /// The name of the program: its file.
-    pub name: String,
-    /// The source text.
-    pub text: String,
 }
 
 /// Default bytes of a packet file; the recorder chooses less if this is too large for the volume.

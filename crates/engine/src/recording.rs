@@ -5,17 +5,16 @@ use crate::error::EngineError;
 use crate::plan::{Format, Plan, StorePlan};
 use crate::republish::Republisher;
 use crate::sizes;
-use crate::status::RecorderReport;
-use crate::worker::is_live;
 use base::{Cause, Ledger, Row, Tally, Timestamp};
 use capture::{SourceInfo, TimestampSource};
 use index::Header;
-use recorder::{Config, Event, Handle, Recorder, RingFeed, Summary, WallClock};
+use recorder::{Config, Event, Handle, Recorder, RingFeed, Summary, ThreadWaits, WallClock};
 use ring::{LosslessReader, Producer};
+use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -34,7 +33,7 @@ const WARNINGS_MAX: usize = 32;
 pub struct Recording {
     thread: Option<JoinHandle<std::io::Result<Summary>>>,
     gauge: Gauge,
-    line: RecorderLink,
+    link: RecorderLink,
 }
 
 /// The engine thread's handle of its recorder.
@@ -42,7 +41,37 @@ pub struct Recording {
 pub struct RecorderLink {
     handle: Handle,
     ended: Arc<AtomicBool>,
-    heartbeat: Option<Arc<OfferedPage>>,
+    offered_page: Option<Arc<OfferedPage>>,
+}
+
+/// One recorder, for JSON.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RecorderReport {
+    /// Packets in the files, counted again by the recorder at its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packets: Option<u64>,
+    /// Bytes written to packet files.
+    pub bytes: u64,
+    /// Files published.
+    pub files: u64,
+    /// Files that keep a hidden name because an operation on them failed.
+    pub hidden: u64,
+    /// Processor seconds of the writer thread.
+    pub writer_cpu_seconds: f64,
+    /// Processor seconds of the thread that computes checksums and indexes.
+    pub index_cpu_seconds: f64,
+    /// A text that describes how the files are written.
+    pub device: String,
+    /// The current problem, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The reason for the last failed write to the volume, and what to do; also after recovery.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// The recorder's threads that wait for the disk at the moment, for a watchdog; the value changes a thousand times
+    /// per second.
+    #[serde(skip)]
+    pub waiting: ThreadWaits,
 }
 
 impl RecorderLink {
@@ -53,8 +82,8 @@ impl RecorderLink {
 
     /// Stores the number of packets offered so far, and the second of the last packet, where they survive this process.
     pub fn offered(&self, packets: u64, second: u64) {
-        if let Some(heartbeat) = &self.heartbeat {
-            heartbeat.offered(packets, second);
+        if let Some(offered_page) = &self.offered_page {
+            offered_page.offered(packets, second);
         }
     }
 
@@ -84,9 +113,9 @@ pub struct Gauge {
 #[derive(Default)]
 struct WriterMessages {
     device: String,
-    trouble: Option<String>,
+    error: Option<String>,
     refused: Option<String>,
-    remarks: VecDeque<String>,
+    warnings: VecDeque<String>,
     summary: Option<Summary>,
 }
 
@@ -121,9 +150,10 @@ impl Recording {
             content: index::Content::Recorded,
         };
         // Without this page, the number of packets lost by a crash is unknown.
-        let heartbeat = OfferedPage::begin(&names::interface_folder(&plan.dir, label), info.queue).ok().map(Arc::new);
+        let offered_page =
+            OfferedPage::begin(&names::interface_folder(&plan.dir, label), info.queue).ok().map(Arc::new);
         let config = Config {
-            offered_page: heartbeat.clone(),
+            offered_page: offered_page.clone(),
             queues,
             allocate: match plan.format {
                 Format::Pcap => sizes::of_file(whole),
@@ -135,64 +165,67 @@ impl Recording {
                 Format::Raw => recorder::writer::Format::Raw { file_bytes: whole.segment },
             },
             // A replayed file has its own time.
-            wall: is_live(info.timestamp_source).then_some(wall),
+            wall: info.timestamp_source.is_live().then_some(wall),
             ..Config::new(plan.dir.clone(), header)
         };
         let device = DiskDevice::new(4 * plan.depth);
-        let news = WriterMessages { device: device.describe(), ..WriterMessages::default() };
+        let messages = WriterMessages { device: device.describe(), ..WriterMessages::default() };
         let recorder = Recorder::new(config, device);
-        let mending = Republisher::new(names::interface_folder(&plan.dir, label), info.queue);
-        let gauge =
-            Gauge { handle: recorder.handle(), messages: Arc::new(Mutex::new(news)), republisher: mending.clone() };
-        let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.registry()));
-        let news = Arc::clone(&gauge.messages);
-        let (joined, answer) = channel();
-        let line = RecorderLink { handle: gauge.handle.clone(), ended: Arc::default(), heartbeat };
-        let farewell = EndNotice(Arc::clone(&line.ended));
+        let republisher = Republisher::new(names::interface_folder(&plan.dir, label), info.queue);
+        let gauge = Gauge {
+            handle: recorder.handle(),
+            messages: Arc::new(Mutex::new(messages)),
+            republisher: republisher.clone(),
+        };
+        let (memory, registry) = (Arc::clone(producer.memory()), Arc::clone(producer.registry()));
+        let messages = Arc::clone(&gauge.messages);
+        let (joined, join_result) = channel();
+        let link = RecorderLink { handle: gauge.handle.clone(), ended: Arc::default(), offered_page };
+        let end_notice = EndNotice(Arc::clone(&link.ended));
         let work = move || {
-            let _farewell = farewell;
-            let gate = match LosslessReader::join(&memory, &hub, READER_NAME) {
-                Ok(gate) => gate,
+            let _end_notice = end_notice;
+            let reader = match LosslessReader::join(&memory, &registry, READER_NAME) {
+                Ok(reader) => reader,
                 Err(e) => {
                     let _ = joined.send(Err(e));
                     return Ok(Summary::default());
                 }
             };
             let _ = joined.send(Ok(()));
-            let mut feed = RingFeed::new(gate);
-            let reported = Arc::clone(&news);
-            let hearing = move |event: Event| {
+            let mut feed = RingFeed::new(reader);
+            let reported = Arc::clone(&messages);
+            let on_event = move |event: Event| {
                 match &event {
-                    Event::LeftHidden { path, .. } => mending.left(path),
-                    Event::Published { .. } => mending.volume_works(),
+                    Event::LeftHidden { path, .. } => republisher.left(path),
+                    Event::Published { .. } => republisher.volume_works(),
                     _ => {}
                 }
                 receive(&mut lock(&reported), event);
             };
-            let summary = recorder.run(&mut feed, hearing)?;
-            lock(&news).summary = Some(summary.clone());
+            let summary = recorder.run(&mut feed, on_event)?;
+            lock(&messages).summary = Some(summary.clone());
             Ok(summary)
         };
         let thread = std::thread::Builder::new()
             .name(format!("index-{}", info.queue))
             .spawn(work)
-            .map_err(|e| EngineError::Thread(e.to_string()))?;
+            .map_err(EngineError::Spawn)?;
         // The engine thread does not run yet, so this loop serves the join request of the recorder's reader in its
         // place.
         loop {
             producer.service();
-            match answer.recv_timeout(Duration::from_millis(1)) {
-                Ok(Ok(())) => return Ok(Self { thread: Some(thread), gauge, line }),
-                Ok(Err(e)) => return Err(EngineError::Store(format!("the recorder cannot join the ring: {e}"))),
-                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
-                Err(e) => return Err(EngineError::Thread(e.to_string())),
+            match join_result.recv_timeout(Duration::from_millis(1)) {
+                Ok(Ok(())) => return Ok(Self { thread: Some(thread), gauge, link }),
+                Ok(Err(e)) => return Err(EngineError::RecorderJoin(e)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(_) => return Err(EngineError::Panicked("the recorder".into())),
             }
         }
     }
 
     /// Returns the handle for the engine thread.
-    pub fn line(&self) -> RecorderLink {
-        self.line.clone()
+    pub fn link(&self) -> RecorderLink {
+        self.link.clone()
     }
 
     /// Returns the counters.
@@ -204,14 +237,14 @@ impl Recording {
     pub fn wait(&mut self) -> Result<(), EngineError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         let ended = thread.join();
-        self.gauge.republisher.finish(self.line.heartbeat.as_ref().and_then(|heartbeat| heartbeat.tail()));
+        self.gauge.republisher.finish(self.link.offered_page.as_ref().and_then(|offered_page| offered_page.tail()));
         match ended {
             Ok(Ok(summary)) => match summary.broken {
-                Some(e) => Err(EngineError::Store(e.to_string())),
+                Some(e) => Err(EngineError::BrokenStream(e)),
                 None => Ok(()),
             },
-            Ok(Err(e)) => Err(EngineError::Thread(e.to_string())),
-            Err(_) => Err(EngineError::Thread("the recorder panicked".into())),
+            Ok(Err(e)) => Err(EngineError::Spawn(e)),
+            Err(_) => Err(EngineError::Panicked("the recorder".into())),
         }
     }
 }
@@ -219,18 +252,18 @@ impl Recording {
 impl Gauge {
     /// Returns the report of the recorder.
     pub fn report(&self) -> RecorderReport {
-        let news = lock(&self.messages);
+        let messages = lock(&self.messages);
         let (index, write) = self.handle.processor_time();
         RecorderReport {
-            packets: news.summary.as_ref().map(|s| s.ledger.total().stored),
+            packets: messages.summary.as_ref().map(|s| s.ledger.total().stored),
             bytes: self.handle.bytes(),
             files: self.handle.published() + self.republisher.has_recovered(),
             hidden: self.handle.hidden().saturating_sub(self.republisher.has_recovered()),
             writer_cpu_seconds: write.as_secs_f64(),
             index_cpu_seconds: index.as_secs_f64(),
-            device: news.device.clone(),
-            error: news.trouble.clone(),
-            refused: news.refused.clone(),
+            device: messages.device.clone(),
+            error: messages.error.clone(),
+            refused: messages.refused.clone(),
             waiting: self.handle.waiting(),
         }
     }
@@ -250,9 +283,9 @@ impl Gauge {
 
     /// Returns the warnings.
     pub fn warnings(&self) -> Vec<String> {
-        let mut news = lock(&self.messages);
-        self.republisher.take_messages().into_iter().for_each(|text| news.remark(text));
-        news.remarks.iter().cloned().collect()
+        let mut messages = lock(&self.messages);
+        self.republisher.take_messages().into_iter().for_each(|text| messages.warn(text));
+        messages.warnings.iter().cloned().collect()
     }
 }
 
@@ -283,35 +316,35 @@ fn corrected(engine: Ledger, disk: &Ledger) -> Ledger {
     out
 }
 
-fn lock(news: &Mutex<WriterMessages>) -> MutexGuard<'_, WriterMessages> {
-    news.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(messages: &Mutex<WriterMessages>) -> MutexGuard<'_, WriterMessages> {
+    messages.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn receive(news: &mut WriterMessages, event: Event) {
+fn receive(messages: &mut WriterMessages, event: Event) {
     let text = event.to_string();
     match event {
         Event::Published { .. } => return,
         Event::Trouble { error, advice, .. } => {
-            news.trouble = Some(text.clone());
-            news.refused = Some(format!("{error}; {advice}"));
+            messages.error = Some(text.clone());
+            messages.refused = Some(format!("{error}; {advice}"));
         }
-        Event::Recovered { .. } => news.trouble = None,
+        Event::Recovered { .. } => messages.error = None,
         Event::LeftHidden { .. }
         | Event::GaveUp { .. }
         | Event::TimeOverlap { .. }
         | Event::OutOfOrder(_)
         | Event::Warning(_) => {}
     }
-    news.remark(text);
+    messages.warn(text);
 }
 
 impl WriterMessages {
-    fn remark(&mut self, text: String) {
-        if self.remarks.back() != Some(&text) {
-            self.remarks.push_back(text);
+    fn warn(&mut self, text: String) {
+        if self.warnings.back() != Some(&text) {
+            self.warnings.push_back(text);
         }
-        if self.remarks.len() > WARNINGS_MAX {
-            self.remarks.pop_front();
+        if self.warnings.len() > WARNINGS_MAX {
+            self.warnings.pop_front();
         }
     }
 }
@@ -331,13 +364,7 @@ pub fn claim(plan: &Plan, store: &Path, label: &str) -> Result<Claim, EngineErro
 
 /// Fails if the store is not writable, before anything is captured.
 fn check(dir: &Path) -> Result<(), EngineError> {
-    let fail = |e: std::io::Error| {
-        EngineError::Store(format!(
-            "{}: cannot record there: {}; name a directory on a writable volume with --store",
-            dir.display(),
-            sys::advice::cause(&e)
-        ))
-    };
+    let fail = |e| EngineError::Store(dir.to_owned(), e);
     nofollow::create_folders(dir).map_err(fail)?;
     let probe = dir.join(format!(".netgrain-{}", std::process::id()));
     let how = OpenOptions { write: true, create: Some(0o600), ..OpenOptions::default() };

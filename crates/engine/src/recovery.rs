@@ -30,21 +30,21 @@ impl RecoveryMessages {
     }
 
     /// Adds a warning, if there is one.
-    pub fn say(&self, text: Option<String>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(text);
+    pub fn add(&self, warning: Option<String>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(warning);
     }
 
     fn receive(&self, recovery: &mut Recovery<DiskDevice>) {
-        let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = WARNINGS_MAX.saturating_sub(reported.len());
-        reported.extend(recovery.take_events().iter().map(ToString::to_string).take(room));
+        let mut warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = WARNINGS_MAX.saturating_sub(warnings.len());
+        warnings.extend(recovery.take_events().iter().map(ToString::to_string).take(room));
     }
 }
 
 /// A running recovery; see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct RecoveryTask {
-    reported: RecoveryMessages,
+    messages: RecoveryMessages,
     thread: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
     /// Disconnected when the thread has ended.
@@ -54,15 +54,15 @@ pub(crate) struct RecoveryTask {
 impl RecoveryTask {
     /// Starts recovery in the directory of an interface; the caller holds the claim.
     pub fn start(store: &Path, interface: &str) -> Self {
-        let reported = RecoveryMessages::default();
+        let messages = RecoveryMessages::default();
         let stop: Arc<AtomicBool> = Arc::default();
         let device = DiskDevice::plain().until(Arc::clone(&stop));
         let folder = interface_folder(store, interface);
-        let tails = offered_page::orphaned_counts(&folder);
-        let mut recovery = Recovery::new(device, &folder).until(Arc::clone(&stop)).with_orphaned_counts(tails);
+        let orphaned = offered_page::orphaned_counts(&folder);
+        let mut recovery = Recovery::new(device, &folder).until(Arc::clone(&stop)).with_orphaned_counts(orphaned);
         recovery.prepare();
-        reported.receive(&mut recovery);
-        let heard = reported.clone();
+        messages.receive(&mut recovery);
+        let of_thread = messages.clone();
         let (ending, ended) = channel();
         let work = move || {
             let _ending: std::sync::mpsc::Sender<()> = ending;
@@ -71,7 +71,7 @@ impl RecoveryTask {
             let _ = lower_priority(Background::Batch);
             loop {
                 let more = recovery.step();
-                heard.receive(&mut recovery);
+                of_thread.receive(&mut recovery);
                 if !more {
                     return;
                 }
@@ -79,12 +79,12 @@ impl RecoveryTask {
         };
         // If the thread cannot be started, the next recorder finds the same files.
         let thread = std::thread::Builder::new().name("recovery".into()).spawn(work).ok();
-        Self { reported, thread, stop, ended: Some(ended) }
+        Self { messages, thread, stop, ended: Some(ended) }
     }
 
     /// Returns the messages of recovery.
-    pub fn reported(&self) -> RecoveryMessages {
-        self.reported.clone()
+    pub fn messages(&self) -> RecoveryMessages {
+        self.messages.clone()
     }
 
     /// Waits up to `GRACE` for the end; then stops recovery between two blocks of a file or after its sync.

@@ -48,8 +48,8 @@ struct Work {
 impl Republisher {
     /// A republisher without files.
     pub fn new(root: PathBuf, queue: u16) -> Self {
-        let (stop, mended, work) = (Arc::default(), AtomicU64::new(0), Mutex::default());
-        Self(Arc::new(Shared { root, queue, stop, recovered: mended, work }))
+        let (stop, recovered, work) = (Arc::default(), AtomicU64::new(0), Mutex::default());
+        Self(Arc::new(Shared { root, queue, stop, recovered, work }))
     }
 
     /// Returns the number of files that were published later.
@@ -92,9 +92,9 @@ impl Republisher {
     }
 
     fn await_thread(&self) {
-        let asked = Instant::now();
+        let begun = Instant::now();
         let is_running = || self.work().thread.as_ref().is_some_and(|thread| !thread.is_finished());
-        while is_running() && asked.elapsed() < GRACE {
+        while is_running() && begun.elapsed() < GRACE {
             std::thread::sleep(CHECK_INTERVAL);
         }
     }
@@ -109,7 +109,7 @@ impl Republisher {
             let _ = lower_priority(Background::Batch);
             this.recover(folders, &tail);
         };
-        match std::thread::Builder::new().name("mending".into()).spawn(job) {
+        match std::thread::Builder::new().name("republish".into()).spawn(job) {
             Ok(thread) => work.thread = Some(thread),
             Err(_) => work.folders = again,
         }
@@ -121,21 +121,21 @@ impl Republisher {
             let recovery = Recovery::new(device, &self.0.root).below(&folder).of_queue(self.0.queue);
             let mut recovery = recovery.with_orphaned_counts(vec![tail.clone()]).until(Arc::clone(&self.0.stop));
             while recovery.step() {}
-            let (mut reported, mut failed) = (Vec::new(), false);
+            let (mut messages, mut failed) = (Vec::new(), false);
             for event in recovery.take_events() {
                 match &event {
                     Event::Recovered { path, outcome: Outcome::Published { path: name, tally, lost, .. } } => {
                         self.0.recovered.fetch_add(1, Ordering::Relaxed);
                         let (hidden, name, stored) = (path.display(), name.display(), tally.stored);
-                        reported
+                        messages
                             .push(format!("{hidden}: published as {name} after all, {stored} packets, {lost} lost"));
                     }
                     Event::Trouble { .. } => failed = true,
-                    _ => reported.push(event.to_string()),
+                    _ => messages.push(event.to_string()),
                 }
             }
             let mut work = self.work();
-            work.messages.extend(reported);
+            work.messages.extend(messages);
             if failed {
                 work.folders.insert(folder);
                 work.not_before = Some(Instant::now() + PAUSE);
@@ -175,26 +175,26 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_left_hidden_has_its_name_once_the_volume_takes_another() {
+    fn a_hidden_file_is_published_once_the_volume_takes_another_file() {
         let dir = TempDir::new("mending");
         let (root, packets, index) = recorded(&dir);
         let name = packets.file_name().and_then(|n| n.to_str()).expect("a name").to_owned();
         let hidden = packets.with_file_name(format!(".{name}.partial"));
         std::fs::rename(&packets, &hidden).expect("hidden again");
         std::fs::remove_file(&index).expect("its index went with the sync that failed");
-        let mending = Republisher::new(root, 0);
-        mending.volume_works();
+        let republisher = Republisher::new(root, 0);
+        republisher.volume_works();
         assert!(hidden.exists(), "nothing was left yet");
-        mending.left(&hidden);
-        mending.volume_works();
-        mending.finish(None);
-        assert_eq!(mending.has_recovered(), 1, "{:?}", mending.take_messages());
+        republisher.left(&hidden);
+        republisher.volume_works();
+        republisher.finish(None);
+        assert_eq!(republisher.has_recovered(), 1, "{:?}", republisher.take_messages());
         assert!(packets.exists() && index.exists() && !hidden.exists());
-        assert!(mending.take_messages().iter().any(|text| text.contains("3000 packets, 0 lost")));
+        assert!(republisher.take_messages().iter().any(|text| text.contains("3000 packets, 0 lost")));
     }
 
     #[test]
-    fn a_queue_mends_its_own_files_and_enters_what_only_its_recorder_knows() {
+    fn a_queue_recovers_its_own_files_with_the_counts_of_its_recorder() {
         let dir = TempDir::new("mending-queues");
         let (root, packets, index) = recorded(&dir);
         let name = packets.file_name().and_then(|n| n.to_str()).expect("a name").to_owned();
@@ -207,18 +207,23 @@ mod tests {
         std::fs::copy(&packets, hidden(1)).expect("a file of another queue");
         std::fs::rename(&packets, hidden(0)).expect("hidden again");
         std::fs::remove_file(&index).expect("its index went with the sync that failed");
-        let mendings = [0, 1].map(|queue| Republisher::new(root.clone(), queue));
+        let republishers = [0, 1].map(|queue| Republisher::new(root.clone(), queue));
         let lost = |queue: u16| {
             let mut tail = OrphanedCount::of(queue, 3000 + 7 * u64::from(queue), start.secs(), Some((start, 0)), 0);
             tail.ended = true;
             Some(tail)
         };
-        mendings.iter().zip([0, 1]).for_each(|(mending, queue)| mending.left(&hidden(queue)));
-        mendings[0].finish(lost(0));
-        assert_eq!((mendings[0].has_recovered(), hidden(1).exists()), (1, true), "{:?}", mendings[0].take_messages());
-        mendings[1].finish(lost(1));
-        let reported = mendings[1].take_messages();
-        assert_eq!((mendings[1].has_recovered(), hidden(1).exists()), (1, false), "{reported:?}");
+        republishers.iter().zip([0, 1]).for_each(|(republisher, queue)| republisher.left(&hidden(queue)));
+        republishers[0].finish(lost(0));
+        assert_eq!(
+            (republishers[0].has_recovered(), hidden(1).exists()),
+            (1, true),
+            "{:?}",
+            republishers[0].take_messages()
+        );
+        republishers[1].finish(lost(1));
+        let reported = republishers[1].take_messages();
+        assert_eq!((republishers[1].has_recovered(), hidden(1).exists()), (1, false), "{reported:?}");
         assert!(reported.iter().any(|text| text.contains("3000 packets, 7 lost")), "{reported:?}");
         let sealed = packets.with_file_name(format!("{stem}-q1.ngi"));
         let sealed = index::Reader::open(&std::fs::File::open(sealed).expect("an index")).expect("sealed");

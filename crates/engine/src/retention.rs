@@ -5,9 +5,10 @@
 
 use crate::error::EngineError;
 use crate::observer::Observer;
+use crate::report::QueueReport;
+use crate::retention_report::{RetentionHandle, RetentionReport};
 use crate::volume;
 use base::Timestamp;
-use serde::Serialize;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,99 +75,9 @@ struct Shared {
     rules: Rules,
 }
 
-/// The retention status of a capture; `None` if it has no retention worker.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RetentionHandle(Arc<Mutex<Option<RetentionStatus>>>);
-
-#[derive(Clone, Debug)]
-struct RetentionStatus {
-    state: RetentionState,
-    /// Result of [`horizon`].
-    horizon: Option<Duration>,
-}
-
-impl RetentionHandle {
-    /// Returns the report.
-    pub fn report(&self) -> Option<RetentionReport> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let RetentionStatus { state, horizon } = known.as_ref()?;
-        Some(RetentionReport { horizon_seconds: horizon.map(|h| h.as_secs_f64()), ..RetentionReport::from(state) })
-    }
-
-    fn set(&self, state: &RetentionState, horizon: Option<Duration>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(RetentionStatus { state: state.clone(), horizon });
-    }
-}
-
 struct Work {
     worker: RetentionWorker<DiskDevice>,
     tell: Box<dyn FnMut(&Event) + Send>,
-}
-
-/// A number of files and bytes, for JSON.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FileTotals {
-    /// Number of packet files.
-    pub files: u64,
-    /// Bytes of the volume that they occupied, with their indexes.
-    pub bytes: u64,
-}
-
-/// The report of the retention worker, for JSON.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct RetentionReport {
-    /// Published packet files that are kept.
-    pub files: u64,
-    /// Bytes of the volume that the interface occupies, growing files included.
-    pub bytes: u64,
-    /// The begin of the oldest file kept.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub oldest: Option<String>,
-    /// The same in seconds since 1970.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub oldest_second: Option<u64>,
-    /// How far back in time the files will reach when the rules begin to remove them, at the rate of the files kept
-    /// now; unknown if there are no files.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub horizon_seconds: Option<f64>,
-    /// Files removed since the start.
-    pub removed: FileTotals,
-    /// Files moved to the archive since the start.
-    pub archived: FileTotals,
-    /// Removed files that should have been moved to the archive.
-    pub unarchived_files: u64,
-    /// Bytes of these files.
-    pub unarchived_bytes: u64,
-    /// Hour directories with files that the rules would remove but that queries hold.
-    pub held_hours: u64,
-    /// Free bytes of the volume.
-    pub free: u64,
-    /// Bytes of the volume.
-    pub total: u64,
-    /// The operation that currently fails.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<String>,
-}
-
-impl From<&RetentionState> for RetentionReport {
-    fn from(s: &RetentionState) -> Self {
-        Self {
-            files: s.files,
-            bytes: s.bytes,
-            oldest: s.oldest.map(|t| t.to_string()),
-            oldest_second: s.oldest.map(Timestamp::secs),
-            horizon_seconds: None,
-            removed: FileTotals { files: s.removed.files, bytes: s.removed.bytes },
-            archived: FileTotals { files: s.archived.files, bytes: s.archived.bytes },
-            unarchived_files: s.unarchived.files,
-            unarchived_bytes: s.unarchived.bytes,
-            held_hours: s.held,
-            free: s.space.free,
-            total: s.space.total,
-            trouble: s.trouble.clone(),
-        }
-    }
 }
 
 impl Retention {
@@ -216,7 +127,7 @@ impl Retention {
     fn spawn(&self, name: &str, work: impl FnOnce(&Shared) + Send + 'static) -> Result<JoinHandle<()>, EngineError> {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || work(&shared));
-        thread.map_err(|e| EngineError::Thread(e.to_string()))
+        thread.map_err(EngineError::Spawn)
     }
 
     /// Returns the report.
@@ -244,9 +155,9 @@ impl Drop for Retention {
             let _ = keeping.join();
         }
         let Some(archiving) = self.archiving.take() else { return };
-        let asked = Instant::now();
+        let stop_requested = Instant::now();
         while !archiving.is_finished() {
-            if asked.elapsed() >= STOP_TIMEOUT {
+            if stop_requested.elapsed() >= STOP_TIMEOUT {
                 // The thread holds no lock, and ends when its volume responds or the process ends.
                 let text =
                     "the archive's volume does not answer; a copy (….moving) may stay there until the next start";
@@ -386,25 +297,24 @@ fn horizon(state: &RetentionState, rules: &Rules, now: Timestamp) -> Option<Dura
 /// Checks, at most once per `YIELD_TIME`, that the disk is not needed for packets.
 struct Slack {
     capture: Arc<Observer>,
-    stop_requested: Option<Instant>,
-    answer: bool,
+    checked: Option<Instant>,
+    is_idle: bool,
 }
 
 impl Slack {
     fn new(capture: Arc<Observer>) -> Self {
-        Self { capture, stop_requested: None, answer: false }
+        Self { capture, checked: None, is_idle: false }
     }
 
     fn is_there(&mut self) -> bool {
-        if self.stop_requested.is_none_or(|asked| asked.elapsed() >= YIELD_TIME) {
+        if self.checked.is_none_or(|checked| checked.elapsed() >= YIELD_TIME) {
             let report = self.capture.report();
-            let busy = |q: &crate::QueueReport| {
-                q.ring_fill > SLACK_FILL || q.recorder.as_ref().is_some_and(|r| r.error.is_some())
-            };
-            self.answer = !report.queues.iter().any(busy);
-            self.stop_requested = Some(Instant::now());
+            let busy =
+                |q: &QueueReport| q.ring_fill > SLACK_FILL || q.recorder.as_ref().is_some_and(|r| r.error.is_some());
+            self.is_idle = !report.queues.iter().any(busy);
+            self.checked = Some(Instant::now());
         }
-        self.answer
+        self.is_idle
     }
 }
 

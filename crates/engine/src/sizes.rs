@@ -2,10 +2,10 @@
 //! for the rings and another eighth for the flow tables. A plan that cannot fit is refused with figures before any
 //! allocation, because the kernel would not refuse it: it overcommits pages until the OOM killer runs.
 
-use crate::error::EngineError;
 use crate::plan::{Plan, SourcePlan};
 use base::units::{show_bytes, show_count};
 use ring::Prefault;
+use std::fmt;
 use sys::memory_limit::{LimitSource, MemoryLimit, memory_limit};
 
 /// Bytes of all rings of a live interface together.
@@ -72,6 +72,101 @@ fn power_below(n: u64) -> u64 {
     n.checked_ilog2().map_or(0, |log| 1 << log)
 }
 
+/// The reason why the memory of this process does not hold a plan.
+#[derive(Clone, Debug)]
+pub enum SizesError {
+    /// The rings exceed the available memory.
+    Rings {
+        /// Bytes of each ring.
+        ring: u64,
+        /// Bytes of all rings with their descriptors.
+        wanted: u64,
+        /// Number of rings.
+        queues: u64,
+        /// The memory limit.
+        memory_limit: MemoryLimit,
+        /// Bytes available, with reserved huge pages.
+        available: u64,
+        /// Bytes of a ring that would fit.
+        fits: Option<u64>,
+    },
+    /// The flow table exceeds the memory limit.
+    Flows {
+        /// The number of flows.
+        flows: u64,
+        /// The memory limit.
+        memory_limit: MemoryLimit,
+    },
+    /// The plan exceeds the limit of the address space.
+    AddressSpace {
+        /// Bytes for rings.
+        rings: u64,
+        /// The number of flows.
+        flows: u64,
+        /// Bytes that the process may have.
+        has: u64,
+        /// Bytes that are free.
+        free: u64,
+        /// A sufficient limit in KiB.
+        limit: u64,
+    },
+}
+
+impl fmt::Display for SizesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rings { ring, wanted, queues, memory_limit, available, fits } => {
+                let rings = if *queues > 1 { format!(", for {queues} rings") } else { String::new() };
+                let fits = fits.map(|fits| format!("; {} would fit", show_bytes(fits))).unwrap_or_default();
+                let reason = format!(
+                    "{} wanted with its descriptors{rings}, and of the {} that {} has {} are free{fits}",
+                    show_bytes(*wanted),
+                    show_bytes(memory_limit.limit),
+                    memory_limit.owner(),
+                    show_bytes(*available),
+                );
+                f.write_str(&no_ring(*ring, reason))
+            }
+            Self::Flows { flows, memory_limit } => write!(
+                f,
+                "{} flows take {} if the table is full, and {} has {}; choose fewer with --set flow.capacity=N, at most {}",
+                show_count(*flows),
+                show_bytes(flows.saturating_mul(FLOW_BYTES)),
+                memory_limit.owner(),
+                show_bytes(memory_limit.limit),
+                show_count(memory_limit.limit / FLOW_BYTES),
+            ),
+            Self::AddressSpace { rings, flows, has, free, limit } => {
+                let table = flows.saturating_mul(FLOW_BYTES);
+                write!(
+                    f,
+                    "{} of address space wanted ({} for rings, {} for {} flows, {} to make and seal records and rows), and of the {} \
+                     that this process may have {} are free; raise the limit (ulimit -v {limit}), or choose a smaller --ring or fewer \
+                     flows with --set flow.capacity=N; netgrain record takes the packets alone",
+                    show_bytes(rings.saturating_add(table).saturating_add(METER)),
+                    show_bytes(*rings),
+                    show_bytes(table),
+                    show_count(*flows),
+                    show_bytes(METER),
+                    show_bytes(*has),
+                    show_bytes(*free),
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for SizesError {}
+
+/// Returns the text of a ring for which there is no memory.
+pub fn no_ring(bytes: u64, reason: impl fmt::Display) -> String {
+    format!(
+        "no memory for a ring of {}: {reason}; choose a smaller one with --ring, or raise what limits the memory (ulimit -v, the \
+         control group's memory.max)",
+        show_bytes(bytes)
+    )
+}
+
 /// The ring sizes of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
@@ -86,11 +181,11 @@ impl Sizes {
     ///
     /// # Errors
     /// The plan does not fit; the error has the figures.
-    pub fn of(plan: &Plan, queues: u16) -> Result<Self, EngineError> {
+    pub fn of(plan: &Plan, queues: u16) -> Result<Self, SizesError> {
         Self::within(&memory_limit(), sys::cpu::reserved_memory(), plan, queues)
     }
 
-    fn within(memory_limit: &MemoryLimit, reserved: u64, plan: &Plan, queues: u16) -> Result<Self, EngineError> {
+    fn within(memory_limit: &MemoryLimit, reserved: u64, plan: &Plan, queues: u16) -> Result<Self, SizesError> {
         let live = matches!(plan.source, SourcePlan::Interface(_));
         let usual = ring_within(memory_limit, queues.saturating_mul(plan.shares.max(1)));
         // Listeners and members of groups may be slower than a replay, which would then overtake them.
@@ -150,8 +245,8 @@ fn most_bytes(plan: &Plan) -> Option<u64> {
         SourcePlan::Sim { spec, .. } => spec.packets.map(packets_bytes),
         SourcePlan::Interface(_) => None,
     };
-    let asked = plan.packets.map(packets_bytes);
-    source.into_iter().chain(asked.filter(|_| !matches!(plan.source, SourcePlan::Interface(_)))).min()
+    let limit = plan.packets.map(packets_bytes);
+    source.into_iter().chain(limit.filter(|_| !matches!(plan.source, SourcePlan::Interface(_)))).min()
 }
 
 /// Returns the bytes of this number of simulated packets of any length.
@@ -160,17 +255,17 @@ fn packets_bytes(packets: u64) -> u64 {
     packets.saturating_mul(LEN_MAX + ring::RECORD_HEADER as u64)
 }
 
-/// Returns the capacity of a capture's flow table: at most `asked`, and at most the number of flows that the input can
+/// Returns the capacity of a capture's flow table: at most `configured`, and at most the number of flows that the input can
 /// contain. A table that is never full makes the same records, whatever its capacity.
-pub fn flows_of(plan: &Plan, asked: usize) -> usize {
+pub fn flows_of(plan: &Plan, configured: usize) -> usize {
     // Hashes do not spread flows evenly over shards, so each shard has half as much again.
     let most = most_bytes(plan).map_or(u64::MAX, |bytes| (bytes / PACKET_BYTES).saturating_mul(3) / 2);
-    asked.min(usize::try_from(most.max(MIN_FLOWS)).unwrap_or(usize::MAX))
+    configured.min(usize::try_from(most.max(MIN_FLOWS)).unwrap_or(usize::MAX))
 }
 
 /// Refuses rings that exceed the available memory. Reserved huge pages do not count as available memory, so rings that
 /// fit into them are admitted.
-fn refuse_rings(memory_limit: &MemoryLimit, reserved: u64, ring: u64, queues: u16) -> Result<(), EngineError> {
+fn refuse_rings(memory_limit: &MemoryLimit, reserved: u64, ring: u64, queues: u16) -> Result<(), SizesError> {
     let queues = u64::from(queues.max(1));
     let each = ring.checked_next_power_of_two().unwrap_or(1 << 63);
     let wanted = each.saturating_add(each / 4).saturating_mul(queues);
@@ -178,40 +273,30 @@ fn refuse_rings(memory_limit: &MemoryLimit, reserved: u64, ring: u64, queues: u1
     if memory_limit.available == 0 || wanted <= available {
         return Ok(());
     }
-    let (has, free) = (show_bytes(memory_limit.limit), show_bytes(available));
-    let mut text = format!(
-        "{} wanted with its descriptors{}, and of the {has} that {} has {free} are free",
-        show_bytes(wanted),
-        if queues > 1 { format!(", for {queues} rings") } else { String::new() },
-        memory_limit.owner(),
-    );
     let fits = power_below(available / 5 * 4 / queues);
-    if fits >= MIN_TOTAL {
-        text += &format!("; {} would fit", show_bytes(fits));
-    }
-    Err(EngineError::Ring(ring, std::io::Error::other(text)))
+    Err(SizesError::Rings {
+        ring,
+        wanted,
+        queues,
+        memory_limit: *memory_limit,
+        available,
+        fits: (fits >= MIN_TOTAL).then_some(fits),
+    })
 }
 
 /// Refuses a flow table that could never be filled. The table grows with the flows, so memory that other processes use
 /// now does not count.
-fn refuse_flows(memory_limit: &MemoryLimit, flows: u64) -> Result<(), EngineError> {
+fn refuse_flows(memory_limit: &MemoryLimit, flows: u64) -> Result<(), SizesError> {
     let wanted = flows.saturating_mul(FLOW_BYTES);
     if memory_limit.limit == 0 || wanted <= memory_limit.limit {
         return Ok(());
     }
-    Err(EngineError::Flows(format!(
-        "{} flows take {} when all are there, and {} has {}; choose fewer with --set flow.capacity=N, at most {}",
-        show_count(flows),
-        show_bytes(wanted),
-        memory_limit.owner(),
-        show_bytes(memory_limit.limit),
-        show_count(memory_limit.limit / FLOW_BYTES),
-    )))
+    Err(SizesError::Flows { flows, memory_limit: *memory_limit })
 }
 
 /// Refuses a plan that exceeds a limit of the address space. A later check is impossible: a failed allocation ends the
 /// process.
-fn refuse_address_space(memory_limit: &MemoryLimit, ring: u64, queues: u16, flows: u64) -> Result<(), EngineError> {
+fn refuse_address_space(memory_limit: &MemoryLimit, ring: u64, queues: u16, flows: u64) -> Result<(), SizesError> {
     if memory_limit.bound != LimitSource::AddressSpace {
         return Ok(());
     }
@@ -224,27 +309,16 @@ fn refuse_address_space(memory_limit: &MemoryLimit, ring: u64, queues: u16, flow
     if wanted <= free {
         return Ok(());
     }
-    Err(EngineError::Flows(format!(
-        "{} of address space wanted ({} for rings, {} for {} flows, {} to make and seal records and rows), and of the {} that this \
-         process may have {} are free; raise the limit (ulimit -v {}), or choose a smaller --ring or fewer flows with \
-         --set flow.capacity=N; netgrain record takes the packets alone",
-        show_bytes(wanted),
-        show_bytes(rings),
-        show_bytes(table),
-        show_count(flows),
-        show_bytes(METER),
-        show_bytes(has),
-        show_bytes(free),
-        (has - free.min(has)).saturating_add(wanted).div_ceil(1024),
-    )))
+    let limit = (has - free.min(has)).saturating_add(wanted).div_ceil(1024);
+    Err(SizesError::AddressSpace { rings, flows, has, free, limit })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meter::MeterPlan;
     use crate::plan::{InterfacePlan, SocketPlan};
     use capture::auto::SourceKind;
+    use meter::MeterPlan;
     use testkit::TempDir;
 
     const MIB: u64 = 1 << 20;
@@ -339,9 +413,9 @@ mod tests {
         assert!(Sizes::within(&narrow(98), 0, &plan, 1).is_ok(), "packets alone");
         plan.meter = Some(MeterPlan::new(0));
         plan.meter.as_mut().and_then(|m| m.flows.as_mut()).expect("flows").capacity = 14_285;
-        let said = Sizes::within(&narrow(98), 0, &plan, 1).expect_err("too narrow").to_string();
+        let text = Sizes::within(&narrow(98), 0, &plan, 1).expect_err("too narrow").to_string();
         for word in ["98.0 MiB", "78.0 MiB", "64.0 MiB", "ulimit -v", "--ring", "flow.capacity"] {
-            assert!(said.contains(word), "{word}: {said}");
+            assert!(text.contains(word), "{word}: {text}");
         }
         assert!(Sizes::within(&narrow(195), 0, &plan, 1).is_ok());
     }
@@ -350,23 +424,23 @@ mod tests {
     fn what_cannot_fit_is_refused_with_numbers() {
         let small = MemoryLimit { limit: 800 * MIB, available: 700 * MIB, bound: LimitSource::Group };
         let plan = Plan { ring: Some(1 << 30), ..port() };
-        let said = Sizes::within(&small, 0, &plan, 1).expect_err("too large").to_string();
+        let text = Sizes::within(&small, 0, &plan, 1).expect_err("too large").to_string();
         for word in ["1.25 GiB", "800 MiB", "700 MiB", "512 MiB would fit", "control group", "--ring"] {
-            assert!(said.contains(word), "{word}: {said}");
+            assert!(text.contains(word), "{word}: {text}");
         }
         assert!(Sizes::within(&small, 2 << 30, &plan, 1).is_ok(), "reserved huge pages hold it");
         let mut plan = port();
         plan.meter = Some(MeterPlan::new(0));
         assert!(Sizes::within(&small, 0, &plan, 1).is_ok());
         plan.meter.as_mut().and_then(|m| m.flows.as_mut()).expect("flows").capacity = 10_000_000;
-        let said = Sizes::within(&small, 0, &plan, 1).expect_err("too many").to_string();
+        let text = Sizes::within(&small, 0, &plan, 1).expect_err("too many").to_string();
         for word in [
             &*show_count(10_000_000),
             "4.17 GiB",
             "flow.capacity",
             &format!("at most {}", show_count(800 * MIB / FLOW_BYTES)),
         ] {
-            assert!(said.contains(word), "{word}: {said}");
+            assert!(text.contains(word), "{word}: {text}");
         }
     }
 }

@@ -1,20 +1,17 @@
 //! The steps for each frame: timestamp, the interface's program, header parser, filter, hash, and the one copy into the
 //! ring.
 
-use crate::program::{IncomingPacket, ProgramSequence};
-use crate::worker::{PAUSE, WorkerLinks, closing};
+use crate::worker_links::{PAUSE, WorkerLinks};
 use base::Timestamp;
 use capture::Frame;
 use filter::Filter;
-use ring::{CAPLEN_MAX, Packet, Producer, flag};
+use interface_program::{IncomingPacket, ProgramSequence};
+use ring::{CAPLEN_MAX, Packet, Producer, TIMESTAMP_MAX, flag};
 use sys::clock::Clock;
 use wire::{FlowHasher, Headers};
 
 /// Bytes rebuilt at the start of a frame whose VLAN tag was stripped, for the header parser and the filter.
 const HEAD: usize = 320;
-
-/// The last time that a nanosecond pcap record can hold: its seconds have 32 bits.
-pub const LATEST: Timestamp = Timestamp::from_secs_nanos(u32::MAX as u64, 999_999_999);
 
 /// The context of the steps; a value lives for one poll.
 pub struct Stage<'a> {
@@ -41,7 +38,7 @@ pub struct Stage<'a> {
     /// True when a stop request or the time limit ends the capture.
     pub time_is_up: &'a dyn Fn() -> bool,
     /// Links of the engine thread to the rest of the capture.
-    pub wires: &'a WorkerLinks,
+    pub links: &'a WorkerLinks,
 }
 
 impl Stage<'_> {
@@ -53,8 +50,8 @@ impl Stage<'_> {
             Some(stamp) => stamp,
             None => self.clock.now(),
         };
-        if ts > LATEST {
-            ts = LATEST;
+        if ts > TIMESTAMP_MAX {
+            ts = TIMESTAMP_MAX;
             flags |= flag::CLAMPED;
         }
         if ts < self.last && self.live {
@@ -94,7 +91,7 @@ impl Stage<'_> {
         mut flags: u8,
         vlan: Option<[u8; 4]>,
     ) {
-        let mut judged = None;
+        let mut from_program = None;
         if let Some(program) = &mut self.program {
             // A frame with a restored tag is complete in `head` unless it is longer than `head`.
             let rebuilt;
@@ -106,9 +103,9 @@ impl Stage<'_> {
                     &rebuilt
                 }
             };
-            let before = IncomingPacket { metadata: frame.metadata, bytes, wire_len, ts, outgoing: frame.outgoing };
-            judged = program.judge(&before);
-            if judged.is_none() {
+            let incoming = IncomingPacket { metadata: frame.metadata, bytes, wire_len, ts, outgoing: frame.outgoing };
+            from_program = program.evaluate(&incoming);
+            if from_program.is_none() {
                 self.producer.filtered(ts, 1);
                 return;
             }
@@ -148,8 +145,8 @@ impl Stage<'_> {
                 bytes,
                 wire_len: frame.wire_len,
                 ts,
-                hash: judged.and_then(|j| j.hash).unwrap_or_else(|| self.hasher.hash(head, &headers)),
-                mark: judged.map_or(0, |j| j.mark),
+                hash: from_program.and_then(|packet| packet.hash).unwrap_or_else(|| self.hasher.hash(head, &headers)),
+                mark: from_program.map_or(0, |packet| packet.mark),
                 flags,
                 l3: headers.l3(),
                 l4: headers.l4(),
@@ -174,7 +171,7 @@ impl Stage<'_> {
                 return;
             }
             if (self.time_is_up)() {
-                closing(self.wires, self.producer);
+                self.links.close(self.producer);
             }
             std::thread::sleep(PAUSE);
         }

@@ -4,19 +4,19 @@
 //! requests of listeners. A few times per second: the loss counters of the source, and the status for other threads.
 //! The loop waits only for packets.
 
-use crate::program::ProgramSequence;
 use crate::recording::RecorderLink;
 use crate::stage::Stage;
-use crate::status::WorkerStatus;
-use base::{Cause, Ledger, Note, Timestamp};
-use capture::{Counts, Polled, ProgramOutcomes, Source, SourceError, SourceInfo, TimestampSource};
+use crate::worker_links::{PAUSE, WorkerLinks, WorkerStatus};
+use base::{Cause, Note, Timestamp};
+use capture::{AnySource, Counts, Polled, ProgramOutcomes, Source, SourceError, SourceInfo, TimestampSource};
 use filter::Filter;
+use interface_program::ProgramSequence;
 use ring::Producer;
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 use sys::clock::Clock;
 use wire::FlowHasher;
@@ -32,12 +32,9 @@ const ENGINE_NICE: i32 = -5;
 /// promptly.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// Sleep time between two checks whether a lossless reader has released descriptors.
-pub const PAUSE: Duration = Duration::from_micros(200);
-
 /// Longest time between a timestamp of the kernel or NIC and the arrival of the frame here on a quiet interface: a
 /// block is retired within 10 ms, and a timer tick may take as long again.
-const HANDING_OVER: Duration = Duration::from_millis(25);
+const ARRIVAL_DELAY_MAX: Duration = Duration::from_millis(25);
 
 /// On a busy interface, a batch of this size is too small to be worth a wake-up…
 const SMALL: std::ops::Range<usize> = 8..BATCH / 2;
@@ -73,27 +70,11 @@ pub struct Settings {
     pub options: capture::file::Options,
 }
 
-/// The links of the thread to the rest of the capture.
-pub struct WorkerLinks {
-    /// Set by other threads to stop this thread, and by this thread when its own limit is reached.
-    pub stop: Arc<AtomicBool>,
-    /// Published several times per second.
-    pub status: Arc<Mutex<WorkerStatus>>,
-    /// The ledger of past seconds. It has its own lock, because a copy takes longer than a receive ring lasts.
-    pub ledger: Arc<Mutex<Ledger>>,
-    /// Gets the queue number when the interface has disappeared.
-    pub gone: Sender<u16>,
-    /// Delivers the source when it is open again.
-    pub reopened_source: Receiver<capture::AnySource>,
-    /// The recorder, if there is one.
-    pub recorder: Option<RecorderLink>,
-}
-
 /// One engine thread, ready to run.
-pub struct Worker<S> {
+pub struct Worker {
     /// `None` while the interface is missing: an open source holds the interface, and no other source could be
     /// opened on it.
-    source: Option<S>,
+    source: Option<AnySource>,
     producer: Producer,
     settings: Settings,
     links: WorkerLinks,
@@ -102,10 +83,10 @@ pub struct Worker<S> {
     info: SourceInfo,
     counted: Counts,
     /// Outcomes of the kernel part of the interface's program, over all sources, and its undecided packets.
-    disposed: ProgramOutcomes,
+    kernel_outcomes: ProgramOutcomes,
     undecided: u64,
     /// Frames that earlier sources delivered, and their losses: the base of the cross-check.
-    handed: u64,
+    frames: u64,
     /// Timestamp of the last frame.
     last: Timestamp,
     steps: u64,
@@ -116,29 +97,23 @@ pub struct Worker<S> {
     recorder_notified: bool,
 }
 
-impl Worker<capture::AnySource> {
+impl Worker {
     /// Makes a worker; the clock is already calibrated.
-    pub fn new(
-        source: capture::AnySource,
-        producer: Producer,
-        clock: Clock,
-        settings: Settings,
-        wires: WorkerLinks,
-    ) -> Self {
+    pub fn new(source: AnySource, producer: Producer, clock: Clock, settings: Settings, links: WorkerLinks) -> Self {
         let hasher = FlowHasher::new(settings.hash_key);
         let info = source.info().clone();
         Self {
             source: Some(source),
             producer,
             settings,
-            links: wires,
+            links,
             hasher,
             clock,
             info,
             counted: Counts::default(),
-            disposed: ProgramOutcomes::default(),
+            kernel_outcomes: ProgramOutcomes::default(),
             undecided: 0,
-            handed: 0,
+            frames: 0,
             last: Timestamp::ZERO,
             steps: 0,
             report_due: Instant::now(),
@@ -155,7 +130,7 @@ impl Worker<capture::AnySource> {
         if !self.settings.cpus.is_empty()
             && let Err(e) = sys::cpu::pin_to(&self.settings.cpus)
         {
-            self.remark(format!("cannot run on processors {:?}: {e}; running anywhere", self.settings.cpus));
+            self.warn(format!("cannot run on processors {:?}: {e}; running anywhere", self.settings.cpus));
         }
         // Packets cannot wait, other work can. Without the privilege the thread keeps normal priority.
         let _ = sys::cpu::set_nice(ENGINE_NICE);
@@ -169,14 +144,14 @@ impl Worker<capture::AnySource> {
                 self.cut_short = true;
                 break;
             }
-            if !draining && time_is_up(&self.links, self.settings.duration, started) {
+            if !draining && self.links.time_is_up(self.settings.duration, started) {
                 if let Some(source) = &mut self.source {
                     source.stop();
                 }
-                closing(&self.links, &mut self.producer);
+                self.links.close(&mut self.producer);
                 draining = true;
             }
-            match self.turn(started) {
+            match self.process_batch(started) {
                 Ok(Polled::Frames(_) | Polled::Idle) => {}
                 Ok(Polled::End) if draining => break,
                 Ok(Polled::End) => match self.next_file() {
@@ -191,7 +166,7 @@ impl Worker<capture::AnySource> {
                 Err(e @ SourceError::Corrupt { .. }) if !draining && !self.settings.more.is_empty() => {
                     match outcome {
                         Ok(()) => outcome = Err(e),
-                        Err(_) => self.remark(e.to_string()),
+                        Err(_) => self.warn(e.to_string()),
                     }
                     if let Err(e) = self.next_file() {
                         outcome = Err(e);
@@ -199,7 +174,7 @@ impl Worker<capture::AnySource> {
                     }
                 }
                 Err(SourceError::Gone { name }) if !draining => {
-                    self.remark(format!("{name} went away; waiting for it to come back"));
+                    self.warn(format!("{name} went away; waiting for it to come back"));
                     if !self.wait_for_return(started) {
                         let fault = format!("{name} was away when the capture ended");
                         self.status().faults.push(fault);
@@ -221,7 +196,7 @@ impl Worker<capture::AnySource> {
     }
 
     /// Processes one batch.
-    fn turn(&mut self, started: Instant) -> Result<Polled, SourceError> {
+    fn process_batch(&mut self, started: Instant) -> Result<Polled, SourceError> {
         self.producer.service();
         self.keep_time();
         let Some(source) = &mut self.source else { return Ok(Polled::End) };
@@ -239,14 +214,14 @@ impl Worker<capture::AnySource> {
             clock: &self.clock,
             snaplen: self.settings.snaplen,
             link_type: self.info.link_type,
-            live: is_live(self.info.timestamp_source),
+            live: self.info.timestamp_source.is_live(),
             last: self.last,
             taken: 0,
-            time_is_up: &|| time_is_up(&self.links, duration, started),
-            wires: &self.links,
+            time_is_up: &|| self.links.time_is_up(duration, started),
+            links: &self.links,
         };
         let polled = source.poll(budget, wait, |frame| stage.take(frame));
-        (self.last, self.handed) = (stage.last, self.handed + stage.taken);
+        (self.last, self.frames) = (stage.last, self.frames + stage.taken);
         if let Some(program) = &mut self.settings.program {
             program.send();
         }
@@ -257,7 +232,7 @@ impl Worker<capture::AnySource> {
             // advance the time; when idle, time advances with a delay, so that no frame arrives for a second (or file)
             // that is already closed.
             (TimestampSource::Kernel | TimestampSource::Hardware, Polled::Idle) => {
-                self.producer.tick(self.clock.now().before(HANDING_OVER));
+                self.producer.tick(self.clock.now().before(ARRIVAL_DELAY_MAX));
             }
             _ => {}
         }
@@ -266,7 +241,7 @@ impl Worker<capture::AnySource> {
         if self.report_due <= Instant::now() {
             self.report_due = Instant::now() + REPORT;
             self.collect()?;
-            self.show();
+            self.publish_status();
         }
         if let Polled::Frames(n) = polled
             && SMALL.contains(&n)
@@ -328,10 +303,10 @@ impl Worker<capture::AnySource> {
         if more.total() == 0 {
             return;
         }
-        self.disposed.dropped += more.dropped;
-        self.disposed.forwarded += more.forwarded;
-        self.disposed.to_host += more.to_host;
-        self.disposed.unsent += more.unsent;
+        self.kernel_outcomes.dropped += more.dropped;
+        self.kernel_outcomes.forwarded += more.forwarded;
+        self.kernel_outcomes.to_host += more.to_host;
+        self.kernel_outcomes.unsent += more.unsent;
         // Not before a second that has already begun: time in the stream does not decrease.
         self.producer.filtered(self.clock.now().max(self.last), more.total());
     }
@@ -341,7 +316,7 @@ impl Worker<capture::AnySource> {
     fn keep_time(&mut self) {
         self.clock.keep();
         let steps = self.clock.steps();
-        if steps > self.steps && is_live(self.info.timestamp_source) {
+        if steps > self.steps && self.info.timestamp_source.is_live() {
             self.producer.note(Note::ClockStep, steps - self.steps);
             self.last = Timestamp::ZERO;
             self.producer.clock_was_set();
@@ -352,25 +327,25 @@ impl Worker<capture::AnySource> {
     /// Waits for a missing interface, until a source is open again or the capture stops. Ticks continue, so seconds
     /// without packets are recorded.
     fn wait_for_return(&mut self, started: Instant) -> bool {
-        self.part();
+        self.close_source();
         let _ = self.links.gone.send(self.info.queue);
-        while !time_is_up(&self.links, self.settings.duration, started) {
+        while !self.links.time_is_up(self.settings.duration, started) {
             self.producer.service();
             self.keep_time();
             self.producer.tick(self.clock.now());
             self.producer.publish();
-            self.show();
+            self.publish_status();
             let again = self.links.reopened_source.recv_timeout(REPORT);
             if matches!(again, Err(RecvTimeoutError::Disconnected)) {
-                self.remark(format!("queue {} of {} did not come back", self.info.queue, self.info.name));
+                self.warn(format!("queue {} of {} did not come back", self.info.queue, self.info.name));
                 return false;
             }
             if let Ok(source) = again {
                 self.info = source.info().clone();
                 self.source = Some(source);
                 self.counted = Counts::default();
-                self.handed = 0;
-                self.remark(format!("{} is back: {}", self.info.name, self.info.description));
+                self.frames = 0;
+                self.warn(format!("{} is back: {}", self.info.name, self.info.description));
                 return true;
             }
         }
@@ -380,8 +355,8 @@ impl Worker<capture::AnySource> {
     /// Opens the next file after one has ended; false if there is none.
     fn next_file(&mut self) -> Result<bool, SourceError> {
         let Some(path) = self.settings.more.pop_front() else { return Ok(false) };
-        self.part();
-        let next = capture::AnySource::File(capture::file::File::open(&path, self.settings.options.clone())?);
+        self.close_source();
+        let next = AnySource::File(capture::file::File::open(&path, self.settings.options.clone())?);
         if next.info().link_type != self.info.link_type {
             let (is, was) = (next.info().link_type, self.info.link_type);
             // A stream has one link type, as a pcap file has.
@@ -393,27 +368,26 @@ impl Worker<capture::AnySource> {
         self.info = next.info().clone();
         self.source = Some(next);
         self.counted = Counts::default();
-        self.handed = 0;
+        self.frames = 0;
         Ok(true)
     }
 
     /// Closes the source: collects its last counters and warnings, and compares its own packet count with the packets
     /// received. The ledger cannot check this itself.
-    fn part(&mut self) {
+    fn close_source(&mut self) {
         if let Err(e) = self.collect() {
-            self.remark(e.to_string());
+            self.warn(e.to_string());
         }
         let Some(source) = self.source.take() else { return };
-        source.warnings().into_iter().for_each(|r| self.remark(r));
-        if let Some(strays) = self.settings.program.as_ref().map(ProgramSequence::wrong_generation).filter(|n| *n > 0) {
-            let text = format!(
-                "{strays} packets came from a program that was not the one before or the next; please report this"
-            );
+        source.warnings().into_iter().for_each(|r| self.warn(r));
+        if let Some(wrong) = self.settings.program.as_ref().map(ProgramSequence::wrong_generation).filter(|n| *n > 0) {
+            let text =
+                format!("{wrong} packets came from neither the running program nor the next; please report this");
             self.status().faults.push(text);
         }
         if let Some(seen) = self.counted.seen.filter(|_| !self.cut_short) {
             let lost: u64 = self.counted.lost.iter().sum::<u64>() - self.counted.lost[Cause::Nic as usize];
-            let found = self.handed + lost + self.counted.program_outcomes.total();
+            let found = self.frames + lost + self.counted.program_outcomes.total();
             if seen != found {
                 let text = format!("the source saw {seen} packets but {found} are accounted for; please report this");
                 self.status().faults.push(text);
@@ -422,29 +396,29 @@ impl Worker<capture::AnySource> {
     }
 
     fn finish(&mut self) {
-        self.part();
+        self.close_source();
         self.count();
-        closing(&self.links, &mut self.producer);
+        self.links.close(&mut self.producer);
         // If a lossless reader holds the whole ring, it must release a part before the end can be written. The time
         // limit is in time of this machine, even if the packets have another time.
         loop {
             let room = self.producer.has_room(0, self.end_of_time(), self.clock.now());
-            if (room || is_live(self.info.timestamp_source)) && self.producer.finish(self.end_of_time()) {
+            if (room || self.info.timestamp_source.is_live()) && self.producer.finish(self.end_of_time()) {
                 break;
             }
             self.producer.service();
-            self.show();
+            self.publish_status();
             std::thread::sleep(PAUSE);
         }
-        self.show();
+        self.publish_status();
         self.links.ledger.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.producer.take_ledger());
     }
 
     fn end_of_time(&self) -> Timestamp {
-        if is_live(self.info.timestamp_source) { self.clock.now() } else { self.last }
+        if self.info.timestamp_source.is_live() { self.clock.now() } else { self.last }
     }
 
-    fn remark(&self, text: String) {
+    fn warn(&self, text: String) {
         self.status().warnings.push(text);
     }
 
@@ -452,7 +426,7 @@ impl Worker<capture::AnySource> {
         self.links.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn show(&mut self) {
+    fn publish_status(&mut self) {
         // If another thread copies the ledger at the moment, it gets the new seconds next time; packets must not wait
         // for the lock.
         if let Ok(mut ledger) = self.links.ledger.try_lock() {
@@ -463,31 +437,10 @@ impl Worker<capture::AnySource> {
         s.fill = self.producer.fill();
         s.clock_error = self.clock.error();
         s.cpu = sys::cpu::thread_time();
-        s.frames = self.handed;
-        (s.kernel_outcomes, s.undecided) = (self.disposed, self.undecided);
+        s.frames = self.frames;
+        (s.program.kernel, s.program.undecided) = (self.kernel_outcomes, self.undecided);
         if let Some(program) = &self.settings.program {
-            s.user_outcomes = program.decided();
-            s.counted = program.counters().to_vec();
-            s.map_usage = program.held();
+            program.report(&mut s.program);
         }
-    }
-}
-
-/// True if time comes from this machine's clock rather than from the packets; then seconds without packets are
-/// meaningful.
-pub const fn is_live(stamps: TimestampSource) -> bool {
-    matches!(stamps, TimestampSource::Engine | TimestampSource::Kernel | TimestampSource::Hardware)
-}
-
-/// True if a stop request or the time limit ends the capture.
-fn time_is_up(wires: &WorkerLinks, duration: Option<Duration>, started: Instant) -> bool {
-    wires.stop.load(Ordering::Relaxed) || duration.is_some_and(|d| started.elapsed() >= d)
-}
-
-/// Starts the reader timeout: from now on the producer waits for a lossless reader only for a limited time.
-pub fn closing(wires: &WorkerLinks, producer: &mut Producer) {
-    producer.closing();
-    if let Some(recorder) = &wires.recorder {
-        recorder.closing();
     }
 }

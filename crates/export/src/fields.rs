@@ -330,7 +330,7 @@ fn standard(table: &mut Vec<Field>) {
     t.row(243, "dot1qVlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.encapsulation.vlans[0].unwrap_or(0).into(), set: |d, v| d.record.encapsulation.vlans[0] = (v != 0).then_some(v as u16) }, "outer VLAN, as vlanId");
     t.row(245, "dot1qCustomerVlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.encapsulation.vlans[1].unwrap_or(0).into(), set: |d, v| d.record.encapsulation.vlans[1] = (v != 0).then_some(v as u16) }, "inner VLAN; 0 if there is none");
     t.row(70, "mplsTopLabelStackSection", OctetArray, Semantics::Default, None, 3, Always, Body::Flow { get: |r, _| label(r.encapsulation.mpls), set: |d, v| d.record.encapsulation.mpls = (v != 0).then_some((v >> 4) as u32 & 0xf_ffff) }, "topmost MPLS label; 0 if there is none");
-    t.row(351, "layer2SegmentId", Unsigned64, Identifier, None, 8, Always, Body::Flow { get: |r, _| segment(r.encapsulation.tunnel), set: |_, _| () }, "network of a VXLAN or NVGRE tunnel; 0 for other tunnels, which tunnelKind and tunnelId describe");
+    t.row(351, "layer2SegmentId", Unsigned64, Identifier, None, 8, Always, Body::Flow { get: |r, _| segment(r.encapsulation.tunnel), set: |_, _| () }, "VNI of a VXLAN tunnel or VSID of an NVGRE tunnel; 0 for other tunnels, which tunnelKind and tunnelId describe");
     t.row(136, "flowEndReason", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.end_reason as u128, set: |d, v| d.record.end_reason = end_reason(v) }, "1 idle timeout, 2 active timeout, 3 end of flow, 4 forced end, 5 lack of resources");
     t.row(239, "biflowDirection", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |_, s| 1 + s as u128, set: |d, v| d.reversed = v == 2 }, "1: the source is the initiator; 2: the destination is the initiator (a record of the reverse direction only)");
 }
@@ -347,7 +347,7 @@ fn own(table: &mut Vec<Field>) {
     t.row(5, "ackRoundTrip", Unsigned64, Quantity, Nanoseconds, 8, Always, Body::Flow { get: |r, _| r.ack_rtt.unwrap_or(0).into(), set: |d, v| d.record.ack_rtt = (v != 0).then_some(v as u64) }, "time from SYN+ACK to the ACK; 0 if not seen");
     t.row(6, "tunnelKind", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.encapsulation.tunnel.map_or(0, |(kind, _)| kind as u128), set: |d, v| d.tunnel.0 = v }, "0 none, 1 GRE, 2 NVGRE, 3-5 ERSPAN I-III, 6 VXLAN, 7 GENEVE, 8 GTP-U, 9 IP in IP, 10 Teredo");
     t.row(7, "tunnelId", Unsigned32, Identifier, None, 4, Always, Body::Flow { get: |r, _| r.encapsulation.tunnel.map_or(0, |(_, id)| id.into()), set: |d, v| d.tunnel.1 = v as u32 }, "identifier of the tunnel: VNI, VSID, TEID, session or key");
-    t.row(8, "packetLocationQueue", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).queue.into(), set: |d, v| d.location.queue = v as u16 }, "queue whose packet files have the packets; all bits of this and the next two elements are ones if no packets are stored");
+    t.row(8, "packetLocationQueue", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).queue.into(), set: |d, v| d.location.queue = v as u16 }, "queue whose packet files contain the packets; if no packets are stored, all bits of packetLocationQueue, packetLocationFirst and packetLocationLast are ones");
     t.row(9, "packetLocationFirst", Unsigned64, Identifier, Octets, 8, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).first.into(), set: |d, v| d.location.first = v as u64 }, "stream position of the first packet in the queue");
     t.row(10, "packetLocationLast", Unsigned64, Identifier, Octets, 8, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).last.into(), set: |d, v| d.location.last = v as u64 }, "stream position of the last packet in the queue");
     t.row(11, "interfaceLostPackets", Unsigned64, DeltaCounter, Packets, 8, Always, Body::Flow { get: |r, _| r.lost.into(), set: |d, v| d.record.lost = v as u64 }, "packets that the interface lost in the seconds of this record");
@@ -356,7 +356,7 @@ fn own(table: &mut Vec<Field>) {
     t.row(22, "interArrivalTimeMinimum", Unsigned64, Quantity, Nanoseconds, 8, Always, side!(iat.min), "shortest inter-arrival time");
     t.row(23, "interArrivalTimeMaximum", Unsigned64, Quantity, Nanoseconds, 8, Always, side!(iat.max), "longest inter-arrival time");
     t.row(24, "interArrivalTimeDeviation", Float64, Quantity, Nanoseconds, 8, Always, Body::Direction { get: |r, s, _| r.directions[s].iat.deviation(r.directions[s].iat_count).to_bits().into(), set: |_, _, _, _| (), index: 0 }, "sample standard deviation of the inter-arrival times");
-    t.row(25, "interArrivalTimeSumOfSquares", OctetArray, Semantics::Default, None, 16, Always, side!(iat.squares), "sum of the squares of the inter-arrival times, exact in 16 octets, so the deviation of several records together can be computed");
+    t.row(25, "interArrivalTimeSumOfSquares", OctetArray, Semantics::Default, None, 16, Always, side!(iat.squares), "exact sum of the squares of the inter-arrival times, in 16 octets, with which the deviation of several records together can be computed");
     for (id, name, index, meaning) in [(26, "tcpEcePackets", 6, "packets with ECE"), (27, "tcpCwrPackets", 7, "packets with CWR")] {
         t.row(id, name, Unsigned64, DeltaCounter, Packets, 8, Always, Body::Direction { get: |r, s, i| r.directions[s].flags[i].into(), set: |d, s, i, v| d.record.directions[s].flags[i] = v as u64, index }, meaning);
     }
@@ -365,7 +365,7 @@ fn own(table: &mut Vec<Field>) {
     t.row(30, "retransmittedOctets", Unsigned64, DeltaCounter, Octets, 8, Always, side!(retransmitted_bytes), "payload octets of the retransmitted packets");
     t.row(31, "outOfOrderPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(out_of_order), "packets that arrived after packets with later sequence numbers");
     t.row(32, "maximumDiffServCodePoint", Unsigned8, Identifier, None, 1, Always, side!(dscp.1), "greatest DSCP");
-    t.row(34, "tunnelSequenceKnown", Unsigned8, Identifier, None, 1, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.is_some().into(), set: |d, s, _, v| d.numbered[s] = v != 0, index: 0 }, "1 if a packet had a tunnel sequence number (ERSPAN, GRE, GTP-U); 0 if no packet had one, and the next two elements are invalid");
+    t.row(34, "tunnelSequenceKnown", Unsigned8, Identifier, None, 1, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.is_some().into(), set: |d, s, _, v| d.numbered[s] = v != 0, index: 0 }, "1 if a packet had a tunnel sequence number (ERSPAN, GRE, GTP-U); if no packet had one, 0, and tunnelSequenceFirst and tunnelSequenceLast are invalid");
     t.row(35, "tunnelSequenceFirst", Unsigned32, Identifier, None, 4, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.map_or(0, |n| n.0).into(), set: |d, s, _, v| d.record.directions[s].tunnel_sequence.get_or_insert_default().0 = v as u32, index: 0 }, "tunnel sequence number of the first packet with such a number");
     t.row(36, "tunnelSequenceLast", Unsigned32, Identifier, None, 4, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.map_or(0, |n| n.1).into(), set: |d, s, _, v| d.record.directions[s].tunnel_sequence.get_or_insert_default().1 = v as u32, index: 0 }, "tunnel sequence number of the last packet with such a number; packets of other flows have numbers in between");
 }
@@ -407,7 +407,7 @@ pub(crate) fn initial_packet_reverse() -> Element {
         data_type: Unsigned8,
         semantics: Identifier,
         unit: Unit::None,
-        description: "in a list: 0 for a packet of the forward direction, 1 for the reverse direction".into(),
+        description: "element of a list: 0 for a packet of the forward direction, 1 for the reverse direction".into(),
     }
 }
 

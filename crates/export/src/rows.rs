@@ -118,23 +118,23 @@ fn own() -> Vec<Field> {
     for kind in TrafficClass::ALL {
         let (i, name) = (kind as usize, camel("", kind.name()));
         let id = 100 + 2 * i as u16;
-        let meaning = format!("packets: {}", kind.description());
-        table.push(count(id, format!("{name}Packets"), Packets, i, each!(classes.packets), meaning));
+        let class = kind.description();
+        table.push(count(id, format!("{name}Packets"), Packets, i, each!(classes.packets), class.into()));
         table.push(count(
             id + 1,
             format!("{name}Octets"),
             Octets,
             i,
             each!(classes.bytes),
-            "octets of these packets".into(),
+            format!("octets of {class}"),
         ));
     }
     table.push(count(114, "ipv6Packets".into(), Packets, 0, at!(ipv6.packets), "IPv6 packets".into()));
-    table.push(count(115, "ipv6Octets".into(), Octets, 0, at!(ipv6.bytes), "octets of these packets".into()));
+    table.push(count(115, "ipv6Octets".into(), Octets, 0, at!(ipv6.bytes), "octets of IPv6 packets".into()));
     let sizes = || Access { get: |r, i| r.sizes[i].into(), set: |r, i, v| r.sizes[i] = v as u64 };
     for i in 0..SIZES {
         let (name, meaning) = match SIZE_BOUNDS.get(i) {
-            Some(most) => (format!("sizeUpTo{most}Packets"), format!("packets in the class up to {most} octets")),
+            Some(most) => (format!("sizeUpTo{most}Packets"), format!("packets of the size class up to {most} octets")),
             None => {
                 let most = SIZE_BOUNDS[SIZES - 2];
                 (format!("sizeAbove{most}Packets"), format!("packets above {most} octets"))
@@ -163,10 +163,34 @@ fn own() -> Vec<Field> {
         table.push(count(id, name.into(), Packets, 0, access, meaning.into()));
     }
     for (id, name, unit, access, meaning) in [
-        (140, "peak1msOctets", Octets, at!(peak_1ms.bytes), "greatest number of octets in one millisecond"),
-        (141, "peak1msPackets", Packets, at!(peak_1ms.packets), "greatest number of packets in one millisecond"),
-        (142, "peak10msOctets", Octets, at!(peak_10ms.bytes), "greatest number of octets in ten milliseconds"),
-        (143, "peak10msPackets", Packets, at!(peak_10ms.packets), "greatest number of packets in ten milliseconds"),
+        (
+            140,
+            "peak1msOctets",
+            Octets,
+            at!(peak_1ms.bytes),
+            "largest number of octets within one millisecond of the second",
+        ),
+        (
+            141,
+            "peak1msPackets",
+            Packets,
+            at!(peak_1ms.packets),
+            "largest number of packets within one millisecond of the second",
+        ),
+        (
+            142,
+            "peak10msOctets",
+            Octets,
+            at!(peak_10ms.bytes),
+            "largest number of octets within ten milliseconds of the second",
+        ),
+        (
+            143,
+            "peak10msPackets",
+            Packets,
+            at!(peak_10ms.packets),
+            "largest number of packets within ten milliseconds of the second",
+        ),
     ] {
         table.push(count(id, name.into(), unit, 0, access, meaning.into()));
     }
@@ -177,7 +201,13 @@ fn ledger() -> Vec<Field> {
     use Unit::{Octets, Packets};
     let mut table = Vec::new();
     for (id, name, unit, access, meaning) in [
-        (200, "ledgerOffered", Packets, at!(ledger.offered), "packets that reached the interface"),
+        (
+            200,
+            "ledgerOffered",
+            Packets,
+            at!(ledger.offered),
+            "packets that reached the point at which the source counts",
+        ),
         (201, "ledgerStored", Packets, at!(ledger.stored), "stored packets"),
         (202, "ledgerStoredOctets", Octets, at!(ledger.stored_bytes), "octets of the frames of stored packets"),
         (203, "ledgerFiltered", Packets, at!(ledger.filtered), "packets rejected by the capture filter"),
@@ -188,7 +218,7 @@ fn ledger() -> Vec<Field> {
     let lost = || Access { get: |r, i| r.ledger.lost[i].into(), set: |r, i, v| r.ledger.lost[i] = v as u64 };
     for cause in Cause::ALL {
         let (i, name) = (cause as usize, camel("ledgerLost", cause.name()));
-        table.push(count(LOST + i as u16, name, Packets, i, lost(), format!("lost: {}", cause.description())));
+        table.push(count(LOST + i as u16, name, Packets, i, lost(), format!("packets {}", cause.description())));
     }
     let notes = || Access { get: |r, i| r.ledger.notes[i].into(), set: |r, i, v| r.ledger.notes[i] = v as u64 };
     for note in Note::ALL {

@@ -1,6 +1,7 @@
-//! Tests below `anylink`. They apply to the packet that [`wire::Headers`] finds under tags, labels, pseudowires and
-//! sessions, and to the transport protocol behind all extension headers. A test of an absent header is false but,
-//! unlike other tests, does not reject the frame.
+//! Tests that the filter word `anylink` modifies. They apply to the packet that [`wire::Headers`] finds inside all VLAN
+//! tags, MPLS labels, pseudowires and PPPoE sessions, and to the transport protocol behind all extension headers. If
+//! the header that a test reads is absent, the test is false; unlike tests without `anylink`, it does not reject the
+//! whole frame.
 
 use crate::tree::{AddressProtocol, Dir, Version};
 use wire::{EtherType, Family, Headers, IpProtocol};
@@ -8,15 +9,16 @@ use wire::{EtherType, Family, Headers, IpProtocol};
 /// A test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AnyLinkTest {
-    /// The ethertype under all tags, labels and sessions.
+    /// The ethertype inside all VLAN tags, MPLS labels and PPPoE sessions.
     EtherType(u16),
-    /// A VLAN tag with this ID (any ID if `None`) in the outermost Ethernet header that has a tag, or in the innermost.
+    /// A VLAN tag with this ID, or with any ID if `None`. The tag is in the outermost Ethernet header that has tags, or
+    /// in the innermost Ethernet header.
     Vlan(Option<u16>),
     /// A complete IP header of this version.
     Version(Version),
-    /// The protocol behind all extension headers.
+    /// The protocol of the IP packet, behind all extension headers.
     Protocol(Option<Version>, u8),
-    /// An IPv4 address; with `within: None` in IPv4, ARP and reverse ARP.
+    /// An IPv4 address. With `within: None` the address may be in an IPv4, an ARP or a reverse ARP header.
     Address4 {
         /// The protocol whose header contains the address.
         within: Option<AddressProtocol>,
@@ -36,7 +38,7 @@ pub enum AnyLinkTest {
         /// The mask.
         mask: u128,
     },
-    /// A port of one protocol, or of TCP, UDP and SCTP.
+    /// A port of this protocol; with `of: None`, of TCP, UDP or SCTP.
     Ports {
         /// The protocol.
         of: Option<u8>,
@@ -109,7 +111,7 @@ const fn family(version: Version) -> Family {
     }
 }
 
-/// `N` bytes at an offset, if they were captured.
+/// The `N` bytes at an offset of the frame; `None` if they were not captured.
 #[inline]
 pub fn chunk<const N: usize>(frame: &[u8], at: usize) -> Option<[u8; N]> {
     frame.get(at..)?.first_chunk().copied()

@@ -1,4 +1,4 @@
-//! Arithmetic of filters: 32-bit numbers, computed from bytes of the packet.
+//! Arithmetic of filters: expressions with 32-bit numbers and with bytes of the packet, after lowering.
 
 use crate::anylink::AnyLinkTest;
 use crate::link::{ARP, IP, IP6, RARP};
@@ -32,18 +32,19 @@ pub enum Number {
 pub enum Base {
     /// A fixed offset.
     At(HeaderOffset),
-    /// The end of the IPv4 header at this offset.
+    /// The first byte after the IPv4 header that begins at this offset.
     BehindIpv4(HeaderOffset),
-    /// The network header that [`wire::Headers`] found.
+    /// The start of the network header that [`wire::Headers`] found.
     Network {
-        /// True if the network header may begin the frame; otherwise the offset 0 means that there is none.
+        /// True if a frame may begin with the network header, at offset 0; otherwise the offset 0 means that there is
+        /// no network header.
         may_begin: bool,
     },
-    /// The transport header that [`wire::Headers`] found.
+    /// The start of the transport header that [`wire::Headers`] found.
     Transport,
 }
 
-/// A number, and the condition under which it exists.
+/// A number, and the condition under which the packet contains it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Guarded {
     /// The number.
@@ -53,14 +54,14 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// Translates arithmetic at this point of the filter; with `any`, offsets refer to the packet under tags and
-    /// labels.
+    /// Translates an arithmetic expression at this point of the filter. If `any` is true, offsets count from the
+    /// headers inside all VLAN tags and MPLS labels.
     pub fn of(sum: &ArithExpr, at: &Offsets, any: bool) -> Result<Self, (Span, &'static str)> {
         Ok(match sum {
             ArithExpr::Is(n) => Self { number: Number::Is(*n), needs: None },
             ArithExpr::Len => Self { number: Number::Len, needs: None },
-            // As in libpcap, the condition of the *right* operand is not tested: in `ip[2:2] - tcp[12]`, the second
-            // load reads the bytes at the TCP offset of a packet with any protocol.
+            // As in libpcap, only the condition of the *left* operand is tested: in `ip[2:2] - tcp[12]`, the second
+            // load reads the bytes at the offset of a TCP header, whatever the protocol of the packet is.
             ArithExpr::Op(op, a, b) => {
                 let (a, b) = (Self::of(a, at, any)?, Self::of(b, at, any)?);
                 Self { number: Number::Op(*op, Box::new(a.number), Box::new(b.number)), needs: a.needs }
@@ -81,7 +82,7 @@ impl Guarded {
     }
 }
 
-/// The base of an index into this protocol, and the condition.
+/// The position from which an index into this protocol counts, and the condition that the packet contains the protocol.
 fn base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'static str> {
     let network = at.network();
     Ok(match protocol {
@@ -94,12 +95,13 @@ fn base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'static s
         }
         other => match abbreviation(other, at) {
             Some(is) => (Base::At(network), Some(is?)),
-            None => return Err("its bytes cannot be indexed"),
+            None => return Err("the bytes of this protocol cannot be read"),
         },
     })
 }
 
-/// The base and the condition below `anylink`.
+/// The position from which an index counts that `anylink` modifies, and the condition that the packet contains the
+/// protocol.
 fn deep_base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'static str> {
     let network = Base::Network { may_begin: at.is_raw() };
     let transport = |number| (Base::Transport, Some(Test::Deep(AnyLinkTest::Protocol(None, number))));
@@ -117,14 +119,14 @@ fn deep_base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'sta
         "icmp6" => transport(58),
         _ => {
             return Err(
-                "below `anylink` only bytes of ether, ip, ip6, arp, rarp, tcp, udp, sctp, icmp and icmp6 can be read",
+                "after `anylink`, only bytes of ether, ip, ip6, arp, rarp, tcp, udp, sctp, icmp and icmp6 can be read",
             );
         }
     })
 }
 
 impl Offsets {
-    /// IPv6 whose fixed header names the protocol as its next header.
+    /// True for an IPv6 packet whose fixed header contains this protocol as the next header.
     fn ip6_next(&self, protocol: u8) -> Result<Test, &'static str> {
         let next = Test::equal(self.network().plus(6), 1, protocol.into());
         Ok(self.carries(IP6)?.and(next))
@@ -148,7 +150,7 @@ impl Number {
         }
     }
 
-    /// The value, if it does not depend on the packet.
+    /// The value of the expression, if the value does not depend on the packet.
     pub fn constant(&self) -> Option<u32> {
         match self {
             Self::Is(n) => Some(*n),

@@ -1,11 +1,11 @@
-//! Errors in a filter: position, cause and correction.
+//! Errors in a filter: each contains the position, the cause and a correction.
 
 use crate::tree::Span;
 use std::fmt;
 
 /// The reason why a text is not a valid filter.
 ///
-/// `{}` writes one line; `{:#}` adds the filter and a mark below the word.
+/// The format `{}` prints one line; `{:#}` prints also the filter, and marks the word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterError {
     /// The filter.
@@ -18,7 +18,7 @@ pub struct FilterError {
     pub why: String,
 }
 
-/// Maximum number of characters of the filter above the mark.
+/// Maximum number of characters of the filter that are printed above the mark.
 const SHOWN: usize = 96;
 
 impl FilterError {
@@ -43,7 +43,7 @@ impl fmt::Display for FilterError {
         if !f.alternate() {
             return Ok(());
         }
-        // Of a long filter, only the part around the word is printed.
+        // If the filter is long, only the part around the word is printed.
         let column = self.column() - 1;
         let skip = column.saturating_sub(SHOWN / 2);
         let shown: String =

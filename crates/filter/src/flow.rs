@@ -1,14 +1,14 @@
-//! Filters on flow records: the primitives for packets, applied to the flow, and primitives for the counters of a
-//! record.
+//! Filters on flow records. They support the primitives for packets, which are applied to the flow, and additional
+//! primitives for the counters of a record.
 //!
-//! `src` is the initiator, which sent the first packet, and `dst` the responder: `src host A` matches flows that A
-//! began, and `not src host A` matches all others. Primitives for addresses, ports and protocols refer to the innermost
-//! packet (`docs/reference/decoding.md`), whatever tags, labels and extension headers enclose it, so `anylink` has no
-//! effect.
+//! In a filter on flow records, `src` is the initiator, which sent the first packet, and `dst` is the responder: `src
+//! host A` matches flows that A initiated, and `not src host A` matches all others. Primitives for addresses, ports and
+//! protocols refer to the innermost packet (`docs/reference/decoding.md`); VLAN tags, MPLS labels and extension headers
+//! before it are skipped, so `anylink` has no effect.
 //!
-//! The parser rejects packet bytes, packet lengths, and primitives for anything that a flow record does not contain.
-//! `bytes`, `packets`, `bps`, `pps` and `flags` count both directions together; with `src` or `dst` before them, only
-//! the packets that this endpoint sent.
+//! The parser rejects packet bytes, packet lengths, and primitives for other data that a flow record does not contain.
+//! `bytes`, `packets`, `bps`, `pps` and `flags` refer to both directions together; after `src` or `dst`, they refer
+//! only to the packets that this endpoint sent.
 
 use crate::error::FilterError;
 use crate::key_condition::KeyCondition;
@@ -21,11 +21,11 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use wire::{IpProtocol, MacAddr};
 
-/// TCP states by their number in flow records; number 0 (not TCP) has no name.
+/// Names of TCP states; the index is the number of the state in flow records. Number 0 (not TCP) has no name.
 pub const TCP_STATES: [&str; 8] =
     ["", "midstream", "syn_sent", "syn_received", "established", "half_closed", "closed", "reset"];
 
-/// Reasons for the end of a record by their number in flowEndReason (IPFIX element 136); number 0 has no name.
+/// Names of flow end reasons; the index is the number in flowEndReason (IPFIX element 136). Number 0 has no name.
 pub const END_REASONS: [&str; 6] =
     ["", "idle_timeout", "active_timeout", "end_of_flow", "forced_end", "lack_of_resources"];
 
@@ -48,11 +48,11 @@ pub struct FlowTerms {
     pub mpls: Option<u32>,
     /// The source MAC addresses of the first frame in each direction.
     pub macs: [Option<MacAddr>; 2],
-    /// Packets sent by the initiator and by the responder.
+    /// Packets sent by the initiator, and packets sent by the responder.
     pub packets: [u64; 2],
-    /// Bytes of the frames sent by the initiator and by the responder.
+    /// Bytes of the frames sent by the initiator, and of the frames sent by the responder.
     pub bytes: [u64; 2],
-    /// Time from the first packet to the last, in nanoseconds.
+    /// Time from the first packet to the last packet, in nanoseconds.
     pub duration: u64,
     /// TCP flags that each endpoint sent: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.
     pub flags: [u8; 2],
@@ -64,10 +64,10 @@ pub struct FlowTerms {
     pub rtt: Option<u64>,
 }
 
-/// The fields that a filter tests; other fields of a record need not be read.
+/// The groups of fields that a filter tests. A reader of flow records can skip the other fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequiredFields {
-    /// Addresses, or only the address family.
+    /// True if the filter tests addresses or the address family.
     pub needs_addresses: bool,
     /// Ports.
     pub needs_ports: bool,
@@ -85,7 +85,7 @@ pub struct RequiredFields {
     pub needs_state: bool,
     /// The reason for the end.
     pub needs_end_reason: bool,
-    /// Duration, TCP flags or round-trip time.
+    /// True if the filter tests the duration, TCP flags or the round-trip time.
     pub needs_other: bool,
 }
 
@@ -102,7 +102,7 @@ impl FlowFilter {
     /// Parses a filter. The empty filter matches every record.
     ///
     /// # Errors
-    /// The position, the cause (also a primitive that does not apply to flow records), and a correction.
+    /// The position, the cause and a correction. Primitives that do not apply to flow records are errors too.
     ///
     /// ```
     /// use netgrain_filter::FlowFilter;
@@ -131,12 +131,13 @@ impl FlowFilter {
         }
     }
 
-    /// The fields on which the result depends.
+    /// The fields on which the result of the filter depends.
     pub fn required_fields(&self) -> RequiredFields {
         self.required_fields
     }
 
-    /// The keys that every matching record has: the condition with which a query selects blocks of an index.
+    /// A condition on index keys that every matching record fulfils. A query selects the blocks of an index by this
+    /// condition.
     pub fn need(&self) -> KeyCondition {
         self.need.clone().unwrap_or(KeyCondition::Anything)
     }
@@ -169,7 +170,7 @@ impl FromStr for FlowFilter {
 }
 
 impl RequiredFields {
-    /// Adds the fields that a test reads; the error is the reason why the test does not apply to flow records.
+    /// Adds the fields that a test reads. The error is the reason why the test does not apply to flow records.
     fn add(&mut self, leaf: &Leaf) -> Result<(), String> {
         match &leaf.prim {
             Primitive::Protocol(name) => match names::above(name) {
@@ -203,7 +204,7 @@ impl RequiredFields {
                 FlowTest::End(_) => self.needs_end_reason = true,
             },
             Primitive::Chain(_, p) => return Err(format!("a flow record has one protocol; write `proto {p}`")),
-            _ => return Err("flow records do not contain this; use `netgrain packets`".into()),
+            _ => return Err("flow records do not contain what this word tests; use `netgrain packets`".into()),
         }
         Ok(())
     }
@@ -251,7 +252,7 @@ fn of_prim(prim: &Primitive, flow: &FlowTerms) -> bool {
         Primitive::Mpls(None) => flow.mpls.is_some(),
         Primitive::Mpls(label) => flow.mpls == label,
         Primitive::Flow(ref test) => of_record(test, flow),
-        // The parser rejects all other primitives.
+        // Other primitives are not possible in a filter on flow records, because the parser rejects them.
         _ => false,
     }
 }
@@ -260,7 +261,7 @@ fn of_record(test: &FlowTest, flow: &FlowTerms) -> bool {
     let side = |dir, both: [u64; 2]| match dir {
         Dir::Src => both[0],
         Dir::Dst => both[1],
-        // Saturating, because a record received from the network may contain any number.
+        // The sum saturates, because a record that was received from the network may contain any number.
         Dir::Either | Dir::Both => both[0].saturating_add(both[1]),
     };
     match *test {
@@ -268,7 +269,7 @@ fn of_record(test: &FlowTest, flow: &FlowTerms) -> bool {
             Quantity::Bytes => cmp.holds(side(dir, flow.bytes), wanted),
             Quantity::Packets => cmp.holds(side(dir, flow.packets), wanted),
             Quantity::Duration => cmp.holds(flow.duration, wanted),
-            // A record without a duration has no rate.
+            // A record whose duration is 0 has no rate.
             Quantity::BitRate => rate(side(dir, flow.bytes), 8, flow).is_some_and(|rate| cmp.holds(rate, wanted)),
             Quantity::PacketRate => rate(side(dir, flow.packets), 1, flow).is_some_and(|rate| cmp.holds(rate, wanted)),
             Quantity::PacketSize => {
@@ -296,19 +297,19 @@ fn rate(count: u64, times: u64, flow: &FlowTerms) -> Option<u64> {
     (flow.duration > 0).then(|| u64::try_from(per / u128::from(flow.duration)).unwrap_or(u64::MAX))
 }
 
-/// True if a record has a value of this quantity for each direction.
+/// True if a record contains this quantity separately for each direction.
 pub(crate) const fn has_directions(quantity: Quantity) -> bool {
     !matches!(quantity, Quantity::Duration | Quantity::RoundTrip)
 }
 
-/// The bits for the letters of TCP flags.
+/// The TCP flags as a bit mask, from their letters.
 pub(crate) fn flags(text: &str) -> Option<u8> {
     const LETTERS: &str = "FSRPAUEC";
     let bit = |c: char| LETTERS.find(c.to_ascii_uppercase()).map(|i| 1 << i);
     text.chars().try_fold(0_u8, |bits, c| Some(bits | bit(c)?)).filter(|bits| *bits != 0)
 }
 
-/// Parses an amount with its unit; the result is in the base unit of the quantity.
+/// Parses an amount with its unit, and converts it to the base unit of the quantity.
 pub(crate) fn amount(text: &str, quantity: Quantity) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

@@ -1,4 +1,4 @@
-//! Notations of other tools, nfdump above all, and the expression to write in their place.
+//! Recognises notations of other tools, mainly of nfdump, and suggests the expression that filters use instead.
 
 use crate::error::FilterError;
 use crate::lex::Token;
@@ -7,14 +7,14 @@ use crate::parse::{Kind, Parser, Qualifiers};
 use crate::tree::{Cmp, Dir};
 use std::net::IpAddr;
 
-/// The letters of a set of TCP flags with dots for unset flags (`.S....`, `...AP.`).
+/// Returns the letters of a set of TCP flags in which a dot stands for a flag that is not set (`.S....`, `...AP.`).
 pub fn dotted_flags(text: &str) -> Option<String> {
     let is_flags = text.contains('.') && text.chars().all(|c| c == '.' || "FSRPAUECfsrpauec".contains(c));
     let letters: String = text.chars().filter(|c| *c != '.').collect();
     (is_flags && !letters.is_empty()).then(|| letters.to_ascii_uppercase())
 }
 
-/// The expression for `ip 10.0.0.1`, by the protocol that stands before the address.
+/// Suggests an expression for `ip 10.0.0.1`, an address directly after the name of a protocol.
 pub fn after_protocol(before: &str, t: Token<'_>) -> Option<String> {
     let is_address = matches!(before, "ip" | "ip6") && t.text.parse::<IpAddr>().is_ok();
     is_address.then(|| format!("write `host {}`", t.text))
@@ -32,7 +32,8 @@ fn kind_word(kind: Kind) -> &'static str {
 }
 
 impl Parser<'_> {
-    /// The error for a word or sign of other tools in place of a value: `src ip A`, `port in [80 443]`, `port > 1024`.
+    /// The error for a notation of other tools in place of a value, such as `src ip A`, `port in [80 443]` or `port >
+    /// 1024`.
     pub(super) fn habit(&self, words: Qualifiers, t: Token<'_>) -> Option<FilterError> {
         if t.escaped {
             return None;
@@ -48,7 +49,7 @@ impl Parser<'_> {
         let kind = kind_word(words.kind);
         let next = self.peek().text;
         let instead = match t.text {
-            // The values are hosts unless another word named their kind.
+            // The values are host addresses, unless an earlier word states another kind of value.
             "ip" | "ip6" | "ipv4" | "ipv6" | "addr" | "address" if words.kind == Kind::Host => match next {
                 "in" => self.each_of(1, |value| write("host", value))?,
                 _ => write("host", if next.parse::<IpAddr>().is_ok() { next } else { "ADDRESS" }),
@@ -73,8 +74,8 @@ impl Parser<'_> {
         Some(t.error(format!("write `{instead}`")))
     }
 
-    /// The values in brackets after `in`, joined by `or`; `ahead` is the distance in tokens to the first token after
-    /// `in`.
+    /// Suggests an expression for the values in brackets after `in`: one test for each value, joined by `or`. `ahead`
+    /// is the number of tokens between the current token and the first token after `in`.
     fn each_of(&self, ahead: usize, one: impl Fn(&str) -> String) -> Option<String> {
         let values = (ahead..).map(|i| self.peek_at(i).text).skip_while(|text| *text == "[");
         let values: Vec<String> = values.take_while(|text| !matches!(*text, "]" | "")).map(one).collect();

@@ -1,8 +1,9 @@
-//! Necessary conditions of a filter on the keys in an index: the filter without the tests for which an index has no
-//! keys. The condition may be weaker than the filter, never stronger.
+//! Conditions on the keys of an index that follow from a filter. Each frame that matches the filter fulfils the
+//! condition; a frame that fulfils the condition need not match, because an index has no keys for some tests.
 //!
-//! `not`, lengths and MAC addresses yield no condition. A conjunction that names both endpoints also yields a condition
-//! on their flow, because far fewer blocks contain the flow than contain both hosts and both ports.
+//! `not`, lengths and MAC addresses yield no condition. If tests that are joined by `and` determine both endpoints of a
+//! flow, a condition on the flow is added, because far fewer blocks contain the flow than contain both hosts and both
+//! ports.
 
 use crate::names;
 use crate::tree::{AddressProtocol, ArithExpr, Dir, Expr, Leaf, Primitive, Version};
@@ -12,36 +13,37 @@ use wire::{EtherType, IpProtocol};
 /// A necessary condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyCondition {
-    /// No condition: any frame may match.
+    /// The filter yields no condition: any frame may match.
     Anything,
-    /// This address as source or destination (also in ARP).
+    /// The frame contains this address as source or destination (in ARP too).
     Host(IpAddr),
-    /// An address within this prefix (also in ARP); the bits behind the prefix length are zero.
+    /// The frame contains an address within this prefix (in ARP too); the bits after the prefix length are zero.
     Net(IpAddr, u8),
-    /// A port in this range, both ends included, as source or destination.
+    /// The frame contains a port in this range as source or destination; both ends belong to the range.
     Ports(u16, u16),
-    /// This IP protocol (for IPv6, the last one of the chain of headers).
+    /// The frame has this IP protocol; for IPv6, the protocol at the end of the chain of extension headers.
     Protocol(u8),
-    /// This ethertype under all tags and labels.
+    /// The frame has this ethertype inside all VLAN tags and MPLS labels.
     EtherType(u16),
-    /// A VLAN tag with this ID; with any ID if `None`.
+    /// The frame has a VLAN tag with this ID; with any ID if `None`.
     Vlan(Option<u16>),
-    /// This flow in either direction: protocol and both endpoints. Ports are 0 if the protocol has none.
+    /// The frame belongs to this flow, in either direction: the protocol, and both endpoints in order. The ports are 0
+    /// if the protocol has none.
     Flow(u8, (IpAddr, u16), (IpAddr, u16)),
     /// All of these.
     All(Vec<KeyCondition>),
-    /// At least one of these; with an empty list, no frame matches.
+    /// At least one of these conditions is fulfilled; if the list is empty, no frame matches.
     Any(Vec<KeyCondition>),
 }
 
 impl KeyCondition {
-    /// The condition of a packet filter.
+    /// The condition that follows from a packet filter.
     pub(crate) fn of(expr: Option<&Expr>) -> Self {
         let plain = |leaf: &Leaf, moved: HeaderShift| of_leaf(leaf, moved);
         Self::by(expr, &plain)
     }
 
-    /// The condition of a filter on flow records, whose primitives refer to the innermost packet.
+    /// The condition that follows from a filter on flow records, whose primitives refer to the innermost packet.
     pub(crate) fn of_flows(expr: Option<&Expr>) -> Self {
         Self::by(expr, &|leaf, _| of_flow(leaf))
     }
@@ -84,15 +86,16 @@ impl KeyCondition {
 
 type KeyContext<'a> = dyn Fn(&Leaf, HeaderShift) -> KeyCondition + 'a;
 
-/// The headers by which earlier primitives moved the offsets of the primitives after them.
+/// The headers behind which a primitive reads, because earlier primitives of the filter, such as `vlan`, have moved the
+/// offsets.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct HeaderShift {
     tags: usize,
-    /// True behind labels, sessions and tunnels: there the filter may read headers for which the index has no keys.
+    /// True after `mpls`, `pppoes` and `geneve`: primitives may then read headers for which the index has no keys.
     elsewhere: bool,
 }
 
-/// The syntax tree with the header shift at each test.
+/// The syntax tree, in which each test is stored with its header shift.
 enum LocatedExpr<'a> {
     Leaf(&'a Leaf, HeaderShift),
     Not(Box<LocatedExpr<'a>>),
@@ -124,14 +127,14 @@ fn located<'a>(expr: &'a Expr, moved: &mut HeaderShift) -> LocatedExpr<'a> {
     }
 }
 
-/// The condition of frames for which the expression has the value `holds`. `tags` is the number of VLAN tags that the
-/// enclosing conjunction requires.
+/// The condition that each frame fulfils for which the value of the expression is `holds`. `tags` is the number of VLAN
+/// tags that the enclosing chain of `and` requires.
 fn of_expr(expr: &LocatedExpr<'_>, holds: bool, tags: usize, of: &KeyContext<'_>) -> KeyCondition {
     let mut parts = Vec::new();
     match (expr, holds) {
         (LocatedExpr::Leaf(leaf, moved), true) => {
-            // Tests after `vlan` read behind the tag even if no tag is there, as in libpcap. Hence the keys apply only
-            // if the enclosing conjunction requires the tag.
+            // As in libpcap, tests after `vlan` read behind a tag even if the frame has no tag. Hence the keys of such
+            // tests apply only if the enclosing chain of `and` requires the tag.
             let own = usize::from(matches!(leaf.prim, Primitive::Vlan(_)) && !leaf.any);
             let elsewhere = moved.elsewhere || moved.tags + own > tags.max(own);
             of(leaf, HeaderShift { elsewhere, ..*moved })
@@ -159,7 +162,7 @@ fn of_expr(expr: &LocatedExpr<'_>, holds: bool, tags: usize, of: &KeyContext<'_>
     }
 }
 
-/// The operands of a chain of `and` (or of `or`), and for each the value that it must have.
+/// Collects the operands of a chain of `and` (or of `or`), and for each operand the value that it must have.
 fn operands<'a, 'b>(expr: &'b LocatedExpr<'a>, holds: bool, and: bool, out: &mut Vec<(&'b LocatedExpr<'a>, bool)>) {
     match expr {
         LocatedExpr::And(a, b) if and => {
@@ -187,11 +190,11 @@ fn of_version(version: Option<Version>) -> KeyCondition {
     }
 }
 
-/// The condition of a test of packets. Keys are the results of [`wire::Headers`] under all tags; if a header is
-/// truncated or contradicts itself, they are the bytes at its offset. A filter that reads behind labels or inside
+/// The condition that follows from a test of packets. The keys of an index are the values that [`wire::Headers`] finds
+/// inside all VLAN tags, also in truncated or malformed headers. A filter that reads behind MPLS labels or inside
 /// sessions and tunnels may see other values.
 fn of_leaf(leaf: &Leaf, moved: HeaderShift) -> KeyCondition {
-    // [`wire::Headers`] skips no more tags than this.
+    // [`wire::Headers`] skips at most [`wire::MAX_TAGS`] VLAN tags.
     if moved.elsewhere || moved.tags >= wire::MAX_TAGS {
         return KeyCondition::Anything;
     }
@@ -206,7 +209,8 @@ fn of_leaf(leaf: &Leaf, moved: HeaderShift) -> KeyCondition {
             let protocol = of.map_or(KeyCondition::Anything, KeyCondition::Protocol);
             KeyCondition::all([KeyCondition::Ports(*low, *high), protocol])
         }
-        // The index contains all tags of the frame, and each `vlan` tests the next tag.
+        // The index contains the IDs of all tags of the frame, so the condition applies whichever tag this `vlan`
+        // tests.
         Primitive::Vlan(id) => KeyCondition::Vlan(*id),
         Primitive::IpBroadcast => IPV4,
         Primitive::Multicast(version) => of_version(*version),
@@ -215,7 +219,8 @@ fn of_leaf(leaf: &Leaf, moved: HeaderShift) -> KeyCondition {
     }
 }
 
-/// The condition under which a number exists. For an operator, this is the condition of the left operand.
+/// The condition under which the packet contains the bytes of an arithmetic expression. For an operator, this is the
+/// condition of the left operand.
 fn of_sum(sum: &ArithExpr, any: bool) -> KeyCondition {
     match sum {
         ArithExpr::Is(_) | ArithExpr::Len => KeyCondition::Anything,
@@ -227,7 +232,8 @@ fn of_sum(sum: &ArithExpr, any: bool) -> KeyCondition {
     }
 }
 
-/// Without `anylink`, bytes of transport headers are those over IPv4.
+/// The condition for an index into a transport header, such as `tcp[0]`: without `anylink`, it reads only packets over
+/// IPv4.
 fn of_header(protocol: &str) -> KeyCondition {
     match protocol {
         "tcp" | "udp" | "sctp" | "pim" => IPV4,
@@ -244,14 +250,15 @@ fn of_name(name: &str) -> KeyCondition {
     }
 }
 
-/// The key of an IPv6 packet is the last protocol of its chain of headers, but a filter without `anylink` tests the
-/// first. Hence extension headers yield no condition.
+/// The key of an IPv6 packet is the protocol at the end of its chain of headers, but a filter without `anylink` tests
+/// the first header of the chain. Hence tests of extension headers yield no condition.
 fn of_protocol(version: Option<Version>, p: u32) -> KeyCondition {
     let number = u8::try_from(p).ok().filter(|p| version == Some(Version::V4) || !IpProtocol(*p).is_extension());
     KeyCondition::all([number.map_or(KeyCondition::Anything, KeyCondition::Protocol), of_version(version)])
 }
 
-/// Only ethertypes behind which [`wire::Headers`] parses no further ethertype.
+/// Only IPv4, IPv6 and ARP yield a condition, because [`wire::Headers`] parses no further ethertype behind these
+/// ethertypes.
 fn of_ethertype(ethertype: u32) -> KeyCondition {
     match u16::try_from(ethertype).map(EtherType) {
         Ok(e @ (EtherType::IPV4 | EtherType::IPV6 | EtherType::ARP)) => KeyCondition::EtherType(e.0),
@@ -265,7 +272,8 @@ fn of_address4(within: Option<AddressProtocol>, address: u32, mask: u32) -> KeyC
         Some(AddressProtocol::Arp) => KeyCondition::EtherType(EtherType::ARP.0),
         Some(AddressProtocol::Rarp) | None => KeyCondition::Anything,
     };
-    // A mask with gaps is at least as strict as its leading ones.
+    // Only the leading ones of the mask are used. If the mask has further ones after a zero, the condition is weaker
+    // than the test.
     let length = mask.leading_ones();
     let bits = if length == 0 { 0 } else { address >> (32 - length) << (32 - length) };
     let address = prefix(Ipv4Addr::from(bits).into(), length, 32).unwrap_or(KeyCondition::Anything);
@@ -286,7 +294,7 @@ fn prefix(address: IpAddr, length: u32, whole: u32) -> Option<KeyCondition> {
     }
 }
 
-/// The condition of a test of flow records.
+/// The condition that follows from a test of flow records.
 fn of_flow(leaf: &Leaf) -> KeyCondition {
     match &leaf.prim {
         Primitive::Protocol(name) => match names::above(name) {
@@ -307,16 +315,16 @@ fn of_flow(leaf: &Leaf) -> KeyCondition {
     }
 }
 
-/// The flows to which a frame must belong if it passes all of these tests; no condition if the tests do not name both
-/// endpoints.
+/// The condition that a frame belongs to one of the flows that these tests determine. If the tests do not determine
+/// both endpoints, there is no condition.
 fn flows(tests: &[&Primitive]) -> KeyCondition {
     let mut hosts: Vec<(Dir, IpAddr)> = Vec::new();
     let mut ports: Vec<(Dir, u16)> = Vec::new();
     let mut protocols: Vec<u32> = Vec::new();
     for test in tests {
         match **test {
-            // A test without a carrier also matches ARP, which has no flow. But a flow needs another test that names
-            // the protocol, and that test matches only IP.
+            // A host test without a protocol also matches ARP, which has no flow. But this condition is used only if
+            // another test names the IP protocol, and that test does not match ARP.
             Primitive::Host4 { dir, address, mask: u32::MAX, .. } => hosts.push((dir, Ipv4Addr::from(address).into())),
             Primitive::Host6 { dir, address, mask: u128::MAX } => hosts.push((dir, Ipv6Addr::from(address).into())),
             Primitive::Ports { of, dir, low, high } => {
@@ -343,7 +351,7 @@ fn flows(tests: &[&Primitive]) -> KeyCondition {
     KeyCondition::any(pairs.map(|(one, other)| KeyCondition::Flow(protocol.0, one.min(other), one.max(other))))
 }
 
-/// The possible pairs of source and destination, if the tests leave at most two.
+/// The pairs of source and destination that the tests permit, if there are at most two.
 fn ends<T: Copy + PartialEq>(tests: &[(Dir, T)]) -> Option<Vec<(T, T)>> {
     let mut values: Vec<T> = Vec::new();
     tests.iter().for_each(|(_, v)| {
@@ -362,7 +370,8 @@ fn ends<T: Copy + PartialEq>(tests: &[(Dir, T)]) -> Option<Vec<(T, T)>> {
     let named = |wanted: Dir| tests.iter().any(|(d, _)| *d == wanted || *d == Dir::Both);
     match values[..] {
         [one, other] => Some([(one, other), (other, one)].into_iter().filter(|(s, d)| fits(*s, *d)).collect()),
-        // A single value leaves the other endpoint open, unless the tests name both endpoints.
+        // If the tests contain a single value, the other endpoint may have any value, unless the tests require the
+        // value of both.
         [one] if named(Dir::Src) && named(Dir::Dst) => Some(vec![(one, one)]),
         _ => None,
     }

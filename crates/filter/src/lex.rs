@@ -9,12 +9,12 @@ use crate::tree::Span;
 pub struct Token<'a> {
     pub text: &'a str,
     pub at: usize,
-    /// True after a backslash: the token is a name, not a word of the language.
+    /// True if a backslash precedes the token: the token is then a name, not a word of the filter language.
     pub escaped: bool,
 }
 
 impl Token<'_> {
-    /// [`crate::parse::parse`] adds the text of the whole filter.
+    /// An error at this token. [`crate::parse::parse`] adds the text of the filter to the error.
     pub fn error(&self, why: impl Into<String>) -> FilterError {
         FilterError { text: String::new(), word: self.text.to_owned(), at: self.at, why: why.into() }
     }
@@ -33,7 +33,7 @@ const SIGNS: [&str; 26] = [
     "&", "|", "^", ":", "$",
 ];
 
-/// All tokens in order; the last token is empty and marks the end.
+/// Returns all tokens in order; the last token is empty and marks the end of the filter.
 pub fn tokens(text: &str) -> Result<Vec<Token<'_>>, FilterError> {
     let mut out = Vec::new();
     let mut at = 0;
@@ -79,15 +79,16 @@ pub fn tokens(text: &str) -> Result<Vec<Token<'_>>, FilterError> {
     Ok(out)
 }
 
-/// The length in bytes of the word that begins here. Addresses contain colons and dashes, names contain dashes. Inside
-/// an index (`indexing`), the colon of `tcp[0:2]` separates index and width, and `a-1` is a difference.
+/// The length in bytes of the word that begins here. Addresses contain colons and dashes, and names contain dashes.
+/// Inside an index (`indexing`), the colon of `tcp[0:2]` separates index and width, and the dash of `a-1` is a minus
+/// sign.
 fn word_len(text: &str, indexing: bool) -> usize {
     let end = |is: &dyn Fn(char) -> bool| text.find(|c| !is(c)).unwrap_or(text.len());
     if !text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == ':') {
         return 0;
     }
     if !indexing {
-        // A MAC address or an IPv6 address has at least two colons.
+        // A word with at least two colons is a MAC address or an IPv6 address.
         let address = end(&|c| c.is_ascii_hexdigit() || c == ':' || c == '.');
         if text[..address].matches(':').count() >= 2 {
             return address;
@@ -102,7 +103,8 @@ fn word_len(text: &str, indexing: bool) -> usize {
     }
     if text.starts_with(|c: char| c.is_ascii_digit()) {
         let len = end(&|c| c.is_ascii_alphanumeric() || c == '.');
-        // `80-443` and `80-https` are ranges; before any other dash, a number ends.
+        // A dash after a number belongs to a range, as in `80-443` and `80-https`; otherwise the number ends before the
+        // dash.
         let range = text[len..].strip_prefix('-').filter(|_| !indexing).map_or(0, name_len);
         return len + if range > 0 && text[..len].bytes().all(|b| b.is_ascii_digit()) { range + 1 } else { 0 };
     }

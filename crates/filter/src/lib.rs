@@ -1,4 +1,5 @@
-//! Layer 0: the filter language, which is that of tcpdump (pcap-filter(7)) with a few additional primitives.
+//! Layer 0 of the crates: the filter language, which is that of tcpdump (pcap-filter(7)) with a few additional
+//! primitives.
 //!
 //! There is one lexer, one parser, one syntax tree ([`tree`]), one table of services and one error type
 //! ([`FilterError`]). Three consumers evaluate the tree; each supports its own primitives and rejects the others:
@@ -19,13 +20,13 @@
 //!   byte. The semantics here are those without the optimiser, `tcpdump -O`.)
 //! * Arithmetic has 32 bits, and only the left operand of an operator implies a test of its protocol.
 //!
-//! `anylink` before a test or a parenthesis applies the test to the packet under all VLAN tags, MPLS labels,
-//! pseudowires and PPPoE sessions, and behind all extension headers of IPv6.
+//! `anylink` before a test or a parenthesis applies the test to the packet inside all VLAN tags, MPLS labels,
+//! pseudowires and PPPoE sessions, and behind all IPv6 extension headers.
 //!
-//! The parser rejects, with the reason, primitives that need the state of the host (host names, `gateway`, firewall
-//! primitives) and primitives of link layers that [`wire`] does not decode (`type mgt`, `vpi`, …). `inbound` and
-//! `outbound` are accepted for Ethernet files, where libpcap rejects them: in a file without the direction of frames,
-//! every frame counts as inbound.
+//! The parser rejects, with the reason, primitives that need information about the host (host names, `gateway`,
+//! firewall primitives) and primitives of link layers that [`wire`] does not decode (`type mgt`, `vpi`, …). `inbound`
+//! and `outbound` are accepted for Ethernet files, although libpcap rejects them: if a file does not contain the
+//! direction of frames, every frame counts as inbound.
 #![forbid(unsafe_code)]
 
 pub mod anylink;
@@ -66,19 +67,21 @@ use test::Test;
 use tree::Expr;
 use wire::{Headers, link as wire_link};
 
-/// The greatest nesting depth of parentheses and `not`.
+/// The maximum nesting depth of parentheses and `not`.
 pub const MAX_DEPTH: usize = 100;
 
-/// The most tests, values and numbers of a filter. It bounds recursion: a chain of operands makes a tree of that depth.
+/// The maximum number of tests, values and numbers in a filter. It bounds recursion, because a chain of operands
+/// becomes a tree of that depth.
 pub const MAX_TESTS: usize = 4000;
 
-/// A packet filter compiled for every link type.
+/// A packet filter, compiled for every link type.
 ///
-/// If a filter is invalid for a link type (`vlan` for raw IP), no frame of that link type matches, even under `not`.
+/// If a filter is invalid for a link type (for example `vlan` for raw IP), no frame of that link type matches, even if
+/// the invalid primitive is under `not`.
 #[derive(Clone, Debug)]
 pub struct Filter {
     text: String,
-    /// Indexed by [`Headers::link`]; `None` where the filter is invalid for the link type.
+    /// The compiled programs, indexed by [`Headers::link`]; `None` for link types for which the filter is invalid.
     programs: Arc<[Option<Program>]>,
     need: KeyCondition,
 }
@@ -87,7 +90,7 @@ impl Filter {
     /// Parses a filter. The empty filter matches every frame.
     ///
     /// # Errors
-    /// The column, the mistake and a correction; also a primitive that is invalid for all link types.
+    /// The column, the mistake and a correction. A primitive that is invalid for all link types is an error too.
     ///
     /// ```
     /// use netgrain_filter::Filter;
@@ -120,14 +123,15 @@ impl Filter {
         LinkFilter::parse(&self.text, link_type).map(|_| ())
     }
 
-    /// True if a received frame matches. `headers` must be those of this frame; with other headers the result is
-    /// meaningless, but the call is safe.
+    /// True if the filter matches this received frame. `headers` must be those of this frame; with other headers the
+    /// result is meaningless, but the call is safe.
     #[inline]
     pub fn matches(&self, frame: &[u8], wire_len: u32, headers: &Headers) -> bool {
         self.matches_direction(frame, wire_len, headers, false)
     }
 
-    /// As [`Filter::matches`], for a frame that this host sent if `outgoing` is true.
+    /// True if the filter matches this frame, as for [`Filter::matches`]; `outgoing` is true if this host sent the
+    /// frame.
     #[inline]
     pub fn matches_direction(&self, frame: &[u8], wire_len: u32, headers: &Headers, outgoing: bool) -> bool {
         match self.programs.get(headers.link()) {
@@ -136,7 +140,8 @@ impl Filter {
         }
     }
 
-    /// The keys that every matching frame has: the condition with which a query selects blocks of an index.
+    /// A condition on index keys that every matching frame fulfils. A query selects the blocks of an index by this
+    /// condition.
     ///
     /// ```
     /// use netgrain_filter::{Filter, KeyCondition};
@@ -157,11 +162,11 @@ impl Filter {
 /// The empty filter.
 impl Default for Filter {
     fn default() -> Self {
-        Self::parse("").unwrap_or_else(|e| unreachable!("the empty filter is read: {e}"))
+        Self::parse("").unwrap_or_else(|e| unreachable!("the empty filter is valid: {e}"))
     }
 }
 
-/// Filters are equal if their texts are equal.
+/// Two filters are equal if their texts are equal.
 impl PartialEq for Filter {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
@@ -183,7 +188,8 @@ impl FromStr for Filter {
     }
 }
 
-/// A filter for frames of one link type, as in libpcap; `netgrain-lang` translates it to its programs.
+/// A filter for frames of one link type, as in libpcap. The crate `netgrain-lang` translates it to programs of its
+/// intermediate representation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkFilter {
     text: String,
@@ -195,7 +201,7 @@ impl LinkFilter {
     /// Parses a filter for frames of this link type (a pcap `LINKTYPE_` number). The empty filter matches every frame.
     ///
     /// # Errors
-    /// The column, the mistake and a correction; also a primitive that is invalid for this link type.
+    /// The column, the mistake and a correction. A primitive that is invalid for this link type is an error too.
     ///
     /// ```
     /// use netgrain_filter::LinkFilter;
@@ -208,8 +214,8 @@ impl LinkFilter {
         Ok(Self { text: text.trim().to_owned(), link_type, test })
     }
 
-    /// The number of tests and numbers of the filter after lowering, in which `port 53` is one test for each protocol
-    /// and IP version.
+    /// The number of tests and numbers of the filter after lowering, which for example expands `port 53` to one test
+    /// for each protocol and IP version.
     pub fn words(&self) -> usize {
         self.test.words()
     }
@@ -219,17 +225,18 @@ impl LinkFilter {
         &self.text
     }
 
-    /// The link type of the frames that the filter is valid for.
+    /// The link type of frames for which the filter is valid.
     pub fn link_type(&self) -> u16 {
         self.link_type
     }
 
-    /// True if a frame of this link type matches. Slower than [`Filter::matches`], which runs a compiled program.
+    /// True if the filter matches this frame, whose link type must be that of the filter. This function is slower than
+    /// [`Filter::matches`], which runs a compiled program.
     pub fn matches(&self, frame: &[u8], wire_len: u32, headers: &Headers, outgoing: bool) -> bool {
         program::holds(&self.test, &Frame { bytes: frame, wire_len, headers, outgoing })
     }
 
-    /// The test that results from lowering the syntax tree for the link type.
+    /// The result of lowering: the test that the syntax tree means for this link type.
     pub fn test(&self) -> &Test {
         &self.test
     }

@@ -1,4 +1,4 @@
-//! Link types: where the link header ends, and how it encodes the protocol of its payload.
+//! Link types: the length of the link header, and how the header encodes the protocol of its payload.
 
 use crate::test::{HeaderOffset, Test};
 use crate::tree::Cmp;
@@ -15,31 +15,31 @@ const IPX: u32 = 0xe0;
 const IPX_TYPE: u32 = 0x8137;
 const ISO: u32 = 0xfe;
 const NETBEUI: u32 = 0xf0;
-/// Greater values of the ethertype field are ethertypes, others are 802.3 lengths.
+/// A greater value of the ethertype field is an ethertype; other values are lengths of 802.3 frames.
 const LEN_MAX: u32 = 1500;
 
 /// A link layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
     Ethernet,
-    /// IP; the version is in the first four bits.
+    /// The frame begins with an IP header; its first four bits contain the IP version.
     Raw,
     Ipv4,
     Ipv6,
-    /// The address family in the order of the capturing host.
+    /// The frame begins with an address family number, in the byte order of the capturing host.
     Null,
-    /// The address family in network order.
+    /// The frame begins with an address family number, in network byte order.
     Loop,
     Cooked,
     Cooked2,
     /// PPP in a PPPoE session.
     Ppp,
-    /// An unsupported link type: only the length and the bytes of its frames are known.
+    /// An unsupported link type: filters can test only the length and the bytes of its frames.
     Other,
 }
 
 impl Link {
-    /// The link layer of a link type as pcap numbers it.
+    /// The link layer of a link type, as pcap numbers link types.
     pub const fn of(link_type: u16) -> Self {
         match link_type {
             link::ETHERNET => Self::Ethernet,
@@ -54,7 +54,7 @@ impl Link {
         }
     }
 
-    /// The offsets of the protocol field and of the payload.
+    /// The offset of the protocol field, and the offset of the payload.
     pub const fn header_offsets(self) -> (u32, u32) {
         match self {
             Self::Ethernet => (12, 14),
@@ -66,8 +66,8 @@ impl Link {
         }
     }
 
-    /// The test that the link header carries this ethertype or 802.2 service access point. `kind` is the offset of the
-    /// protocol field, `payload` that of the payload.
+    /// The test that the link header contains this ethertype or this 802.2 service access point. `kind` is the offset
+    /// of the protocol field, and `payload` that of the payload.
     pub fn carries(self, ethertype: u32, kind: HeaderOffset, payload: HeaderOffset) -> Result<Test, &'static str> {
         Ok(match self {
             Self::Other => {
@@ -91,14 +91,14 @@ impl Link {
     }
 }
 
-/// The eight bytes of an 802.2 header with SNAP extension, with this organisation and this type.
+/// The eight bytes of an 802.2 header with SNAP extension, which contain this organisation and this type.
 fn snap(payload: HeaderOffset, organisation: u64, ethertype: u32) -> Test {
     Test::equal(payload, 8, 0xaaaa_0300_0000_0000 | organisation << 16 | u64::from(ethertype))
 }
 
 const APPLE: u64 = 0x08_0007;
 
-/// The ethertype field contains an 802.3 length.
+/// The test that the ethertype field contains the length of an 802.3 frame.
 pub fn has_length(kind: HeaderOffset) -> Test {
     Test::Field {
         place: crate::test::ByteLocation::At(kind),
@@ -126,7 +126,7 @@ fn ethernet(ethertype: u32, kind: HeaderOffset, payload: HeaderOffset) -> Test {
 }
 
 fn cooked(ethertype: u32, kind: HeaderOffset, payload: HeaderOffset) -> Test {
-    /// The protocol field in Linux cooked headers for 802.3 frames without and with an 802.2 header.
+    /// Values of the protocol field in Linux cooked headers: for 802.3 frames without an 802.2 header, and with one.
     const NOVELL: u32 = 1;
     const LLC: u32 = 4;
     let typed = |t: u32| Test::equal(kind, 2, t.into());
@@ -143,8 +143,9 @@ fn cooked(ethertype: u32, kind: HeaderOffset, payload: HeaderOffset) -> Test {
     }
 }
 
-/// The number of the IPv6 address family differs between NetBSD and OpenBSD, FreeBSD, and Darwin. A file records the
-/// byte order of the capturing host in a `NULL` header only by the file's own byte order, so both orders match.
+/// The number of the IPv6 address family differs between NetBSD and OpenBSD, FreeBSD, and Darwin. In a `NULL` header,
+/// it is in the byte order of the capturing host. Only the byte order of the file tells which that is, so the test
+/// accepts the numbers in both byte orders.
 fn family(ethertype: u32, kind: HeaderOffset, either_order: bool) -> Test {
     let families: &[u32] = match ethertype {
         IP => &[2],
@@ -155,7 +156,7 @@ fn family(ethertype: u32, kind: HeaderOffset, either_order: bool) -> Test {
     Test::any(kind, 4, families.iter().copied().chain(turned).map(u64::from))
 }
 
-/// The PPP protocol number (RFC 1661 and the RFC of each protocol).
+/// The PPP protocol number of an ethertype (RFC 1661 and the RFC of each protocol).
 const fn ppp(ethertype: u32) -> u32 {
     match ethertype {
         IP => 0x21,

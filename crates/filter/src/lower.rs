@@ -1,5 +1,5 @@
-//! Lowering: translates the syntax tree to tests for frames of one link layer, as in libpcap. The tree is read from
-//! left to right, because `vlan`, `mpls`, `pppoes` and `geneve` move the offsets of the primitives after them.
+//! Lowering: translates the syntax tree to tests for frames of one link layer, as libpcap does. The tree is visited
+//! from left to right, because `vlan`, `mpls`, `pppoes` and `geneve` move the offsets of the primitives after them.
 
 use crate::anylink::AnyLinkTest;
 use crate::arith::{Guarded, both};
@@ -9,8 +9,8 @@ use crate::offsets::Offsets;
 use crate::test::Test;
 use crate::tree::{AddressProtocol, ArithExpr, Cmp, Dir, Expr, Leaf, Primitive, Quantity, Span, Version};
 
-/// The test for frames of this link layer. The error is the first primitive that does not apply to such frames, and the
-/// reason.
+/// The test for frames of this link layer. The error names the first primitive that does not apply to such frames, and
+/// the reason.
 pub fn lower(expr: &Expr, link: Link) -> Result<Test, (Span, &'static str)> {
     of_expr(expr, &mut Offsets::of(link))
 }
@@ -54,7 +54,7 @@ fn of_prim(prim: &Primitive, at: &mut Offsets) -> Result<Test, &'static str> {
                 Some(AddressProtocol::Rarp) => host(RARP),
                 None => Ok(match (host(IP)?, host(ARP), host(RARP)) {
                     (ip, Ok(arp), Ok(rarp)) => ip.or(arp).or(rarp),
-                    // Behind MPLS labels only IP is recognised.
+                    // Behind MPLS labels, only IP packets are recognised.
                     (ip, ..) => ip,
                 }),
             }
@@ -84,8 +84,8 @@ fn of_prim(prim: &Primitive, at: &mut Offsets) -> Result<Test, &'static str> {
         Primitive::Broadcast => at.mac(Dir::Dst, [0xff; 6]),
         Primitive::IpBroadcast => at.ip_broadcast(),
         Primitive::Multicast(version) => at.multicast(version),
-        Primitive::Relation(..) => unreachable!("relations are lowered by their sums"),
-        Primitive::Flow(_) => Err("a property of flow records, which packets do not have; use `netgrain flows`"),
+        Primitive::Relation(..) => unreachable!("relations are lowered elsewhere"),
+        Primitive::Flow(_) => Err("this word tests flow records, not packets; use `netgrain flows`"),
     }
 }
 
@@ -99,7 +99,7 @@ fn versions(
     }
 }
 
-/// The test for the name of a protocol alone; `None` if the name is not a protocol.
+/// The test for a protocol name without a value; `None` if the name is not a protocol.
 pub fn abbreviation(name: &str, at: &Offsets) -> Option<Result<Test, &'static str>> {
     const IS_IS: u32 = 0x83;
     let either = |p| Ok::<_, &'static str>(at.ip_protocol(p)?.or(at.ip6_protocol(p)?));
@@ -118,7 +118,7 @@ pub fn abbreviation(name: &str, at: &Offsets) -> Option<Result<Test, &'static st
 
 /// Lowers a primitive below `anylink`.
 fn of_deep(prim: &Primitive, at: &mut Offsets) -> Result<Test, &'static str> {
-    const LOOKED_THROUGH: &str = "`anylink` already skips it; omit one of the two";
+    const LOOKED_THROUGH: &str = "`anylink` already skips these headers; omit one of the two words";
     let deep = |deep| Ok(Test::Deep(deep));
     let v4 = |address: u32, mask, dir| AnyLinkTest::Address4 { within: Some(AddressProtocol::Ip), dir, address, mask };
     match *prim {
@@ -156,7 +156,7 @@ fn of_deep(prim: &Primitive, at: &mut Offsets) -> Result<Test, &'static str> {
     }
 }
 
-/// The reason why a relation does not apply to flow records, and the alternative.
+/// The reason why a relation does not apply to flow records, and the expression to use instead.
 pub fn not_of_flows(left: &ArithExpr, right: &ArithExpr) -> String {
     let has = |name: &str| uses(left, name) || uses(right, name);
     if has("tcp") {
@@ -178,8 +178,8 @@ fn uses(sum: &ArithExpr, name: &str) -> bool {
     }
 }
 
-/// `byte 12 = 8`, an old form of `link[12] = 8`. The operators `&` and `|` are rejected: libpcap ignores the byte there
-/// and compares 0.
+/// The test for `byte 12 = 8`, an old form of `link[12] = 8`. The operators `&` and `|` are rejected, because libpcap
+/// ignores the byte for them and compares 0.
 pub fn byte(index: u32, sign: &str, value: u32, span: Span) -> Option<Primitive> {
     let cmp = Cmp::of(sign).filter(|_| matches!(sign, "<" | ">" | "="))?;
     let load = ArithExpr::Load { protocol: "ether", index: Box::new(ArithExpr::Is(index)), width: 1, span };

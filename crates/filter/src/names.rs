@@ -1,7 +1,7 @@
-//! Names and numbers of protocols, fields and flags ([`super::services`] has the ports). They are the same on every
-//! machine: no system file is read.
+//! Names and numbers of protocols, fields and flags; [`super::services`] contains the ports. The names are the same on
+//! every host, because no file of the host is read.
 
-/// IP protocols, by the names of the IANA registry that are common in `/etc/protocols`.
+/// IP protocol numbers, by those names of the IANA registry that are usual in `/etc/protocols`.
 const PROTOCOLS: [(&str, u8); 57] = [
     ("hopopt", 0),
     ("ip", 0),
@@ -62,7 +62,7 @@ const PROTOCOLS: [(&str, u8); 57] = [
     ("ethernet", 143),
 ];
 
-/// IP protocols whose names alone are tests.
+/// Names of IP protocols that are tests without a further word.
 const ABOVE: [(&str, u32); 12] = [
     ("tcp", 6),
     ("udp", 17),
@@ -78,7 +78,7 @@ const ABOVE: [(&str, u32); 12] = [
     ("carp", 112),
 ];
 
-/// Protocols above Ethernet and above the ISO network layer whose names alone are tests.
+/// Names of protocols above Ethernet and above the ISO network layer that are tests without a further word.
 const BELOW: [&str; 20] = [
     "ip", "ip6", "arp", "rarp", "atalk", "aarp", "decnet", "lat", "sca", "moprc", "mopdl", "iso", "stp", "ipx",
     "netbeui", "esis", "es-is", "isis", "is-is", "clnp",
@@ -92,7 +92,7 @@ pub fn above(name: &str) -> Option<u32> {
     of(&ABOVE, name)
 }
 
-/// The name, if it is a protocol name; `ether` for all synonyms of the link layer.
+/// The protocol name, if the word is a name of a protocol; `ether` for all synonyms of the link layer.
 pub fn protocol_word(name: &str) -> Option<&'static str> {
     if LINKS.contains(&name) {
         return Some("ether");
@@ -124,7 +124,7 @@ const ETHERTYPES: [(&str, u16); 19] = [
     ("netbeui", 0xf0),
 ];
 
-/// Names for offsets, flags and types in arithmetic.
+/// Names for offsets, flags and types that arithmetic expressions may contain.
 const NUMBERS: [(&str, u32); 57] = [
     ("tcpflags", 13),
     ("tcp-fin", 1),
@@ -189,13 +189,13 @@ fn of<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     table.iter().find(|e| e.0 == name).map(|e| e.1)
 }
 
-/// The IP protocol of a name or number. Numbers above 255 are accepted; no packet has them.
+/// The IP protocol with this name or number. Numbers above 255 are accepted, although no packet has them.
 pub fn protocol(name: &str) -> Option<u32> {
     let lower = || name.to_ascii_lowercase();
     of(&PROTOCOLS, name).or_else(|| of(&PROTOCOLS, &lower())).map(u32::from).or_else(|| number(name))
 }
 
-/// The ethertype of a name or number. Numbers above 65535 are accepted; no packet has them.
+/// The ethertype with this name or number. Numbers above 65535 are accepted, although no packet has them.
 pub fn ethertype(name: &str) -> Option<u32> {
     of(&ETHERTYPES, name).map(u32::from).or_else(|| number(name))
 }
@@ -210,7 +210,7 @@ pub fn iso(name: &str) -> Option<u32> {
     })
 }
 
-/// 802.2 frame types: mask and value of the control field.
+/// 802.2 frame types: for each name, mask and value of the control field.
 pub fn llc(name: &str) -> Option<(u64, u64)> {
     Some(match name {
         "i" => (0x01, 0x00),
@@ -231,7 +231,7 @@ pub fn llc(name: &str) -> Option<(u64, u64)> {
     })
 }
 
-/// PDU types of IS-IS: level 1, level 2, hello, link state, and complete and partial sequence numbers.
+/// PDU type numbers of IS-IS, by name: level 1, level 2, hello, link state, and complete and partial sequence numbers.
 pub fn isis(name: &str) -> Option<&'static [u8]> {
     Some(match name {
         "l1" => &[26, 24, 18, 15, 17],
@@ -245,19 +245,19 @@ pub fn isis(name: &str) -> Option<&'static [u8]> {
     })
 }
 
-/// Area and node of a DECnet address.
+/// Parses a DECnet address: area and node.
 pub fn decnet(text: &str) -> Option<(u16, u16)> {
     let (area, node) = text.split_once('.')?;
     let (area, node) = (area.parse().ok()?, node.parse().ok()?);
     (area < 64 && node < 1024).then_some((area, node))
 }
 
-/// The value of a number or of a name for a number.
+/// The value of a number, or of a name that stands for a number.
 pub fn value(name: &str) -> Option<u32> {
     of(&NUMBERS, name).or_else(|| number(name))
 }
 
-/// Parses a decimal number, a hexadecimal number with `0x`, or an octal number with a leading 0.
+/// Parses a number: decimal, hexadecimal with `0x`, or octal with a leading 0.
 pub fn number(text: &str) -> Option<u32> {
     let (digits, radix) = match text.as_bytes() {
         [b'0', b'x' | b'X', ..] => (&text[2..], 16),
@@ -267,7 +267,7 @@ pub fn number(text: &str) -> Option<u32> {
     u32::from_str_radix(digits, radix).ok().filter(|_| digits.starts_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
-/// Parses a MAC address: with colons or dashes, with dots between bytes or pairs of bytes, or as twelve digits.
+/// Parses a MAC address: with colons or dashes, with dots between bytes or between pairs of bytes, or as twelve digits.
 pub fn mac(text: &str) -> Option<[u8; 6]> {
     let mut out = [0; 6];
     if text.len() == 12 && text.bytes().all(|b| b.is_ascii_hexdigit()) {

@@ -1,5 +1,5 @@
-//! The header offsets at one point of a filter, which `vlan`, `mpls`, `pppoes` and `geneve` move, and the tests of
-//! primitives at these offsets.
+//! The offsets of headers at one point of a filter, and the tests that primitives mean at these offsets. `vlan`,
+//! `mpls`, `pppoes` and `geneve` move the offsets.
 
 use crate::link::{IP, IP6, Link, MPLS, has_length};
 use crate::test::{ByteLocation, Chain, HeaderOffset, Test, Tunnel, TunnelRef};
@@ -9,9 +9,9 @@ const FRAGMENT: u64 = 44;
 const UDP: u8 = 17;
 /// The UDP port of Geneve (IANA).
 const GENEVE: u16 = 6081;
-/// The ethertype of an Ethernet frame in a tunnel (transparent Ethernet bridging).
+/// The ethertype of an Ethernet frame inside a tunnel (transparent Ethernet bridging).
 pub const BRIDGED: u64 = 0x6558;
-/// The packet type in Linux cooked headers for a packet that this host sent.
+/// The value of the packet type in Linux cooked headers for a packet that the capturing host sent.
 const SENT: u64 = 4;
 
 impl Dir {
@@ -25,10 +25,10 @@ impl Dir {
     }
 }
 
-/// The header offsets at one point of the filter.
+/// The offsets of headers at one point of a filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offsets {
-    /// The link layer of the following headers, also in a PPPoE session or a tunnel.
+    /// The link layer whose headers follow; inside a PPPoE session or a tunnel, that of the session or tunnel.
     link: Link,
     /// Offset of the link header.
     header: HeaderOffset,
@@ -36,9 +36,9 @@ pub struct Offsets {
     kind: HeaderOffset,
     /// Offset of its payload.
     payload: HeaderOffset,
-    /// Number of MPLS labels between the payload's offset and the network header.
+    /// Number of MPLS labels between the start of the link layer's payload and the network header.
     labels: u32,
-    /// Number of 802.2 header bytes before the network header in frames without an ethertype.
+    /// Number of bytes of the 802.2 header before the network header, in frames without an ethertype.
     llc: u32,
     /// Number of tunnels so far.
     tunnels: u16,
@@ -82,7 +82,7 @@ impl Offsets {
         self.payload.plus(4 * self.labels)
     }
 
-    /// The frame carries this ethertype or 802.2 service access point.
+    /// The test that the frame contains this ethertype or 802.2 service access point.
     pub fn carries(&self, ethertype: u32) -> Result<Test, &'static str> {
         if self.labels > 0 {
             let version = match ethertype {
@@ -101,14 +101,14 @@ impl Offsets {
         Ok(self.carries(IP)?.and(Test::equal(self.network().plus(9), 1, protocol.into())))
     }
 
-    /// IPv6 with this protocol, directly or behind one fragment header.
+    /// The test for IPv6 with this protocol, directly or behind one fragment header.
     pub fn ip6_protocol(&self, protocol: u32) -> Result<Test, &'static str> {
         let next = |at: u32, protocol| Test::equal(self.network().plus(at), 1, protocol);
         let behind = next(6, FRAGMENT).and(next(40, protocol.into()));
         Ok(self.carries(IP6)?.and(next(6, protocol.into()).or(behind)))
     }
 
-    /// IP of this version with this protocol anywhere in the chain of headers.
+    /// The test for IP of this version with this protocol anywhere in the chain of headers.
     pub fn chain(&self, version: Version, protocol: u32) -> Result<Test, &'static str> {
         if self.tunnels > 0 {
             return Err("headers inside a Geneve tunnel are not followed");
@@ -118,31 +118,31 @@ impl Offsets {
         Ok(self.carries(carrier)?.and(chain))
     }
 
-    /// IPv4 broadcast. The network mask is unknown, so only the two addresses match that are broadcast in every
-    /// network.
+    /// The test for IPv4 broadcast. The network mask is unknown, so only the two addresses match that are broadcast
+    /// addresses in every network.
     pub fn ip_broadcast(&self) -> Result<Test, &'static str> {
         let to = |address| Test::equal(self.network().plus(16), 4, address);
         Ok(self.carries(IP)?.and(to(0).or(to(0xffff_ffff))))
     }
 
-    /// The ISO network layer with this protocol.
+    /// The test for the ISO network layer with this protocol.
     pub fn iso_protocol(&self, protocol: u32) -> Result<Test, &'static str> {
         Ok(self.carries(0xfe)?.and(Test::equal(self.payload.plus(self.llc), 1, protocol.into())))
     }
 
-    /// IS-IS with one of these PDU types.
+    /// The test for IS-IS with one of these PDU types.
     pub fn isis(&self, kinds: &[u8]) -> Result<Test, &'static str> {
         const IS_IS: u32 = 0x83;
         let at = self.payload.plus(self.llc + 4);
         Ok(self.iso_protocol(IS_IS)?.and(Test::any(at, 1, kinds.iter().map(|k| u64::from(*k)))))
     }
 
-    /// An 802.2 header; with mask and value of its control field.
+    /// The test for an 802.2 header whose control field has this value under this mask.
     pub fn llc(&self, control: Option<(u64, u64)>) -> Result<Test, &'static str> {
         if self.link != Link::Ethernet {
             return Err("802.2 headers are not supported for this link type");
         }
-        // Novell's raw 802.3 frames have ones where the 802.2 header would begin.
+        // Novell's raw 802.3 frames contain 0xff bytes where the 802.2 header of other frames begins.
         let is = has_length(self.kind).and(Test::equal(self.payload, 2, 0xffff).not());
         Ok(match control {
             Some((mask, value)) => is.and(Test::masked(self.payload.plus(2), 1, mask, value)),
@@ -165,7 +165,8 @@ impl Offsets {
 
     /// A test of IPv6 addresses.
     pub fn host6(&self, dir: Dir, address: u128, mask: u128) -> Result<Test, &'static str> {
-        // Word by word, as in libpcap: in a truncated frame, a mismatch in the captured words decides.
+        // The words of the address are compared one by one, as in libpcap: if the address is truncated, a mismatch in
+        // the captured words decides the result.
         let words = |offset: u32| {
             let word = |n: u32| {
                 let shift = 96 - 32 * n;
@@ -178,7 +179,7 @@ impl Offsets {
         Ok(self.carries(IP6)?.and(dir.join(words(8), words(24))))
     }
 
-    /// A test of DECnet addresses, in long and short headers, each with and without a padding byte.
+    /// The test for DECnet addresses in long and short headers, each with and without a padding byte.
     pub fn decnet(&self, dir: Dir, area: u16, node: u16) -> Result<Test, &'static str> {
         let address = u64::from((area << 10 | node).swap_bytes());
         let at = |offset: u32| self.payload.plus(offset);
@@ -193,7 +194,7 @@ impl Offsets {
         Ok(carried.and(dir.join(one([5, 6, 17, 18]), one([3, 4, 9, 10]))))
     }
 
-    /// Restricts a test of MAC addresses to frames that have them.
+    /// Restricts a test of MAC addresses to frames that contain MAC addresses.
     fn has_addresses(&self, of: Test) -> Result<Test, &'static str> {
         match (self.link, self.header.from) {
             (Link::Ethernet, None) => Ok(of),
@@ -209,7 +210,7 @@ impl Offsets {
         self.has_addresses(dir.join(at(6), at(0)))
     }
 
-    /// A test of ports of these protocols, over IPv4 and IPv6.
+    /// The test for ports of these protocols, over IPv4 and IPv6.
     pub fn ports(&self, protocols: &[u8], dir: Dir, low: u16, high: u16) -> Result<Test, &'static str> {
         let (v4, v6) = (self.carries(IP)?, self.carries(IP6)?);
         let header = self.network();
@@ -225,7 +226,7 @@ impl Offsets {
         Ok(four.or(six))
     }
 
-    /// Multicast: on the link layer, in IPv4, or in IPv6.
+    /// The test for multicast: on the link layer, in IPv4, or in IPv6.
     pub fn multicast(&self, of: Option<Version>) -> Result<Test, &'static str> {
         match of {
             None => self.has_addresses(Test::masked(self.header, 1, 1, 1)),
@@ -248,7 +249,7 @@ impl Offsets {
         }
     }
 
-    /// The frame was captured on the device with this number.
+    /// The test that the frame was captured on the device with this number.
     pub fn device(&self, number: u32) -> Result<Test, &'static str> {
         match self.link {
             Link::Cooked2 => Ok(Test::equal(HeaderOffset::frame(4), 4, number.into())),
@@ -256,7 +257,7 @@ impl Offsets {
         }
     }
 
-    /// A VLAN tag; moves the offsets behind the tag.
+    /// The test for a VLAN tag; moves the offsets behind the tag.
     pub fn vlan(&mut self, id: Option<u16>) -> Result<Test, &'static str> {
         if self.labels > 0 {
             return Err("there is no VLAN tag behind an MPLS label");
@@ -274,7 +275,7 @@ impl Offsets {
         Ok(test)
     }
 
-    /// An MPLS label; moves the offsets behind the label.
+    /// The test for an MPLS label; moves the offsets behind the label.
     pub fn mpls(&mut self, label: Option<u32>) -> Result<Test, &'static str> {
         if !matches!(self.link, Link::Ethernet | Link::Ppp) {
             return Err("MPLS labels are not supported for this link type");
@@ -290,7 +291,7 @@ impl Offsets {
         Ok(test)
     }
 
-    /// A PPPoE session; moves the offsets into the session.
+    /// The test for a PPPoE session; moves the offsets into the session.
     pub fn pppoes(&mut self, session: Option<u16>) -> Result<Test, &'static str> {
         let mut test = self.carries(0x8864)?;
         if let Some(session) = session {
@@ -302,7 +303,7 @@ impl Offsets {
         Ok(test)
     }
 
-    /// A Geneve tunnel with this VNI (any VNI if `None`); moves the offsets into the tunnel.
+    /// The test for a Geneve tunnel with this VNI (any VNI if `None`); moves the offsets into the tunnel.
     pub fn geneve(&mut self, vni: Option<u32>) -> Result<Test, &'static str> {
         let network = self.network();
         let inside = |place: fn(HeaderOffset, u32) -> ByteLocation| {

@@ -1,4 +1,4 @@
-//! The grammar of filters; a recursive-descent parser.
+//! The grammar of filters, as a recursive-descent parser.
 //!
 //! ```text
 //! filter    = [ term { ("and" | "or") (term | value) } ]         equal, from the left
@@ -7,7 +7,7 @@
 //! value     = number | address | network | name | "not" value | "(" value { ("and" | "or") value } ")"
 //! relation  = sum compare sum;  sum = … "|" "^" "&" … "<<" ">>" … "+" "-" … "*" "/" "%" … "-" sum | "(" sum ")" | number | len | p[i:n]
 //! ```
-//! A value without qualifiers before it has the qualifiers of the value before.
+//! If a value has no qualifiers of its own, the qualifiers of the previous value apply to it: `port 53 or 80`.
 
 use crate::error::FilterError;
 use crate::lex::{Token, tokens};
@@ -18,7 +18,7 @@ use crate::values::port;
 use crate::{MAX_DEPTH, MAX_TESTS, flow, habits, names};
 use std::net::IpAddr;
 
-/// The syntax tree of a text; `None` for an empty text.
+/// Returns the syntax tree of a filter text; `None` if the text is empty.
 pub fn parse(text: &str) -> Result<Option<Expr>, FilterError> {
     let whole = |e: FilterError| FilterError { text: text.to_owned(), ..e };
     let tokens = tokens(text).map_err(whole)?;
@@ -39,7 +39,7 @@ pub fn parse(text: &str) -> Result<Option<Expr>, FilterError> {
     Err(whole(t.error(hint)))
 }
 
-/// Words that are tests by themselves; a number or a type may follow some of them.
+/// Words that are tests without a qualifier; a number or a type may follow some of them.
 const BY_THEMSELVES: [&str; 21] = [
     "vlan",
     "mpls",
@@ -90,7 +90,7 @@ pub(super) struct Qualifiers {
 pub(super) struct Parser<'a> {
     tokens: &'a [Token<'a>],
     next: usize,
-    /// The qualifiers of the last value.
+    /// The qualifiers of the last value, which a following value without qualifiers takes over.
     last_qualifiers: Option<Qualifiers>,
     /// True below `anylink`.
     any: bool,
@@ -123,7 +123,7 @@ impl<'a> Parser<'a> {
     }
 
     pub(super) fn expect(&mut self, word: &str) -> Result<(), FilterError> {
-        if self.takes(&[word]) { Ok(()) } else { Err(self.peek().error(format!("`{word}` is missing before it"))) }
+        if self.takes(&[word]) { Ok(()) } else { Err(self.peek().error(format!("`{word}` is missing here"))) }
     }
 
     pub(super) fn deeper<T>(
@@ -139,7 +139,7 @@ impl<'a> Parser<'a> {
         out
     }
 
-    /// Counts a test, value or number against the limit.
+    /// Counts a test, value or number, and checks the limit on their number.
     pub(super) fn counted(&mut self) -> Result<(), FilterError> {
         self.tests += 1;
         if self.tests > MAX_TESTS {
@@ -165,7 +165,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// True if a value follows that takes over the last qualifiers. `not` before such a value belongs to it.
+    /// True if the next word is a value that takes over the qualifiers of the last value. A `not` before such a value
+    /// belongs to the value.
     fn begins_value(&self) -> bool {
         if self.last_qualifiers.is_none() {
             return false;
@@ -180,14 +181,16 @@ impl<'a> Parser<'a> {
             || t.text.starts_with(':') && t.text.len() > 1
     }
 
-    /// True for a number with an arithmetic operator or a comparison behind it: `1 < 2`, `tcp-syn != 0`.
+    /// True if the token is a number that an arithmetic operator or a comparison follows, as in `1 < 2` and `tcp-syn !=
+    /// 0`.
     fn is_number_of_relation(&self, ahead: usize) -> bool {
         const GOES_ON: [&str; 17] =
             [">", "<", ">=", "<=", "=", "==", "!=", "+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>"];
         let after = self.peek_at(ahead + 1);
         names::value(self.peek_at(ahead).text).is_some()
             && GOES_ON.contains(&after.text)
-            // A slash after a number may also begin a prefix length; no operator follows a prefix length.
+            // A slash after a number may also begin a prefix length. It is a prefix length if no operator follows its
+            // number.
             && (after.text != "/"
                 || self.last_qualifiers.is_none_or(|w| w.kind != Kind::Net)
                 || names::number(self.peek_at(ahead + 2).text).is_none()
@@ -205,8 +208,8 @@ impl<'a> Parser<'a> {
             self.any = outside;
             return inner;
         }
-        // Both arithmetic and tests may begin with a parenthesis; arithmetic is tried first, because fewer texts are
-        // arithmetic.
+        // Both an arithmetic expression and a test may begin with a parenthesis. The parser tries arithmetic first,
+        // because fewer filters contain arithmetic.
         let (start, last_qualifiers) = (self.next, self.last_qualifiers);
         if let Some(relation) = self.relation()? {
             let span = self.since(start);
@@ -225,7 +228,7 @@ impl<'a> Parser<'a> {
         Expr::Leaf(Leaf { prim, any: self.any, span })
     }
 
-    /// The text from this token to the last token taken.
+    /// The part of the filter from token `start` to the last token that was parsed.
     fn since(&self, start: usize) -> Span {
         let (first, last) = (self.tokens[start], self.tokens[self.next.max(start + 1) - 1]);
         Span { at: first.at, len: last.at + last.text.len() - first.at }
@@ -266,7 +269,7 @@ impl<'a> Parser<'a> {
         self.value_list()
     }
 
-    /// The name of a protocol without a value.
+    /// Parses the name of a protocol that no value follows.
     fn bare(&mut self, first: Token<'a>, protocol: Option<&'static str>) -> Result<Expr, FilterError> {
         let Some(name) = protocol else {
             let hint = match first.text.parse::<IpAddr>() {
@@ -301,21 +304,21 @@ impl<'a> Parser<'a> {
         Some(word)
     }
 
-    /// A primitive for flow records; the next token is its first word.
+    /// Parses a primitive for flow records; the next token is its first word.
     fn of_flows(&mut self, dir: Dir) -> Result<FlowTest, FilterError> {
         let word = self.take();
         let name_of = |t: Token<'a>, names: &[&str], what: &str| {
-            // States are written with a hyphen (RFC 9293) or an underscore. The name of number 0 is empty and must not
-            // match.
+            // Names of states are accepted with a hyphen, as in RFC 9293, and with an underscore. The name of number 0
+            // is empty and must not match.
             let given = t.text.replace('-', "_").to_ascii_lowercase();
             names.iter().position(|name| !name.is_empty() && *name == given).map(|i| i as u8).ok_or_else(|| {
                 let known: Vec<_> = names.iter().filter(|n| !n.is_empty()).map(|n| format!("`{n}`")).collect();
-                t.error(format!("not a {what}; there are {}", known.join(", ")))
+                t.error(format!("not a {what}; possible values are {}", known.join(", ")))
             })
         };
         let only_whole = |test: FlowTest| match dir {
             Dir::Either => Ok(test),
-            _ => Err(word.error("it has no direction; leave out `src` or `dst`")),
+            _ => Err(word.error("this test has no direction; leave out `src` or `dst`")),
         };
         if word.text == "state" {
             let t = self.take();
@@ -380,7 +383,7 @@ impl<'a> Parser<'a> {
         Some(kind)
     }
 
-    /// One value, or several in parentheses.
+    /// Parses a single value, or several values in parentheses.
     fn value_list(&mut self) -> Result<Expr, FilterError> {
         if self.takes(&["not", "!"]) {
             return Ok(not(self.deeper(Self::value_list)?));
@@ -437,13 +440,13 @@ impl<'a> Parser<'a> {
         Ok(Expr::Leaf(Leaf { prim: test, any: words.any, span: t.span() }))
     }
 
-    /// Primitives with a grammar of their own.
+    /// Parses primitives with a special grammar, such as `less 100`.
     fn other(&mut self, word: Token<'a>, protocol: Option<&str>) -> Result<Expr, FilterError> {
         let number = |p: &mut Self, most: u32| {
             let t = p.peek();
             let n = names::number(t.text).filter(|_| !t.escaped && !p.is_number_of_relation(0));
             match n {
-                Some(n) if n > most => Err(t.error(format!("at most {most} is possible"))),
+                Some(n) if n > most => Err(t.error(format!("the greatest possible number is {most}"))),
                 Some(n) => {
                     p.take();
                     Ok(Some(n))
@@ -468,9 +471,9 @@ impl<'a> Parser<'a> {
                 if control.is_some() {
                     self.take();
                 } else if self.peek().is_word() && !is_reserved(self.peek().text) {
-                    return Err(self
-                        .peek()
-                        .error("not an 802.2 frame type; there are `i`, `s`, `u`, and names such as `rr` and `ui`"));
+                    return Err(self.peek().error(
+                        "not an 802.2 frame type; frame types are `i`, `s`, `u`, and names such as `rr` and `ui`",
+                    ));
                 }
                 Primitive::Llc(control)
             }
@@ -518,7 +521,7 @@ fn joined(left: Expr, is_and: bool, right: Expr) -> Expr {
     if is_and { Expr::And(left, right) } else { Expr::Or(left, right) }
 }
 
-/// True for words that begin a test, which therefore are not values.
+/// True for words that begin a test and therefore are not values.
 fn is_reserved(word: &str) -> bool {
     matches!(
         word,

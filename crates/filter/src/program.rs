@@ -1,7 +1,7 @@
-//! The interpreter. A program is a list of steps; each step is a test with one target for true and one for false. All
-//! targets lie ahead, so execution terminates.
+//! The interpreter of packet filters. A program is a list of steps; each step is a test with one target for the result
+//! true and one for false. All targets are later steps, so execution terminates.
 //!
-//! A load of a byte that was not captured rejects the frame at once, even under `not`, as in libpcap.
+//! If a step loads a byte that was not captured, the frame is rejected at once, even under `not`, as in libpcap.
 
 use crate::anylink::chunk;
 use crate::arith::{Base, Number};
@@ -10,15 +10,16 @@ use crate::test::{ByteLocation, Chain, HeaderOffset, Test, Tunnel, TunnelRef};
 use crate::tree::Cmp;
 use wire::Headers;
 
-/// Target behind all steps: the frame matches.
+/// A target after all steps: the frame matches.
 const ACCEPT: u32 = u32::MAX;
-/// Target behind all steps: the frame does not match.
+/// A target after all steps: the frame does not match.
 const REJECT: u32 = u32::MAX - 1;
 
-/// Maximum number of headers that `protochain` follows. libpcap follows a chain that leads back to itself for ever.
+/// Maximum number of headers that `protochain` follows. (libpcap has no limit: on a chain that leads back to itself it
+/// never terminates.)
 const MAX_CHAIN: usize = 1000;
 
-/// Offset of the tunnel headers in a frame without a tunnel: behind the end of every frame.
+/// The offset of the headers of a tunnel that the frame does not contain. It is beyond the end of every frame.
 const NOWHERE: u32 = u32::MAX;
 
 /// The frame under test.
@@ -38,7 +39,7 @@ struct Step {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Leaf {
-    /// Bytes at a constant offset: the most frequent kind of test.
+    /// A comparison of bytes at a constant offset, the most frequent kind of test.
     Field {
         at: u32,
         width: u8,
@@ -49,7 +50,7 @@ enum Leaf {
     Other(Box<Test>),
 }
 
-/// A list of steps whose targets all lie ahead.
+/// A list of steps in which all targets are later steps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     steps: Box<[Step]>,
@@ -61,7 +62,7 @@ impl Program {
     pub fn of(test: &Test) -> Self {
         let mut steps = Vec::new();
         let start = emit(test, ACCEPT, REJECT, &mut steps);
-        // Steps are emitted from the last to the first, because a step can refer only to steps that exist.
+        // The steps are created from the last to the first, because a step can refer only to steps that exist already.
         steps.reverse();
         let count = steps.len() as u32;
         let turned = |to: u32| if to < REJECT { count - 1 - to } else { to };
@@ -77,7 +78,7 @@ impl Program {
 
     #[inline]
     pub fn run(&self, frame: &Frame<'_>) -> bool {
-        // Few filters have a tunnel, and an empty vector allocates nothing.
+        // Few filters contain a tunnel primitive, and an empty vector needs no allocation.
         let mut tunnels = vec![[NOWHERE; 3]; self.tunnels];
         let mut at = self.start;
         while let Some(step) = self.steps.get(at as usize) {
@@ -97,7 +98,7 @@ impl Program {
     }
 }
 
-/// Emits `test` with the targets `yes` and `no`, and returns its first step.
+/// Emits steps for `test`, with the targets `yes` and `no`, and returns the index of the first of these steps.
 fn emit(test: &Test, yes: u32, no: u32, steps: &mut Vec<Step>) -> u32 {
     let leaf = match test {
         Test::Always(true) => return yes,
@@ -120,7 +121,8 @@ fn emit(test: &Test, yes: u32, no: u32, steps: &mut Vec<Step>) -> u32 {
     steps.len() as u32 - 1
 }
 
-/// The target of step `i`, past steps that test the same bytes and whose result is implied.
+/// The target of step `i` for this result. Steps are skipped that test the same bytes and whose result follows from
+/// that of step `i`.
 fn skip(steps: &[Step], i: usize, holds: bool) -> u32 {
     let mut to = if holds { steps[i].yes } else { steps[i].no };
     let Leaf::Field { at, width, cmp: Cmp::Eq, mask, value } = steps[i].test else { return to };
@@ -139,7 +141,7 @@ fn skip(steps: &[Step], i: usize, holds: bool) -> u32 {
     to
 }
 
-/// The number at an offset, if its bytes were captured.
+/// The number in the bytes at this offset; `None` if the bytes were not captured.
 #[inline(always)]
 fn read(frame: &[u8], at: u32, width: u8) -> Option<u64> {
     let at = at as usize;
@@ -157,17 +159,17 @@ fn read(frame: &[u8], at: u32, width: u8) -> Option<u64> {
 
 struct Eval<'a> {
     frame: &'a Frame<'a>,
-    /// For each tunnel, the offsets of the ethertype, the link header and the network header.
+    /// For each tunnel primitive of the filter: the offsets of the ethertype, the link header and the network header.
     tunnels: &'a mut [[u32; 3]],
 }
 
-/// True if a test holds; evaluates the test without compiling it to steps.
+/// True if a test holds for a frame. This function evaluates the test directly, without compiling it to steps.
 pub fn holds(test: &Test, frame: &Frame<'_>) -> bool {
     let mut tunnels = vec![[NOWHERE; 3]; test.tunnels().into()];
     Eval { frame, tunnels: &mut tunnels }.test(test).unwrap_or(false)
 }
 
-/// The functions return `None` if a byte is read that was not captured.
+/// The functions of `Eval` return `None` if a byte is read that was not captured.
 impl Eval<'_> {
     fn test(&mut self, test: &Test) -> Option<bool> {
         Some(match test {
@@ -206,18 +208,18 @@ impl Eval<'_> {
                 }
             }
         };
-        // Offsets relative to an absent tunnel do not exist.
+        // Offsets that count from a header of an absent tunnel do not exist.
         if spot.from.is_some() && start == NOWHERE { None } else { start.checked_add(spot.at) }
     }
 
-    /// The end of the IPv4 header at this offset.
+    /// The offset of the first byte after the IPv4 header that begins at this offset.
     fn behind(&self, header: HeaderOffset) -> Option<u32> {
         let at = self.spot(header)?;
         let first = read(self.frame.bytes, at, 1)?;
         at.checked_add((first as u32 & 0xf) * 4)
     }
 
-    /// Tests for a Geneve tunnel (RFC 8926 §3.4), and stores the offsets of its headers.
+    /// Tests for a Geneve tunnel (RFC 8926 §3.4), and stores the offsets of its headers for later tests.
     fn tunnel(&mut self, tunnel: &Tunnel) -> Option<bool> {
         const UDP_HEADER: u32 = 8;
         let at = if self.test(&tunnel.over_ip)? {
@@ -234,8 +236,8 @@ impl Eval<'_> {
         Some(true)
     }
 
-    /// Follows the chain of headers as libpcap does (`gen_protochain`). This includes libpcap's step past the
-    /// authentication header, which counts from the start of the packet and not from that header.
+    /// Follows the chain of extension headers as libpcap does (`gen_protochain`). Like libpcap, it computes the
+    /// position after an authentication header from the start of the packet and not from that header.
     fn chain(&self, chain: &Chain) -> Option<bool> {
         const NO_NEXT: u32 = 59;
         const AH: u32 = 51;
@@ -267,9 +269,9 @@ impl Eval<'_> {
                     }
                     Base::Transport => (Some(u32::from(self.frame.headers.l4())).filter(|at| *at > 0)?, 0),
                 };
-                // As in libpcap: its optimiser adds a constant index at compile time, so a negative constant reads
-                // before the base. Any other index is an unsigned 32-bit register, and a load does not wrap around: a
-                // negative index reads behind the end of every frame.
+                // The offset is computed as in libpcap. A constant index is added at compile time by libpcap's
+                // optimiser, so a negative constant reads before the base. Any other index is an unsigned 32-bit
+                // register, and a load does not wrap around, so a negative index reads beyond the end of every frame.
                 let at = match index.constant() {
                     Some(n) => fixed.wrapping_add(n).wrapping_add(start),
                     None => self.number(index)?.wrapping_add(start).checked_add(fixed)?,

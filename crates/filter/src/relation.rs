@@ -1,4 +1,4 @@
-//! The grammar of arithmetic: expressions over bytes of the packet, and their comparison.
+//! The grammar of arithmetic: expressions over bytes of the packet, and comparisons of expressions.
 
 use crate::error::FilterError;
 use crate::lex::Token;
@@ -7,7 +7,7 @@ use crate::parse::Parser;
 use crate::tree::{ArithExpr, Cmp, Op, Primitive};
 
 impl Parser<'_> {
-    /// `a compare b`; `None` if the following tokens are not arithmetic.
+    /// Parses `a compare b`; returns `None` if the following tokens are not arithmetic.
     pub(super) fn relation(&mut self) -> Result<Option<Primitive>, FilterError> {
         let Some(left) = self.sum(0)? else { return Ok(None) };
         let Some(cmp) = Cmp::of(self.peek().text) else { return Ok(None) };
@@ -19,9 +19,9 @@ impl Parser<'_> {
         Ok(Some(Primitive::Relation(left, cmp, right)))
     }
 
-    /// Operators by precedence, from the weakest (level 0) to the strongest. libpcap's grammar declares no precedence
-    /// for `%` and `^`, and its generated parser then prefers to shift: their left operand is a single operand, and
-    /// their right operand is all that follows (`len % 7 + 1` is `len % 8`).
+    /// The operators by precedence, from the weakest (level 0) to the strongest. libpcap's grammar declares no
+    /// precedence for `%` and `^`, so its generated parser shifts: the left operand of `%` and `^` is a single operand,
+    /// and their right operand is the whole rest of the expression (`len % 7 + 1` is `len % 8`).
     fn sum(&mut self, level: usize) -> Result<Option<ArithExpr>, FilterError> {
         const LEVELS: [&[(&str, Op)]; 5] = [
             &[("|", Op::Or)],
@@ -46,14 +46,14 @@ impl Parser<'_> {
         Ok(Some(left))
     }
 
-    /// Takes the next token if it is one of these operators.
+    /// Removes and returns the next token if it is one of these operators.
     fn operator(&mut self, operators: &[(&'static str, Op)]) -> Result<Option<(Token<'static>, Op)>, FilterError> {
         let Some((sign, op)) = operators.iter().find(|o| o.0 == self.peek().text).copied() else { return Ok(None) };
         self.counted()?;
         Ok(Some((Token { text: sign, ..self.take() }, op)))
     }
 
-    /// Parses the right operand at this level, and returns the complete operation.
+    /// Parses the right operand with this precedence level, and returns the complete operation.
     fn operation(
         &mut self,
         left: ArithExpr,
@@ -62,7 +62,8 @@ impl Parser<'_> {
         level: usize,
     ) -> Result<Option<ArithExpr>, FilterError> {
         let Some(right) = self.sum(level)? else { return Ok(None) };
-        // Only literal numbers are checked here; a computed operand is checked for each packet.
+        // The parser checks only literal divisors and shift counts. The value of an expression is checked for each
+        // packet.
         if let ArithExpr::Is(n) = right {
             match op {
                 Op::Div | Op::Rem if n == 0 => return Err(sign.error("division by 0")),
@@ -80,7 +81,7 @@ impl Parser<'_> {
         }
         if t.text == "-" {
             self.take();
-            // As in libpcap, the minus applies to the result of a following `%` or `^`.
+            // As in libpcap, a minus sign applies to the result of a following `%` or `^`.
             let inner = self.deeper(|p| p.sum(usize::MAX))?;
             return Ok(inner.map(|n| ArithExpr::Negative(Box::new(n))));
         }
@@ -109,7 +110,7 @@ impl Parser<'_> {
             self.expect("]")?;
             let protocol = names::protocol_word(t.text)
                 .filter(|p| !matches!(*p, "ah" | "esp"))
-                .ok_or_else(|| t.error("its bytes cannot be indexed"))?;
+                .ok_or_else(|| t.error("the bytes of this protocol cannot be read"))?;
             return Ok(Some(ArithExpr::Load { protocol, index: Box::new(index), width: width as u8, span: t.span() }));
         }
         match names::value(t.text).filter(|_| !matches!(t.text, "tcp" | "udp")) {

@@ -1,12 +1,13 @@
-//! Names of services for `port http`: port and protocol. They are the common names of the IANA registry, and the same
-//! on every machine: no system file is read.
+//! Names of services for `port http`, with port and protocol. The names are common names of the IANA registry, and the
+//! same on every host, because no file of the host is read.
 //!
-//! As in libpcap, a name that only one protocol has also selects that protocol: `port ntp` is `udp port 123`.
+//! As in libpcap, the name of a service that exists for one protocol only also selects that protocol: `port ntp` means
+//! `udp port 123`.
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Ports that have these names in both TCP and UDP.
+/// Services whose name stands for the same port in TCP and UDP.
 const BOTH: &str = "
     7 echo, 9 discard null sink, 13 daytime, 19 chargen source ttytst, 37 time timserver, 49 tacacs, 53 dns domain,
     88 kerberos kerberos-sec kerberos5 krb5, 111 portmapper sunrpc, 161 snmp, 162 snmp-trap snmptrap, 163 cmip-man,
@@ -51,7 +52,7 @@ const OF_UDP: &str = "
     7000 afs3-fileserver, 7001 afs3-callback, 7002 afs3-prserver, 7003 afs3-vlserver, 7004 afs3-kaserver, 7005 afs3-volser,
     7007 afs3-bos, 7008 afs3-update, 7009 afs3-rmtsys, 17001 sgi-cmsd, 17002 sgi-crsd, 17003 sgi-gcd";
 
-/// The port of a service, and the protocol if only one protocol has the name.
+/// The port of a service, and the protocol if the name exists for one protocol only.
 pub fn find(name: &str) -> Option<(u16, Option<u8>)> {
     let tables = [(BOTH, None), (OF_TCP, Some(TCP)), (OF_UDP, Some(UDP))];
     tables.into_iter().find_map(|(table, protocol)| {

@@ -1,4 +1,5 @@
-//! Tests: the primitives of a filter after lowering, as in libpcap, and the locations of the bytes that they read.
+//! Tests: the primitives of a filter after lowering, and the locations of the bytes that they read. The model is
+//! libpcap.
 
 use crate::anylink::AnyLinkTest;
 use crate::arith::Number;
@@ -19,7 +20,7 @@ pub enum Test {
     Field {
         /// The location.
         place: ByteLocation,
-        /// Width in bytes: 1, 2, 4, 6 or 8.
+        /// Width of the field in bytes: 1, 2, 4, 6 or 8.
         width: u8,
         /// The mask.
         mask: u64,
@@ -30,15 +31,16 @@ pub enum Test {
     },
     /// Compares two 32-bit numbers.
     Relation(Number, Cmp, Number),
-    /// This host sent the frame; for link layers whose header does not contain the direction.
+    /// True if this host sent the frame; used for link layers whose header does not contain the direction.
     Outgoing,
-    /// The frame is a tunnel; stores the offsets of the tunnel's headers for the following tests.
+    /// True if the frame contains this tunnel. The test also stores the offsets of the tunnel's headers for later
+    /// tests.
     Tunnel(Box<Tunnel>),
-    /// The payload of the tunnel begins with a link header.
+    /// True if the payload of the tunnel with this number begins with a link header.
     HasLink(u16),
-    /// The chain of headers behind the IP header contains a protocol.
+    /// True if the chain of headers behind the IP header contains a protocol.
     Chain(Chain),
-    /// A test of the packet under all tags, labels and sessions that [`wire::Headers`] found.
+    /// A test of the packet that [`wire::Headers`] found inside all VLAN tags, MPLS labels and PPPoE sessions.
     Deep(AnyLinkTest),
 }
 
@@ -53,16 +55,16 @@ pub struct Chain {
     pub protocol: u32,
 }
 
-/// A location of bytes in the frame.
+/// The location of bytes in a frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ByteLocation {
     /// A fixed offset.
     At(HeaderOffset),
-    /// Behind the IPv4 header, whatever its length.
+    /// A location after the IPv4 header, whose length varies.
     BehindIpv4 {
         /// Location of the IPv4 header.
         header: HeaderOffset,
-        /// Offset from the end of the IPv4 header.
+        /// Offset in bytes from the end of the IPv4 header.
         offset: u32,
     },
 }
@@ -70,29 +72,29 @@ pub enum ByteLocation {
 /// An offset from the start of the frame, or from a header of a tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HeaderOffset {
-    /// The header from which the offset counts; `None` for the start of the frame.
+    /// The tunnel header from which the offset counts; `None` for the start of the frame.
     pub from: Option<TunnelRef>,
     /// The offset in bytes.
     pub at: u32,
 }
 
-/// A header of a tunnel; the number is that of the tunnel in the filter.
+/// A header of a tunnel. The number identifies the tunnel primitive in the filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TunnelRef {
-    /// The field with the ethertype of the tunnel's payload.
+    /// The field that contains the ethertype of the tunnel's payload.
     Kind(u16),
-    /// The start of the tunnel's payload, with its link header.
+    /// The start of the tunnel's payload, where its link header begins.
     Link(u16),
-    /// The network header in the tunnel.
+    /// The start of the network header inside the tunnel.
     Payload(u16),
 }
 
 /// A Geneve tunnel (RFC 8926) over UDP.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tunnel {
-    /// The number of the tunnel in the filter, from 0.
+    /// The number that identifies the tunnel primitive in the filter, counted from 0.
     pub number: u16,
-    /// Location of the enclosing network header.
+    /// Offset of the network header that encloses the tunnel.
     pub network: HeaderOffset,
     /// The test for the tunnel over IPv4.
     pub over_ip: Test,
@@ -106,7 +108,7 @@ impl HeaderOffset {
         Self { from: None, at }
     }
 
-    /// The offset moved by this number of bytes.
+    /// The offset that is this number of bytes greater.
     pub const fn plus(self, bytes: u32) -> Self {
         Self { at: self.at.wrapping_add(bytes), ..self }
     }
@@ -122,7 +124,7 @@ impl TunnelRef {
 }
 
 impl Test {
-    /// The number of tests and numbers in this test.
+    /// The number of comparisons and numbers in this test.
     pub fn words(&self) -> usize {
         match self {
             Self::Always(_)
@@ -138,7 +140,7 @@ impl Test {
         }
     }
 
-    /// True if the test follows headers or tags, which requires a loop.
+    /// True if the test follows a chain of headers or tags, so that evaluating it requires a loop.
     pub fn loops(&self) -> bool {
         match self {
             Self::Chain(_) | Self::Deep(AnyLinkTest::Vlan(Some(_))) => true,
@@ -148,7 +150,7 @@ impl Test {
         }
     }
 
-    /// The number of tunnels in the test.
+    /// The number of tunnel primitives in the test.
     pub fn tunnels(&self) -> u16 {
         match self {
             Self::Not(t) => t.tunnels(),
@@ -175,7 +177,8 @@ impl Test {
     }
 
     pub(crate) fn masked(at: HeaderOffset, width: u8, mask: u64, value: u64) -> Self {
-        // As in libpcap's optimiser: no byte is read.
+        // If the mask is empty, no byte is read, as in libpcap's optimiser, so the test never rejects a truncated
+        // frame.
         if mask == 0 {
             return Self::Always(value == 0);
         }
@@ -186,7 +189,7 @@ impl Test {
         Self::Field { place, width, mask, cmp: Cmp::Eq, value }
     }
 
-    /// Equality with one of these numbers.
+    /// A test that the field is equal to one of these numbers.
     pub(crate) fn any(at: HeaderOffset, width: u8, values: impl IntoIterator<Item = u64>) -> Self {
         values.into_iter().map(|v| Self::equal(at, width, v)).reduce(Self::or).unwrap_or(Self::Always(false))
     }

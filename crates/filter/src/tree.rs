@@ -1,8 +1,8 @@
-//! The syntax tree of a filter. It is the same for packets, flow records and indexes.
+//! The syntax tree of a filter. Packet filters, filters on flow records and index conditions use the same tree.
 
 use std::fmt;
 
-/// A filter that is not empty.
+/// A filter that contains at least one test.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expr {
     /// A test.
@@ -20,9 +20,10 @@ pub enum Expr {
 pub struct Leaf {
     /// The test.
     pub prim: Primitive,
-    /// True below `anylink`: the test applies to the packet under all tags, labels and sessions.
+    /// True if `anylink` modifies the test: it applies to the packet inside all VLAN tags, MPLS labels and PPPoE
+    /// sessions.
     pub any: bool,
-    /// The position of the word to which an error refers.
+    /// The position in the filter of the word to which an error refers.
     pub span: Span,
 }
 
@@ -69,7 +70,7 @@ pub enum Dir {
 }
 
 impl Dir {
-    /// True if `is` holds for the selected endpoints.
+    /// True if `is` is true for the selected endpoints: for the source, the destination, either, or both.
     #[inline]
     pub fn holds<T>(self, src: T, dst: T, is: impl Fn(T) -> bool) -> bool {
         match self {
@@ -185,13 +186,13 @@ pub enum ArithExpr {
     Negative(Box<ArithExpr>),
     /// `protocol[index:width]`.
     Load {
-        /// The protocol from whose header the index counts.
+        /// The protocol from whose header the offset counts.
         protocol: &'static str,
-        /// Offset from the start of that header.
+        /// Offset in bytes from the start of that header.
         index: Box<ArithExpr>,
-        /// Width in bytes: 1, 2 or 4.
+        /// Number of bytes to read: 1, 2 or 4.
         width: u8,
-        /// The position of the protocol's name.
+        /// The position of the protocol's name in the filter.
         span: Span,
     },
 }
@@ -199,9 +200,9 @@ pub enum ArithExpr {
 /// A test of a filter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Primitive {
-    /// The name of a protocol alone.
+    /// The name of a protocol without a value.
     Protocol(&'static str),
-    /// A masked IPv4 address; with `within: None` in IPv4, ARP and reverse ARP.
+    /// An IPv4 address under a mask. With `within: None` the address may be in an IPv4, an ARP or a reverse ARP header.
     Host4 {
         /// The protocol whose header contains the address.
         within: Option<AddressProtocol>,
@@ -225,7 +226,7 @@ pub enum Primitive {
     Mac(Dir, [u8; 6]),
     /// A DECnet address: area and node.
     Decnet(Dir, u16, u16),
-    /// A port in this range, of one protocol or of TCP, UDP and SCTP.
+    /// A port in this range, of this protocol; without a protocol, of TCP, UDP or SCTP.
     Ports {
         /// The protocol.
         of: Option<u8>,
@@ -236,15 +237,15 @@ pub enum Primitive {
         /// The highest port.
         high: u16,
     },
-    /// A protocol above IP, of one IP version or of both.
+    /// The IP protocol of a packet of one IP version, or of both versions.
     IpProto(Option<Version>, u32),
-    /// A protocol anywhere in the chain of headers.
+    /// An IP protocol anywhere in the chain of headers.
     Chain(Option<Version>, u32),
     /// An ethertype or an 802.2 service access point.
     EtherProto(u32),
     /// A protocol of the ISO network layer.
     IsoProto(u32),
-    /// IS-IS with one of these PDU types.
+    /// An IS-IS packet with one of these PDU types.
     IsIs(Vec<u8>),
     /// A VLAN tag.
     Vlan(Option<u16>),
@@ -256,41 +257,42 @@ pub enum Primitive {
     Pppoed,
     /// A Geneve tunnel.
     Geneve(Option<u32>),
-    /// True: the capturing host sent the frame; false: it did not.
+    /// The direction of the frame: true if the capturing host sent the frame, false if not.
     Outgoing(bool),
     /// The number of the device on which the frame was captured.
     Device(u32),
-    /// An 802.2 header; with mask and value of its control field.
+    /// An 802.2 header whose control field has this value under this mask.
     Llc(Option<(u64, u64)>),
     /// Broadcast on the link layer.
     Broadcast,
-    /// IPv4 broadcast, as far as it is recognised without the network mask.
+    /// IPv4 broadcast. Without the network mask, only addresses are recognised that are broadcast addresses in every
+    /// network.
     IpBroadcast,
     /// Multicast on the link layer, in IPv4 or in IPv6.
     Multicast(Option<Version>),
     /// A comparison of two numbers.
     Relation(ArithExpr, Cmp, ArithExpr),
-    /// A test of a flow record.
+    /// A primitive that only flow records have.
     Flow(FlowTest),
 }
 
-/// A test for flow records only.
+/// A primitive that only flow records have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FlowTest {
-    /// Compares a quantity with a number in its base unit.
+    /// A comparison of a quantity with a number in the base unit of the quantity.
     Count(Quantity, Dir, Cmp, u64),
-    /// TCP flags that the endpoints sent.
+    /// A test of the TCP flags that the endpoints sent.
     Flags {
-        /// The endpoint that sent the packets.
+        /// The endpoint whose packets are tested.
         dir: Dir,
-        /// True if all bits must be set, false if any bit suffices.
+        /// True if all flags must be set, false if one of them is sufficient.
         all: bool,
         /// FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.
         bits: u8,
     },
-    /// The TCP state: index in [`crate::flow::TCP_STATES`].
+    /// The TCP state, as an index in [`crate::flow::TCP_STATES`].
     State(u8),
-    /// The reason for the end of the record: index in [`crate::flow::END_REASONS`].
+    /// The flow end reason, as an index in [`crate::flow::END_REASONS`].
     End(u8),
 }
 
@@ -301,7 +303,7 @@ pub enum Quantity {
     Bytes,
     /// Packets.
     Packets,
-    /// Time from the first packet to the last, in nanoseconds.
+    /// Time from the first packet to the last packet, in nanoseconds.
     Duration,
     /// Bits of frames per second.
     BitRate,

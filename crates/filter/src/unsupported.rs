@@ -1,6 +1,6 @@
-//! Words that filters do not support: the reason and a suggestion.
+//! Words that filters do not support, with the reason and a suggestion for each.
 
-/// The reason why a word of pcap-filter(7) is not supported.
+/// The reason why filters do not support this word of pcap-filter(7).
 pub fn refused(word: &str) -> Option<&'static str> {
     Some(match word {
         "gateway" => {
@@ -20,7 +20,7 @@ pub fn refused(word: &str) -> Option<&'static str> {
     })
 }
 
-/// The most frequent words of filters.
+/// The most frequent words of filters, which are candidates for suggestions.
 const WORDS: [&str; 49] = [
     "host",
     "net",
@@ -78,7 +78,7 @@ pub fn near(word: &str) -> Option<&'static str> {
     base::nearest(word, WORDS).filter(|near| *near != word)
 }
 
-/// A suggestion for a word that does not begin a test.
+/// A suggestion for a word with which no test begins.
 pub fn suggestion(word: &str) -> String {
     let instead = match word {
         "ipv4" | "ip4" | "inet" | "inet4" => "ip",

@@ -1,4 +1,4 @@
-//! Values after the qualifiers of a filter (ports, protocols and addresses), and the tests that result.
+//! Parses values after the qualifiers of a filter (ports, protocols and addresses), and builds the tests that result.
 
 use crate::error::FilterError;
 use crate::lex::Token;
@@ -8,7 +8,7 @@ use crate::{names, services};
 use std::net::{IpAddr, Ipv4Addr};
 
 impl Parser<'_> {
-    /// The test of a port range; `of` is the protocol that the service name implies.
+    /// The test for a port range; `of` is the protocol that follows from the service name.
     pub(super) fn ports(
         &self,
         words: Qualifiers,
@@ -29,9 +29,10 @@ impl Parser<'_> {
         let of = match (named, of) {
             (Some(named), Some(of)) if named != of => {
                 let name = if of == 6 { "tcp" } else { "udp" };
-                return Err(
-                    t.error(format!("it is a service of {name}; write `{name} port {}`, or its number", t.text))
-                );
+                return Err(t.error(format!(
+                    "this service exists only over {name}; write `{name} port {}`, or its number",
+                    t.text
+                )));
             }
             (named, of) => named.or(of),
         };
@@ -172,20 +173,21 @@ impl Parser<'_> {
     }
 }
 
-/// A port by number or service name, and the protocol that the service name implies.
+/// Parses a port number or a service name. The second result is the protocol that follows from the service name.
 pub fn port(text: &str) -> Option<(u16, Option<u8>)> {
     services::find(text).or_else(|| Some((u16::try_from(names::number(text)?).ok()?, None)))
 }
 
-/// A number without dots. For `host` it is the address; for `net` it is shifted left by whole bytes as far as possible,
-/// so `net 10` is 10.0.0.0/8.
+/// Parses an address without dots. For `host` the number is the address; for `net` it is shifted left by whole bytes as
+/// far as possible, so `net 10` means 10.0.0.0/8.
 fn numbered(text: &str, kind: Kind) -> Option<(u32, u32)> {
     let n = names::number(text)?;
     let left = if kind == Kind::Net && n != 0 { n.leading_zeros() / 8 * 8 } else { 0 };
     Some((n << left, 32 - left))
 }
 
-/// One to four decimal numbers with dots, left-aligned, and the number of bits written.
+/// Parses one to four decimal numbers with dots. They become the high bytes of the address; the second result is the
+/// number of bits that were written.
 fn dotted(text: &str) -> Option<(u32, u32)> {
     let mut bytes = [0_u8; 4];
     let mut written = 0;

@@ -13,10 +13,10 @@ use wire::{Decoded, build::Frame, link};
 
 /// Bytes captured of each packet: Ethernet, IPv4 and TCP.
 const SNAP: usize = 54;
-/// Packets that are decoded before the meter takes them.
+/// Packets per batch: decoded together, then metered together.
 const BATCH: usize = 64;
 
-/// Counts records and their packets, at little cost.
+/// A sink that only counts records and their packets, so that its cost is small.
 #[derive(Default)]
 struct Count {
     records: u64,
@@ -122,7 +122,8 @@ fn talk(name: &'static str, packets: usize, conversations: u64) -> Load {
     let mut prng = Prng::new(1);
     let mut sent = vec![[0_u32; 2]; conversations as usize];
     let frames = (0..packets as u64).map(|n| {
-        // Each conversation once, so that all exist; then random ones.
+        // The first packets belong to one conversation each, so that all conversations exist; the others belong to
+        // random conversations.
         let which = if n < conversations { n } else { prng.below(conversations) };
         let side = usize::from(n >= conversations && prng.below(2) == 1);
         let payload = if n < conversations { 0 } else { prng.below(1400) as u16 };

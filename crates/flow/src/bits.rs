@@ -172,7 +172,8 @@ mod tests {
     use super::*;
     use base::Prng;
 
-    /// Random values, each in a random encoding, as the coder returns them; a reader gets 0 in place of each value.
+    /// Codes random values, each by a random method of the coder, and returns each value with the value that the coder
+    /// returned. If the coder is a reader, it gets 0 as the value to write.
     fn some(coder: &mut impl Coder, is_reader: bool, prng: &mut Prng) -> Vec<(u128, u128)> {
         let mut all = Vec::new();
         coder.begin();

@@ -56,8 +56,8 @@ const fn spread() -> [u64; 256] {
 #[repr(C, align(64))]
 pub(crate) struct CompactDirection {
     pub last: u64,
-    /// The timestamp of the direction's first packet. In the forward direction of a stored [`CompactCounters`],
-    /// instead: the index of the packet list in the lower half, and the flow's index in the upper half.
+    /// The timestamp of the direction's first packet. Exception: in the forward direction of a stored
+    /// [`CompactCounters`], the lower half is the index of the packet list, and the upper half is the flow's index.
     extra: u64,
     pub length_squares: u64,
     iat_squares: u64,
@@ -109,7 +109,7 @@ impl CompactDirection {
             return EMPTY;
         }
         let spread = |all: u64, (count, (at, _)): (&u32, (u32, u32))| all | u64::from(*count) << at;
-        // Without an inter-arrival time, the minimum is the largest value.
+        // If there is no inter-arrival time, the minimum field holds [`MAX_GAP`].
         let gap_min = if side.gap_count() == 0 { MAX_GAP } else { side.gap_min };
         Self {
             last: side.last,
@@ -145,7 +145,7 @@ impl CompactDirection {
         gap <= MAX_GAP
     }
 
-    /// The minimum; without an inter-arrival time, the largest value.
+    /// The minimum inter-arrival time; [`MAX_GAP`] if there is no inter-arrival time.
     #[inline(always)]
     pub fn gap_min(&self) -> u64 {
         u64::from(self.gap_min_high) << 32 | u64::from(self.gap_min)
@@ -166,7 +166,7 @@ impl CompactDirection {
     }
 
     /// Writes this direction of the record. `first` is the timestamp of its first packet, `before` that of the last
-    /// packet of the record before.
+    /// packet of the previous record.
     #[inline(always)]
     pub fn render(
         &self,

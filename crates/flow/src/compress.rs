@@ -39,7 +39,7 @@ pub(crate) struct EntryFields {
     pub is_v6: bool,
 }
 
-/// The part that is encoded first, so that it can be decoded alone.
+/// The part of the encoding that comes first, so that it can be decoded without the remainder.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct CompressedHead {
     pub is_full: bool,
@@ -176,7 +176,7 @@ fn code_list(c: &mut impl Coder, log: &mut [u64], fields: &EntryFields) {
     }
 }
 
-/// The TCP flags of one packet: mostly those of the packet before, or ACK with or without PSH.
+/// The TCP flags of one packet: mostly equal to those of the previous packet, or ACK with or without PSH.
 fn code_flags(c: &mut impl Coder, flags: u8, before: u8) -> u8 {
     let other = if before == ACK { ACK | PSH } else { ACK };
     match c.bit(flags == before) {

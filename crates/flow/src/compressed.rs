@@ -35,9 +35,9 @@ use wire::IpProtocol;
 const INLINE: usize = 8;
 /// Bytes of the slab per flow of the capacity: somewhat more than the encoding of a flow with retransmissions takes.
 const SLAB_BYTES: usize = 112;
-/// Slots inspected for each packet of a batch, slots inspected for each batch, and packets per compressed flow. The
-/// last number bounds the cost if every flow is decompressed soon after its compression: both together take some 11 000
-/// instructions, once per 16 packets.
+/// The number of slots inspected for each packet of a batch, the least number of slots inspected for each batch, and
+/// the number of packets per compressed flow. The last number bounds the cost if every flow is decompressed soon after
+/// its compression: compression and decompression take some 11 000 instructions together, once per 16 packets.
 const SWEEPS: usize = 2;
 const SWEEP_MIN: usize = 256;
 const PACKETS: usize = 16;
@@ -100,7 +100,7 @@ impl CompressedFlows {
         self.slab.clear();
         self.macs.clear();
         self.count = 0;
-        // The pools are empty: nothing is left to inspect in this second.
+        // The pools are empty, so no slot remains to inspect in this second.
         (self.pairs, self.fulls) = (Sweep::default(), Sweep::default());
     }
 }
@@ -219,29 +219,29 @@ impl<H: Hints> Meter<H> {
         body.positions[1] = position;
         let mut chunk = NONE;
         if head.part == 0 && fields.listed > 1 {
-            chunk = self.chunks.put(PacketList { log }).expect("there are as many packet lists as flows");
+            chunk = self.chunks.put(PacketList { log }).expect("the pool has a packet list for every flow");
         }
         if head.is_full {
             body.sums = [ListSums::unused(fields.first_flags), ListSums::unused(0)];
             let full =
                 WideCounters { sides, flow, part: head.part, chunk, more: Vec::new(), handshake, label: head.label };
-            hot.more = self.fulls.put(full).expect("there are as many wide counters as flows");
+            hot.more = self.fulls.put(full).expect("the pool has wide counters for every flow");
             hot.bits |= bit::FULL;
             return;
         }
         body.sums = [ListSums::of(&sides[0], fields.first_flags), ListSums::of(&sides[1], 0)];
         let mut pair = CompactCounters { sides: [CompactDirection::of(&sides[0]), CompactDirection::of(&sides[1])] };
         if hot.has(bit::HAS_INTERIM_RECORD) {
-            // A direction without a packet in this record has no first packet.
+            // Without a packet of direction 0 in this record there is no first timestamp.
             let continuation = RecordContinuation {
                 before: [sides[0].before, sides[1].before],
                 first: if sides[0].packets > 0 { sides[0].first } else { NEVER },
                 part: head.part,
             };
-            chunk = self.chunks.put(continuation.chunk()).expect("there are as many packet lists as flows");
+            chunk = self.chunks.put(continuation.chunk()).expect("the pool has a packet list for every flow");
         }
         pair.set_owner(flow, chunk);
-        hot.more = self.pairs.put(pair).expect("there are as many compact counters as flows");
+        hot.more = self.pairs.put(pair).expect("the pool has compact counters for every flow");
         hot.bits |= bit::PAIR;
     }
 

@@ -77,12 +77,12 @@ impl Default for Config {
 /// the record, with the value of the first packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyFields {
-    /// The ids of the two VLAN tags.
+    /// True: the ids of the two VLAN tags are part of the key.
     pub vlans: bool,
-    /// Kind and id of the tunnel.
+    /// True: kind and id of the tunnel are part of the key.
     pub tunnel: bool,
-    /// Also the TEID of GTP-U. The TEIDs of both directions differ, so that this field splits a biflow into two flows.
-    /// It is off by default; then only the kind of a GTP-U tunnel is part of the key.
+    /// True: for GTP-U, the id (TEID) is part of the key too. The TEIDs of both directions differ, so that this field
+    /// splits a biflow into two flows. It is off by default; then only the kind of a GTP-U tunnel is part of the key.
     pub teid: bool,
 }
 

@@ -55,7 +55,7 @@ pub struct Counts {
     pub restarts: u64,
     /// The delay of records with idle timeout, active timeout and end of flow.
     pub lateness: Lateness,
-    /// Bytes of memory touched for flows so far, tables included.
+    /// Bytes of memory that flows have touched so far, tables included.
     pub bytes: u64,
     /// Current bytes in use by flows, by the table and by the lists of free memory; the remainder of `bytes` is
     /// reusable.

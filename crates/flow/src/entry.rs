@@ -65,11 +65,11 @@ pub(crate) mod bit {
 #[derive(Clone, Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Hot {
-    /// As in the key.
+    /// The last 32 bits of both addresses, as in the key.
     pub low: u64,
     pub last: u64,
-    /// As in the key. Without a tunnel, the lower half of the key's field is 0; here it holds the topmost MPLS label
-    /// plus one.
+    /// The VLANs and the tunnel id of the key. For a flow without a tunnel, the lower half is 0 in the key; here it
+    /// holds the topmost MPLS label plus one.
     pub around: u64,
     pub ports: u32,
     pub more: u32,

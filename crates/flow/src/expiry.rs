@@ -35,13 +35,13 @@ impl<H: Hints> Meter<H> {
     /// Puts a flow on the wheel that has no deadline before `due`.
     #[inline(always)]
     pub(crate) fn put_on_wheel(&mut self, flow: u32, due: u64) {
-        let now = self.second.expect("a flow has had a packet, and the packet a second");
-        // Rounded up to a second. At the end of the time range the addition saturates and the result is too early,
-        // which is harmless.
+        let now = self.second.expect("a packet of the flow has set the current second");
+        // The deadline is rounded up to a second. At the end of the time range the addition saturates and the result is
+        // too early, which is harmless.
         self.wheel.put(flow, (due.saturating_add(SECOND - 1) / SECOND).max(now + 1), now);
     }
 
-    /// When the flow needs a record if no further packet arrives.
+    /// The time at which the flow needs a record if no further packet arrives.
     fn deadline(&self, flow: u32) -> u64 {
         let hot = &self.flows[flow].hot;
         let idle = hot.last.saturating_add(self.timeout(hot));
@@ -183,7 +183,8 @@ impl<H: Hints> Meter<H> {
         self.counts.active -= 1;
     }
 
-    /// Frees the memory, besides the entry, of a flow that is not compressed. `bits` and `more` are those of its entry.
+    /// Frees the packet list and the counters of a flow that is not compressed. `bits` and `more` are those of its
+    /// entry.
     #[inline(always)]
     pub(crate) fn free_memory(&mut self, bits: u16, more: u32) {
         let chunk = match bits & (bit::FULL | bit::PAIR) {
@@ -203,7 +204,7 @@ impl<H: Hints> Meter<H> {
         }
     }
 
-    /// Makes the last record of a flow, if it has packets since the record before.
+    /// Makes the last record of a flow, if it has packets since its previous record.
     #[inline(always)]
     fn conclude(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
         let has_packets = self.flows[flow].hot.bits & (bit::FULL | bit::HAS_INTERIM_RECORD) == 0

@@ -1,5 +1,6 @@
 //! The fields that few packets of a flow need: times of the handshake, MAC addresses, length of the first packet. They
-//! take as many bytes as IPv6 addresses take more than IPv4 addresses, and for IPv4 are stored in that space.
+//! take 24 bytes. In an IPv4 flow they are stored in the space that an IPv6 flow needs for the remaining bytes of its
+//! addresses.
 //!
 //! ```text
 //! byte  0             5              10          16          22      24

@@ -21,7 +21,7 @@ pub(crate) struct FlowPacket {
     pub seen: PacketFields,
     /// The hash of the key.
     pub hash: u64,
-    /// The bucket for the hash, computed when the table is known.
+    /// The bucket that the hash selects in the meter's table; the meter computes it.
     pub bucket: BucketHint,
     /// The index of the packet in the batch.
     pub index: u32,

@@ -101,7 +101,7 @@ mod tests {
                 changed += (before ^ id(key, 0, place, start)).count_ones();
             }
             let mean = changed / (40 * bits);
-            assert!((29..35).contains(&mean), "seed {seed}: a bit of {name} changes {mean} of 64");
+            assert!((29..35).contains(&mean), "seed {seed}: flipping a bit of {name} changes {mean} of 64 bits");
         }
     }
 

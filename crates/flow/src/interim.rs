@@ -95,7 +95,7 @@ impl<H: Hints> Meter<H> {
         let chunk =
             RecordContinuation { before: [before(0), before(1)], first: NEVER, part: continuation.part + 1 }.chunk();
         let place = match pair.chunk() {
-            NONE => self.chunks.put(chunk).expect("there are as many packet lists as flows"),
+            NONE => self.chunks.put(chunk).expect("the pool has a packet list for every flow"),
             place => {
                 self.chunks[place] = chunk;
                 place

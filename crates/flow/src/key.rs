@@ -167,7 +167,7 @@ pub(crate) struct Keys {
     /// For each tunnel kind, the bits of [`Key::around`] that are key fields.
     masks: [u64; KINDS],
     tunnel: bool,
-    /// All ones, except in tests that force collisions.
+    /// A mask of the hash: all ones, except in tests that force collisions.
     pub spread: u64,
 }
 
@@ -188,7 +188,7 @@ impl Keys {
         self.masks[usize::from(tunnel) % KINDS]
     }
 
-    /// True if tunnels of these kinds do not make two keys different.
+    /// True if the kinds of two tunnels are equal, or the tunnel is not a key field.
     #[inline(always)]
     pub fn same_kind(&self, a: u8, b: u8) -> bool {
         a == b || !self.tunnel
@@ -284,7 +284,7 @@ mod tests {
                 changed += (before ^ keys.hash(&key)).count_ones();
             }
             let mean = changed / (40 * bits);
-            assert!((30..34).contains(&mean), "seed {seed}: a bit of {name} changes {mean} of 64");
+            assert!((30..34).contains(&mean), "seed {seed}: flipping a bit of {name} changes {mean} of 64 bits");
         }
     }
 

@@ -9,8 +9,8 @@ use std::ops::Range;
 
 /// Two memory hints. They change no record; without them a meter of many flows takes about twice as long.
 ///
-/// They are part of the meter's type, so that a prefetch is one instruction in place of a call through a pointer; there
-/// were nine such calls per flow.
+/// The hints are a type parameter of the meter, so that a prefetch is one instruction instead of a call through a
+/// pointer; a flow needs nine prefetches.
 pub trait Hints: Copy {
     /// Called with each reserved region of memory before the first access, so that the region can get huge pages.
     fn reserved(self, region: Range<*const u8>);

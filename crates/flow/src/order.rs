@@ -1,9 +1,9 @@
 //! Sorts flows into the order of time in which their records are made.
 //!
-//! Packet time advances in whole seconds, and tens of thousands of flows may be due in one second; at the end all are.
-//! Many flows are distributed over slots by the upper bits of the range of their timestamps (counting sort; Seward,
-//! 1954; Knuth, The Art of Computer Programming, section 5.2.5). Each slot is small enough to stay in cache, and is
-//! distributed again by the next bits.
+//! Packet time advances in whole seconds, and tens of thousands of flows may be due in one second; when a meter ends,
+//! all flows are due. Many flows are distributed over slots by the upper bits of the range of their timestamps
+//! (counting sort; Seward, 1954; Knuth, The Art of Computer Programming, section 5.2.5). Each slot is small enough to
+//! stay in cache, and is distributed again by the next bits.
 //!
 //! PERF: 220 → 110 instructions per record (`valgrind --tool=callgrind`, 200 000 records), and 102 → 73 with words in
 //! place of pairs of timestamp and flow index.
@@ -123,7 +123,7 @@ fn by_number(due: &mut [u64], hints: impl Hints) {
             from.sort_unstable();
             to.copy_from_slice(from);
         } else {
-            // The bits below remain for the insertion sort, which moves few flows, and these not far.
+            // The remaining lower bits are sorted by insertion, which moves few words, and each over a short distance.
             let shift = shift.saturating_sub(BITS[1]);
             let _: [_; SLOTS[1]] = distribute(from, to, |d| (d - least) >> shift);
             place_in_order(to);
@@ -179,7 +179,7 @@ mod tests {
         for spread in [1, 2, 1000, 1 << 14, 1 << 22, 1 << 35, 1 << 36, 1 << 37, 1 << 50, u64::MAX] {
             for count in [0, 1, FEW - 1, FEW, 3 * FEW, 40 * FEW] {
                 let from = prng.next_u64() % (u64::MAX - spread + 1);
-                // Spread evenly, or most of them at the beginning.
+                // The timestamps are spread evenly, or most of them are near the beginning.
                 let crowd = [0, 30][prng.below(2) as usize];
                 let lasts: Vec<u64> =
                     (0..count).map(|_| from + (prng.below(spread) >> prng.below(crowd + 1))).collect();

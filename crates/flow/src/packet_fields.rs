@@ -7,7 +7,7 @@ use wire::{Family, Fragment, IpProtocol, MacAddr, tcp_flags};
 /// The values that a packet adds to its flow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PacketFields {
-    /// Timestamp in nanoseconds, raised to that of the flow's packet before if it is earlier.
+    /// Timestamp in nanoseconds; raised to that of the flow's previous packet if it is earlier.
     pub at: u64,
     /// The direction: 0 forward, 1 reverse.
     pub side: usize,

@@ -1,4 +1,5 @@
-//! The packet list: the first form of a flow. The record is computed from the list and a few sums beside it.
+//! The packet list: the first form of a flow. The record is computed from the list and a few sums that are stored in
+//! the flow's entry.
 //!
 //! Nine of ten flows end within [`LOG`] packets. Each of their packets is stored as one word:
 //!

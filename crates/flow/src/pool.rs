@@ -72,7 +72,7 @@ impl<T: Default> Pool<T> {
         self.used < self.items.len()
     }
 
-    /// Frees a slot. Its value stays until the slot is allocated again.
+    /// Frees a slot. The slot's value remains readable until the slot is allocated again.
     #[inline(always)]
     pub fn free(&mut self, place: u32) {
         self.free.push(place);

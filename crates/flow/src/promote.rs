@@ -1,4 +1,4 @@
-//! The conversion of a flow to its next form: packet list, compact counters, wide counters. All counts are kept
+//! The conversion of a flow to its next form: packet list, compact counters, wide counters. All counts are preserved
 //! ([`crate::entry`] lists the forms).
 
 use crate::compact_counters::CompactCounters;
@@ -19,7 +19,7 @@ impl<H: Hints> Meter<H> {
         let mut pair = self.counters_of_list(flow);
         let hot = &mut self.flows[flow].hot;
         pair.set_owner(flow, hot.more);
-        hot.more = self.pairs.put(pair).expect("there are as many compact counters as flows");
+        hot.more = self.pairs.put(pair).expect("the pool has compact counters for every flow");
         hot.bits |= bit::PAIR;
     }
 
@@ -58,7 +58,7 @@ impl<H: Hints> Meter<H> {
             handshake: self.rare(flow).handshake(),
             ..WideCounters::default()
         };
-        let more = self.fulls.put(full).expect("there are as many wide counters as flows");
+        let more = self.fulls.put(full).expect("the pool has wide counters for every flow");
         let hot = &mut self.flows[flow].hot;
         hot.more = more;
         hot.bits = hot.bits & !(bit::PAIR | bit::HAS_INTERIM_RECORD) | bit::FULL;

@@ -53,7 +53,7 @@ pub enum EndReason {
     IdleTimeout = 1,
     /// The flow reached the active timeout and continues; its next record begins at the end of this record.
     ActiveTimeout = 2,
-    /// TCP sent FIN in both directions or a RST, and the close timeout expired.
+    /// In TCP, both directions have sent FIN or one direction has sent RST, and the close timeout expired.
     EndOfFlow = 3,
     /// The meter stopped or the capture ended.
     ForcedEnd = 4,
@@ -94,7 +94,7 @@ pub const fn tunnel_name(kind: TunnelKind) -> &'static str {
     }
 }
 
-/// How far a TCP connection got (RFC 9293 §3.3.2), according to the captured packets.
+/// The progress of a TCP connection (RFC 9293 §3.3.2), according to the captured packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum TcpState {

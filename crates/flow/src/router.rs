@@ -22,7 +22,7 @@ impl Router {
         Self { keys, bidirectional: config.bidirectional, shards: shards.max(1), second: None }
     }
 
-    /// The index of the meter that takes a packet; 0 for packets that are not IP.
+    /// The index of the meter that counts a packet; 0 for packets that are not IP.
     pub fn shard(&self, packet: &Packet) -> usize {
         Key::of(packet, self.bidirectional).map_or(0, |key| shard_of(self.keys.hash(&key), self.shards))
     }

@@ -1,5 +1,5 @@
 //! The table of the fields of a flow record. JSON, CSV, `--fields` and the columns of Parquet files use these names,
-//! with the same value under each. Units, descriptions and the tables of the documentation are generated from it.
+//! each for the same value. Units, descriptions and the tables of the documentation are generated from it.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -64,13 +64,19 @@ const HEAD: &[FieldRow] = &[
     (
         "id",
         "",
-        "flow ID, the same in all records of a flow: an unsigned 64-bit number (JSON: in quotes, for readers that round)",
+        "flow ID, the same in all records of a flow: an unsigned 64-bit number (in JSON a string, because some readers would round a number)",
         "",
         TextAndColumns,
     ),
     ("interface", "", "name of the interface", "the name is unknown", TextAndColumns),
     ("interface_id", "", "number of the interface in the meter", "", TextAndColumns),
-    ("flow_start", "", "time of the first packet of the flow, also if an earlier record counts it", "", TextOnly),
+    (
+        "flow_start",
+        "",
+        "time of the first packet of the flow, also if that packet is counted in an earlier record",
+        "",
+        TextOnly,
+    ),
     (
         "age_ns",
         "ns",
@@ -80,7 +86,7 @@ const HEAD: &[FieldRow] = &[
     ),
     ("first", "", "time of the first packet of this record", "", TextAndColumns),
     ("first_nanos", "ns", "nanoseconds of `first` after its microsecond: 0 to 999", "", ColumnsOnly),
-    ("second", "s", "second of `first`, since 1970 (UTC): the key of the time series", "", TextAndColumns),
+    ("second", "s", "second of `first`, since 1970 (UTC), which is the key of the series rows", "", TextAndColumns),
     ("last", "", "time of the last packet of this record", "", TextAndColumns),
     ("duration_ns", "ns", "time from `first` to `last`", "", TextAndColumns),
     ("record_index", "records", "number of earlier records of this flow", "", TextAndColumns),
@@ -120,10 +126,10 @@ const NO_PACKETS: &str = "the direction has no packets";
 const NO_GAPS: &str = "there is no inter-arrival time";
 
 const SIDE: &[FieldRow] = &[
-    ("packets", "packets", "packets", "", TextAndColumns),
-    ("bytes", "bytes", "bytes of frames on the wire without FCS", "", TextAndColumns),
-    ("link_bytes", "bytes", "of `bytes`: outside the IP packets", "", TextAndColumns),
-    ("header_bytes", "bytes", "of `bytes`: IP and transport headers", "", TextAndColumns),
+    ("packets", "packets", "packets of this direction", "", TextAndColumns),
+    ("bytes", "bytes", "bytes of frames on the wire without FCS, of this direction", "", TextAndColumns),
+    ("link_bytes", "bytes", "the part of `bytes` that is outside the IP packets", "", TextAndColumns),
+    ("header_bytes", "bytes", "the part of `bytes` that are IP and transport headers", "", TextAndColumns),
     ("ip_bytes", "bytes", "bytes of IP packets, as NetFlow counts: `bytes - link_bytes`", "", TextOnly),
     ("payload_bytes", "bytes", "bytes above the transport header: `bytes - link_bytes - header_bytes`", "", TextOnly),
     ("payload_packets", "packets", "packets with payload above the transport header", "", TextAndColumns),
@@ -155,14 +161,14 @@ const SIDE: &[FieldRow] = &[
     (
         "length_squares",
         "",
-        "sum of the squares of the lengths: gives the deviation over any set of records",
+        "sum of the squares of the lengths, with which the deviation of several records together can be computed",
         NO_PACKETS,
         ColumnsOnly,
     ),
     (
         "iat_count",
         "gaps",
-        "number of inter-arrival times, including the time since the last packet of the record before",
+        "number of inter-arrival times, including the time since the last packet of the previous record of the flow",
         "",
         TextAndColumns,
     ),
@@ -181,7 +187,7 @@ const SIDE: &[FieldRow] = &[
     (
         "iat_carry_ns",
         "ns",
-        "of `iat_sum_ns`: the part before the first packet of this record; 0 in the first record of a flow",
+        "the part of `iat_sum_ns` before the first packet of this record; 0 in the first record of a flow",
         "",
         TextAndColumns,
     ),
@@ -194,9 +200,9 @@ const SIDE: &[FieldRow] = &[
     ("ece", "packets", "packets with ECE", "", TextAndColumns),
     ("cwr", "packets", "packets with CWR", "", TextAndColumns),
     ("zero_window", "packets", "packets without RST that advertised a window of zero", "", TextAndColumns),
-    ("retransmitted", "packets", "retransmitted packets: all their bytes were sent before", "", TextAndColumns),
+    ("retransmitted", "packets", "retransmitted packets, all bytes of which were sent before", "", TextAndColumns),
     ("retransmitted_bytes", "bytes", "payload bytes of the retransmitted packets", "", TextAndColumns),
-    ("out_of_order", "packets", "packets that arrived after later bytes of the stream", "", TextAndColumns),
+    ("out_of_order", "packets", "packets that arrived after packets with later sequence numbers", "", TextAndColumns),
     ("ttl_min", "hops", "minimum TTL or hop limit", NO_PACKETS, TextAndColumns),
     ("ttl_max", "hops", "maximum TTL or hop limit", NO_PACKETS, TextAndColumns),
     ("dscp_min", "", "minimum DSCP", NO_PACKETS, TextAndColumns),
@@ -218,7 +224,7 @@ const SIDE: &[FieldRow] = &[
     (
         "tunnel_seq_last",
         "",
-        "the same of the last packet that has one; packets of other flows have numbers in between",
+        "sequence number in the tunnel of the last packet that has one; packets of other flows have numbers in between",
         "no packet has one",
         TextAndColumns,
     ),
@@ -229,7 +235,7 @@ const TAIL: &[FieldRow] = &[
     (
         "initial_lengths",
         "bytes",
-        "lengths of the initial packets: of the IP packet, negative from dst (-2147483648 for a length of 0)",
+        "lengths of the IP packets of the initial packets; negative for packets from `dst` (-2147483648 for a length of 0)",
         "",
         TextAndColumns,
     ),
@@ -237,7 +243,7 @@ const TAIL: &[FieldRow] = &[
     (
         "initial_iats_ns",
         "ns",
-        "times of the initial packets since the packet before; 0 for the first",
+        "time from the previous packet to each initial packet; 0 for the first packet",
         "",
         TextAndColumns,
     ),

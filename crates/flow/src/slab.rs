@@ -57,7 +57,7 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
-    /// Reserves address space for so many bytes; memory is touched on first use.
+    /// Reserves address space for this number of bytes; memory is touched on first use.
     pub fn new(bytes: usize, hints: impl Hints) -> Self {
         // A slot is identified by its first unit.
         let most = (bytes / size_of::<Unit>()).min(NONE as usize) / BLOCK;
@@ -146,7 +146,7 @@ impl Slab {
         self.taken * (BLOCK * size_of::<Unit>() + size_of::<Block>())
     }
 
-    /// Takes a free block for slots of so many units; `None` if there is none.
+    /// Takes a free block for slots of this number of units; `None` if no block is free.
     #[cold]
     fn begin(&mut self, size: usize) -> Option<u32> {
         let block = Block { before: NONE, next: NONE, size: size as u16, taken: 0, made: 0, free: NOWHERE };
@@ -260,6 +260,10 @@ mod tests {
             flows.push((slab.put(words).expect("there is space"), words.len() * 8));
         }
         let bytes: usize = flows.iter().map(|f| f.1).sum();
-        assert!(slab.held() < bytes + bytes / 5, "seed {seed}: {} bytes for {bytes}", slab.held());
+        assert!(
+            slab.held() < bytes + bytes / 5,
+            "seed {seed}: blocks of {} bytes for encodings of {bytes} bytes",
+            slab.held()
+        );
     }
 }

@@ -24,7 +24,7 @@ pub(crate) const BUCKET_SLOTS: usize = 12;
 const LOAD: usize = 6;
 /// The largest number of buckets that a search visits.
 pub(crate) const REACH: usize = 8;
-/// Initial number of buckets: 64 KiB. In tests so small that nearly every table grows.
+/// Initial number of buckets: 64 KiB. In tests the number is so small that nearly every table grows.
 const FIRST: usize = if cfg!(test) { 2 } else { 1 << 10 };
 /// The number of buckets after growth, as a multiple of the buckets needed.
 const AHEAD: usize = 4;
@@ -61,13 +61,13 @@ impl Table {
         Self { buckets, most }
     }
 
-    /// True if the table should grow before it holds so many flows.
+    /// True if the table should grow before it holds this number of flows.
     #[inline(always)]
     pub fn is_small_for(&self, flows: usize) -> bool {
         flows > self.buckets.len() * LOAD && self.buckets.len() < self.most
     }
 
-    /// Grows the table for at least so many flows and empties it: every flow gets another bucket.
+    /// Grows the table for at least this number of flows and empties it: every flow gets another bucket.
     pub fn grow(&mut self, flows: usize) {
         let count = flows.div_ceil(LOAD).saturating_mul(AHEAD).min(self.most);
         self.buckets.clear();
@@ -112,7 +112,8 @@ impl Table {
         bucket.slots(spot.tag).next().map(|place| bucket.flows[place])
     }
 
-    /// The flow with this tag for which `same` returns true.
+    /// The flow with this tag for which the function `same` returns true; `None` if no bucket of the search has such a
+    /// flow.
     #[inline(always)]
     pub fn find(&self, BucketHint { home, tag }: BucketHint, same: impl Fn(u32) -> bool) -> Option<u32> {
         let home = home as usize;

@@ -10,11 +10,11 @@ use wire::tcp_flags::{ACK, FIN, RST, SYN};
 /// The relation of a segment to the sequence numbers sent before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentOrder {
-    /// Some of its sequence numbers are above all earlier ones, or it has no sequence numbers.
+    /// Some of the segment's sequence numbers are above all earlier numbers, or it has no sequence numbers.
     New,
-    /// All of its sequence numbers were sent before.
+    /// All of the segment's sequence numbers were sent before.
     Retransmitted,
-    /// It fills a hole, at least in part.
+    /// The segment fills a hole in the sequence numbers, at least in part.
     OutOfOrder,
 }
 
@@ -30,7 +30,8 @@ pub(crate) struct SequenceSpace {
 
 /// A SYN at this distance from the highest sequence number begins a new sequence space (a new connection).
 const FAR: u32 = 1 << 16;
-/// A segment farther from the highest sequence number than any window reaches (RFC 7323 §2.3) also begins one.
+/// A segment farther from the highest sequence number than any window reaches (RFC 7323 §2.3) also begins a new
+/// sequence space.
 const WINDOW: u32 = 1 << 30;
 
 impl SequenceSpace {
@@ -157,7 +158,7 @@ pub(crate) fn first(seen: &PacketFields, bidirectional: bool) -> (TcpState, Fins
     (select_unpredictable(seen.tcp, state, TcpState::None), has_ended.into())
 }
 
-/// The state after a packet. In uniflows a FIN of the one direction closes the connection.
+/// The state after a packet. In uniflows a FIN of the only direction closes the connection.
 #[inline(always)]
 pub(crate) const fn next(state: TcpState, fins: &mut Fins, seen: &PacketFields, bidirectional: bool) -> TcpState {
     use TcpState::*;

@@ -148,7 +148,7 @@ impl<H: Hints> Meter<H> {
         if hot.more == NONE {
             let mut chunk = PacketList::default();
             chunk.log[0] = word;
-            hot.more = self.chunks.put(chunk).expect("there are as many packet lists as flows");
+            hot.more = self.chunks.put(chunk).expect("the pool has a packet list for every flow");
         } else {
             self.chunks[hot.more].log[usize::from(hot.packets) - 1] = word;
         }
@@ -218,7 +218,7 @@ impl<H: Hints> Meter<H> {
         if hot.more == NONE {
             let mut chunk = PacketList::default();
             chunk.log[0] = packet_list::pack(after, seen.side, seen);
-            hot.more = self.chunks.put(chunk).expect("there are as many packet lists as flows");
+            hot.more = self.chunks.put(chunk).expect("the pool has a packet list for every flow");
         } else {
             self.chunks[hot.more].log[usize::from(hot.packets) - 1] = packet_list::pack(after, seen.side, seen);
         }
@@ -258,7 +258,7 @@ impl<H: Hints> Meter<H> {
             if usize::from(hot.packets) < LOG {
                 if full.chunk == NONE {
                     full.chunk =
-                        self.chunks.put(PacketList::default()).expect("there are as many packet lists as flows");
+                        self.chunks.put(PacketList::default()).expect("the pool has a packet list for every flow");
                 }
                 self.chunks[full.chunk].log[usize::from(hot.packets) - 1] = word;
             } else {
@@ -313,7 +313,7 @@ fn is_same(hot: &Hot, key: &Key, keys: &Keys) -> bool {
 
 /// Counts a packet in compact counters; false if it does not fit.
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "parts of a meter that are borrowed one by one")]
+#[expect(clippy::too_many_arguments, reason = "the arguments are fields of a meter, each borrowed separately")]
 fn add_to_pair(
     hot: &Hot,
     body: &mut Body,

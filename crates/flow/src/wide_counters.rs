@@ -47,7 +47,7 @@ pub(crate) struct WideDirection {
 
 const _: () = assert!(size_of::<WideDirection>() == 192);
 
-/// Stands for no timestamp; it cannot be distinguished from the last possible timestamp.
+/// A timestamp that stands for "none"; it equals the last possible timestamp.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 impl Default for WideDirection {
@@ -131,8 +131,8 @@ impl WideDirection {
         }
     }
 
-    /// Takes the values of compact counters. `first` is the timestamp of their first packet, `before` that of the last
-    /// packet before this record.
+    /// Sets the counters to the values of compact counters. `first` is the timestamp of their first packet, `before`
+    /// that of the last packet before this record.
     pub fn take_over(&mut self, line: &CompactDirection, first: u64, before: u64) {
         self.before = before;
         if line.packets == 0 {
@@ -149,7 +149,7 @@ impl WideDirection {
         self.flags = line.flags();
     }
 
-    /// Takes the values of the sums that are stored beside packet list and compact counters.
+    /// Sets the remaining counters from the sums that a flow with packet list or compact counters has.
     pub fn complete(&mut self, slim: &ListSums) {
         self.bytes = self.length + u64::from(slim.beyond);
         self.payload = slim.payload.into();
@@ -249,7 +249,8 @@ pub(crate) struct WideCounters {
     pub flow: u32,
     /// The number of earlier records.
     pub part: u32,
-    /// Index of the packet list with the initial packets; [`crate::pool::NONE`] after the first record, or without one.
+    /// Index of the packet list with the initial packets; [`crate::pool::NONE`] after the first record, or if there is
+    /// no list.
     pub chunk: u32,
     /// Initial packets beyond the packet list, if the configuration keeps more.
     pub more: Vec<u64>,

@@ -14,29 +14,30 @@
 
 use base::Prng;
 
-/// Frame lengths and how many of 1000 frames have them; the mean is 871.1 bytes.
+/// Frame lengths, and for each the number of frames of this length among 1000 frames; the mean is 871.1 bytes.
 pub(crate) const SIZES: [(u16, u16); 9] =
     [(60, 239), (64, 109), (128, 40), (256, 20), (512, 25), (750, 16), (1024, 15), (1250, 46), (1514, 490)];
 
-/// The numbers of flows, of 1000, that have one packet, at most eight packets, at most ten thousand packets.
+/// Of 1000 flows, the numbers that have one packet, at most eight packets, and at most ten thousand packets.
 const SINGLE: u64 = 478;
 const UP_TO_EIGHT: u64 = 840;
 const UP_TO_10K: u64 = 999;
 
-/// The numbers of flows, of 362, that have two, three, … eight packets.
+/// Of the 362 flows (of 1000) with two to eight packets, the number of flows of each length.
 const SHORT: [(u32, u64); 7] = [(2, 140), (3, 70), (4, 50), (5, 34), (6, 28), (7, 22), (8, 18)];
 
 /// Flow lengths from 9 to 10 000 packets. Of 10 000 such flows, 6 864 follow the steeper law (mean 62.7 packets) and
 /// the others the flatter law (mean 299.5 packets); the mean of both is 137.0 packets.
 const MIDDLE: (f64, f64) = (9.0, 10_001.0);
 const MIDDLE_STEEP: u64 = 6864;
-/// The share of the steeper law as a share of packets: of 10 000 packets in flows of these lengths.
+/// Of 10 000 packets in flows of 9 to 10 000 packets, the number that belong to flows of the steeper law.
 const MIDDLE_STEEP_PACKETS: u64 = 3142;
 
 /// Flow lengths above 10 000 packets; the mean is 55 020.
 const LONG: (f64, f64) = (10_001.0, 2_395_000.0);
 
-/// The numbers of packets, of 100 000, that belong to flows of each of the four classes.
+/// Of 100 000 packets, the numbers that belong to flows of one packet, of at most eight packets, and of at most ten
+/// thousand packets.
 const PACKETS_SINGLE: u64 = 608;
 const PACKETS_SHORT: u64 = PACKETS_SINGLE + 1687;
 const PACKETS_MIDDLE: u64 = PACKETS_SHORT + 27_705;
@@ -64,7 +65,7 @@ impl Backbone {
     pub(crate) fn new(flows: u32, mut prng: Prng) -> Self {
         let alive = (0..u64::from(flows))
             .map(|id| {
-                let length = length_met(&mut prng);
+                let length = length_weighted(&mut prng);
                 ActiveFlow { id, left: 1 + prng.below(u64::from(length)) as u32 }
             })
             .collect();
@@ -109,15 +110,17 @@ fn length(prng: &mut Prng) -> u32 {
 }
 
 /// The length of the flow to which a random packet belongs: the distribution of [`length`] weighted by the length.
-fn length_met(prng: &mut Prng) -> u32 {
+fn length_weighted(prng: &mut Prng) -> u32 {
     match prng.below(100_000) {
         0..PACKETS_SINGLE => 1,
         PACKETS_SINGLE..PACKETS_SHORT => {
             weighted(prng, &SHORT.map(|(length, flows)| (length, flows * u64::from(length))))
         }
-        PACKETS_SHORT..PACKETS_MIDDLE if prng.below(10_000) < MIDDLE_STEEP_PACKETS => steep_met(prng, MIDDLE) as u32,
-        PACKETS_SHORT..PACKETS_MIDDLE => flat_met(prng, MIDDLE) as u32,
-        _ => steep_met(prng, LONG) as u32,
+        PACKETS_SHORT..PACKETS_MIDDLE if prng.below(10_000) < MIDDLE_STEEP_PACKETS => {
+            steep_weighted(prng, MIDDLE) as u32
+        }
+        PACKETS_SHORT..PACKETS_MIDDLE => flat_weighted(prng, MIDDLE) as u32,
+        _ => steep_weighted(prng, LONG) as u32,
     }
 }
 
@@ -129,7 +132,7 @@ fn weighted(prng: &mut Prng, table: &[(u32, u64)]) -> u32 {
             None => return *value,
         }
     }
-    unreachable!("a number below the sum of the weights is within one of the weights")
+    unreachable!("the number is below the sum of the weights, so it falls within one of them")
 }
 
 /// Density proportional to `x^-2` (a Pareto law with exponent 1) between the bounds.
@@ -144,16 +147,16 @@ fn flat(prng: &mut Prng, (low, high): (f64, f64)) -> f64 {
 }
 
 /// [`flat`] weighted by the length: density proportional to `x^-0.5`.
-fn flat_met(prng: &mut Prng, (low, high): (f64, f64)) -> f64 {
+fn flat_weighted(prng: &mut Prng, (low, high): (f64, f64)) -> f64 {
     let root = low.sqrt() + prng.unit() * (high.sqrt() - low.sqrt());
     root * root
 }
 
 /// [`steep`] weighted by the length: density proportional to `1/x`. The inverse of this law would need a power, so
 /// draws of density `x^-0.5` are accepted with probability `sqrt(low / x)`: one in five for the long flows.
-fn steep_met(prng: &mut Prng, (low, high): (f64, f64)) -> f64 {
+fn steep_weighted(prng: &mut Prng, (low, high): (f64, f64)) -> f64 {
     loop {
-        let x = flat_met(prng, (low, high));
+        let x = flat_weighted(prng, (low, high));
         let keep = prng.unit();
         if keep * keep * x < low {
             return x;
@@ -207,40 +210,45 @@ mod tests {
     fn weighted_laws_agree_with_new_flows_weighted_by_their_length() {
         type Law = fn(&mut Prng, (f64, f64)) -> f64;
         let laws: [(Law, Law, (f64, f64)); 3] =
-            [(steep, steep_met, MIDDLE), (flat, flat_met, MIDDLE), (steep, steep_met, LONG)];
+            [(steep, steep_weighted, MIDDLE), (flat, flat_weighted, MIDDLE), (steep, steep_weighted, LONG)];
         let mut prng = Prng::new(9);
-        for (number, (fresh, met, bounds)) in laws.into_iter().enumerate() {
+        for (number, (fresh, weighted, bounds)) in laws.into_iter().enumerate() {
             const DRAWS: u32 = 1_000_000;
-            let (mut sum, mut weights, mut sum_met) = (0.0, 0.0, 0.0);
+            let (mut sum, mut weights, mut sum_weighted) = (0.0, 0.0, 0.0);
             for _ in 0..DRAWS {
                 let x = fresh(&mut prng, bounds);
                 assert!(bounds.0 <= x && x < bounds.1, "law {number}: {x}, seed 9");
                 (sum, weights) = (sum + x * x.ln(), weights + x);
-                let x = met(&mut prng, bounds);
-                assert!(bounds.0 <= x && x < bounds.1, "law {number}: met {x}, seed 9");
-                sum_met += x.ln();
+                let x = weighted(&mut prng, bounds);
+                assert!(bounds.0 <= x && x < bounds.1, "weighted law {number}: {x}, seed 9");
+                sum_weighted += x.ln();
             }
-            let (fresh, met) = (sum / weights, sum_met / f64::from(DRAWS));
-            assert!((fresh - met).abs() < 0.03, "law {number}: {fresh}, met {met}, seed 9");
+            let (fresh, weighted) = (sum / weights, sum_weighted / f64::from(DRAWS));
+            assert!(
+                (fresh - weighted).abs() < 0.03,
+                "mean logarithm of law {number}: {fresh}, of its weighted law: {weighted}, seed 9"
+            );
         }
     }
 
-    /// The classes of the first flows are drawn with the shares of packets that new flows have.
     #[test]
     fn the_classes_of_first_flows_have_the_packet_shares_of_new_flows() {
         const DRAWS: u64 = 10_000_000;
         let mut prng = Prng::new(10);
         let class = |n: u32| [1, 8, 10_000].into_iter().filter(|bound| n > *bound).count();
-        let (mut fresh, mut met) = ([0u64; 4], [0u64; 4]);
+        let (mut fresh, mut weighted) = ([0u64; 4], [0u64; 4]);
         for _ in 0..DRAWS {
             let n = length(&mut prng);
             fresh[class(n)] += u64::from(n);
-            met[class(length_met(&mut prng))] += 1;
+            weighted[class(length_weighted(&mut prng))] += 1;
         }
         let all: u64 = fresh.iter().sum();
-        for (class, (fresh, met)) in fresh.iter().zip(met).enumerate() {
-            let (fresh, met) = (*fresh as f64 / all as f64, met as f64 / DRAWS as f64);
-            assert!((fresh - met).abs() < 0.03 && (fresh / met - 1.0).abs() < 0.1, "class {class}: {fresh}, met {met}");
+        for (class, (fresh, weighted)) in fresh.iter().zip(weighted).enumerate() {
+            let (fresh, weighted) = (*fresh as f64 / all as f64, weighted as f64 / DRAWS as f64);
+            assert!(
+                (fresh - weighted).abs() < 0.03 && (fresh / weighted - 1.0).abs() < 0.1,
+                "class {class}: share of packets {fresh}, share of first flows {weighted}"
+            );
         }
     }
 

@@ -53,13 +53,13 @@ impl Window {
         window
     }
 
-    /// The remainder of `bytes` at [`at::FLOW`] where the template has zeros.
+    /// The contribution of `bytes` at [`at::FLOW`], where the template has zeros, to the remainder at byte 56.
     #[inline]
     pub(crate) fn flow(&self, bytes: &[u8; at::FLOW.end - at::FLOW.start]) -> u32 {
         self.flow.iter().zip(bytes).fold(0, |sum, (table, byte)| sum ^ table[usize::from(*byte)])
     }
 
-    /// The remainder of `bytes` at [`at::STAMP`] where the template has zeros.
+    /// The contribution of `bytes` at [`at::STAMP`], where the template has zeros, to the remainder at byte 56.
     #[inline]
     pub(crate) fn stamp(&self, bytes: &[u8; at::STAMP.end - at::STAMP.start]) -> u32 {
         self.stamp.iter().zip(bytes).fold(0, |sum, (table, byte)| sum ^ table[usize::from(*byte)])

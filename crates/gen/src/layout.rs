@@ -4,7 +4,7 @@
 use base::Prng;
 use base::hash::mix64;
 
-/// 0x6e67, "ng": the first two bytes of the payload of a frame with signature.
+/// The number 0x6e67, "ng": the first two bytes of the payload of a frame with signature.
 pub const MAGIC: u16 = 0x6e67;
 
 /// The shortest frame, without frame check sequence: 42 bytes of headers, 14 of signature, 4 of CRC.
@@ -86,8 +86,8 @@ impl Flow {
     pub const fn of(id: u64) -> Self {
         let low = id & 0xff_ffff;
         let mixed = mix64(low);
-        // For a given source address, these 26 bits take all their values as the high bits of the id do, so 5-tuples
-        // are distinct.
+        // For a fixed source address, distinct high bits of the id give distinct values of these 26 bits, so all
+        // 5-tuples are distinct.
         let ports = (mixed >> 32).wrapping_add(id >> 24);
         Self {
             src: 10 << 24 | low as u32,

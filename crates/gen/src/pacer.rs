@@ -45,8 +45,8 @@ impl Pacer {
             return 0;
         }
         let elapsed = now.since(self.start).as_nanos();
-        // A frame is due when the time of all units before it has passed, so the first frame is due at once: hence the
-        // `+ 1`.
+        // A frame is due when the time of all earlier packets (or bits) has passed, so the first frame is due at once:
+        // hence the `+ 1`.
         let due = match self.unit {
             Unit::Flat => return u64::MAX,
             Unit::MilliPackets(rate) => {
@@ -113,8 +113,16 @@ mod tests {
             let due = pacer.due(end, 60);
             pacer.sent(due, due * 60);
             let ideal = (rate * 1000.0).round() * 18.0;
-            assert!((sent + due) as f64 - ideal <= 1.0 + ideal * 1e-12, "{rate}: {} for {ideal}, seed 3", sent + due);
-            assert!(ideal - (sent + due) as f64 <= ideal * 1e-12, "{rate}: {} for {ideal}, seed 3", sent + due);
+            assert!(
+                (sent + due) as f64 - ideal <= 1.0 + ideal * 1e-12,
+                "{rate} packets/s: {} packets became due, expected {ideal}, seed 3",
+                sent + due
+            );
+            assert!(
+                ideal - (sent + due) as f64 <= ideal * 1e-12,
+                "{rate} packets/s: {} packets became due, expected {ideal}, seed 3",
+                sent + due
+            );
         }
     }
 

@@ -16,7 +16,7 @@ use crate::crc::{Carry, Window, crc32c};
 use crate::layout::{self, Flow, at};
 use crate::spec::{Order, Sizes, Spec};
 
-/// The parts of traffic with one frame size whose flows take turns.
+/// The parts of frames of one size, for traffic whose flows each send one frame in turn.
 pub struct Parts {
     template: Vec<u8>,
     flows: u32,

@@ -6,14 +6,14 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The largest number of flows: one per source address.
+/// The largest number of flows: one flow for each of the 2^24 source addresses.
 pub const MAX_FLOWS: u32 = 1 << 24;
 
-/// Default number of flows; a backbone has more.
+/// The default number of flows, unless the frame sizes are `backbone`.
 const DEFAULT_FLOWS: u32 = 1024;
 const DEFAULT_BACKBONE_FLOWS: u32 = 100_000;
 
-/// The most frames of one size in one round of an IMIX.
+/// The largest weight of a frame length in an IMIX.
 const MAX_WEIGHT: u16 = 1000;
 
 /// Frame lengths in bytes, without frame check sequence.
@@ -41,10 +41,10 @@ impl Sizes {
     }
 }
 
-/// The flow of the next frame.
+/// The rule that chooses the flow of each frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// All flows take turns, without end.
+    /// Each flow sends one frame in turn (round robin); no flow ends.
     Even,
     /// Flow lengths with the heavy tail of a backbone: `flows` flows are active at a time, short flows begin and end,
     /// and long flows carry most packets. Costs 16 bytes of memory per active flow.
@@ -68,7 +68,7 @@ pub struct Spec {
     pub packets: Option<u64>,
     /// Stop after this time.
     pub duration: Option<Duration>,
-    /// Frames carry sequence, departure and CRC.
+    /// True if frames carry sequence number, departure time and CRC.
     pub signature: bool,
 }
 
@@ -184,7 +184,7 @@ impl fmt::Display for Spec {
 /// Why a text does not describe traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecError {
-    /// The first part is not a choice of sizes.
+    /// The first part of the specification does not name frame sizes.
     Sizes(String),
     /// A part with an unknown key.
     Key(String),

@@ -9,9 +9,9 @@ use base::{Prng, Timestamp};
 /// An endless stream of frames; equal specifications give equal streams.
 pub struct Traffic {
     shapes: Vec<Shape>,
-    /// Indexes of shapes, each as often as the weight of its length; a random draw from it chooses the shape of a
-    /// frame.
-    lottery: Vec<u8>,
+    /// Indexes of `shapes`, each repeated according to the weight of its frame length; a random element is the shape of
+    /// a frame.
+    weighted_shapes: Vec<u8>,
     flows: Flows,
     prng: Prng,
     window: Box<Window>,
@@ -50,7 +50,7 @@ impl Prepared {
 }
 
 impl Traffic {
-    /// The traffic that `spec` describes. Rate, packet count and duration are left to the caller.
+    /// The traffic that `spec` describes. The caller applies the rate, the number of packets and the duration.
     pub fn new(spec: &Spec) -> Self {
         let weights = spec.sizes.weights();
         let shapes = weights.iter().map(|(len, _)| Shape::new(usize::from(*len), spec.signature, spec.seed)).collect();
@@ -60,8 +60,8 @@ impl Traffic {
             Order::Heavy => Flows::Heavy(Box::new(Backbone::new(spec.flows, Prng::new(prng.next_u64())))),
         };
         let tickets = |(shape, (_, weight)): (usize, &(u16, u16))| vec![shape as u8; usize::from(*weight)];
-        let lottery = weights.iter().enumerate().flat_map(tickets).collect();
-        Self { shapes, lottery, flows, prng, window: Window::new(), signature: spec.signature, sequence: 0 }
+        let weighted_shapes = weights.iter().enumerate().flat_map(tickets).collect();
+        Self { shapes, weighted_shapes, flows, prng, window: Window::new(), signature: spec.signature, sequence: 0 }
     }
 
     /// Length of the longest frame in bytes.
@@ -71,8 +71,8 @@ impl Traffic {
 
     /// Mean length of the frames in bytes.
     pub fn mean_len(&self) -> f64 {
-        let sum: usize = self.lottery.iter().map(|s| self.shapes[usize::from(*s)].template.len()).sum();
-        sum as f64 / self.lottery.len() as f64
+        let sum: usize = self.weighted_shapes.iter().map(|s| self.shapes[usize::from(*s)].template.len()).sum();
+        sum as f64 / self.weighted_shapes.len() as f64
     }
 
     /// The sequence number of the next frame, which is also the number of frames sent. Stays 0 without signature.
@@ -98,9 +98,9 @@ impl Traffic {
     /// When `buf` is shorter than the frame.
     #[inline]
     pub fn prepare(&mut self, buf: &mut [u8]) -> Prepared {
-        let number = match self.lottery.len() {
+        let number = match self.weighted_shapes.len() {
             1 => 0,
-            tickets => self.lottery[self.prng.below(tickets as u64) as usize],
+            tickets => self.weighted_shapes[self.prng.below(tickets as u64) as usize],
         };
         let shape = &self.shapes[usize::from(number)];
         let len = shape.template.len();
@@ -112,8 +112,8 @@ impl Traffic {
         Prepared { shape: number, len: len as u16, crc }
     }
 
-    /// Completes the prepared frame in `buf` as the next frame: sequence, departure `now`, and the CRC over all.
-    /// Without signature it adds nothing.
+    /// Completes the prepared frame in `buf` as the next frame: writes the sequence number, the departure time `now`
+    /// and the CRC. A frame without signature remains unchanged.
     #[inline]
     pub fn stamp(&mut self, buf: &mut [u8], prepared: &Prepared, now: Timestamp) {
         if !self.signature {
@@ -245,7 +245,7 @@ mod tests {
         }
         for (len, twelfths) in [(60, 7.0), (590, 4.0), (1514, 1.0)] {
             let share = sizes[&len] as f64 * 12.0 / FRAMES as f64;
-            assert!((share - twelfths).abs() < 0.05, "{len} bytes: {share} of 12");
+            assert!((share - twelfths).abs() < 0.05, "{share} of 12 frames have {len} bytes");
         }
         assert_eq!(sizes.len(), 3);
         let traffic = Traffic::new(&"backbone".parse().unwrap());
@@ -257,9 +257,9 @@ mod tests {
 
     #[test]
     fn the_heavy_order_has_its_long_flows_from_the_start() {
-        // Seven in ten packets belong to flows of more than 10 000 packets. With 1000 active flows and 200 packets for
-        // each, such flows are still active at the end, so they occur as flows of about 200 packets. All other flows
-        // are new.
+        // Seven in ten packets belong to flows of more than 10 000 packets. This test sends 200 packets per active
+        // flow, so the long flows of the start are still active at the end, with about 200 packets each. All other
+        // flows are new.
         let mut packets = HashMap::new();
         for f in frames("60,order=heavy,flows=1000,seed=6", 200_000) {
             *packets.entry(f[26..38].to_vec()).or_insert(0u64) += 1;

@@ -1,19 +1,21 @@
 //! Collects the keys of one block while its packets arrive.
 //!
-//! The cost per packet must stay near that of reading its addresses. Packets of one flow follow each other, so most of
-//! them are found with one compare in a small table of the exact tuples of this block, the same for both directions.
-//! New tuples are collected and processed in batches (`set_builder.rs`). The table can forget a tuple, which is then
-//! added again; it never hides a key. At the end of the block, each filter is folded to the size that fits its keys.
+//! The cost per packet must stay near that of reading its addresses. Consecutive packets often belong to one flow, so
+//! most tuples (addresses, protocol, ports) are found with one compare in a small table of the exact tuples of this
+//! block; both directions of a flow have the same tuple. New tuples are collected and processed in batches
+//! (`set_builder.rs`). A tuple that was overwritten in the table is added to the filters again, so no key is left out.
+//! At the end of the block, each filter is folded to the size that fits its keys.
 //!
-//! The worst case: a packet with two new hosts and two new ports has nine keys. Two of them set eight bits in 32 bytes,
-//! three set four bits, and four set two bits in eight bytes. That is 9 hashes and 9 read-modify-writes in 20 kB of
-//! filters, which stay in the L1 or L2 cache. With registers of 32 bytes, these cost about 15, 10 and 7 instructions
-//! per key, after 140 instructions that parse the headers and look up the tuple: 16 to 20 ns on the machine of the
-//! records. The budget is 24 ns, which is 3 % of a core at 10 Gb/s of 1000 B packets.
+//! The worst case is a packet with two new hosts and two new ports: it has nine keys. Two of the keys set eight bits in
+//! 32 bytes, three set four bits, and four set two bits in eight bytes. That is 9 hashes and 9 read-modify-writes in
+//! 20 kB of filters, which stay in the L1 or L2 cache. With registers of 32 bytes, the three kinds of keys cost about
+//! 15, 10 and 7 instructions per key, after 140 instructions that parse the headers and look up the tuple: together 16
+//! to 20 ns on the machine of the measurement records. The budget is 24 ns, which is 3 % of a core at 10 Gb/s of 1000 B
+//! packets.
 //!
 // PERF: docs/design/block-index.md has the cost per packet, and the cost before the optimisations.
-//! [`wire::Headers`] defines the keys. A pcap filter, in contrast, reads fixed offsets. So where headers are truncated
-//! or contradictory, the values at those offsets are keys too.
+//! [`wire::Headers`] defines the keys. A pcap filter, in contrast, reads fixed offsets. So if headers are truncated or
+//! contradictory, the values at the offsets that a pcap filter reads are keys too.
 
 use crate::host_sub_blocks;
 use crate::key::{self, KINDS, KeyKind, Sets};
@@ -25,35 +27,35 @@ use std::borrow::Cow;
 use wire::link::{RAW_IPV4, RAW_IPV6};
 use wire::{EtherType, Family, Fragment, Headers, IpProtocol};
 
-/// Groups of each filter while it is being filled. More would exceed the bytes of a block, or be useless for kinds
-/// whose keys set four bits.
+/// Number of groups of each filter while the block is being filled. More groups would exceed the index bytes of a
+/// block, or would not reduce the false positives of kinds whose keys set four bits.
 const GROUPS: usize = 256;
 const FEW_GROUPS: usize = 128;
 const NET_GROUPS: usize = 128;
 const LINK_GROUPS: usize = 16;
 
-/// Most bytes of the key sets of one block, so that its index entry stays below 1 % of a MiB.
+/// The largest number of bytes for the key sets of one block, so that its index entry stays below 1 % of a MiB.
 pub const SETS_BUDGET: usize = (10 << 10) + GROUP;
 
-/// Bytes of the two exact maps, which are never folded.
+/// Bytes of the two exact maps of a block, which are never folded.
 const MAPS: usize = 2 * GROUP;
 
-/// Set if the ports are known.
+/// This bit of a tuple is set if the ports are known.
 const PORTS: u64 = 1 << 40;
 
-/// The lowest bit of a tuple's generation. The generation numbers the block in which the tuple was added; it is never
-/// 0.
+/// The lowest bit of the generation in a tuple. The generation identifies the block in which the tuple was added; it is
+/// never 0.
 const GENERATION: u64 = 1 << 48;
 
-/// Distinguishes the ethertype 0 from no ethertype.
+/// This bit is set in every `link` value, so that ethertype 0 differs from no previous packet.
 const MARK: u64 = 1 << 63;
 
 /// The keys of one block.
 pub struct BlockKeys {
-    /// For IPv4: both addresses; generation, protocol, ports.
+    /// Recent IPv4 tuples of two words: both addresses; then generation, protocol and ports.
     v4: Recent<2>,
     v6: Recent<5>,
-    /// The generation of this block, shifted to its bits in a tuple.
+    /// The generation of this block, shifted to the position of its bits in a tuple.
     generation: u64,
     ends: Box<EndpointBatch>,
     kept: Box<[u64; BATCH]>,
@@ -65,9 +67,9 @@ pub struct BlockKeys {
     links: [Group; LINK_GROUPS],
     protocols: SmallValueSet,
     first_bytes: SmallValueSet,
-    /// Ethertype and tag of the previous packet.
+    /// Ethertype and VLAN tag of the previous packet.
     link: u64,
-    /// Number of tags and ethertypes inserted into the filter.
+    /// Number of VLAN tags and ethertypes inserted into the filter.
     link_keys: usize,
 }
 
@@ -100,7 +102,7 @@ fn insert<const N: usize>(filter: &mut [Group; N], hash: u64) {
 }
 
 impl BlockKeys {
-    /// Sets the sub-block in which the following packets begin; the first sub-block by default.
+    /// Sets the sub-block in which the following packets begin. Without a call, packets belong to the first sub-block.
     pub fn enter(&mut self, part: usize) {
         self.host_sub_blocks.enter(part);
     }
@@ -112,7 +114,7 @@ impl BlockKeys {
         let link = MARK
             | u64::from(headers.vlan().map_or(0, |id| 0x1_0000 | u32::from(id))) << 16
             | u64::from(headers.ethertype().0);
-        // Packets with the same outer tag may have different inner tags.
+        // Packets with the same outer VLAN tag may have different inner tags.
         if link != self.link || headers.vlan().is_some() && headers.vlans(frame).nth(1).is_some() {
             self.add_link(frame, &headers, link);
         }
@@ -132,7 +134,8 @@ impl BlockKeys {
                 self.host_sub_blocks.mark(key::place_v4((addresses >> 32) as u32));
                 self.host_sub_blocks.mark(key::place_v4(addresses as u32));
                 let swapped_addresses = addresses.rotate_left(32);
-                // Without a branch, because its outcome would be random.
+                // The order of the endpoints is computed without a branch, because the outcome of a branch would be
+                // random.
                 let tuple = if addresses <= swapped_addresses {
                     [addresses, rest]
                 } else {
@@ -170,7 +173,7 @@ impl BlockKeys {
             && (headers.l4() == 0 || frame.len() < usize::from(headers.l4()) + 4)
     }
 
-    /// Adds packets that are not IP, are truncated, or are malformed.
+    /// Adds the keys of packets that are not IP, are truncated, or are malformed.
     #[cold]
     fn add_other(&mut self, frame: &[u8], headers: &Headers, l3: usize) {
         match headers.ethertype() {
@@ -191,7 +194,7 @@ impl BlockKeys {
         }
     }
 
-    /// Adds frames of a link type for one IP version that do not have that version.
+    /// Adds the keys of a frame whose link type is only for IPv4 or only for IPv6, but whose IP version is different.
     #[cold]
     fn add_raw(&mut self, frame: &[u8], link_type: u16) {
         let is_v4 = link_type == RAW_IPV4;
@@ -201,7 +204,8 @@ impl BlockKeys {
         if is_v4 { self.add_plain_v4(frame, 0) } else { self.add_plain_v6(frame, 0) }
     }
 
-    /// Adds the values at the offsets of addresses, protocol and ports in an IPv4 header; missing bytes count as zeros.
+    /// Adds the values at the offsets of addresses, protocol and ports in an IPv4 header as keys; missing bytes count
+    /// as zeros.
     #[cold]
     fn add_plain_v4(&mut self, frame: &[u8], l3: usize) {
         let head = padded(frame, l3);
@@ -241,7 +245,7 @@ impl BlockKeys {
         }
     }
 
-    /// Generation, protocol, `PORTS` bit and ports of a packet.
+    /// The last word of a packet's tuple: generation, protocol, `PORTS` bit and ports.
     #[inline(always)]
     fn rest(&self, frame: &[u8], headers: &Headers) -> u64 {
         let protocol = headers.protocol().unwrap_or_default();
@@ -320,7 +324,8 @@ impl BlockKeys {
         }
     }
 
-    /// Adds the ethertype and the VLAN ids. A `vlan` filter may name the id of any tag, so all ids are keys.
+    /// Adds the ethertype and the VLAN ids. A `vlan` filter may name the id of any VLAN tag, so the ids of all tags are
+    /// keys.
     #[inline(never)]
     fn add_link(&mut self, frame: &[u8], headers: &Headers, link: u64) {
         self.link_keys += 1;
@@ -336,7 +341,7 @@ impl BlockKeys {
         }
     }
 
-    /// ARP for IPv4 over Ethernet (RFC 826), and reverse ARP (RFC 903).
+    /// Adds the addresses of ARP for IPv4 over Ethernet (RFC 826), and of reverse ARP (RFC 903).
     #[cold]
     fn add_arp(&mut self, frame: &[u8], l3: usize) {
         let arp = padded(frame, l3);
@@ -350,7 +355,8 @@ impl BlockKeys {
         }
     }
 
-    /// The sets, within [`SETS_BUDGET`]. A key kind whose set would be useless at that size admits every key.
+    /// The sets, which take at most [`SETS_BUDGET`] bytes together. A kind whose filter would be useless at that size
+    /// gets a set that admits every key.
     pub fn sets(&mut self) -> Sets {
         dispatch!(Level::new(), simd => self.sets_by(simd))
     }
@@ -405,10 +411,10 @@ impl BlockKeys {
     }
 }
 
-/// The endpoints of the new tuples, in columns. The batch is kept, because zeroing it for each use costs a tenth of the
-/// rest.
+/// The endpoints of the new tuples, in columns. The memory of a batch is reused, because zeroing it for each batch
+/// would add a tenth to the other costs of the batch.
 struct EndpointBatch {
-    /// The values from which prefixes are made: IPv4 addresses, or the upper halves of IPv6 addresses.
+    /// The values from which prefixes are computed: IPv4 addresses, or the upper halves of IPv6 addresses.
     highs: [[u64; BATCH]; 2],
     /// The hashes of the hosts.
     hosts: [[u64; BATCH]; 2],

@@ -1,5 +1,5 @@
 //! Builds a sealed index from the entries of all blocks. The recorder uses the builder when a packet file is complete;
-//! recovery and the indexing of foreign captures use it too. So queries read all sealed indexes in the same way.
+//! recovery and the indexing of foreign captures use it too. So all sealed indexes have one layout.
 
 use crate::block::Block;
 use crate::bytes::{CRC, append_crc, close_stripe};
@@ -14,15 +14,16 @@ use base::{Tally, Timestamp};
 use std::io::{self, Write};
 use std::ops::Range;
 
-/// The most bytes of a summary without context.
+/// The largest size of a summary without context ranges, in bytes.
 const SUMMARY: usize = 512;
 
 /// The size up to which an index may always grow, however short its packet file is.
-// PERF: 10 000 files of 100 packets, one of 200 hosts in each: a query for a host that is in none of them read 1600
-// files in vain while their indexes were limited to 1 %.
+// PERF: 10 000 files of 100 packets, one of 200 hosts in each: a query for a host that is in none of the files read
+// 1600 files without a match, while their indexes were limited to 1 % of the packet file.
 const PAGE: usize = 4096;
 
-/// Stripes that are filled together: a block's groups for them are contiguous.
+/// Number of stripes that are filled together, because the groups of a block for these stripes are contiguous in
+/// memory.
 const TILE: usize = 16;
 
 /// An index under construction. It holds the sets of all blocks, at most 1 % of the packet file.
@@ -32,7 +33,8 @@ pub struct Builder {
     /// The encoded sub-blocks, as in the file.
     parts: Vec<u8>,
     sets: Vec<Sets>,
-    /// The encoded ledger rows of each block with its checksum, as in the file; and the end of each.
+    /// The encoded ledger rows of each block with their checksum, as in the file; `rows_end` has the end offset for
+    /// each block.
     rows: Vec<u8>,
     rows_end: Vec<usize>,
 }
@@ -58,7 +60,8 @@ impl Builder {
         let mut sets = entry.sets;
         let places = &mut sets.0[KeyKind::HostSubBlocks as usize];
         if entry.sub_blocks.is_unknown() && *places != Set::NONE {
-            // Without sub-blocks a query cannot read single sub-blocks, so the set would be of no use.
+            // If the offsets of the sub-blocks are unknown, a query reads the complete block, so this set would have no
+            // use.
             *places = Set::All;
         }
         self.sets.push(sets);
@@ -69,12 +72,12 @@ impl Builder {
         self.blocks.len()
     }
 
-    /// True if there is no block.
+    /// True if the builder has no blocks.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// Writes the whole index that [`Builder::seal`] returns; the builder has no blocks afterwards.
+    /// Writes the complete index that [`Builder::seal`] returns; the builder has no blocks afterwards.
     ///
     /// # Errors
     /// As [`Builder::seal`], and the errors of the writer.
@@ -89,11 +92,11 @@ impl Builder {
         builder.seal(bytes, end, context)?.try_for_each(|piece| out.write_all(&piece))
     }
 
-    /// Returns the index in pieces. `bytes` is the length of the packet file and `end` the time at which it ended. The
-    /// bytes of `context` must be read before the records of any block.
+    /// Returns the index in pieces. `bytes` is the length of the packet file and `end` the time at which it ended.
+    /// `context` gives the byte ranges of the packet file that a query must read before the records of any block.
     ///
     /// # Errors
-    /// `InvalidInput` for more blocks than a file of 1 TiB has.
+    /// `InvalidInput` if the packet file has more than 1 TiB.
     pub fn seal(mut self, bytes: u64, end: Timestamp, context: &[Range<u64>]) -> io::Result<Sealing> {
         if self.blocks.len() > MAX_BLOCKS || self.rows.len() > u32::MAX as usize {
             return Err(io::Error::new(
@@ -147,11 +150,12 @@ impl Builder {
             fill
         });
         let (fills, maps) = fills.split_at_mut(KINDS - 2);
-        // The parts of fixed size: maps, table, rows, header and summary.
+        // The parts whose size does not depend on the chosen groups: maps, table, sub-blocks, rows, header and summary.
         let maps = maps.len() * sealed::stripe(self.blocks.len());
         let fixed = maps + sealed::table(self.blocks.len()) + self.parts.len() + self.rows.len() + header + SUMMARY;
-        // The index of a file of a few packets may exceed 1 %: it may take the bytes of the first read, which also take
-        // a page of the volume in any case, or a group of each kind for each block.
+        // The index of a file of a few packets may exceed 1 % of the file. It may fill the 4 KiB of the first read,
+        // because the index file takes a page of the volume in any case; or it may have one group of each kind for each
+        // block.
         let least = (fills.len() * sealed::stripe(self.blocks.len())).max(PAGE.saturating_sub(fixed));
         let room = (bytes as usize / 100).saturating_sub(fixed).max(least);
         set_sizing::fit(fills, room);
@@ -161,9 +165,9 @@ impl Builder {
         std::array::from_fn(|kind| fills.get(kind).map_or(1, Occupancy::groups))
     }
 
-    /// The bytes of `groups` groups of one kind, from `first` on, each for all blocks.
-    // PERF: 1000 blocks of 1000 B packets, each packet of another flow: 79 ms stripe by stripe (each access to a group
-    // is a cache miss), 17 ms by tiles.
+    /// The encoded stripes of one kind from group `first` on, at most [`TILE`]; a stripe is one group of all blocks.
+    // PERF: 1000 blocks of 1000 B packets, each packet of another flow: 79 ms if stripes are encoded one by one (each
+    // access to a group is a cache miss), 17 ms if [`TILE`] stripes are encoded together.
     fn tile(&self, kind: usize, first: usize, groups: usize) -> Vec<u8> {
         let stripe = sealed::stripe(self.sets.len());
         let mut out = vec![0; TILE.min(groups - first) * stripe];
@@ -177,8 +181,8 @@ impl Builder {
     }
 }
 
-/// A sealed index in pieces of at most a few times 32 bytes per block, to be written one after the other. A thread can
-/// do other work between two pieces.
+/// A sealed index as an iterator of pieces, each of at most a few times 32 bytes per block. The caller writes the
+/// pieces one after the other, and can do other work between two pieces.
 pub struct Sealing {
     builder: Builder,
     groups: [usize; KINDS],
@@ -254,7 +258,8 @@ fn join(stamps: Option<(Timestamp, Timestamp)>, block: &Block) -> Option<(Timest
     }
 }
 
-/// Sorts the ranges and joins those that touch. If too many ranges remain, the last one extends to the end of all.
+/// Sorts the ranges and joins those that touch. If more than [`MAX_CONTEXT`] ranges remain, the last range extends to
+/// the end of all ranges.
 fn joined(context: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut sorted: Vec<Range<u64>> = context.iter().filter(|r| !r.is_empty()).cloned().collect();
     sorted.sort_by_key(|r| r.start);

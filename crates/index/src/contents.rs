@@ -7,10 +7,10 @@ use std::ops::Range;
 /// An index in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {
-    /// The properties of the whole packet file.
+    /// The properties of the packet file.
     pub header: Header,
-    /// The blocks, in order. In a sealed index, all filters of a kind have one size, which may differ from their sizes
-    /// while the index grew.
+    /// The blocks, in order. In a sealed index, all filters of a kind have the same size; in a growing index, the sizes
+    /// may differ.
     pub entries: Vec<Entry>,
     /// The end of the index.
     pub tail: Tail,
@@ -19,22 +19,23 @@ pub struct Index {
 /// The end of an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// The index is sealed: the packet file is complete.
+    /// The index is sealed, so the packet file is complete.
     Complete(Footer),
-    /// The index is growing, or was when the recorder died.
+    /// The index is growing, or was growing when the recorder ended unexpectedly.
     Open {
-        /// Offset in the index at which the valid entries of full blocks end.
+        /// Offset in the index at which the chain of valid entries of full blocks ends.
         at: usize,
-        /// Offset of the first invalid entry: it is being written at this moment, or is damaged.
+        /// Offset of the first invalid entry, which is being written at this moment or is damaged; `None` if all
+        /// entries are valid.
         broken: Option<u64>,
-        /// True if the torn entry was the block's only index entry.
+        /// True if an entry is torn and was the only entry of its block.
         torn: bool,
-        /// Earlier entries of the same blocks, with fewer packets: the newest first.
+        /// Entries that later entries of the same block replaced, with fewer packets; the newest first.
         earlier: Vec<Entry>,
     },
 }
 
-/// The properties of a complete packet file.
+/// The properties of a complete packet file, from the summary of its sealed index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footer {
     /// Length of the packet file.
@@ -43,8 +44,8 @@ pub struct Footer {
     pub end: Timestamp,
     /// Number of entries.
     pub entries: u32,
-    /// The ledger rows: the sum of the entries' rows.
+    /// The ledger rows of the file: the sum of the rows of all entries.
     pub rows: Rows,
-    /// Bytes of the packet file that must be read before the records of any block.
+    /// Byte ranges of the packet file that a query must read before the records of any block.
     pub context: Vec<Range<u64>>,
 }

@@ -23,13 +23,14 @@ const ALL: u16 = u16::MAX;
 /// Bytes of an entry that contain its length.
 pub(crate) const HEAD: usize = 8;
 
-/// The longest entry that a reader accepts: rows for each second of a day, and the largest sets.
+/// The longest entry that a reader accepts: an entry with ledger rows for each second of a day and the largest key
+/// sets.
 const LEN_MAX: usize = 16 << 20;
 
 /// One block of the packet file. A record belongs to the block in which it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Number of the block in the file; it begins at this many MiB.
+    /// Number of the block in the file; block `n` begins at `n` MiB.
     pub block: u32,
     /// Bytes of the block: 1 MiB, or fewer in the last block.
     pub bytes: u32,
@@ -37,14 +38,14 @@ pub struct Entry {
     pub first_record: Option<u32>,
     /// CRC32C of the bytes.
     pub crc: u32,
-    /// Where records begin in the sub-blocks.
+    /// The offset of the first record in each sub-block.
     pub sub_blocks: SubBlocks,
     /// Earliest timestamp in the block. Meaningless without packets.
     pub first: Timestamp,
     /// Latest timestamp in the block. Meaningless without packets.
     pub last: Timestamp,
-    /// The ledger since the previous block, by second: packets stored in this block, lost and filtered packets, notes;
-    /// a row of zeros for each second without any of them.
+    /// The ledger rows since the previous block, one per second: packets stored in this block, lost packets, filtered
+    /// packets and notes. A second without events has a row of zeros.
     pub rows: Rows,
     /// The key sets.
     pub sets: Sets,
@@ -83,7 +84,7 @@ impl Entry {
         close(out, LENGTH_AT)
     }
 
-    /// Length of the entry that begins with these bytes.
+    /// Length of the entry that begins with these bytes, in bytes.
     pub(crate) fn length(head: &[u8]) -> Option<usize> {
         let mut head = Cursor(head);
         let length = (head.take(4)? == TAG).then(|| head.u32())?? as usize;
@@ -103,7 +104,7 @@ pub(crate) enum EntryState {
     Full = 0,
     /// The next entry continues the block.
     Continued = 1,
-    /// The block is being filled: later entries replace this entry.
+    /// The block is being filled: the next entry of this block replaces this entry.
     InProgress = 2,
 }
 
@@ -111,9 +112,9 @@ pub(crate) enum EntryState {
 pub(crate) struct ParsedEntry {
     pub entry: Entry,
     pub state: EntryState,
-    /// Number of entries before it in the chain.
+    /// Number of entries before this entry in the chain.
     pub base: u32,
-    /// Number of entries before it in the file, replaced entries included.
+    /// Number of entries written to the file before this entry, replaced entries included.
     pub number: u32,
 }
 

@@ -1,21 +1,21 @@
-//! The growing layout: the form of an index while its packet file is written, and where new entries go.
+//! The growing layout: the layout of an index while its packet file is being written, and the offsets of new entries.
 //!
 //! ```text
 //! header | to the next page | 4 slots of 16 KiB | entry | entry | …
 //! ```
-//! After the slots lies the *chain*: one entry for each full block, in order, never rewritten. Each second, the
-//! recorder writes a new entry for the block that is being *filled* into a slot, with its position in the chain and an
-//! increasing number. It writes only into a slot that holds neither the entry synced last, nor the entry of a sync in
-//! progress, nor the newest entry. So a power failure never tears a synced entry, and a reader finds a complete entry
-//! at any moment. A slot that is neither empty nor complete is being written, or was torn. The recorder takes slots in
-//! order, so an empty slot before a used slot has lost its entry. (This does not detect the loss of the last slot
-//! taken: zeros look like a slot that was never written. Then the previous entry counts, which describes fewer packets,
-//! but none that do not exist. The sealed index does not depend on the slots.)
+//! The *chain* follows the slots: one entry for each full block, in order, never rewritten. Each second, the recorder
+//! writes a new entry for the block that is being *filled* into a slot, with its position in the chain and an
+//! increasing number. It writes only into a slot that contains neither the entry synced last, nor the entry of a sync
+//! in progress, nor the newest entry. So a power failure never tears a synced entry, and a reader finds a complete
+//! entry at any moment. A slot that is neither empty nor complete is being written, or contains a torn entry. The
+//! recorder uses the slots in order, so an empty slot before a used slot has lost its entry. (The loss of the last used
+//! slot is not detected: zeros look like a slot that was never written. Then a reader uses the previous entry, which
+//! describes fewer packets, but only packets that exist. The sealed index does not depend on the slots.)
 //!
-//! An entry that is too long for a slot (the ledger rows of an hour of an interface with little traffic) goes to the
-//! chain, marked as continued: the entries after it contain only the later rows. So nothing is overwritten that may
-//! still be needed, however long the block takes. A continued entry admits every key; the entry after it contains the
-//! key sets.
+//! An entry that is too long for a slot (for example with the ledger rows of an hour of an interface with little
+//! traffic) is appended to the chain and marked as continued: the next entries of the block contain only the later
+//! rows. So no entry is overwritten that may still be needed, however long the block is being filled. A continued entry
+//! admits every key; the last entry of the block contains the key sets.
 
 use crate::entry::{EntryState, HEAD, ParsedEntry};
 use crate::key::Sets;
@@ -27,13 +27,13 @@ use std::io;
 /// Number of slots: for the entry synced last, the entry of a sync in progress, the newest entry, and the next one.
 const SLOTS: usize = 4;
 
-/// Bytes of a slot: the largest sets, and some minutes of ledger rows that all differ.
+/// Bytes of a slot: enough for the largest key sets and some minutes of ledger rows that all differ.
 const SLOT: usize = 16 << 10;
 
 /// Alignment of the slots: no two slots share a page.
 const PAGE: usize = 4096;
 
-/// Bytes of the chain read at once.
+/// Bytes of the chain that one read returns.
 const WINDOW: usize = 256 << 10;
 
 /// Offset of the slots in an index with a header of this length.
@@ -53,11 +53,12 @@ pub struct Growing {
     /// Offset of the next entry of the chain, and number of entries in the chain.
     chain: u64,
     entries: u32,
-    /// Number of entries written, to slots or chain.
+    /// Number of entries written to the slots and the chain.
     written: u32,
-    /// Ledger rows of the block being filled that are not in the chain.
+    /// Ledger rows of the block being filled that no entry of the chain contains.
     rows: Rows,
-    /// Slots that must not be overwritten.
+    /// The slots with the newest entry, the entry of a sync in progress, and the entry synced last. They must not be
+    /// overwritten.
     newest: Option<usize>,
     syncing: Option<usize>,
     synced: Option<usize>,
@@ -75,7 +76,7 @@ pub struct IndexWrite {
 }
 
 impl Growing {
-    /// Positions after a header of the length that [`Header::encode`] gives it.
+    /// The write positions of an index without entries, after this encoded header ([`Header::encode`]).
     pub fn behind(header: &[u8]) -> Self {
         Self {
             slots: slots_at(header.len()) as u64,
@@ -89,14 +90,14 @@ impl Growing {
         }
     }
 
-    /// Offset of the chain: the recorder can allocate the bytes before it, as zeros, when it creates the file.
+    /// Offset of the chain. The recorder can fill the bytes before the chain with zeros when it creates the file.
     pub fn begins(&self) -> u64 {
         self.chain
     }
 
-    /// The write after which the index describes a block by `entry`. `news` are the ledger rows since the previous
-    /// write for that block; `last` is true if the block is full. The function changes no state, so a failed write can
-    /// be repeated.
+    /// Encodes the write that makes `entry` the newest entry of its block. `news` are the ledger rows since the
+    /// previous write for that block; `last` is true if the block is full. The function changes no state, so a failed
+    /// write can be repeated.
     pub fn write_entry(&self, entry: &Entry, news: &Rows, last: bool) -> IndexWrite {
         let mut rows = self.rows.clone();
         rows.merge(news);
@@ -124,7 +125,7 @@ impl Growing {
         self.entries += 1;
     }
 
-    /// A sync of the index begins.
+    /// The caller begins a sync of the index file.
     pub fn sync_begins(&mut self) {
         self.syncing = self.newest;
     }
@@ -163,7 +164,7 @@ pub(crate) fn read(source: &impl ReadAt, header: Header, header_len: usize) -> i
         }
         let rest = &window[at - from..];
         let reported = Entry::length(rest).and_then(|length| {
-            // The window may contain only the begin of the entry; an entry longer than the window is read once more.
+            // The window may contain only the begin of the entry; then the complete entry is read separately.
             let whole = if length > rest.len() { up_to(source, at as u64, length).ok() } else { None };
             Some((ParsedEntry::parse(whole.as_deref().unwrap_or(rest).get(..length)?)?, length))
         });
@@ -174,7 +175,7 @@ pub(crate) fn read(source: &impl ReadAt, header: Header, header_len: usize) -> i
             _ => break,
         }
     }
-    // A torn entry that was the block's only index entry.
+    // True if the torn entry was the only entry of its block.
     let torn = chain.newest.is_none() && (broken.is_some() || Entry::begins(&window[at - from..]));
     let broken = if source.size()? > at as u64 { Some(at as u64) } else { broken };
     let Chain { mut entries, mut earlier, newest, continued, .. } = chain;
@@ -195,7 +196,8 @@ fn read_slots(source: &impl ReadAt, at: usize) -> io::Result<(Vec<ParsedEntry>, 
         let reported = Entry::length(slot).and_then(|length| ParsedEntry::parse(slot.get(..length)?));
         match reported.filter(|reported| reported.state == EntryState::InProgress) {
             Some(reported) => slots.push(reported),
-            // Empty slots after the last used byte; an empty slot before it has lost its entry.
+            // Slots after the last byte that is not zero were never used; an empty slot before this byte has lost its
+            // entry.
             None if i * SLOT > used || bytes[used] == 0 => {}
             None => broken = broken.or(Some((at + i * SLOT) as u64)),
         }
@@ -206,10 +208,10 @@ fn read_slots(source: &impl ReadAt, at: usize) -> io::Result<(Vec<ParsedEntry>, 
 
 struct Chain {
     entries: Vec<Entry>,
-    /// Number of entries read: a block with continued entries has several.
+    /// Number of entries read from the chain; a block with continued entries has several entries.
     read_entries: u32,
     sums: ReadLimits,
-    /// True if the last entry is continued.
+    /// True if the last entry of `entries` is marked as continued.
     continued: bool,
     /// The newest slot entry for the block after the chain, or for the continued block.
     newest: Option<Entry>,
@@ -218,7 +220,7 @@ struct Chain {
 }
 
 impl Chain {
-    /// Adds the next entry of the chain; false if the entry does not fit there.
+    /// Adds the next entry of the chain; false if its block or number is not the next one.
     fn add(&mut self, reported: &ParsedEntry) -> bool {
         let Some((entry, sums)) = self.joined(reported) else { return false };
         if self.continued {
@@ -241,8 +243,8 @@ impl Chain {
         }
     }
 
-    /// The entry joined with the entries that it continues, and the sums for the limits; `None` if the entry does not
-    /// fit here.
+    /// The entry with the ledger rows of the entries that it continues, and the sums for the limits; `None` if the
+    /// entry does not belong to this position of the chain, or exceeds the limits.
     fn joined(&self, reported: &ParsedEntry) -> Option<(Entry, ReadLimits)> {
         let before = if self.continued { self.entries.last() } else { None };
         let block = before.map_or(self.entries.len() as u32, |before| before.block);
@@ -250,7 +252,7 @@ impl Chain {
             return None;
         }
         let mut sums = self.sums.clone();
-        // Check the limits before any addition: a right checksum does not exclude forged rows.
+        // Check the limits before any addition: a forged entry can have a correct checksum.
         if !sums.add(&reported.entry.rows) {
             return None;
         }

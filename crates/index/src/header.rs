@@ -1,4 +1,4 @@
-//! The header: properties of the whole packet file. A growing index and a sealed index both begin with it.
+//! The header: properties of the packet file. A growing index and a sealed index both begin with it.
 //!
 //! ```text
 //! magic 8 | version u16 | layout u16 | length u32 | content u16 | queue u16 | link type u32 | snaplen u32
@@ -21,10 +21,10 @@ const FIXED: usize = 64;
 /// The longest header that a reader accepts: three texts of 65 535 bytes.
 pub(crate) const LEN_MAX: usize = FIXED + 3 * (2 + u16::MAX as usize) + CRC;
 
-/// The stream position of a file whose position is unknown.
+/// Stands for the stream position of a file whose stream position is unknown.
 pub const UNKNOWN_POS: u64 = u64::MAX;
 
-/// The properties of a whole packet file.
+/// The properties of a packet file that are equal for all of its blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The interface, file or simulation.
@@ -33,13 +33,13 @@ pub struct Header {
     pub queue: u16,
     /// The link type, with the number that pcap uses.
     pub link_type: u32,
-    /// The snaplen: bytes kept of each packet.
+    /// The snaplen: the largest number of captured bytes per packet.
     pub snaplen: u32,
     /// The timestamp source of the packets.
     pub timestamp_source: String,
     /// The largest error of a timestamp, in nanoseconds; 0 if not known.
     pub timestamp_error: u32,
-    /// The capture filter; empty for none.
+    /// The capture filter; empty without a capture filter.
     pub filter: String,
     /// Stream position of the file's first byte; [`UNKNOWN_POS`] in an index that was rebuilt from the packets.
     pub first_pos: u64,
@@ -52,11 +52,11 @@ pub struct Header {
 /// The origin of the packets of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Content {
-    /// Recorded by netgrain: index and packets were written together.
+    /// The packet file was recorded by netgrain; index and packets were written together.
     #[default]
     Recorded,
-    /// A foreign capture, as it was when its index was made. If length or modification time of the file differ, the
-    /// index does not describe it.
+    /// A foreign capture (a capture file of another program). If length or modification time of the capture differ from
+    /// these values, the index does not describe the present file and is not used.
     Foreign {
         /// The format of the file.
         format: Format,
@@ -70,7 +70,7 @@ pub enum Content {
 /// Formats of foreign captures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Classic pcap, of any byte order and resolution.
+    /// Classic pcap, of any byte order and timestamp resolution.
     Pcap,
     /// pcapng.
     PcapNg,

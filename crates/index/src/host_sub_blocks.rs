@@ -2,38 +2,40 @@
 //! KiB instead of 1 MiB.
 //!
 //! A group is a table of 16 rows and 16 columns; each column stands for a sub-block. A host has one row in each half of
-//! its group, and it may occur in the sub-blocks that are marked in both rows. Rows are marked for each packet, before
-//! it is known whether its tuple is new: one multiplication and two words per host cost less than remembering the hosts
-//! of each sub-block. Groups are folded as those of other kinds are, but only if no false positives follow, because
-//! each wrongly marked column costs a read of 64 KiB.
+//! its group, and it may occur in the sub-blocks that are marked in both rows. Rows are marked for each packet, also if
+//! its tuple is not new: one multiplication and two words per host cost less than a list of the hosts of each
+//! sub-block. The groups are folded like those of other kinds, but only if the fold adds almost no false positives,
+//! because each false positive costs a read of 64 KiB.
 //!
-// PERF: 9 instructions per host of a packet. It was 24 with whole groups in memory, where a row is found by shifts
-// within a word. With the two halves in separate arrays, rows are separate 16-bit elements, and the second row is
-// computed from the first.
+// PERF: 24 → 9 instructions per host of a packet. The 24 instructions were needed with complete groups in memory, where
+// a row is found by shifts within a word. With the two halves in separate arrays, rows are separate 16-bit elements,
+// and the second row number is computed from the first.
 
 use crate::set::Group;
 use crate::sub_blocks::{SUB_BLOCKS, SubBlockMask};
 
-/// Groups while the block is being filled. With 1500 pairs of host and sub-block in a block, one in thirty other hosts
-/// is wrongly found.
+/// Number of groups while the block is being filled. With 1500 pairs of host and sub-block in a block, the false
+/// positive rate for other hosts is 1/30.
 const GROUPS: usize = 64;
 
 /// Rows in each half of a group.
 const ROWS: usize = 8;
 
-/// Right shift of a hash that leaves the number of the group (upper bits) and the first row (lower bits).
+/// A hash shifted right by this number of bits is the number of the group (upper bits) and of the first row (lower
+/// bits).
 const FIRST_ROW: u32 = u64::BITS - (GROUPS * ROWS).trailing_zeros();
 
-/// The rows of one block while its packets arrive: an array of all first halves and an array of all second halves.
+/// The rows of one block while its packets arrive: an array with the first halves of all groups and an array with the
+/// second halves.
 pub(crate) struct HostMapBuilder {
     halves: [Box<[u16; GROUPS * ROWS]>; 2],
-    /// The current sub-block, as the bit of its column.
+    /// The current sub-block, as a mask with the bit of its column.
     column: u16,
     groups: Box<[Group; GROUPS]>,
 }
 
-/// The rows of a host in the first and second array of [`HostMapBuilder`]. The second row is the first row XOR three
-/// bits of the hash that do not select the first row.
+/// The row numbers of a host in the first and second array of [`HostMapBuilder`]. The second row is the first row XOR
+/// three bits of the hash that do not select the first row.
 #[inline(always)]
 fn rows_of(hash: u64) -> [usize; 2] {
     let first = (hash >> FIRST_ROW) as usize;
@@ -54,7 +56,7 @@ impl HostMapBuilder {
         Self { halves: [half(), half()], column: 1, groups: Box::new([[0; 4]; GROUPS]) }
     }
 
-    /// Sets the sub-block in which the following packets begin.
+    /// Sets the current sub-block, in which the records of the next packets begin.
     pub fn enter(&mut self, part: usize) {
         self.column = 1 << part.min(SUB_BLOCKS - 1);
     }
@@ -67,7 +69,7 @@ impl HostMapBuilder {
         }
     }
 
-    /// The groups, and an estimate of the number of pairs of host and sub-block in them.
+    /// The groups, and an estimate of the number of marked pairs of host and sub-block.
     pub fn filled(&mut self) -> (&[Group], usize) {
         let (mut pairs, [a, b]) = (0, &self.halves);
         for (group, (a, b)) in self.groups.iter_mut().zip(a.as_chunks::<ROWS>().0.iter().zip(b.as_chunks::<ROWS>().0)) {
@@ -124,7 +126,7 @@ mod tests {
             // Two hosts of one group have the same rows with a probability of 1/64, which the estimate ignores.
             assert!(
                 measured < 1.6 * estimate + 1.0 / 64.0 && estimate < 2.5 * measured + 2e-2,
-                "seed {seed}: {pairs}: {measured} {estimate}"
+                "seed {seed}: {pairs} pairs: measured {measured}, estimated {estimate}"
             );
             loop {
                 for (host, part) in &marked {

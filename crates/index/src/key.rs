@@ -16,12 +16,12 @@ pub enum KeyKind {
     /// The first 16 and 24 bits of IPv4 addresses, and the first 32, 48 and 64 bits of IPv6 addresses.
     Networks,
     /// Ethertypes after all VLAN tags, and VLAN ids.
-    Macs,
-    /// Addresses, with the sub-blocks of the block in which they occur: see `host_sub_blocks.rs`.
+    LinkLayer,
+    /// Addresses, with the sub-blocks in which they occur: see `host_sub_blocks.rs`.
     HostSubBlocks,
-    /// The protocol above IP: an exact map.
+    /// The numbers of protocols above IP, in an exact map.
     Protocols,
-    /// The first byte of IPv4 addresses: an exact map.
+    /// The first bytes of IPv4 addresses, in an exact map.
     FirstBytes,
 }
 
@@ -34,21 +34,22 @@ impl KeyKind {
         Self::Flows,
         Self::Ports,
         Self::Networks,
-        Self::Macs,
+        Self::LinkLayer,
         Self::HostSubBlocks,
         Self::Protocols,
         Self::FirstBytes,
     ];
 
-    /// The number of bits that a key sets in its group. Kinds with more space per key set more bits. Most queries are
-    /// for hosts, which have 14 bits of space per key in a block where all keys are new. Flows and ports have 7 bits of
-    /// space per key; there four bits give fewer false positives than eight, and cost less. Each host adds two or three
-    /// prefixes, and a query for a prefix usually expects many packets: prefixes set two bits, in one word.
+    /// The number of bits that a key sets in its group. A key sets more bits if its kind has more space per key. Most
+    /// queries are for hosts, which have 14 bits of space per key in a block where all keys are new. Flows and ports
+    /// have 7 bits of space per key; with so little space, four bits give fewer false positives than eight, and cost
+    /// less. Prefixes set only two bits, in one word, because each host adds two or three prefixes, and because a query
+    /// for a prefix usually matches many blocks.
     pub(crate) const fn bits(self) -> i32 {
         match self {
             Self::Networks | Self::HostSubBlocks => 2,
             Self::Flows | Self::Ports => 4,
-            Self::Hosts | Self::Macs | Self::Protocols | Self::FirstBytes => 8,
+            Self::Hosts | Self::LinkLayer | Self::Protocols | Self::FirstBytes => 8,
         }
     }
 }
@@ -58,7 +59,7 @@ impl KeyKind {
 pub struct Sets(pub(crate) [Set; KINDS]);
 
 impl Sets {
-    /// The sets of a block with unknown contents: no query skips the block.
+    /// The sets of a block whose keys are unknown: no query skips the block.
     pub const ALL: Self = Self([const { Set::All }; KINDS]);
 
     /// The sets of a block without packets.
@@ -75,7 +76,7 @@ impl Sets {
     }
 }
 
-// Arbitrary odd constants; they only have to differ.
+// Arbitrary odd constants that differ from each other.
 const V4: u64 = 0x9c3f_5a1d_7b62_e40b;
 const V6: u64 = 0x6b8d_12f7_e935_ca61;
 const FLOW: u64 = 0xd1b5_4a32_d192_ed03;
@@ -95,15 +96,15 @@ pub(crate) fn host_v6(address: u128) -> u64 {
 }
 
 /// The hash of an address prefix: `bits` holds the first `length` bits of the address and nothing else. Callers use
-/// only the upper half of the product, to which all input bits contribute. One multiplication mixes up to 32 bits of
-/// input; longer prefixes take two.
+/// only the upper half of the hash, to which all input bits contribute. One multiplication mixes up to 32 bits of
+/// input; longer prefixes need two multiplications.
 #[inline]
 pub(crate) fn net(bits: u64, length: u8) -> u64 {
     let folded = if length > 32 { (bits.wrapping_mul(V6) >> 32) ^ bits } else { bits };
     (folded ^ u64::from(length) << 32).wrapping_mul(ENDPOINT)
 }
 
-/// The hash of a host for the lookup of its sub-blocks: a product of which the callers use the upper half.
+/// The hash of a host for the lookup of its sub-blocks: the callers use only the upper half of this product.
 #[inline(always)]
 pub(crate) fn place_v4(address: u32) -> u64 {
     (u64::from(address) ^ SUB_BLOCK_HOST).wrapping_mul(ENDPOINT)
@@ -121,7 +122,7 @@ pub(crate) fn port(number: u16) -> u64 {
     product ^ product >> 32
 }
 
-/// The hash of a flow from the hashes of both hosts; the same in both directions.
+/// The hash of a flow, computed from the hashes of both hosts; it is equal for both directions.
 #[inline]
 pub(crate) fn flow(protocol: u8, a: (u64, u16), b: (u64, u16)) -> u64 {
     // Each endpoint is hashed separately and the hashes are added: a comparison that orders the endpoints would be an
@@ -134,12 +135,12 @@ pub(crate) fn ethertype(number: u16) -> u64 {
     mix64(u64::from(number) ^ LINK)
 }
 
-/// The hash of a tag with this id; `None` for any tag.
+/// The hash of a VLAN tag with this id; `None` gives the hash that stands for any VLAN tag.
 pub(crate) fn vlan(id: Option<u16>) -> u64 {
     mix64((1 << 40 | u64::from(id.unwrap_or(0xffff)) << 16) ^ LINK)
 }
 
-/// The exact map of these values.
+/// The exact map that contains these values.
 pub(crate) fn map(values: impl IntoIterator<Item = u8>) -> Group {
     values.into_iter().fold([0; 4], |mut group, v| {
         group[usize::from(v / 64)] |= 1 << (v % 64);
@@ -156,7 +157,11 @@ mod tests {
         let (a, b) = ((host_v4(0x0a00_0001), 80), (host_v6(1 << 100), 4000));
         assert_eq!(flow(6, a, b), flow(6, b, a));
         assert_ne!(flow(6, a, b), flow(17, a, b));
-        assert_ne!(flow(6, a, b), flow(6, (a.0, b.1), (b.0, a.1)), "each port belongs to its address");
+        assert_ne!(
+            flow(6, a, b),
+            flow(6, (a.0, b.1), (b.0, a.1)),
+            "the hash depends on which port belongs to which address"
+        );
         assert_ne!(flow(6, a, a), flow(6, b, b));
         assert_ne!(net(10, 16), net(10, 24));
         assert_ne!(vlan(None), vlan(Some(0)));

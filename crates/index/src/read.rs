@@ -21,7 +21,7 @@ impl Index {
     /// # Errors
     /// If the header is invalid, a part of a sealed index is damaged, or its parts contradict each other.
     pub fn parse(bytes: &[u8]) -> Result<Self, IndexError> {
-        // A read from a slice cannot fail, so any other error means that the slice ends too early.
+        // A read from a slice cannot fail, so an error without an [`IndexError`] means that the slice ends too early.
         Self::read(&bytes).map_err(|e| e.downcast().unwrap_or(IndexError::Damaged { part: "end" }))
     }
 
@@ -68,13 +68,13 @@ pub(crate) fn read_header(source: &impl ReadAt) -> io::Result<(Header, Layout, u
     Ok((header, layout, length))
 }
 
-/// The summary that begins at `at`.
+/// Reads the summary that begins at offset `at`.
 pub(crate) fn read_summary(source: &impl ReadAt, at: usize) -> io::Result<(Summary, SubBlockIndex)> {
     let damaged = IndexError::Damaged { part: "summary" };
     let head = up_to(source, at as u64, sealed::HEAD)?;
     let length = Summary::length(&head).ok_or(damaged)?;
     let (summary, places) = Summary::parse(&up_to(source, at as u64, length)?).ok_or(damaged)?;
-    // An index that is shorter than when it was written is incomplete, even if all its parts are valid.
+    // An index whose length differs from the length in its summary is incomplete, even if all its parts are valid.
     if source.size()? != places.size {
         return Err(IndexError::Damaged { part: "end" }.into());
     }
@@ -92,7 +92,8 @@ fn sealed(source: &impl ReadAt, header: Header, at: usize) -> io::Result<Index> 
         if groups == 0 {
             continue;
         }
-        // The memory grows with the stripes read: a forged number of groups is detected by the first wrong checksum.
+        // Memory is allocated stripe by stripe: a forged number of groups ends at the first wrong checksum, before it
+        // causes a large allocation.
         sets.iter_mut().for_each(|s| s.0[kind] = Set::NONE);
         for i in 0..u64::from(groups) {
             let length = sealed::stripe(blocks);
@@ -132,7 +133,7 @@ fn sealed(source: &impl ReadAt, header: Header, at: usize) -> io::Result<Index> 
     checked(header, entries, summary)
 }
 
-/// Replaces sets without any bit by the empty set.
+/// Replaces each set in which no bit is set by the empty set.
 fn empty_as_none(mut sets: Sets) -> Sets {
     for set in &mut sets.0 {
         if matches!(&*set, Set::Groups(groups) if groups.iter().all(|g| *g == [0; 4])) {
@@ -156,7 +157,7 @@ pub(crate) fn read_parts(
     Ok(out)
 }
 
-/// The ledger rows of a block, from this byte range.
+/// Reads the ledger rows of a block from this byte range, which is relative to the first ledger row.
 pub(crate) fn read_rows(source: &impl ReadAt, places: &SubBlockIndex, at: Range<u64>) -> io::Result<Rows> {
     let damaged = IndexError::Damaged { part: "ledger rows" };
     let length = (at.end - at.start) as usize;
@@ -184,4 +185,4 @@ fn checked(header: Header, entries: Vec<Entry>, summary: Summary) -> io::Result<
     Ok(Index { header, entries, tail: Tail::Complete(footer) })
 }
 
-const _: () = assert!(KINDS == 8, "the drawing of the layout has eight key kinds");
+const _: () = assert!(KINDS == 8, "the layout in the documentation of sealed.rs and entry.rs has eight key kinds");

@@ -51,7 +51,7 @@ impl ReadAt for &[u8] {
     }
 }
 
-/// Reads up to `len` bytes from `offset` on; fewer only at the end of the source.
+/// Reads `len` bytes from `offset` on, or fewer if the source ends before.
 pub(crate) fn up_to(source: &impl ReadAt, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; len];
     let read = source.read_at(&mut buffer, offset)?;

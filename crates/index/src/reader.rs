@@ -1,5 +1,6 @@
-//! Reads from an index only the parts that a query needs. Of a sealed index, the reader first loads header and summary
-//! (a few kilobytes; a small index fits completely), then the parts for the query. It reads a growing index completely.
+//! Reads from an index only the parts that a query needs. From a sealed index, the reader first loads header and
+//! summary with one read of a few kilobytes (which covers a small index completely), then the parts that the query
+//! needs. The reader reads a growing index completely.
 
 use crate::bytes::checked;
 use crate::header::Layout;
@@ -30,14 +31,14 @@ pub struct Reader {
 enum IndexState {
     Growing {
         entries: Vec<Entry>,
-        /// Earlier entries of the same blocks.
+        /// Entries that later entries of the same block replaced.
         earlier: Vec<Entry>,
         /// Offset of the first invalid entry, or the end of the file.
         end: u64,
         torn: bool,
     },
     Sealed {
-        /// The bytes of the first read.
+        /// The first bytes of the index, which the first read returned.
         front: Vec<u8>,
         host_sub_blocks: SubBlockIndex,
         /// The byte range of each block's ledger rows; empty until the table is read.
@@ -45,7 +46,8 @@ enum IndexState {
     },
 }
 
-/// Serves reads from the bytes of the first read if possible, else from the file; counts the bytes read from the file.
+/// Returns bytes from the first read if it contains them, else reads them from the file; counts the bytes read from the
+/// file.
 struct CountingReader<'a, R> {
     source: &'a R,
     front: &'a [u8],
@@ -69,7 +71,7 @@ impl<R: ReadAt> ReadAt for CountingReader<'_, R> {
 }
 
 impl Reader {
-    /// Reads header, summary and block table.
+    /// Opens an index: reads header, summary and block table.
     ///
     /// # Errors
     /// The error of the system call, or [`IndexError`] as `InvalidData`.
@@ -79,7 +81,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Reads only header and summary: enough to skip a file because of its time range, and to find candidate blocks.
+    /// Reads only header and summary: enough to exclude a packet file by its time range, and to find candidate blocks.
     /// [`Reader::blocks`] is empty before [`Reader::load`], unless the index is growing.
     ///
     /// # Errors
@@ -110,7 +112,7 @@ impl Reader {
         })
     }
 
-    /// Reads the block table, unless it was read already.
+    /// Reads the block table if it is not in memory yet.
     ///
     /// # Errors
     /// As [`Reader::open`].
@@ -138,7 +140,7 @@ impl Reader {
         &self.summary
     }
 
-    /// True if the packet file is complete: no packets will be added.
+    /// True if the index is sealed: the packet file is complete, and no packets will be added.
     pub fn is_sealed(&self) -> bool {
         matches!(self.kind, IndexState::Sealed { .. })
     }
@@ -152,14 +154,14 @@ impl Reader {
         }
     }
 
-    /// True if the torn entry was the block's only index entry.
+    /// True if an entry of the growing index is torn and was the only entry of its block.
     pub fn is_torn(&self) -> bool {
         matches!(self.kind, IndexState::Growing { torn: true, .. })
     }
 
-    /// The previous entries of the last blocks of a growing index, with fewer packets and all their rows, the newest
-    /// first. They are needed because after a power failure the newest entry may be on disk while the packets that it
-    /// describes are not.
+    /// The replaced entries of the last blocks of a growing index, with fewer packets and with all their ledger rows,
+    /// the newest first. A caller needs them after a power failure: the newest entry may be on disk while the packets
+    /// that it describes are not.
     pub fn earlier(&self) -> &[Entry] {
         match &self.kind {
             IndexState::Growing { earlier, .. } => earlier,
@@ -201,8 +203,8 @@ impl Reader {
         }
     }
 
-    /// The sub-blocks of these blocks with the offsets of their first records; default values where the index is
-    /// damaged.
+    /// The sub-blocks of these blocks with the offsets of their first records; if the index is damaged there, offsets
+    /// and checksums are unknown.
     ///
     /// # Errors
     /// The error of the system call.

@@ -1,9 +1,10 @@
 //! Ledger rows in a compact form. Consecutive seconds without events form one run, which takes as much space as a
-//! single second, so an idle week costs as much as an idle second. A second without a row is a gap: no recorder ran
-//! then.
+//! single second, so an idle week costs as much as an idle second. A second without a row is a gap: no recorder ran in
+//! this second.
 //!
 //! Invariants: runs do not overlap, are in order of time, and no two silent runs touch. There are at most
-//! [`Ledger::MAX_ROWS`] runs; older runs are folded into one as in the ledger, so that the total stays exact.
+//! [`Ledger::MAX_ROWS`] runs; the oldest runs are folded into one run as in [`Ledger`], so that the sum of all rows
+//! stays exact.
 
 mod bytes;
 
@@ -14,7 +15,8 @@ use base::{Ledger, Row, SecondMap, Tally};
 /// Ledger rows by second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
-    /// By first second: number of seconds, and their tally. Only silent runs are longer than one second.
+    /// For the first second of each run: the number of seconds of the run, and the tally of each of them. Only silent
+    /// runs (with tallies of zeros) are longer than one second.
     runs: SecondMap,
 }
 
@@ -35,7 +37,7 @@ impl Rows {
         Self { runs: SecondMap::new() }
     }
 
-    /// Adds to the row of a second; a tally of zeros creates the row if it is missing.
+    /// Adds a tally to the row of a second, and creates the row if it is missing, also for a tally of zeros.
     pub fn add(&mut self, second: u64, tally: &Tally) {
         if tally.is_empty() {
             return self.add_silence(second, 1);
@@ -57,7 +59,7 @@ impl Rows {
         self.fold();
     }
 
-    /// Creates the missing rows of these seconds.
+    /// Creates a row of zeros for each of these seconds that has no row.
     pub fn add_silence(&mut self, first: u64, seconds: u64) {
         let (mut at, end) = (first, first.saturating_add(seconds));
         while at < end {
@@ -84,7 +86,7 @@ impl Rows {
         }
     }
 
-    /// Subtracts from the row of a second.
+    /// Subtracts a tally from the row of a second.
     pub fn subtract(&mut self, second: u64, tally: &Tally) {
         let Some((seconds, counted)) = self.runs.get_mut(second) else { return };
         if *seconds == 1 {
@@ -95,7 +97,7 @@ impl Rows {
         }
     }
 
-    /// The same seconds, each with another tally; silent runs stay silent.
+    /// Applies `f` to the tally of each second; silent seconds are copied unchanged.
     #[must_use]
     pub fn map(&self, f: impl Fn(&Tally) -> Tally) -> Self {
         let mut out = Self::new();
@@ -113,12 +115,12 @@ impl Rows {
         self.runs.iter().map(|(second, (seconds, tally))| Run { second, seconds, tally })
     }
 
-    /// The rows in order of time, one for each second. An index holds at most [`Rows::MAX_SILENCE`] silent seconds.
+    /// The rows in order of time, one for each second. An index contains at most [`Rows::MAX_SILENCE`] silent seconds.
     pub fn iter(&self) -> impl Iterator<Item = Row> + '_ {
         self.runs().flat_map(|run| (0..run.seconds).map(move |i| Row { second: run.second + i, tally: run.tally }))
     }
 
-    /// The most silent seconds that a reader accepts in one part of an index: eight years.
+    /// The largest number of silent seconds that a reader accepts in one index: eight years.
     pub const MAX_SILENCE: u64 = 1 << 28;
 
     /// True if there is no row, not even a silent row.
@@ -126,7 +128,7 @@ impl Rows {
         self.runs.is_empty()
     }
 
-    /// True if there are only silent rows, or none.
+    /// True if all rows are silent, or there are no rows.
     pub fn is_silent(&self) -> bool {
         self.runs().all(|run| run.is_silent())
     }
@@ -138,7 +140,7 @@ impl Rows {
         total
     }
 
-    /// The rows as a ledger, which keeps the newest [`Ledger::MAX_ROWS`] seconds separate.
+    /// The rows as a ledger, which has separate rows for the newest [`Ledger::MAX_ROWS`] seconds.
     pub fn to_ledger(&self) -> Ledger {
         let mut ledger = Ledger::new();
         let mut room = Ledger::MAX_ROWS as u64;
@@ -153,7 +155,7 @@ impl Rows {
         ledger
     }
 
-    /// The run that contains a second: its first second, and its number of seconds.
+    /// The first second and the number of seconds of the run that contains `second`.
     fn covering(&mut self, second: u64) -> Option<(u64, u64)> {
         let (first, (seconds, _)) = self.runs.at_or_before(second)?;
         (second - first < seconds).then_some((first, seconds))
@@ -165,7 +167,7 @@ impl Rows {
         }
     }
 
-    /// Joins a silent run with the silent runs that it touches.
+    /// Joins the silent run that begins at `at` with the silent runs directly before and after it.
     fn join(&mut self, at: u64) {
         let Some((seconds, _)) = self.runs.remove(at) else { return };
         let (mut first, mut end) = (at, at + seconds);
@@ -191,7 +193,7 @@ impl Rows {
             return;
         }
         let (mut folded, mut oldest) = (Tally::default(), None);
-        // A silent run cannot take the folded tally, because it would no longer be silent.
+        // Silent runs are removed too, because the folded tally is added to the first run that is not silent.
         while let Some((second, (_, tally))) = self.runs.first()
             && (self.runs.len() > Ledger::MAX_ROWS - Ledger::FOLDED_ROWS || tally.is_empty())
         {

@@ -1,4 +1,5 @@
-//! The sealed index: written once, when the packet file is complete, so that a query reads little of it.
+//! The sealed index: written once, when the packet file is complete, so that a query reads only a small part of the
+//! index.
 //!
 //! ```text
 //! header | summary | table | sub-blocks | sets, kind by kind | rows of block 0 | crc | rows of block 1 | crc | …
@@ -28,7 +29,7 @@ use std::ops::Range;
 const TAG: [u8; 4] = *b"SUM4";
 const LENGTH_AT: usize = 4;
 
-/// Bytes of the summary that contain its length.
+/// Number of bytes at the begin of the summary that a reader needs to find its length.
 pub(crate) const HEAD: usize = 8;
 
 /// Bytes of a table row.
@@ -37,22 +38,23 @@ pub(crate) const TABLE_ROW: usize = 52;
 /// Bytes of the sub-block data of a block, with checksum.
 pub(crate) const PARTS: usize = sub_blocks::ENCODED + CRC;
 
-/// The most blocks of one file that a reader accepts: 1 TiB.
+/// The largest number of blocks of one packet file that a reader accepts: 1 TiB.
 pub(crate) const MAX_BLOCKS: usize = 1 << 20;
 
-/// The most packets lost before one block that a reader accepts, so that sums of them do not overflow.
+/// The largest number of packets lost before one block that a reader accepts, so that the sum over all blocks does not
+/// overflow.
 const MAX_LOST: u64 = 1 << 40;
 
-/// The most context ranges of one file that a reader accepts.
+/// The largest number of context ranges of one packet file that a reader accepts.
 pub(crate) const MAX_CONTEXT: usize = 4096;
 
-/// The longest summary: with the most context ranges, and a tally.
+/// The largest length of a summary: with [`MAX_CONTEXT`] context ranges and the longest tally.
 pub(crate) const LEN_MAX: usize = 512 + 16 * MAX_CONTEXT;
 
-/// The description of a whole packet file.
+/// The summary of a packet file: length, times, number of blocks, and tally.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Length of the packet file, as far as the index describes it.
+    /// Number of bytes of the packet file that the index describes.
     pub bytes: u64,
     /// The time at which the file ended; for a growing file, its latest timestamp.
     pub end: Timestamp,
@@ -60,10 +62,10 @@ pub struct Summary {
     pub stamps: Option<(Timestamp, Timestamp)>,
     /// Number of blocks.
     pub blocks: u32,
-    /// The ledger of the file in one tally.
+    /// The sum of all ledger rows of the file.
     pub tally: Tally,
-    /// Byte ranges of the packet file that must be read before the records of any block: the headers of foreign
-    /// captures that define how to read the records.
+    /// Byte ranges of the packet file that a query must read before the records of any block: the headers of a foreign
+    /// capture that define how records are read.
     pub context: Vec<Range<u64>>,
 }
 
@@ -77,7 +79,7 @@ pub(crate) struct SubBlockIndex {
     pub sets: [(u64, u32); KINDS],
 }
 
-/// Bytes of one group of all blocks, with checksum.
+/// Bytes of a stripe: the group of one number of all blocks, with checksum.
 pub(crate) const fn stripe(blocks: usize) -> usize {
     blocks * GROUP + CRC
 }
@@ -145,7 +147,7 @@ impl Summary {
 }
 
 impl SubBlockIndex {
-    /// True if all parts lie within the index.
+    /// True if all parts are within the length of the index.
     fn fit(&self, blocks: usize) -> bool {
         let within = |offset: u64, len: u64| offset.checked_add(len).is_some_and(|end| end <= self.size);
         self.rows <= self.size

@@ -1,10 +1,11 @@
-//! The key set of one kind in one block: groups of 256 bits. False positives happen, false negatives never.
+//! The key set of one kind in one block: groups of 256 bits. A set may admit a key that the block does not have (false
+//! positive), but never excludes a key of the block.
 //!
 //! Most kinds are split-block Bloom filters (Putze, Sanders and Singler, JEA 2009; the variant of Apache Parquet, with
 //! four words of 64 bits instead of eight of 32): a key selects one group and sets one bit or two in each of its words.
-//! There are 2^n groups, and a key's group is the top n bits of its hash. So a filter of half as many groups is the OR
-//! of neighbouring groups, and a filter of twice as many groups has each group twice: filters of any two sizes can be
-//! converted to one size. Kinds of few values are one group that is an exact map, with a bit for each value.
+//! There are 2^n groups, and a key's group is the top n bits of its hash. So a filter is halved by the OR of
+//! neighbouring groups, and doubled by the repetition of each group: filters of any two sizes can be converted to one
+//! size. The set of a kind with at most 256 values is one group that is an exact map, with a bit for each value.
 
 use crate::bytes::Cursor;
 
@@ -14,10 +15,10 @@ pub(crate) type Group = [u64; 4];
 /// Bytes of one group.
 pub const GROUP: usize = 32;
 
-/// The most groups that a builder makes and a reader accepts.
+/// The largest number of groups that a builder creates and a reader accepts in one set.
 pub(crate) const MAX_GROUPS: usize = 1 << 12;
 
-/// The keys of one kind in one block.
+/// The set of keys of one kind in one block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Set {
     /// Any key may be in the block: there were more keys than the index has space for.
@@ -30,7 +31,7 @@ impl Set {
     /// The empty set.
     pub const NONE: Self = Self::Groups(Vec::new());
 
-    /// Bytes of memory that the set takes.
+    /// Bytes of memory of the groups of the set.
     pub fn bytes(&self) -> usize {
         match self {
             Self::All => 0,
@@ -38,7 +39,7 @@ impl Set {
         }
     }
 
-    /// Halves the size: the set still admits all its keys, and some others.
+    /// Halves the number of groups: the set still admits all its keys, and more false positives.
     pub(crate) fn fold(&mut self) {
         if let Self::Groups(groups) = self
             && groups.len() > 1
@@ -80,21 +81,22 @@ pub(crate) fn group_of(hash: u64, groups: usize) -> usize {
     (hash >> 1 >> (63 - groups.trailing_zeros())) as usize
 }
 
-/// The eight bits of a key in its group: 48 bits of the hash, without those that select the group.
+/// The eight bits of a key in its group: computed from the lower 48 bits of the hash, which do not select the group.
 #[inline]
 pub(crate) fn bits_of(hash: u64) -> Group {
     std::array::from_fn(|w| 1 << (hash >> (12 * w) & 63) | 1 << (hash >> (12 * w + 6) & 63))
 }
 
-/// The four bits of a key of a kind that rarely has space for more than seven bits per key; eight would fill the group
-/// too much.
+/// The four bits of a key in its group, for kinds that rarely have space for more than seven bits per key; with eight
+/// bits, the groups would be too full.
 #[inline]
 pub(crate) fn four_of(hash: u64) -> Group {
     std::array::from_fn(|w| 1 << (hash >> (12 * w) & 63))
 }
 
-/// The two bits of a key of a kind with little space per key. Both are in one word, which the hash selects too. All
-/// come from the upper half of the hash, because such a hash may be a plain product.
+/// The two bits of a key in its group, for kinds with little space per key: the number of the word, and both bits in
+/// this word. The number of the word and of both bits come from the upper half of the hash, because the hash of these
+/// kinds may be a plain product, whose lower bits are badly mixed.
 #[inline]
 pub(crate) fn word_of(hash: u64) -> (usize, u64) {
     ((hash >> 46 & 3) as usize, 1 << (hash >> 40 & 63) | 1 << (hash >> 34 & 63))
@@ -118,7 +120,7 @@ pub(crate) fn encode_group(group: &Group) -> [u8; GROUP] {
     out
 }
 
-/// Reads whole groups; ignores an incomplete group at the end.
+/// Decodes complete groups; ignores an incomplete group at the end.
 pub(crate) fn decode_groups(bytes: &[u8]) -> impl Iterator<Item = Group> + '_ {
     bytes.chunks_exact(GROUP).map(|chunk| {
         let mut words = Cursor(chunk);

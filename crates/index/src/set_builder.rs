@@ -1,11 +1,11 @@
 //! Builders of the filters of a block, and tables of recently added tuples.
 //!
-//! Keys arrive one by one and are inserted into their filter in batches: a processor executes several iterations of a
-//! plain loop over hashes at once, and a block with few keys never touches a filter of full size.
+//! Keys arrive one by one and are inserted into their filter in batches. A processor executes several iterations of a
+//! plain loop over hashes at the same time, and for a block with few keys a filter of full size is never used.
 //!
-//! The tables contain whole tuples. Hosts and ports have no tables of their own, because looking up a key costs as much
-//! as inserting it again. A table may forget a tuple, but it never reports an unknown tuple as known. So a key may be
-//! inserted twice, and none is left out.
+//! The tables contain complete tuples (addresses, protocol and ports). There are no tables of single hosts or ports,
+//! because the lookup of a key costs as much as a second insertion. A table may lose a tuple, but it never reports a
+//! new tuple as already added. So a key may be inserted twice, but no key is left out.
 
 use crate::set::{Group, group_of, word_of};
 use crate::set_sizing;
@@ -15,13 +15,14 @@ use std::borrow::Cow;
 /// Tuples that are processed together.
 pub(crate) const BATCH: usize = 128;
 
-/// Tuples remembered per block. The generation in a tuple distinguishes it from equal tuples of other blocks.
+/// Number of tuples in the table. The generation in a tuple distinguishes it from an equal tuple of another block.
 const RECENT: usize = 512;
 
-/// Hashes that wait for one filter: those of one batch, and those that waited before it.
+/// Capacity for hashes that wait for insertion into one filter: two batches, so that a batch fits after hashes that
+/// already wait.
 const WAITING: usize = 2 * BATCH;
 
-/// Recently added tuples of `N` words, and the new tuples among them.
+/// A table of recently added tuples of `N` words, and the batch of new tuples that are not yet in the filters.
 pub(crate) struct Recent<const N: usize> {
     slots: Box<[[u64; N]; RECENT]>,
     new: Box<[[u64; N]; BATCH]>,
@@ -33,8 +34,8 @@ impl<const N: usize> Recent<N> {
         Self { slots: Box::new([[0; N]; RECENT]), new: Box::new([[0; N]; BATCH]), waiting: 0 }
     }
 
-    /// Adds a tuple, which must not be all zeros. True if the batch of new tuples is full: the caller must take it
-    /// then.
+    /// Adds a tuple, which must not be all zeros. Returns true if the batch of new tuples is full; then the caller must
+    /// call [`Self::take`].
     // PERF: without a branch on whether the tuple is new, because its outcome is random in mixed traffic.
     #[inline(always)]
     pub fn insert(&mut self, tuple: [u64; N]) -> bool {
@@ -53,14 +54,15 @@ impl<const N: usize> Recent<N> {
         &self.new[..std::mem::take(&mut self.waiting).min(BATCH)]
     }
 
-    /// Removes all tuples; needed only when the generations begin again.
+    /// Removes all tuples from the table; needed only when the generation number wraps around.
     pub fn clear(&mut self) {
         self.slots.fill([0; N]);
     }
 }
 
-/// Removes values that are equal to their predecessor. One endpoint of a server's packets is always the same; inserting
-/// it repeatedly would cost more than inserting others, because each insertion waits for the write of the previous one.
+/// Removes values that are equal to their predecessor. All packets of a server have one endpoint in common. Repeated
+/// insertion of the same key would cost more than insertion of different keys, because each insertion waits for the
+/// memory write of the previous insertion.
 // PERF: if all values differ, which a vectorised loop tests, no value is moved. Otherwise the loop has no branch,
 // because its outcome is random in mixed traffic.
 #[inline(always)]
@@ -78,7 +80,7 @@ pub(crate) fn without_repeats<'a>(values: &'a [u64], kept: &'a mut [u64; BATCH])
     &kept[..len.min(BATCH)]
 }
 
-/// Keeps the values that have this bit.
+/// Returns the values in which this bit is set.
 // PERF: as for [`without_repeats`].
 #[inline(always)]
 pub(crate) fn with_bit<'a>(bit: u64, values: &'a [u64], kept: &'a mut [u64; BATCH]) -> &'a [u64] {
@@ -93,8 +95,8 @@ pub(crate) fn with_bit<'a>(bit: u64, values: &'a [u64], kept: &'a mut [u64; BATC
     &kept[..len.min(BATCH)]
 }
 
-/// A set of values below 256, each in a byte of its own. Setting a byte does not read the old value, so an insertion
-/// does not wait for the previous one.
+/// A set of values below 256, with one byte per value. An insertion writes a byte without reading it, so it does not
+/// wait for the previous insertion.
 pub(crate) struct SmallValueSet(Box<[u8; 256]>);
 
 impl SmallValueSet {
@@ -107,7 +109,7 @@ impl SmallValueSet {
         values.for_each(|value| self.0[usize::from(value)] = 1);
     }
 
-    /// The values as an exact map.
+    /// The set as an exact map of 256 bits.
     pub fn map(&self) -> Group {
         let bit = |(i, added): (usize, &u8)| u64::from(*added) << i;
         std::array::from_fn(|w| self.0[64 * w..][..64].iter().enumerate().fold(0, |word, added| word | bit(added)))
@@ -152,8 +154,8 @@ impl<const GROUPS: usize, const BITS: usize> SetBuilder<GROUPS, BITS> {
         self.len = 0;
     }
 
-    /// The filter, which may be larger than its keys need, and the number of keys. If the block has few keys, they are
-    /// inserted only here, into a small filter.
+    /// The filter, which may be larger than its keys need, and the number of keys. If the block has few keys, this
+    /// function inserts them into a small filter; otherwise they are already in the filter of full size.
     #[inline(always)]
     pub fn filled(&mut self, simd: impl Simd) -> (Cow<'_, [Group]>, usize) {
         if self.keys > 0 {
@@ -173,8 +175,8 @@ impl<const GROUPS: usize, const BITS: usize> SetBuilder<GROUPS, BITS> {
     }
 }
 
-/// Inserts keys into a filter of 2^n groups: the bits of [`crate::set::bits_of`] or of [`crate::set::four_of`], four
-/// words at once.
+/// Inserts keys into a filter of 2^n groups: sets the bits of [`crate::set::bits_of`] or of [`crate::set::four_of`], in
+/// four words with one instruction.
 #[inline(always)]
 pub(crate) fn insert<S: Simd, const BITS: usize>(simd: S, filter: &mut [Group], hashes: &[u64]) {
     let of = filter.len();
@@ -192,11 +194,11 @@ pub(crate) fn insert<S: Simd, const BITS: usize>(simd: S, filter: &mut [Group], 
     }
 }
 
-/// Builder of the filter of a kind whose keys set two bits each.
+/// Builder of the filter of one kind; each key sets two bits in one word.
 pub(crate) struct SparseSetBuilder<const GROUPS: usize> {
     filter: Box<[Group; GROUPS]>,
     keys: usize,
-    /// For the keys being inserted: the number of the word, and the bits.
+    /// For each key of the current insertion: the number of its word in the filter, and its bits in this word.
     places: Box<[(usize, u64); BATCH]>,
 }
 
@@ -218,7 +220,7 @@ impl<const GROUPS: usize> SparseSetBuilder<GROUPS> {
         self.keys += count;
     }
 
-    /// The filter, and the number of its keys.
+    /// The filter, and the number of keys inserted into it.
     pub fn filled(&self) -> (Cow<'_, [Group]>, usize) {
         (Cow::Borrowed(&self.filter[..]), self.keys)
     }
@@ -272,7 +274,7 @@ mod tests {
                 dispatch!(simd, simd => builder.extend(simd, some.iter().copied()));
                 keys.extend(some);
                 if prng.below(3) == 0 {
-                    // The sets of a block are requested several times while it is being filled.
+                    // The recorder requests the sets of a block several times while the block is being filled.
                     dispatch!(simd, simd => drop(builder.filled(simd)));
                 }
             }
@@ -280,7 +282,7 @@ mod tests {
             assert_eq!(count, keys.len(), "seed {seed} round {round}");
             let mut plain = vec![[0; 4]; filter.len()];
             dispatch!(simd, simd => insert::<_, 2>(simd, &mut plain, &keys));
-            assert_eq!(*filter, *plain, "seed {seed} round {round}: {} keys", keys.len());
+            assert_eq!(*filter, *plain, "seed {seed} round {round}: filter of {} keys", keys.len());
             drop(filter);
             builder.clear();
         }

@@ -1,8 +1,9 @@
 //! Translates the key condition of a filter into queries on key sets.
 //!
-//! A prefix length without keys of its own is translated into the prefixes of the next longer indexed length, if these
-//! are few, and always into the prefix of the next shorter indexed length. A range of ports is translated into its
-//! ports, if these are few. A condition that would need too many keys is dropped: every block may match it.
+//! The index contains keys only for some prefix lengths. A condition on a prefix of another length becomes a condition
+//! on the prefix of the next shorter indexed length, and also on all its prefixes of the next longer indexed length, if
+//! there are at most [`MAX_KEYS`]. A range of at most [`MAX_KEYS`] ports becomes a condition on these ports. A
+//! condition that would need more keys is left out: every block may match it.
 
 use crate::host_sub_blocks;
 use crate::key::{self, KeyKind, Sets};
@@ -11,16 +12,16 @@ use crate::sub_blocks::SubBlockMask;
 use filter::KeyCondition;
 use std::net::IpAddr;
 
-/// The most keys for one condition.
+/// The largest number of keys into which one condition is translated.
 const MAX_KEYS: u32 = 16;
 
 /// A query on the key sets of a block.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SetQuery {
     Anything,
-    /// The block has this key of this kind.
+    /// The set of this kind contains this key.
     Key(KeyKind, u64),
-    /// The block has one of these values of this kind.
+    /// The exact map of this kind contains at least one of these values.
     Map(KeyKind, Group),
     All(Vec<SetQuery>),
     Any(Vec<SetQuery>),
@@ -37,8 +38,8 @@ impl SetQuery {
             }
             KeyCondition::Ports(..) => Self::Anything,
             KeyCondition::Protocol(number) => Self::Map(KeyKind::Protocols, key::map([*number])),
-            KeyCondition::EtherType(number) => Self::Key(KeyKind::Macs, key::ethertype(*number)),
-            KeyCondition::Vlan(id) => Self::Key(KeyKind::Macs, key::vlan(*id)),
+            KeyCondition::EtherType(number) => Self::Key(KeyKind::LinkLayer, key::ethertype(*number)),
+            KeyCondition::Vlan(id) => Self::Key(KeyKind::LinkLayer, key::vlan(*id)),
             KeyCondition::Flow(protocol, a, b) => {
                 Self::Key(KeyKind::Flows, key::flow(*protocol, (host(a.0), a.1), (host(b.0), b.1)))
             }
@@ -47,7 +48,8 @@ impl SetQuery {
         }
     }
 
-    /// Sorts the parts by cost: a part that reads one group of every block comes before a part that reads many.
+    /// Joins the parts by AND, sorted by cost: a part that reads one group of every block is evaluated before a part
+    /// that reads several groups.
     fn all(parts: impl IntoIterator<Item = Self>) -> Self {
         let mut parts: Vec<Self> = parts.into_iter().filter(|p| *p != Self::Anything).collect();
         parts.sort_by_key(Self::cost);
@@ -66,7 +68,7 @@ impl SetQuery {
         if parts.len() == 1 { parts.remove(0) } else { Self::Any(parts) }
     }
 
-    /// The most stripes that the query reads.
+    /// The largest number of stripes that the query reads.
     fn cost(&self) -> usize {
         match self {
             Self::Anything => 0,
@@ -90,12 +92,12 @@ impl SetQuery {
         }
     }
 
-    /// For a key or a map: the number of its group, of this many groups.
+    /// For a key or a map: the number of its group in a set of `groups` groups.
     pub fn group(&self, groups: usize) -> usize {
         if let Self::Key(_, hash) = self { group_of(*hash, groups) } else { 0 }
     }
 
-    /// For a key or a map: the sub-blocks that may match according to this group.
+    /// For a key or a map: the sub-blocks that may match, where `group` is the group of the key in the set of a block.
     pub fn of_group(&self, group: &Group) -> SubBlockMask {
         let is_there = match self {
             Self::Key(KeyKind::HostSubBlocks, hash) => return host_sub_blocks::sub_block_mask(group, *hash),
@@ -119,7 +121,7 @@ fn host(address: IpAddr) -> u64 {
     }
 }
 
-/// The query for a host: whether it is in the block, and in which sub-blocks.
+/// The query for a host: it tests whether the host is in the block, and in which sub-blocks.
 fn of_host(address: IpAddr) -> SetQuery {
     let place = match address {
         IpAddr::V4(a) => key::place_v4(a.to_bits()),
@@ -135,12 +137,14 @@ fn net(address: IpAddr, length: u8) -> SetQuery {
     }
 }
 
-/// The longest prefix length in the index that is not longer than this one, and the shortest that is longer.
+/// The longest indexed prefix length that is at most `length`, and the shortest indexed prefix length above it; `of`
+/// lists the indexed lengths.
 fn steps(length: u8, of: &[u8]) -> (Option<u8>, Option<u8>) {
     (of.iter().copied().filter(|l| *l <= length).max(), of.iter().copied().filter(|l| *l > length).min())
 }
 
-/// The numbers of `of` bits that begin with the first `length` bits of `bits`; `None` if they are too many.
+/// The numbers of `of` bits that begin with the first `length` bits of `bits`; `None` if there are more than
+/// [`MAX_KEYS`].
 fn expand(bits: u128, length: u8, of: u8) -> Option<impl Iterator<Item = u128>> {
     let count = 1u128 << (of - length).min(64);
     (count <= u128::from(MAX_KEYS)).then(|| (0..count).map(move |i| bits | i))
@@ -148,7 +152,7 @@ fn expand(bits: u128, length: u8, of: u8) -> Option<impl Iterator<Item = u128>> 
 
 fn net_v4(address: u32, length: u8) -> SetQuery {
     if length == 0 {
-        let carries = |e| SetQuery::Key(KeyKind::Macs, key::ethertype(e));
+        let carries = |e| SetQuery::Key(KeyKind::LinkLayer, key::ethertype(e));
         return SetQuery::any([carries(0x0800), carries(0x0806)]);
     }
     let key_of = |bits: u32, length: u8| match length {
@@ -173,7 +177,7 @@ fn net_v6(address: u128, length: u8) -> SetQuery {
         128 => of_host(IpAddr::from(bits.to_be_bytes())),
         _ => SetQuery::Key(KeyKind::Networks, key::net(bits as u64, length)),
     };
-    let carrier = SetQuery::Key(KeyKind::Macs, key::ethertype(0x86dd));
+    let carrier = SetQuery::Key(KeyKind::LinkLayer, key::ethertype(0x86dd));
     let (shorter, longer) = steps(length, &[32, 48, 64, 128]);
     let mut parts: Vec<SetQuery> = shorter.map(|l| key_of(address >> (128 - l), l)).into_iter().collect();
     if let Some(l) = longer.filter(|_| shorter != Some(length))

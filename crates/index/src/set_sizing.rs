@@ -1,51 +1,56 @@
 //! Chooses the size of each filter. A filter is folded as long as the fold adds a negligible number of false positives.
-//! If all filters together still exceed their bytes, the filter is folded next whose false positives grow least per
-//! byte saved.
+//! As long as all filters together still exceed their permitted bytes, the filter is folded whose false positives grow
+//! least per byte saved.
 
 use crate::key::KeyKind;
 use crate::set::{GROUP, Group, Set};
 
-/// Bits per key from which on a larger filter has no benefit: its false positives are negligible.
+/// A filter needs no more bits per key than this number: its false positives are negligible.
 const AMPLE: usize = 32;
 
-/// Number of possible sizes: 2^0 … 2^12 groups.
+/// Number of possible filter sizes: 2^0 … 2^12 groups.
 pub(crate) const LEVELS: usize = 13;
 
-/// A filter is folded as long as its false positive rate stays below this value: in 10 GB, one block is read in vain.
+/// A filter is folded as long as its false positive rate stays below this value. At this rate, a query reads one block
+/// without a match per 10 GB of packets.
 const NEGLIGIBLE: f64 = 1e-4;
 
-/// The same for ports: with four bits per key, a lower rate would take twice the bytes.
+/// A filter of ports is folded as long as its false positive rate stays below this value; with four bits per key, a
+/// lower rate would need twice the bytes.
 const NEGLIGIBLE_PORTS: f64 = 1e-3;
 
-/// The same for kinds that are queried only in blocks that have the host: for sub-blocks, one read of 64 KiB in vain
-/// per six blocks; for flows, one block in a hundred of those that have both hosts and both ports.
+/// A filter of flows or of host sub-blocks is folded as long as its false positive rate stays below this value. It is
+/// higher than for other kinds, because these filters are queried only in blocks that have the host. At this rate, a
+/// query for a host reads 64 KiB without a match per six blocks; a query for a flow reads one block without a match per
+/// hundred blocks that have both hosts and both ports.
 const NEGLIGIBLE_HOSTS: f64 = 1e-2;
 
-/// A filter with a higher false positive rate is not worth its bytes.
+/// A filter with a higher false positive rate is omitted: it excludes too few blocks for its bytes.
 const USELESS: f64 = 0.6;
 
 /// The fill of one filter, or of several filters of one kind, and their chosen size.
 #[derive(Clone, Debug)]
 pub(crate) struct Occupancy {
     kind: KeyKind,
-    /// Sum of the false positive rates of all filters at each size. At sizes above its own, a filter counts with its
-    /// own rate.
+    /// For each size, the sum of the false positive rates that all filters would have at this size. For sizes above its
+    /// present size, a filter counts with its present rate.
     wrong: [f64; LEVELS],
-    /// log2 of the number of groups; `None` for no filter, which admits every key.
+    /// log2 of the chosen number of groups; `None` if the filter is omitted, so that every key is admitted.
     level: Option<usize>,
     /// Number of filters that get this size.
     filters: usize,
-    /// Additional bytes for each group number, for all filters together.
+    /// Bytes per group number in addition to the groups of all filters: the checksum of a stripe.
     additional_bytes: usize,
 }
 
 impl Occupancy {
-    /// No filters yet; `additional_bytes` is the number of additional bytes for each group number.
+    /// An occupancy of no filters; `additional_bytes` is the number of bytes per group number in addition to the
+    /// groups.
     pub fn new(kind: KeyKind, additional_bytes: usize) -> Self {
         Self { kind, wrong: [0.0; LEVELS], level: Some(0), filters: 0, additional_bytes }
     }
 
-    /// One filter with this number of keys; `full` may be too large for them.
+    /// The occupancy of one filter with this number of keys; `full` may have more groups than the keys need.
     #[inline(always)]
     pub fn of(kind: KeyKind, full: &[Group], keys: usize) -> Self {
         let mut fill = Self { filters: 1, ..Self::new(kind, 0) };
@@ -56,7 +61,7 @@ impl Occupancy {
         fill
     }
 
-    /// Adds a filter that gets the same size.
+    /// Adds a filter, which will get the same size as the other filters of this occupancy.
     pub fn add(&mut self, set: &Set) {
         self.filters += 1;
         match set {
@@ -93,17 +98,17 @@ impl Occupancy {
         self.level.map_or(0, |level| (self.filters * GROUP + self.additional_bytes) << level)
     }
 
-    /// The increase of the false positive rate per byte saved by the next fold, or by leaving out the filter.
+    /// The increase of the weighted false positive rate per byte saved, if the filter is folded once more, or omitted.
     fn cost_per_byte(&self) -> Option<f64> {
         let level = self.level?;
         let (then, left) = if level == 0 { (1.0, 0) } else { (self.wrong_at(level - 1), self.bytes() / 2) };
         let weight = match self.kind {
             KeyKind::Hosts => 64.0,
             KeyKind::Ports => 8.0,
-            // Queried only together with both hosts and both ports, hence only in blocks that have all of them.
+            // The filter of flows is queried only in blocks that have both hosts and both ports.
             KeyKind::Flows => 2.0,
-            // A false positive is one sub-block of sixteen, and is possible only in blocks that have the host; but all
-            // sixteen sub-blocks are tested there.
+            // A false positive of host sub-blocks costs a read of only one sixteenth of a block, and is possible only
+            // in blocks that have the host; but all sixteen sub-blocks are tested in these blocks.
             KeyKind::HostSubBlocks => 8.0,
             _ => 1.0,
         };
@@ -122,7 +127,7 @@ impl Occupancy {
         self.level = self.level.and_then(|l| l.checked_sub(1));
     }
 
-    /// Number of groups of the chosen size; 0 for no filter.
+    /// Number of groups of the chosen size; 0 if the filter is omitted.
     pub fn groups(&self) -> usize {
         self.level.map_or(0, |level| 1 << level)
     }
@@ -137,7 +142,7 @@ impl Occupancy {
         }
     }
 
-    /// Folds a set to the chosen size; a smaller set stays as it is.
+    /// Folds a set to the chosen size; a smaller set is not changed.
     pub fn apply(&self, set: &mut Set) {
         let Some(level) = self.level else {
             if *set != Set::NONE {
@@ -153,7 +158,7 @@ impl Occupancy {
     }
 }
 
-/// Number of groups for these keys if there are enough bytes; 0 for no keys.
+/// Number of groups that this number of keys needs, at most `most`; 0 without keys.
 pub(crate) fn ample(keys: usize, most: usize) -> usize {
     if keys == 0 { 0 } else { (keys * AMPLE).div_ceil(GROUP * 8).next_power_of_two().min(most) }
 }
@@ -180,7 +185,7 @@ pub(crate) fn fit(fills: &mut [Occupancy], bytes_max: usize) {
     }
 }
 
-/// Folds a larger filter to this number of groups.
+/// Folds a filter to this number of groups.
 #[inline(always)]
 pub(crate) fn fold(full: &[Group], groups: usize) -> Set {
     let joined = |part: &[Group]| part.iter().fold([0; 4], |a, g| std::array::from_fn(|w| a[w] | g[w]));

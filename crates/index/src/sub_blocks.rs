@@ -1,5 +1,5 @@
-//! The sub-blocks (sixteenths) of a block, so that a query reads a packet without its whole MiB and can still verify
-//! it.
+//! The sub-blocks (sixteenths) of a block, so that a query can read and verify a packet without reading the complete
+//! block of 1 MiB.
 //!
 //! A *sub-block* has 64 KiB. For each sub-block, the entry of the block gives the offset of the first record that
 //! begins in it, and the CRC32C of the block's bytes up to this offset, which is a by-product of the checksum of the
@@ -34,7 +34,7 @@ impl SubBlockMask {
     /// No sub-block.
     pub const NOWHERE: Self = Self(0);
 
-    /// All sub-blocks: the position in the block is unknown.
+    /// All sub-blocks, because the position of a match in the block is unknown.
     pub const ANYWHERE: Self = Self(u16::MAX);
 
     /// True if the block may contain a match.
@@ -48,24 +48,25 @@ impl SubBlockMask {
     }
 }
 
-/// The sub-block that contains this offset; the last sub-block for larger offsets.
+/// The number of the sub-block that contains this offset; the last sub-block for offsets beyond the block.
 #[inline]
 pub const fn sub_block_of(offset: u32) -> usize {
     let part = (offset / SUB_BLOCK) as usize;
     if part < SUB_BLOCKS { part } else { SUB_BLOCKS - 1 }
 }
 
-/// The offset of the first record in each sub-block of a block; all unknown if the index does not contain the offsets.
+/// The offset of the first record in each sub-block of a block; all offsets are unknown if the index does not contain
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubBlocks {
     first: [u32; SUB_BLOCKS],
     crc: [u32; SUB_BLOCKS],
 }
 
-/// Bytes of a block that begin with a record, and the checksums that verify them.
+/// A byte range of a block that begins with a record, and the checksums that verify its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubBlockRange {
-    /// The bytes, by offset in the block.
+    /// The byte range, as offsets in the block.
     pub bytes: Range<u32>,
     /// CRC32C of the block's bytes before this range.
     pub before: u32,
@@ -87,11 +88,11 @@ impl Default for SubBlocks {
 }
 
 impl SubBlocks {
-    /// All unknown: queries read the whole block.
+    /// All offsets are unknown, so queries read the complete block.
     pub const NONE: Self = Self { first: [NO_RECORD; SUB_BLOCKS], crc: [0; SUB_BLOCKS] };
 
-    /// Adds a record at this offset; `crc` is the CRC32C of the bytes before it. Only the first record of a sub-block
-    /// counts, and records come in order.
+    /// Adds a record at this offset; `crc` is the CRC32C of the bytes before it. Records must be added in order of
+    /// offset; only the first record of each sub-block is stored.
     pub fn begin(&mut self, offset: u32, crc: u32) {
         let part = sub_block_of(offset);
         if self.first[part] == NO_RECORD {
@@ -99,7 +100,7 @@ impl SubBlocks {
         }
     }
 
-    /// Truncates the block to this many bytes.
+    /// Adapts the sub-blocks to a block that was truncated to this many bytes.
     pub fn cut(&mut self, bytes: u32) {
         for (first, crc) in self.first.iter_mut().zip(&mut self.crc).filter(|(first, _)| **first >= bytes) {
             (*first, *crc) = (NO_RECORD, 0);
@@ -111,7 +112,7 @@ impl SubBlocks {
         self.first.get(part).copied().filter(|first| *first != NO_RECORD)
     }
 
-    /// True if all offsets are unknown.
+    /// True if the offsets of all sub-blocks are unknown.
     pub fn is_unknown(&self) -> bool {
         self.first.iter().all(|first| *first == NO_RECORD)
     }
@@ -121,8 +122,8 @@ impl SubBlocks {
         (0..SUB_BLOCKS).find(|part| self.first[*part] != NO_RECORD).map(|part| self.crc[part])
     }
 
-    /// The range of the records that begin in these sub-blocks. `bytes` and `crc` are length and CRC32C of the block;
-    /// `None` if no record begins there.
+    /// The byte range of the records that begin in these sub-blocks; `None` if no record begins in them. `bytes` and
+    /// `crc` are length and CRC32C of the block.
     pub fn range_of(&self, parts: Range<usize>, bytes: u32, crc: u32) -> Option<SubBlockRange> {
         let known = |parts: Range<usize>| parts.into_iter().find(|part| self.first[*part] != NO_RECORD);
         let from = known(parts.start..parts.end.min(SUB_BLOCKS))?;
@@ -141,12 +142,12 @@ impl SubBlocks {
         })
     }
 
-    /// True if the first records of all sub-blocks begin at the same offsets as in `other`; ignores the checksums.
+    /// True if the first record of each sub-block has the same offset as in `other`; checksums are not compared.
     pub fn begin_as(&self, other: &Self) -> bool {
         self.first == other.first
     }
 
-    /// True if the offsets are possible in a block of this length with this first record.
+    /// True if a block of this length and with this first record can have these offsets.
     pub fn fit(&self, bytes: u32, first_record: Option<u32>) -> bool {
         let inside = |part: usize, first: u32| first == NO_RECORD || first < bytes && sub_block_of(first) == part;
         self.is_unknown()
@@ -211,8 +212,11 @@ mod tests {
             let range = sub_range.bytes.start as usize..end as usize;
             assert!(sub_range.is(&bytes[range.clone()]), "seed {seed} round {round}");
             bytes[range.start + prng.below(range.len() as u64) as usize] ^= 1 << prng.below(8);
-            assert!(!sub_range.is(&bytes[range.clone()]), "seed {seed} round {round}: a flipped bit");
-            assert!(!sub_range.is(&bytes[range.start..range.end - 1]), "seed {seed} round {round}: too few bytes");
+            assert!(!sub_range.is(&bytes[range.clone()]), "seed {seed} round {round}: a flipped bit was not detected");
+            assert!(
+                !sub_range.is(&bytes[range.start..range.end - 1]),
+                "seed {seed} round {round}: a missing byte was not detected"
+            );
         }
     }
 
@@ -229,7 +233,7 @@ mod tests {
         let mut bytes = Vec::new();
         parts.encode(&mut bytes);
         assert_eq!((SubBlocks::decode(&mut Cursor(&bytes)), bytes.len()), (Some(parts), ENCODED));
-        // An offset that lies in another sub-block.
+        // An offset that belongs to another sub-block.
         bytes[8..12].copy_from_slice(&50_000u32.to_le_bytes());
         assert!(SubBlocks::decode(&mut Cursor(&bytes)).is_some_and(|parts| !parts.fit(140_000, Some(24))));
         assert!(SubBlocks::NONE.fit(0, None) && SubBlocks::NONE.range_of(0..16, 1 << 20, 5).is_none());

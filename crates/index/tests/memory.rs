@@ -1,4 +1,5 @@
-//! The memory of encoded ledger rows. The test counts allocations, so it is a program of its own with a single test.
+//! The memory of encoded ledger rows. The test counts allocations of the process, so it is the only test of its
+//! program.
 
 use base::{Ledger, Tally};
 use netgrain_index::Rows;
@@ -15,7 +16,7 @@ fn tally(second: u64) -> Tally {
     Tally { offered: packets, stored: packets, stored_bytes: 500 * packets, ..Tally::default() }
 }
 
-/// The maximum of allocated bytes while `fill` made the value, which is dropped afterwards.
+/// The maximum of allocated bytes while `fill` creates a value, which is dropped afterwards.
 fn most_bytes<T>(fill: impl FnOnce() -> T) -> usize {
     let before = COUNTING.begin();
     let made = fill();
@@ -53,7 +54,8 @@ fn encoded_ledger_rows_take_few_bytes_and_a_ledger_has_a_bound() {
             );
         }
     }
-    // Older rows are folded, so that the ledger of a capture of ten days takes no more than a full ledger.
+    // Older rows are folded, so that the ledger of a capture of ten days takes no more memory than a ledger of the
+    // largest permitted size.
     let full = ledger_of(Ledger::MAX_ROWS as u64).max(rows_of(Ledger::MAX_ROWS as u64));
     for bytes in [ledger_of(500_000), rows_of(500_000)] {
         assert!(bytes < full + full / 4, "{bytes} bytes for 500,000 seconds, {full} for a full ledger");

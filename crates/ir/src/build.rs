@@ -1,7 +1,7 @@
-//! Builds a program block by block. Labels are placed in order, so jumps go only forward.
+//! Builds a program block by block. Labels are placed in ascending order of blocks, so jumps lead only forward.
 //!
-//! A label can be the target of jumps before it is placed. Placing the label ends the current block (by a jump, if the
-//! block has no end yet) and begins the label's block. Blocks that no jump reaches are omitted.
+//! A label can be the target of jumps before it is placed. Placing a label ends the current block, with a jump to the
+//! label if that block is not yet ended, and begins a new block at the label. Blocks that no jump reaches are omitted.
 
 use super::{Block, BlockId, Cmp, End, Fact, Inst, Layer, Meta, Op, Operand, Program, Reg, Stage, Var};
 
@@ -9,16 +9,16 @@ use super::{Block, BlockId, Cmp, End, Fact, Inst, Layer, Meta, Op, Operand, Prog
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(u32);
 
-/// A program under construction; see the module.
+/// A program under construction; the module documentation describes the rules for labels.
 #[derive(Debug)]
 pub struct Builder {
     program: Program,
-    /// For each label that is placed, its block.
+    /// For each label: the block that begins at the label, or `None` if the label is not placed yet.
     placed: Vec<Option<BlockId>>,
-    /// For each label, true if a jump refers to it.
+    /// For each label: true if a jump refers to the label.
     used: Vec<bool>,
     code: Vec<Inst>,
-    /// True if the current position is reachable.
+    /// True if execution can reach the instruction that is appended next.
     live: bool,
     next: u16,
     highest: u16,
@@ -37,17 +37,17 @@ impl Builder {
         &mut self.program
     }
 
-    /// The index of the device; adds the device if it is new.
+    /// Returns the index of the device with this name; adds the device to the program if it is new.
     pub fn device(&mut self, name: &str) -> u16 {
         index_of(&mut self.program.devices, name)
     }
 
-    /// The index of the message; adds the message if it is new.
+    /// Returns the index of this log message; adds the message to the program if it is new.
     pub fn message(&mut self, text: &str) -> u16 {
         index_of(&mut self.program.messages, text)
     }
 
-    /// The index of the set; adds the set if it is new.
+    /// Returns the index of this set of addresses; adds the set to the program if it is new.
     pub fn set_table(&mut self, set: &super::Set) -> u16 {
         let sets = &mut self.program.sets;
         let found = sets.iter().position(|s| s == set).unwrap_or_else(|| {
@@ -72,7 +72,7 @@ impl Builder {
         Label(self.placed.len() as u32 - 1)
     }
 
-    /// Begins a stage with a new block. No register of the previous stage is defined in it.
+    /// Begins a stage with a new block. Registers that the previous stage wrote are undefined in the new stage.
     pub fn stage(&mut self, text: &str) {
         if !self.program.stages.is_empty() || !self.program.blocks.is_empty() || !self.code.is_empty() {
             let here = self.label();
@@ -86,7 +86,7 @@ impl Builder {
         }
     }
 
-    /// True if the current position is reachable.
+    /// True if execution can reach the instruction that is appended next.
     pub const fn is_live(&self) -> bool {
         self.live
     }
@@ -114,24 +114,24 @@ impl Builder {
         self.live = false;
     }
 
-    /// Ends the block with a jump.
+    /// Ends the current block with a jump to `label`.
     pub fn jump(&mut self, label: Label) {
         self.end(End::Jump(BlockId(label.0)), true);
     }
 
-    /// Ends the block with a branch: to `yes` if the comparison holds, otherwise to `no`.
+    /// Ends the current block with a branch: to `yes` if the comparison holds, otherwise to `no`.
     pub fn branch(&mut self, a: Reg, cmp: Cmp, b: impl Into<Operand>, yes: Label, no: Label) {
         self.end(End::If { cmp, a, b: b.into(), yes: BlockId(yes.0), no: BlockId(no.0) }, true);
     }
 
-    /// Continues if the comparison holds, otherwise jumps to `no`.
+    /// If the comparison holds, execution continues with the next instruction; otherwise it jumps to `no`.
     pub fn require(&mut self, a: Reg, cmp: Cmp, b: impl Into<Operand>, no: Label) {
         let yes = self.label();
         self.branch(a, cmp, b, yes, no);
         self.place(yes);
     }
 
-    /// Continues if the bytes were captured, otherwise jumps to `no`.
+    /// If the packet bytes were captured, execution continues with the next instruction; otherwise it jumps to `no`.
     pub fn fits(&mut self, base: Option<Reg>, offset: u32, len: u32, no: Label) {
         let yes = self.label();
         self.end(End::Fits { base, offset, len, yes: BlockId(yes.0), no: BlockId(no.0) }, true);
@@ -155,14 +155,14 @@ impl Builder {
         }
     }
 
-    /// A constant in a new register.
+    /// Writes a constant to a new register and returns the register.
     pub fn constant(&mut self, value: u64) -> Reg {
         let to = self.reg();
         self.push(Inst::Const { to, value });
         to
     }
 
-    /// An arithmetic operation into a new register.
+    /// Writes the result of an arithmetic operation to a new register and returns the register.
     pub fn op(&mut self, op: Op, a: Reg, b: impl Into<Operand>) -> Reg {
         let to = self.reg();
         self.push(Inst::Op { to, op, a, b: b.into() });
@@ -176,40 +176,40 @@ impl Builder {
         to
     }
 
-    /// A packet fact of one layer in a new register.
+    /// Writes a packet fact of one layer to a new register and returns the register.
     pub fn fact(&mut self, layer: Layer, fact: Fact) -> Reg {
         let to = self.reg();
         self.push(Inst::Fact { to, layer, fact });
         to
     }
 
-    /// A packet fact of the whole packet in a new register.
+    /// Writes a packet fact of the whole packet to a new register and returns the register.
     pub fn meta(&mut self, meta: Meta) -> Reg {
         let to = self.reg();
         self.push(Inst::Meta { to, meta });
         to
     }
 
-    /// Bytes of the packet in a new register; their bounds must have been tested.
+    /// Loads packet bytes into a new register; the caller must have tested that these bytes were captured.
     pub fn load(&mut self, base: Option<Reg>, offset: u32, width: u8) -> Reg {
         let to = self.reg();
         self.push(Inst::Load { to, base, offset, width });
         to
     }
 
-    /// A variable of the record in a new register.
+    /// Copies a variable of the verdict record to a new register and returns the register.
     pub fn get(&mut self, var: Var) -> Reg {
         let to = self.reg();
         self.push(Inst::Get { to, var });
         to
     }
 
-    /// Sets a variable of the record.
+    /// Writes a variable of the verdict record.
     pub fn set(&mut self, var: Var, from: impl Into<Operand>) {
         self.push(Inst::Set { var, from: from.into() });
     }
 
-    /// Finishes the program; an open block ends with `pass`.
+    /// Returns the finished program; a block that has no end yet ends with `pass`.
     pub fn finish(mut self) -> Program {
         self.pass();
         let placed = |id: BlockId, placed: &[Option<BlockId>]| placed[id.0 as usize].unwrap_or(id);

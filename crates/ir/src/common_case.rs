@@ -14,7 +14,7 @@ use wire::{EtherType, IpProtocol};
 /// Offset of the network header, behind the Ethernet header.
 const L3: u32 = 14;
 
-/// A common case; see the module.
+/// A common case: TCP or UDP over IPv4, or over IPv6, as the module documentation defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommonCase {
     /// IPv4.
@@ -59,7 +59,7 @@ impl CommonCase {
         }
     }
 
-    /// Offset of the protocol field, one byte.
+    /// Offset in the frame of the one-byte protocol field of the IP header.
     pub const fn protocol(self) -> u32 {
         match self {
             Self::V4 => L3 + 9,
@@ -67,12 +67,14 @@ impl CommonCase {
         }
     }
 
-    /// Minimum number of captured bytes: all fields that the comparisons read, and the UDP header.
+    /// Minimum number of captured bytes of a common case. They include all fields that the comparisons read, and the
+    /// whole UDP header.
     pub const fn captured(self) -> u32 {
         self.l4() + 8
     }
 
-    /// Replaces an instruction that reads a packet fact by a constant or a load.
+    /// Returns the instruction for this common case: an instruction that reads a packet fact becomes a constant or a
+    /// load.
     pub(super) fn known(self, inst: &Inst) -> Inst {
         match *inst {
             Inst::Fact { to, fact: Fact::Protocol, .. } => {
@@ -90,7 +92,7 @@ impl CommonCase {
             }
             Inst::Meta { to, meta: Meta::Ethernet } => Inst::Const { to, value: 1 },
             Inst::Meta { to, meta: Meta::Vlan | Meta::Depth | Meta::Part } => Inst::Const { to, value: 0 },
-            // The packet is not a fragment, so fragment tracking yields its operand.
+            // The packet is not a fragment, so the result of fragment tracking is the operand of the instruction.
             Inst::Datagram { to, value: Operand::Imm(value), .. } => Inst::Const { to, value },
             Inst::Datagram { to, value: Operand::Reg(from), .. } => Inst::Copy { to, from },
             _ => inst.clone(),

@@ -2,7 +2,7 @@
 
 use super::Program;
 
-/// Costs in instructions. The end of a block counts as one instruction.
+/// The cost of code, in instructions. The end of each block counts as one instruction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Instructions in the program.
@@ -14,14 +14,14 @@ pub struct Cost {
 }
 
 impl Program {
-    /// The cost of the whole program.
+    /// The cost of all blocks of the program.
     pub fn cost(&self) -> Cost {
         self.cost_of(0..self.blocks.len())
     }
 
-    /// The cost of a range of blocks; a path ends where it leaves the range.
+    /// The cost of a range of blocks; paths end where they leave the range.
     pub fn cost_of(&self, blocks: std::ops::Range<usize>) -> Cost {
-        // In reverse order, because the cost of a block depends on its successors.
+        // Visits blocks in reverse order, because the cost of a block includes that of its successors.
         let mut ways = vec![(0, 0); self.blocks.len()];
         let mut size = 0;
         for at in blocks.clone().rev() {

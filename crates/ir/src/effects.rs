@@ -1,6 +1,7 @@
 //! The effects of the stages of a program. The offload placement ([`super::placement`]) depends on them.
 
 use super::{Block, End, FragmentScope, Inst, Layer, Meta, Program, Set, Var};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// An effect of a stage.
@@ -13,7 +14,7 @@ pub enum Effect {
     Fanout,
     /// Selects classes.
     Classes,
-    /// Writes the mark or the state.
+    /// Writes the mark or the state of the verdict record.
     Mark,
     /// Adds to a counter of the group.
     Count,
@@ -21,18 +22,19 @@ pub enum Effect {
     MapRead,
     /// Writes a map.
     MapWrite,
-    /// Sends the packet through a device.
+    /// Sends the packet through a network interface.
     Forward,
-    /// Passes the packet to the host's stack.
+    /// Passes the packet to the network stack of the host.
     Kernel,
     /// Writes a log.
     Log,
     /// Inspects the packets inside tunnels.
     Tunnel,
-    /// Reads a value that only the worker in user space has: its packet sequence number, the NIC's hash, or addresses
-    /// of this host.
+    /// Reads a value that only the worker in user space can provide: the worker's packet sequence number, the NIC's
+    /// hash, or the addresses of this host.
     Local,
-    /// Uses fragment tracking: later fragments of a datagram get the steering and the ports of the first.
+    /// Uses fragment tracking, which gives all fragments of a datagram the steering and the ports of the first
+    /// fragment.
     Datagram,
 }
 
@@ -54,7 +56,7 @@ impl Effect {
         Self::Datagram,
     ];
 
-    /// The name in documentation and in the output of `explain`.
+    /// The name of the effect in documentation and in the output of `explain`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Drop => "drop",
@@ -89,7 +91,7 @@ impl Effects {
         Self(bits)
     }
 
-    /// True if the set contains the effect.
+    /// True if this set contains `effect`.
     pub const fn has(self, effect: Effect) -> bool {
         self.0 >> effect as u16 & 1 == 1
     }
@@ -106,7 +108,7 @@ impl Effects {
     }
 }
 
-/// `drop, mark`; `nothing` for the empty set.
+/// Prints a list like `drop, mark`, or `nothing` for the empty set.
 impl fmt::Display for Effects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = Effect::ALL.into_iter().filter(|e| self.has(*e)).map(Effect::name).collect();
@@ -124,9 +126,24 @@ impl Program {
             .fold(Effects::default(), Effects::with)
     }
 
-    /// The effects of the whole program.
+    /// The effects of all stages of the program.
     pub fn effects(&self) -> Effects {
         self.blocks.iter().map(|b| self.effects_of_block(b)).fold(Effects::default(), Effects::with)
+    }
+
+    /// The counters that the program changes, in ascending order.
+    pub fn counters(&self) -> BTreeSet<u8> {
+        let counter = |inst: &Inst| match inst {
+            Inst::Count { counter, .. } => Some(*counter),
+            _ => None,
+        };
+        self.blocks.iter().flat_map(|b| &b.code).filter_map(counter).collect()
+    }
+
+    /// True if the program reads the direction of packets, and so may forward packets that this host sent.
+    pub fn reads_direction(&self) -> bool {
+        let reads = |inst: &Inst| matches!(inst, Inst::Meta { meta: Meta::Outgoing, .. });
+        self.blocks.iter().flat_map(|b| &b.code).any(reads)
     }
 
     fn effects_of_block(&self, block: &Block) -> Effects {
@@ -138,7 +155,7 @@ impl Program {
                 Inst::Set { var: Var::Classes, .. } => note(Effect::Classes),
                 Inst::Set { var: Var::Mark | Var::State, .. } => note(Effect::Mark),
                 Inst::Count { .. } => note(Effect::Count),
-                // With an idle timeout, reading an entry also touches it.
+                // In a map with an idle timeout, reading an entry also renews its timestamp, which is a write.
                 Inst::MapGet { map, .. } if self.is_touched(*map) => {
                     note(Effect::MapRead);
                     note(Effect::MapWrite);

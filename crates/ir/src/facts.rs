@@ -1,9 +1,9 @@
-//! Packet facts: the values of a packet that a program may read beside its bytes, in a fixed layout that generated code
-//! reads directly.
+//! Packet facts: the values that a program may read in addition to the bytes of a packet. They are stored in a fixed
+//! layout, which generated code reads directly.
 //!
-//! The outer layer is the result of [`wire::Headers`] for the frame. The inner layer is the result of [`wire::Decoded`]
-//! if there is a tunnel, and otherwise a copy of the outer layer, so the innermost layer always exists. First fragments
-//! of tunnelled packets are decoded as far as their bytes go.
+//! The outer layer of the facts is the result of [`wire::Headers`] for the frame. The inner layer is the result of
+//! [`wire::Decoded`] if the frame contains a tunnel, and otherwise a copy of the outer layer, so an inner layer always
+//! exists. If a first fragment contains a tunnel, as many inner headers are decoded as the fragment contains.
 
 use crate::{Fact, Layer, Meta};
 use wire::{Decoded, Family, Fragment, Headers, TUNNEL_PORTS};
@@ -26,8 +26,8 @@ pub struct LayerFacts {
     pub fragment: u8,
 }
 
-/// The facts of a packet. The capture source fills in the fields for which it has values; [`Facts::of`] leaves these
-/// fields 0.
+/// The facts of a packet. The capture source writes the fields for which it has values; [`Facts::of`] sets those fields
+/// to 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Facts {
@@ -39,7 +39,7 @@ pub struct Facts {
     pub wire_len: u32,
     /// See [`Meta::Rss`].
     pub rss: u32,
-    /// The mark of the packet before the program.
+    /// The mark that the packet has before the program runs.
     pub mark: u32,
     /// See [`Meta::Port`].
     pub port: u32,
@@ -49,7 +49,7 @@ pub struct Facts {
     pub vlan: u16,
     /// See [`Meta::Ingress`].
     pub ingress: u16,
-    /// Offset of the network header of the packet to which [`Meta::Part`] refers.
+    /// Offset of the network header of the fragment that [`Meta::Part`] describes.
     pub part_l3: u16,
     /// The outermost IP packet.
     pub outer: LayerFacts,
@@ -65,7 +65,8 @@ pub struct Facts {
     pub part: u8,
 }
 
-// Exactly one cache line without padding, because the producer of packets writes the whole structure.
+// The size is exactly one cache line and there is no padding, because the producer of packets writes the complete
+// structure.
 const _: () = assert!(size_of::<Facts>() == 64);
 
 impl LayerFacts {
@@ -126,8 +127,9 @@ impl Facts {
         facts
     }
 
-    /// Fills in the facts from the bytes. The facts from the capture source stay; they must include `wire_len`. Without
-    /// `innermost`, tunnels are not decoded, and the inner layer is a copy of the outer.
+    /// Computes the facts that follow from the packet bytes. Facts that the capture source wrote are not changed;
+    /// `wire_len` must be among them. If `innermost` is false, tunnels are not decoded, and the inner layer is a copy
+    /// of the outer layer.
     #[inline]
     pub fn look(&mut self, frame: &[u8], link_type: u16, innermost: bool) {
         let headers = Headers::of(frame, self.wire_len, link_type);
@@ -151,7 +153,8 @@ impl Facts {
         }
     }
 
-    /// The value of a fact of the whole packet; `cap_len` and `hash_key` are not stored in the facts.
+    /// The value of a fact of the whole packet. The caller passes `cap_len` and `hash_key`, because this structure does
+    /// not store them.
     pub fn get(&self, meta: Meta, cap_len: usize, hash_key: u64) -> u64 {
         match meta {
             Meta::WireLen => self.wire_len.into(),
@@ -180,9 +183,9 @@ impl Facts {
     }
 }
 
-/// True if decoding may find an inner packet: for tunnel protocols, for UDP with tunnel ports, and for frames without
-/// IP near the beginning, which may contain IP farther in (nested pseudowires). UDP behind long IPv6 extension headers
-/// also returns true, because its ports are not known here.
+/// True if the frame may contain a tunnel: for tunnel protocols, for UDP with tunnel ports, and for frames without IP
+/// near the beginning, which may contain IP farther inside (nested pseudowires). The function also returns true for UDP
+/// behind long IPv6 extension headers, because the UDP ports are not parsed there.
 #[inline]
 fn may_be_tunnel(frame: &[u8], outer: &LayerFacts) -> bool {
     const ARP: u16 = 0x0806;
@@ -209,7 +212,7 @@ const fn family(family: Family) -> u8 {
     }
 }
 
-/// The value of a later fragment; see [`Fact::Fragment`].
+/// The value of [`Fact::Fragment`] for a later fragment.
 const LATER: u8 = 2;
 
 const fn fragment(fragment: Fragment) -> u8 {

@@ -2,15 +2,16 @@
 //! first fragment of their datagram.
 //!
 //! Source, destination, identification and protocol identify a datagram (RFC 791 §3.2, RFC 8200 §4.5). The tracker
-//! stores one number for each datagram and *form* (a form is one way of steering, or a query for ports). The first
-//! fragment determines the number, and later fragments read it. If a later fragment arrives before the first, the later
-//! fragment determines the number, and all others, including the first, use it: the fragments of a datagram stay
-//! together in any order. Fragments are neither held back nor reassembled.
+//! stores one number for each datagram and *form*. A form is one way of steering, or a query for ports; the number is
+//! the steering hash or the ports. The fragment of a datagram that arrives first, normally the first fragment,
+//! determines the number; the tracker returns this number for all other fragments of the datagram. Hence all fragments
+//! of a datagram are treated alike in any order of arrival. The tracker neither delays nor reassembles fragments.
 //!
-//! Identifications are reused. Hence a first fragment with another number than the previous first fragment begins a new
-//! datagram, and entries expire after [`TIMEOUT`] of *packet* time. Memory is fixed: if the four entries of a bucket
-//! are in use, a new datagram evicts the oldest of them ([`Counts::evicted`]). Each stored datagram is either held or
-//! was removed for one of the counted reasons, so [`Counts::held`] is exactly their difference.
+//! Hosts reuse identifications. Hence a first fragment whose number differs from that of the previous first fragment
+//! begins a new datagram, and entries expire after [`TIMEOUT`] of *packet* time. Memory is fixed: if the four entries
+//! of a bucket are in use, a new datagram evicts the oldest of them ([`Counts::evicted`]). Each datagram that was
+//! stored is either still stored or was removed for one of the counted reasons, so [`Counts::held`] is the exact
+//! difference of these counters.
 //!
 //! Several threads may use the tracker at once, because fragments of a datagram may arrive on different queues and
 //! interfaces. Only packets that are fragments take a lock, and each lock covers one sixteenth of the entries.
@@ -22,33 +23,36 @@ use std::fmt;
 use std::ops::AddAssign;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How long a datagram is stored: 30 s, the reassembly timeout of hosts.
+/// The time for which a datagram is stored: 30 s, the reassembly timeout of hosts.
 pub const TIMEOUT: u64 = 30_000_000_000;
 
-/// Capacity in datagrams: 16 384, in 1 MiB, which is allocated at the first fragment.
+/// Capacity of the tracker in datagrams: 16 384. The tracker allocates its 1 MiB of memory when the first fragment
+/// arrives.
 pub const CAPACITY: usize = 1 << 14;
 
-/// The number that means "no value": later fragments get no value either, although they would have one by themselves.
-/// (Two hashes with all bits set would look the same: one pair in 2⁶⁴.)
+/// The number by which a first fragment states that its datagram has no value. Later fragments then have no value
+/// either, although they would have a value on their own. (A pair of hashes whose 64 bits are all set would be mistaken
+/// for this number; the probability is 2⁻⁶⁴.)
 pub const NONE: u64 = u64::MAX;
 
 /// Entries of a bucket.
 const BUCKET_ENTRIES: usize = 4;
 
-/// Number of shards, each with its own lock.
+/// Number of shards; each shard has its own lock.
 const SHARDS: usize = 16;
 
-/// The key of a datagram: addresses as two words each (IPv4 in its IPv6 form); identification, protocol and form.
+/// The key of a datagram: the two addresses (two words each, IPv4 as mapped IPv6), then one word with identification,
+/// protocol and form.
 type Key = [u64; 5];
 
 #[derive(Clone, Copy, Default)]
 struct Entry {
     key: Key,
-    /// The number for all fragments; 0 if the entry is free.
+    /// The number that all fragments of the datagram get; 0 if the entry is free.
     number: u64,
-    /// The number of the first fragment; 0 until the first fragment arrives.
+    /// The number of the first fragment itself; 0 until the first fragment arrives.
     first: u64,
-    /// The time of the first packet of the datagram.
+    /// The time of the packet that created or renewed the entry.
     since: u64,
 }
 
@@ -60,20 +64,20 @@ const _: () = assert!(size_of::<Entry>() == 64);
 pub struct Counts {
     /// Datagrams that were stored.
     pub datagrams: u64,
-    /// Later fragments whose datagram was found.
+    /// Later fragments that got the number of their first fragment.
     pub matched: u64,
-    /// Later fragments whose first fragment was not known or not steered.
+    /// Later fragments whose first fragment had not arrived or was not steered.
     pub orphaned: u64,
     /// Datagrams that were evicted before their timeout.
     pub evicted: u64,
     /// Datagrams that had expired when another datagram took their entry.
     pub expired: u64,
-    /// Datagrams whose identification was reused by another datagram.
+    /// Datagrams that were removed because another datagram with the same identification arrived.
     pub replaced: u64,
 }
 
 impl Counts {
-    /// Datagrams that are stored now; expired datagrams keep their entry until another datagram needs it.
+    /// The number of datagrams that are stored now. Expired datagrams count until another datagram takes their entry.
     pub const fn held(&self) -> u64 {
         self.datagrams - self.evicted - self.expired - self.replaced
     }
@@ -101,7 +105,7 @@ struct Shard {
 #[derive(Default)]
 pub struct FragmentTracker {
     shards: [Mutex<Shard>; SHARDS],
-    /// A secret, so that remote senders cannot direct datagrams to one bucket.
+    /// The key of the bucket hash. It is secret, so that remote senders cannot direct many datagrams to one bucket.
     secret: u64,
 }
 
@@ -111,9 +115,9 @@ impl FragmentTracker {
         Self { secret, ..Self::default() }
     }
 
-    /// The number for a packet: `number`, unless the packet is a fragment of a datagram for which another number is
-    /// stored. 0 means no number and is not stored; [`NONE`] of a first fragment is stored, and the function returns 0
-    /// for it.
+    /// Returns the number for a packet: the number that is stored for its datagram if the packet is a fragment,
+    /// otherwise `number`. The number 0 means "no number" and is not stored. If a first fragment passes [`NONE`], that
+    /// is stored, and the function returns 0.
     pub fn number(&self, frame: &[u8], facts: &Facts, parts: FragmentScope, form: u32, mut number: u64) -> u64 {
         let inner = (facts.inner.l3, facts.inner.fragment);
         let of = match parts {
@@ -124,7 +128,8 @@ impl FragmentTracker {
             }
         };
         let mut settled = false;
-        // From the innermost packet outwards: the number of an inner packet applies to the enclosing datagram.
+        // Inner packets come before the packets that enclose them, because the number of an inner packet applies to the
+        // enclosing datagram too.
         for (l3, fragment) in of.into_iter().flatten().filter(|part| part.1 != 0) {
             if let Some(key) = key(frame, usize::from(l3), form) {
                 number = self.insert(&key, fragment == FIRST, number, facts.time);
@@ -134,7 +139,7 @@ impl FragmentTracker {
         if settled && number == NONE { 0 } else { number }
     }
 
-    /// The counters of all fragments so far.
+    /// The counters of all shards together.
     pub fn counts(&self) -> Counts {
         let mut all = Counts::default();
         self.shards.iter().for_each(|shard| all += lock(shard).counts);
@@ -152,7 +157,7 @@ impl FragmentTracker {
 /// The value of [`crate::Fact::Fragment`] for a first fragment.
 const FIRST: u8 = 1;
 
-/// Ignores poisoning: a panic under the lock leaves the entries in a valid state.
+/// Locks a shard. A poisoned lock is used too, because a panic under the lock leaves the entries in a valid state.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -165,15 +170,15 @@ impl Shard {
                 self.counts.replaced += 1;
             }
             Some(entry) if entry.first == 0 || entry.first == number => {
-                // A first fragment with the same number may belong to another datagram, so the entry's time is renewed
-                // to keep it from expiring in the middle of that datagram.
+                // A first fragment with an equal number may belong to a newer datagram. The time of the entry is
+                // renewed, so that the entry does not expire before the later fragments of that datagram arrive.
                 if entry.first != 0 {
                     entry.since = now;
                 }
                 entry.first = number;
                 return entry.number;
             }
-            // Another datagram with the same identification.
+            // If a first fragment has a different number, it belongs to another datagram with the same identification.
             Some(entry) => {
                 *entry = Entry { number, first: number, since: now, ..*entry };
                 self.counts.replaced += 1;
@@ -201,7 +206,7 @@ impl Shard {
         places.iter_mut().find(|entry| entry.key == *key && entry.holds(now))
     }
 
-    /// Stores the entry, unless its number is 0.
+    /// Stores the entry; an entry with the number 0 is not stored.
     fn insert(&mut self, bucket: usize, new: Entry) {
         if new.number == 0 {
             return;
@@ -222,13 +227,15 @@ impl Shard {
 }
 
 impl Entry {
-    /// Packet time may step back, even by years: an entry too far in the future counts as expired.
+    /// True if the entry is in use and not expired at `now`. Packet time may step back, even by years, so an entry
+    /// whose time is far in the future also counts as expired.
     const fn holds(&self, now: u64) -> bool {
         self.number != 0 && now.abs_diff(self.since) <= TIMEOUT
     }
 }
 
-/// The key of the IP packet at `l3`. It contains the protocol only for IPv4, as the RFCs define.
+/// The key of the IP packet whose header is at offset `l3`. RFC 791 identifies a datagram by its protocol too, RFC 8200
+/// does not; so the key contains the protocol only for IPv4.
 fn key(frame: &[u8], l3: usize, form: u32) -> Option<Key> {
     let id = u64::from(wire::fragments::identification(frame, l3)?);
     let word = |at: usize, len: usize| {
@@ -266,7 +273,7 @@ mod tests {
         let datagrams = FragmentTracker::new(1);
         let mut now = 0;
         for step in 0..200_000_u32 {
-            // More datagrams than the capacity, some of them repeated.
+            // More datagrams than the tracker can store; some of them are repeated.
             let id = if prng.below(2) == 0 { prng.below(100) } else { prng.below(1 << 20) };
             let number = [0, 1, 2, NONE][prng.below(4) as usize];
             datagrams.insert(&[id, 1, 2, 3, 4], prng.below(2) == 0, number, now);

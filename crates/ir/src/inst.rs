@@ -2,12 +2,12 @@
 
 use super::{BlockId, Cmp, Fact, FragmentScope, Layer, Meta, Op, Operand, Reg, Var};
 
-/// The content of a log line about a packet.
+/// The content of a line that a program writes to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Log {
     /// A text of [`super::Program::messages`].
     Message(u16),
-    /// A one-line summary in the style of tcpdump.
+    /// A one-line summary of the packet in the style of tcpdump.
     Packet,
     /// The first bytes of the packet.
     Buffer,
@@ -61,7 +61,7 @@ pub enum Inst {
         /// Source register.
         from: Reg,
     },
-    /// `to` = a packet fact of one layer.
+    /// Sets `to` to a packet fact of one layer.
     Fact {
         /// Destination register.
         to: Reg,
@@ -70,15 +70,15 @@ pub enum Inst {
         /// The packet fact.
         fact: Fact,
     },
-    /// `to` = a packet fact of the whole packet.
+    /// Sets `to` to a packet fact of the whole packet.
     Meta {
         /// Destination register.
         to: Reg,
         /// The packet fact.
         meta: Meta,
     },
-    /// `to` = the number in the `width` bytes at `base + offset`, in network order. Without a base, offsets count from
-    /// the first byte of the frame.
+    /// Sets `to` to the number in the `width` packet bytes at `base + offset`, in network byte order. Without a base,
+    /// `offset` counts from the first byte of the frame.
     Load {
         /// Destination register.
         to: Reg,
@@ -89,22 +89,22 @@ pub enum Inst {
         /// Width in bytes, 1 to 8.
         width: u8,
     },
-    /// `to` = a variable of the record.
+    /// Sets `to` to a variable of the verdict record.
     Get {
         /// Destination register.
         to: Reg,
         /// The variable.
         var: Var,
     },
-    /// A variable of the record = `from`; all variables except the classes keep the low 32 bits.
+    /// Sets a variable of the verdict record to `from`. All variables except the classes store only the low 32 bits.
     Set {
         /// The variable.
         var: Var,
         /// The value.
         from: Operand,
     },
-    /// `to` = 1 if the set contains the address, otherwise 0. An IPv4 address is `hi = 0`, `lo = 0xffff << 32 |
-    /// address`.
+    /// Sets `to` to 1 if the set contains the address, otherwise to 0. An IPv4 address is passed as `hi = 0`, `lo =
+    /// 0xffff << 32 | address`.
     Member {
         /// Destination register.
         to: Reg,
@@ -115,79 +115,80 @@ pub enum Inst {
         /// The last eight bytes of the address.
         lo: Reg,
     },
-    /// `to` = 1 if the map contains the key, otherwise 0.
+    /// Sets `to` to 1 if the map contains the key, otherwise to 0.
     Has {
         /// Destination register.
         to: Reg,
         /// Index into [`super::Program::maps`].
         map: u16,
-        /// The words of the key, as many as the map declares.
+        /// The words of the key; the map declares how many words a key has.
         key: Vec<Reg>,
     },
-    /// `to` = the number of the entry; 0 if the entry is absent.
+    /// Sets `to` to the number that is stored in the map entry; to 0 if the map has no entry with this key.
     MapGet {
         /// Destination register.
         to: Reg,
         /// Index into [`super::Program::maps`].
         map: u16,
-        /// The words of the key, as many as the map declares.
+        /// The words of the key; the map declares how many words a key has.
         key: Vec<Reg>,
     },
-    /// Sets the number of the entry to `value`; creates the entry if it is absent.
+    /// Stores `value` in the map entry; creates the entry if the map has none with this key.
     MapPut {
         /// Index into [`super::Program::maps`].
         map: u16,
-        /// The words of the key, as many as the map declares.
+        /// The words of the key; the map declares how many words a key has.
         key: Vec<Reg>,
         /// The number.
         value: Operand,
     },
-    /// Atomically adds `by` to the number of the entry (wrapping) and sets `to` to the sum; creates the entry if it is
-    /// absent.
+    /// Atomically adds `by` to the number that is stored in the map entry (wrapping), and sets `to` to the sum; creates
+    /// the entry if the map has none with this key.
     MapAdd {
         /// Destination register.
         to: Reg,
         /// Index into [`super::Program::maps`].
         map: u16,
-        /// The words of the key, as many as the map declares.
+        /// The words of the key; the map declares how many words a key has.
         key: Vec<Reg>,
         /// The addend.
         by: Operand,
     },
-    /// Removes the entry if it is present.
+    /// Removes the map entry if it is present.
     MapDelete {
         /// Index into [`super::Program::maps`].
         map: u16,
-        /// The words of the key, as many as the map declares.
+        /// The words of the key; the map declares how many words a key has.
         key: Vec<Reg>,
     },
-    /// `to` = the number that is stored for the datagram to which this fragment belongs, otherwise `value`; see
-    /// [`FragmentTracker::number`](crate::FragmentTracker::number).
+    /// Sets `to` to the number that fragment tracking stores for the datagram of this fragment, or to `value` if no
+    /// number is stored; see [`FragmentTracker::number`](crate::FragmentTracker::number).
     Datagram {
         /// Destination register.
         to: Reg,
-        /// Selects the IP packet whose datagram is meant.
+        /// Selects which of the nested IP packets is the fragment.
         parts: FragmentScope,
-        /// The form of steering or of a port query; each form stores its own numbers. 24 bits are used.
+        /// The form: a number for one way of steering or for a query of ports, of which 24 bits are used. Fragment
+        /// tracking stores the numbers of each form separately.
         form: u32,
-        /// The value that the packet itself yields; 0 for no value.
+        /// The value that follows from this packet alone; 0 if there is none.
         value: Operand,
     },
-    /// Adds `by` to a counter of the group (wrapping).
+    /// Adds `by` to a counter of the group; the counter wraps around.
     Count {
         /// The counter, below [`super::COUNTERS`].
         counter: u8,
         /// The addend.
         by: Operand,
     },
-    /// Sends a copy of the packet through a device.
+    /// Sends a copy of the packet through a network interface.
     Forward {
         /// Index into [`super::Program::devices`].
         device: u16,
     },
-    /// Passes a copy of the packet to the host's stack.
+    /// Passes a copy of the packet to the network stack of the host.
     Kernel,
-    /// Writes a log line about the packet, at a limited rate.
+    /// Writes a line about the packet to the log; the number of lines per second is limited.
     Log(
         /// The content.
         Log,
@@ -209,10 +210,11 @@ pub enum End {
         b: Operand,
         /// Target if the comparison holds.
         yes: BlockId,
-        /// Target if the comparison does not hold.
+        /// The target of the branch if the comparison does not hold.
         no: BlockId,
     },
-    /// Tests if the `len` bytes at `base + offset` were captured. A base of 2^32 or more never fits.
+    /// Branches on whether the `len` bytes at `base + offset` were captured. If `base` is 2^32 or more, the bytes count
+    /// as not captured.
     Fits {
         /// Offset of a header.
         base: Option<Reg>,
@@ -220,18 +222,18 @@ pub enum End {
         offset: u32,
         /// Number of bytes.
         len: u32,
-        /// Target if the bytes were captured.
+        /// The target of the branch if the bytes were captured.
         yes: BlockId,
-        /// Target if the bytes were not captured.
+        /// The target of the branch if the bytes were not captured.
         no: BlockId,
     },
-    /// Ends the program with the current record.
+    /// Ends the program; the verdict record is the result.
     Pass,
-    /// Ends the program; the kind becomes [`super::VerdictKind::Drop`].
+    /// Ends the program; the packet is dropped ([`super::VerdictKind::Drop`]).
     Drop,
 }
 
-/// A basic block: instructions and an end.
+/// A basic block: instructions that run in order, and an end that selects the next block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// The instructions in order.

@@ -1,11 +1,12 @@
-//! Flow keys, and the common part of several keys.
+//! Flow keys, and the common key of several flow keys.
 //!
-//! The rule of Enif: packets may be spread over workers by any hash of the fields that *all* keys of the program's maps
-//! have in common. Then all packets of one map entry reach the same worker, and workers share no state. [`Key::common`]
-//! computes the common key.
+//! The rule is that of Enif. Packets may be spread over workers by any hash of the fields that *all* flow keys of the
+//! program's maps contain. Then all packets of one map entry reach the same worker, and workers share no state.
+//! [`Key::common`] computes the key of these common fields.
 //!
-//! A key refers to the innermost packet or ([`Key::outside`]) to the outermost packet. Two keys that differ in this
-//! have only fields in common that are not part of an IP packet.
+//! A key is built from the headers of the innermost packet or, after [`Key::outside`], of the outermost packet. If one
+//! key uses the innermost packet and another key the outermost, the fields that they have in common are those of the
+//! frame, such as MAC addresses.
 
 use std::fmt;
 
@@ -42,7 +43,7 @@ pub enum Field {
 }
 
 impl Field {
-    /// All fields, in their order within a key.
+    /// All fields, in the order in which a key contains them.
     pub const ALL: [Self; 13] = [
         Self::EthType,
         Self::EthSrc,
@@ -59,7 +60,7 @@ impl Field {
         Self::IcmpCode,
     ];
 
-    /// The name in a program, without the prefix `key_`.
+    /// The name of the field in a program, without the prefix `key_`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::EthType => "eth_type",
@@ -78,7 +79,7 @@ impl Field {
         }
     }
 
-    /// The corresponding field of the other endpoint.
+    /// The field of the other endpoint: for a source the destination, for a destination the source.
     pub const fn opposite(self) -> Option<Self> {
         Some(match self {
             Self::EthSrc => Self::EthDst,
@@ -91,7 +92,7 @@ impl Field {
         })
     }
 
-    /// The width in a key, in bits.
+    /// The number of bits that the field has in a key.
     pub const fn bits(self) -> u32 {
         match self {
             Self::IpSrc | Self::IpDst => 128,
@@ -102,8 +103,8 @@ impl Field {
     }
 }
 
-/// A flow key: a set of fields, a flag for symmetry (both directions have the same key), and the choice of the
-/// innermost or outermost packet.
+/// A flow key: a set of fields; a flag that the key is symmetric, which means equal in both directions of a flow; and a
+/// flag that selects the outermost packet instead of the innermost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Key {
     fields: u16,
@@ -118,10 +119,10 @@ impl Key {
     /// Addresses and protocol.
     pub const THREE_TUPLE: Self = Self::of(&[Field::IpSrc, Field::IpDst, Field::IpProto]);
 
-    /// Fields of the frame, which are the same for all nested packets.
+    /// Fields of the Ethernet frame; they are the same for the innermost and the outermost packet.
     const OF_THE_FRAME: u16 = Self::of(&[Field::EthSrc, Field::EthDst, Field::Vlan]).fields;
 
-    /// The key of these fields, for the packet's direction.
+    /// The key of these fields of the innermost packet; the two directions of a flow have different keys.
     pub const fn of(fields: &[Field]) -> Self {
         let (mut bits, mut i) = (0, 0);
         while i < fields.len() {
@@ -131,25 +132,27 @@ impl Key {
         Self { fields: bits, symmetric: false, outside: false }
     }
 
-    /// The union of the fields of both keys; symmetric if either key is, and of the outermost packet if either key is.
+    /// The union of the fields of both keys. The result is symmetric if either key is symmetric, and uses the outermost
+    /// packet if either key does.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         let (symmetric, outside) = (self.symmetric || other.symmetric, self.outside || other.outside);
         Self { fields: self.fields | other.fields, symmetric, outside }
     }
 
-    /// The same key for the outermost packet; the key itself if tunnels make no difference to it.
+    /// The same key, built from the outermost packet. A key that contains only fields of the frame is returned
+    /// unchanged.
     #[must_use]
     pub const fn outside(self) -> Self {
         Self { outside: self.fields & !Self::OF_THE_FRAME != 0, ..self }
     }
 
-    /// True if the key refers to the outermost packet.
+    /// True if the key is built from the outermost packet.
     pub const fn is_outside(self) -> bool {
         self.outside
     }
 
-    /// The same key for both directions: the two endpoints are sorted first.
+    /// The same key, but equal for both directions of a flow: the two endpoints are sorted before they are combined.
     #[must_use]
     pub const fn both_ways(self) -> Self {
         Self { symmetric: true, ..self }
@@ -160,7 +163,7 @@ impl Key {
         self.fields >> field as u16 & 1 == 1
     }
 
-    /// True if both directions have the same key.
+    /// True if both directions of a flow have the same key.
     pub const fn is_symmetric(self) -> bool {
         self.symmetric
     }
@@ -170,17 +173,18 @@ impl Key {
         self.fields == 0
     }
 
-    /// The fields of the key, in order.
+    /// The fields of the key, in the order of [`Field::ALL`].
     pub fn fields(self) -> impl Iterator<Item = Field> {
         Field::ALL.into_iter().filter(move |f| self.has(*f))
     }
 
-    /// The fields whose opposite field is in the key too.
+    /// The fields for which the key also contains the field of the other endpoint.
     pub fn paired(self) -> impl Iterator<Item = Field> {
         self.fields().filter(move |f| f.opposite().is_some_and(|o| self.has(o)))
     }
 
-    /// The largest key that both keys determine: two packets that agree in either key also agree in the result.
+    /// The largest key that follows from either of two keys: two packets with equal values of either key have equal
+    /// values of this key.
     ///
     /// ```
     /// use netgrain_ir::{Field, Key};
@@ -190,15 +194,16 @@ impl Key {
     /// ```
     #[must_use]
     pub fn common(self, other: Self) -> Self {
-        // A key that has only fields of the frame is the same for the innermost and the outermost packet, so it can be
-        // combined with either.
+        // A key with only fields of the frame is the same for the innermost and for the outermost packet, so it has
+        // common fields with keys of both kinds.
         let differ = self.outside != other.outside;
         let outside = self.outside && other.outside;
         let fields = self.fields & other.fields & if differ { Self::OF_THE_FRAME } else { u16::MAX };
         if !self.symmetric && !other.symmetric {
             return Self { fields, symmetric: false, outside }.settled();
         }
-        // A symmetric key does not distinguish the endpoints, so it does not determine a field of a single endpoint.
+        // In a symmetric key the endpoints are interchangeable, so the value of a field of one endpoint does not follow
+        // from the key.
         let both = Self { fields, symmetric: true, outside };
         let kept: Vec<Field> =
             both.fields().filter(|f| f.opposite().is_none_or(|opposite| both.has(opposite))).collect();
@@ -206,15 +211,15 @@ impl Key {
         Self { symmetric: common.paired().next().is_some(), outside, ..common }.settled()
     }
 
-    /// Clears the flag for the outermost packet if it makes no difference.
+    /// Clears the flag for the outermost packet in a key that contains only fields of the frame.
     const fn settled(self) -> Self {
         if self.outside { self.outside() } else { self }
     }
 }
 
-/// Clusters of keys by which packets can be spread together: the common key of each cluster, and the indices of its
-/// keys. If all keys have a common key, there is one cluster; otherwise each key joins the first cluster with which it
-/// has fields in common.
+/// Groups flow keys into clusters, such that one common key can spread the packets of all keys of a cluster. The result
+/// contains, for each cluster, the common key and the indices of its keys. Each key joins the first cluster with which
+/// it has common fields; if all keys have a common key, there is one cluster.
 pub fn clusters(keys: &[Key]) -> Vec<(Key, Vec<usize>)> {
     let mut groups: Vec<(Key, Vec<usize>)> = Vec::new();
     for (i, key) in keys.iter().enumerate() {
@@ -230,7 +235,7 @@ pub fn clusters(keys: &[Key]) -> Vec<(Key, Vec<usize>)> {
     groups
 }
 
-/// `ip_src, ip_dst, ip_proto (both directions)`; `outer ip_src`.
+/// Prints a key like `ip_src, ip_dst, ip_proto (both directions)` or `outer ip_src`.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {

@@ -1,6 +1,6 @@
-//! The intermediate representation (IR): all front ends compile to it and all back ends run it. This page is the
-//! contract of the back ends. [`interp`] is the reference semantics, [`Facts`] the values of a packet that a program
-//! may read beside its bytes.
+//! The intermediate representation (IR) of programs: all front ends compile to it and all back ends run it. This page
+//! defines what back ends must do. The interpreter [`interp`] is the reference implementation. [`Facts`] are the values
+//! that a program may read in addition to the bytes of a packet.
 //!
 //! ```text
 //! program = tables (devices, messages, maps, sets) + blocks b0 b1 … bn
@@ -12,33 +12,34 @@
 //!
 //! **Values.** Every value is an unsigned 64-bit number in a register. Registers are variables: an instruction may
 //! overwrite a register. Arithmetic wraps; `x / 0` is 0 and `x % 0` is `x` (RFC 9669); shift counts are taken modulo
-//! 64. Truth values are 0 and 1. [`Inst::Mix`] is [`base::hash::mix64`].
+//! 64. Truth values are 0 and 1. [`Inst::Mix`] computes the hash function [`base::hash::mix64`].
 //!
 //! **The packet.** [`Inst::Load`] reads 1 to 8 bytes in network order. On every path to a load, an [`End::Fits`] must
 //! have tested that these bytes were captured. [`verify`](Program::verify) proves this, so a back end may load without
 //! a check of its own. [`Inst::Fact`] and [`Inst::Meta`] read the results of the header parser ([`crate::facts::Facts`]
 //! is their fixed layout). These reads never fail: an unknown offset is 0.
 //!
-//! **The record.** Six variables ([`Var`]) hold the verdict: kind, classes, hash, hash2, mark, state. Initially the
-//! kind is [`VerdictKind::Copy`], the classes are [`DEFAULT_CLASS`], the mark is the packet's mark and the others are
-//! 0: a program that only passes delivers a copy to each member of the default class. All variables except the classes
-//! keep 32 bits.
+//! **The record.** Six variables ([`Var`]) form the verdict record, which is the result of the program: kind, classes,
+//! hash, hash2, mark, state. At the start of a program the kind is [`VerdictKind::Copy`], the classes are
+//! [`DEFAULT_CLASS`], the mark is the mark of the packet, and the other variables are 0. So a program that only passes
+//! delivers a copy to each member of the default class. All variables except the classes store 32 bits.
 //!
-//! **Effects** happen in order when their instruction is executed, and a later drop does not undo them:
-//! [`Inst::Forward`], [`Inst::Kernel`], [`Inst::Log`], [`Inst::Count`], and writes to maps. [`Inst::Kernel`] is
-//! idempotent.
+//! **Effects** take place in the order of execution, and a later drop does not undo them: [`Inst::Forward`],
+//! [`Inst::Kernel`], [`Inst::Log`], [`Inst::Count`], and writes to maps. If a program executes [`Inst::Kernel`] several
+//! times for a packet, the host receives one copy.
 //!
-//! **Maps** hold a number for each key. A key is a list of words of the length that the map declares; the IR computes
-//! the key explicitly, symmetry included. An entry that expired by [`Expiry`] counts as absent. With [`Expiry::Idle`]
-//! every `get`, `put` and `add` that finds or creates the entry touches it: its timestamp becomes the packet's time if
-//! that is later; [`Inst::Has`] does not touch the entry. With [`Expiry::Lifetime`] the timestamp is the time of
-//! creation. Time is packet time; a packet older than the timestamp expires nothing. An absent entry reads as 0. A full
-//! map (expired entries do not count) refuses new entries: `put` and `add` change nothing, `add` returns the result
-//! that it would have returned otherwise, and [`crate::interp::Table::refused`] counts the refusal.
+//! **Maps** store a number for each key. A key is a list of words; the map declares how many. The IR computes the words
+//! explicitly, also the order of endpoints in symmetric keys. An entry that has expired according to [`Expiry`] counts
+//! as absent. With [`Expiry::Idle`] every `get`, `put` and `add` that finds or creates the entry touches it: the
+//! timestamp of the entry becomes the packet's time if that is later; [`Inst::Has`] does not touch the entry. With
+//! [`Expiry::Lifetime`] the timestamp is the time of creation. Time is packet time; a packet older than the timestamp
+//! expires nothing. Reading an absent entry yields 0. A full map (expired entries do not count) refuses new entries:
+//! `put` and `add` then change nothing, `add` returns the sum all the same, and [`crate::interp::Table::refused`]
+//! counts the refusal.
 //!
 //! **Fragments.** [`Inst::Datagram`] yields the value that applies to all fragments of a datagram (for steering, or the
-//! ports), and stores the value in the [`FragmentTracker`]. For a packet that is not a
-//! fragment, the result is the operand.
+//! ports), and stores the value in the [`FragmentTracker`]. If the packet is not a fragment, the instruction yields its
+//! operand `value`.
 //!
 //! **Stages.** [`Program::stages`] are the steps of the pipeline as the user wrote them. A stage ends only with a jump
 //! to the first block of the next stage, with `pass` or with `drop`, and no register is live across the boundary. Hence
@@ -96,12 +97,12 @@ pub const MAX_FORWARDS: u32 = 16;
 pub const COUNTERS: u8 = 64;
 /// Maximum capacity of a map, in entries.
 pub const MAX_CAPACITY: u32 = 1 << 26;
-/// Maximum offset of a load or bounds test from its base, in bytes.
+/// Maximum offset of a load or a bounds test, counted from its base, in bytes.
 pub const MAX_OFFSET: u32 = 1 << 16;
 
-/// The initial class mask: class 0.
+/// The class mask of the record at the start of a program: class 0.
 pub const DEFAULT_CLASS: u64 = 1;
-/// The class `management`, which no member can join and `broadcast` omits.
+/// The class `management`. No member can join it, and the function `broadcast` delivers to all classes except this one.
 pub const CONTROL_CLASS: u8 = 63;
 /// All classes except [`CONTROL_CLASS`].
 pub const ANY_CLASS: u64 = !(1 << CONTROL_CLASS);
@@ -144,9 +145,9 @@ pub enum Op {
     Sub,
     /// Product.
     Mul,
-    /// Quotient; division by zero yields 0.
+    /// The quotient; division by zero yields 0.
     Div,
-    /// Remainder; modulo zero yields the dividend.
+    /// The remainder; modulo zero yields the dividend.
     Rem,
     /// Bitwise and.
     And,
@@ -220,7 +221,7 @@ pub enum Cmp {
 }
 
 impl Cmp {
-    /// The negated comparison, if it exists.
+    /// The comparison that is true when this one is false, if the IR has it.
     pub const fn turned(self) -> Option<Self> {
         match self {
             Self::Eq => Some(Self::Ne),
@@ -248,76 +249,78 @@ impl Cmp {
     }
 }
 
-/// Selects one of the nested IP packets.
+/// Selects the outermost or the innermost of nested IP packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layer {
     /// The outermost IP packet.
     Outer,
-    /// The innermost IP packet, behind all tunnels; the outermost if there is no tunnel.
+    /// The IP packet inside all tunnels; without a tunnel, the outermost IP packet.
     Inner,
 }
 
-/// Selects the IP packets whose fragmentation [`Inst::Datagram`] considers.
+/// Selects which of the nested IP packets [`Inst::Datagram`] tests for fragmentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FragmentScope {
     /// The outermost packet.
     Outer,
     /// The innermost packet.
     Inner,
-    /// The innermost packet and the outermost enclosing packet that is a fragment: the value of the inner packet then
-    /// applies to the enclosing datagram.
+    /// The innermost packet, and the outermost enclosing packet that is a fragment. The value of the innermost packet
+    /// then applies to the enclosing datagram.
     Enclosing,
 }
 
-/// A packet fact of one layer.
+/// A packet fact that the outer and the inner layer have each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fact {
     /// The ethertype behind all VLAN tags and MPLS labels; 0 if there is none.
     Ethertype,
-    /// 4, 6, or 0 for anything else. For 4, the 20 bytes from [`Fact::L3`] were captured; for 6, the 40 bytes.
+    /// The IP version: 4, 6, or 0 if the packet is not IP. The fixed IP header at [`Fact::L3`] was then captured
+    /// completely: 20 bytes for IPv4, 40 bytes for IPv6.
     Family,
-    /// The protocol above IP, behind the extension headers; 0 if the family is 0.
+    /// The transport protocol: the IP protocol number behind all extension headers; 0 if the packet is not IP.
     Protocol,
-    /// 0 for an unfragmented datagram, 1 for a first fragment, 2 for a later fragment.
+    /// The fragmentation of the IP packet: 0 if unfragmented, 1 for a first fragment, 2 for a later fragment.
     Fragment,
     /// Offset of the network header.
     L3,
-    /// Offset of the transport header; 0 if there is none: not IP, a later fragment, or not captured.
+    /// Offset of the transport header; 0 if the packet is not IP or is a later fragment, or if the header was not
+    /// captured.
     L4,
 }
 
-/// A packet fact of the whole packet.
+/// A packet fact that does not depend on the layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Meta {
     /// The wire length in bytes.
     WireLen,
     /// The caplen in bytes.
     CapLen,
-    /// The timestamp in nanoseconds since 1970.
+    /// The timestamp of the packet in nanoseconds since 1970.
     Time,
     /// The number of the interface on which the packet arrived, as the engine numbers its sources.
     Port,
-    /// The number of the receive queue.
+    /// The number of the receive queue on which the packet arrived.
     Queue,
-    /// The hash that the NIC computed; 0 if there is none.
+    /// The hash that the NIC computed for the packet; 0 if there is none.
     Rss,
-    /// The number of packets that this worker had evaluated before.
+    /// The number of packets that this worker evaluated before this packet.
     Sequence,
-    /// 1 if this host sent the packet.
+    /// 1 if this host sent the packet, 0 if the packet was received.
     Outgoing,
-    /// 1 if the packet begins with a complete Ethernet header.
+    /// 1 if the packet begins with a complete Ethernet header, otherwise 0.
     Ethernet,
     /// The ID of the outermost VLAN tag plus 4096; 0 if there is no tag.
     Vlan,
-    /// The number of tunnels around the innermost packet.
+    /// The number of tunnels that enclose the innermost packet.
     Depth,
-    /// The fragmentation of the outermost packet that is a fragment, among the innermost packet and its enclosing
-    /// packets: 1 for a first fragment, 2 for a later fragment; 0 if none of them is a fragment.
+    /// The fragmentation of the outermost IP packet that is a fragment; tunnelled packets are included: 1 for a first
+    /// fragment, 2 for a later fragment, 0 if no packet is a fragment.
     Part,
     /// One plus the index in [`Program::devices`] of the device on which the packet arrived; 0 if the list does not
     /// contain the device.
     Ingress,
-    /// The secret key of the hashes: the same on all workers of an engine.
+    /// The secret key of the flow hashes; all workers of an engine use the same key.
     HashKey,
 }
 
@@ -326,19 +329,19 @@ pub enum Meta {
 pub enum Var {
     /// A [`VerdictKind`] as a number.
     Kind,
-    /// The class mask; bit n is class n.
+    /// The class mask: bit n is set if the packet is for the members of class n.
     Classes,
-    /// The hash for steering, or the index for [`VerdictKind::Pick`].
+    /// The hash by which the packet is steered; for [`VerdictKind::Pick`], the index of the member.
     Hash,
     /// The second hash of [`VerdictKind::DoubleSteer`].
     Hash2,
-    /// The packet's mark. It stays with the packet after the program.
+    /// The mark of the packet. The packet retains it when the program ends.
     Mark,
-    /// The state of this evaluation. It is lost after the program.
+    /// A number that stages of the program pass to later stages. It is lost when the program ends.
     State,
 }
 
-/// The delivery of a packet. Only members of at least one of the record's classes are considered.
+/// How a packet is delivered. Only members that are in at least one class of the record's class mask can receive it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum VerdictKind {
@@ -347,17 +350,18 @@ pub enum VerdictKind {
     /// A copy to each member.
     #[default]
     Copy = 1,
-    /// To the member that wins the rendezvous hashing for `hash`.
+    /// The packet is delivered to the member that wins the rendezvous hashing for `hash`.
     Steer = 2,
-    /// To the winners of the rendezvous hashing for `hash` and for `hash2`; one copy if both are the same member.
+    /// The packet is delivered to the members that win the rendezvous hashing for `hash` and for `hash2`; to one copy
+    /// if they are the same member.
     DoubleSteer = 3,
-    /// To the member with this index modulo the number of members, in the order of their slots; a new member takes the
-    /// lowest free slot.
+    /// The packet is delivered to one member: `hash` modulo the number of members is its index, in the order of member
+    /// slots. (A new member takes the lowest free slot.)
     Pick = 4,
 }
 
 impl VerdictKind {
-    /// The kind with this number; an unknown number is a drop.
+    /// The kind with this number. An unknown number is treated as [`Self::Drop`].
     pub const fn from_number(n: u64) -> Self {
         match n {
             1 => Self::Copy,
@@ -369,7 +373,7 @@ impl VerdictKind {
     }
 }
 
-/// A step of the pipeline as the user wrote it.
+/// A stage: one step of the pipeline as the user wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
     /// The source text of the stage.
@@ -381,9 +385,9 @@ pub struct Stage {
 /// A program in the IR.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
-    /// The blocks in order; execution begins in b0.
+    /// The blocks in order; execution begins in block b0.
     pub blocks: Vec<Block>,
-    /// The number of registers in use.
+    /// The number of registers that the program uses.
     pub registers: u16,
     /// Names of the devices.
     pub devices: Vec<String>,
@@ -393,17 +397,17 @@ pub struct Program {
     pub maps: Vec<Map>,
     /// The sets of addresses.
     pub sets: Vec<Set>,
-    /// The steps of the pipeline, in order; their first blocks ascend and the first is b0.
+    /// The stages of the pipeline, in order. Their first blocks ascend, and the first stage begins with b0.
     pub stages: Vec<Stage>,
-    /// The first tcpdump filter in the program, and the link type for which it was compiled.
+    /// The first tcpdump filter in the program, and the link type for which that filter was compiled.
     pub filter: Option<(String, u16)>,
 }
 
 impl Program {
-    /// Checks that the program applies to frames of this link type, as pcap numbers it.
+    /// Checks that the tcpdump filter of the program was compiled for this link type, as pcap numbers it.
     ///
     /// # Errors
-    /// The filter that was compiled for another link type.
+    /// A tcpdump filter was compiled for another link type.
     pub fn fits_link(&self, link_type: u16) -> Result<(), LinkMismatch> {
         match &self.filter {
             Some((filter, made_for)) if link_type != *made_for => {
@@ -414,7 +418,7 @@ impl Program {
     }
 }
 
-/// A tcpdump filter was compiled for another link type than that of the frames.
+/// The error that a tcpdump filter was compiled for another link type than that of the frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkMismatch {
     /// The filter as the user wrote it.

@@ -1,14 +1,15 @@
-//! Log lines of programs as text: the same text in the engine's log and in `netgrain lang run`.
+//! Prints the log lines of programs. The engine's log and `netgrain lang run` contain the same text.
 
 use crate::interp::Execution;
 use crate::{ANY_CLASS, Log, Program};
 use std::fmt::{self, Write};
 use wire::{FlowKey, Headers};
 
-/// Number of packet bytes that `log_buff` prints, as in PFQ: link header, network header and ports.
+/// Number of packet bytes that the function `log_buff` prints, as in PFQ; enough for link header, network header and
+/// ports.
 const SHOWN: usize = 34;
 
-/// The packet to which a log line refers.
+/// The packet that a log line describes.
 #[derive(Clone, Copy, Debug)]
 pub struct LogSubject<'a> {
     /// The captured bytes.
@@ -17,7 +18,7 @@ pub struct LogSubject<'a> {
     pub wire_len: u32,
     /// The link type, as pcap numbers it.
     pub link_type: u16,
-    /// The record at the time of the log instruction; present only for [`Log::Trace`].
+    /// The record at the time of the log instruction; `None` unless the line is a [`Log::Trace`].
     pub so_far: Option<&'a Execution>,
 }
 
@@ -45,14 +46,14 @@ impl LogSubject<'_> {
     }
 }
 
-/// Escapes a text of a program. Another user may have written the program, so its text must neither begin a new log
-/// line nor contain terminal control sequences.
+/// Escapes control characters in a text of a program. Another user may have written the program, so its text must
+/// neither begin a new log line nor contain terminal control sequences.
 fn harmless(text: &str) -> String {
     let one = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(one).collect()
 }
 
-/// Class numbers of a mask: `0`, `1,5`, or `all`.
+/// The class numbers of a class mask, printed like `0`, `1,5`, or `all`.
 pub fn classes(mask: u64) -> String {
     if mask == ANY_CLASS {
         return "all".to_owned();

@@ -1,45 +1,45 @@
-//! Offload placement: selects the stages of a program that run in the kernel.
+//! Offload placement: determines which stages of a program run in the kernel.
 //!
 //! A program that is attached to an interface in the kernel (XDP) has *one* outcome for each packet: to user space, to
 //! the host's stack, out of one device, or drop. It cannot copy packets, write logs, or read values that only a worker
-//! in user space has. It does not need to: if the program reaches such an operation for a packet, the kernel passes the
-//! packet to user space *undecided*, and the whole program runs there. That is correct as long as the kernel had no
-//! effect for the packet before. Hence the part for the kernel is the longest sequence of stages from the start with
-//! these properties:
+//! in user space has. If the program reaches such an operation for a packet, the kernel passes the packet to user space
+//! *undecided*, and the complete program runs there. That is correct only if the kernel has not yet changed any state
+//! because of the packet. Hence the kernel runs the longest sequence of stages, from the first stage on, with these
+//! properties:
 //!
 //! * no counter is changed and no map is written or touched on any path to an operation that the kernel cannot do;
-//! * each stage completes in the kernel for some packet, since otherwise it would be in the kernel only nominally;
+//! * each stage completes in the kernel for some packet, since otherwise user space would have to run it for every packet;
 //! * no map is used by stages in the kernel and by stages in user space. (Undecided packets use separate maps in user
 //!   space, which `kernel_programs::Object::flow_maps` explains.)
 //!
-//! The record accompanies the packet, so stages that only set the record (marks, classes, hashes, steering) can run in
-//! either place. If the record is the only result, the kernel decides which packets pass, and user space computes the
-//! record (`kernel_programs::Metadata`). If the stages inspect tunnels, a packet that may be a tunnel is left undecided
-//! before any other operation (`netgrain-kernel-programs`), so for all other packets the innermost packet is the
-//! outermost. Fragments are left undecided too if the stages use fragment tracking, unless its only result is the
-//! record that user space computes.
+//! The kernel passes the verdict record to user space with the packet, so stages that only set the record (marks,
+//! classes, hashes, steering) can run in either place. If the record is the only result, the kernel decides which
+//! packets pass, and user space computes the record (`kernel_programs::Metadata`). If the stages inspect tunnels, the
+//! kernel first leaves every packet undecided that may be a tunnel (`netgrain-kernel-programs`), so for all other
+//! packets the innermost packet is the outermost. If the stages use fragment tracking, the kernel also leaves fragments
+//! undecided, unless fragment tracking affects only the record that user space computes.
 
 use super::{Effect, End, Expiry, Inst, Meta, Program, Set};
 use std::fmt;
 
-/// The place where a stage runs.
+/// The place where a stage runs: the kernel or user space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// In the kernel, before user space spends any work on the packet.
+    /// The stage runs in the kernel, before any thread of user space handles the packet.
     Kernel {
-        /// Descriptions of the packets that the stage leaves to user space.
+        /// Descriptions of the packets for which this stage leaves the decision to user space.
         undecided: Vec<&'static str>,
     },
-    /// In user space, for this reason.
+    /// The stage runs in user space for this reason.
     User(UserSpaceReason),
 }
 
 /// The reason why a stage runs in user space; the text follows the name of the stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserSpaceReason {
-    /// All packets reach an operation that the kernel cannot do.
+    /// All packets reach an operation that the kernel cannot perform.
     Obstacle(Obstacle),
-    /// An operation that the kernel cannot do follows a change of a counter or a map.
+    /// An operation that the kernel cannot perform follows a change of a counter or a map.
     ObstacleAfterChange(Obstacle),
     /// The map of this name would be in the kernel and in user space.
     SharedMap(String),
@@ -64,14 +64,14 @@ impl fmt::Display for UserSpaceReason {
 }
 
 impl Placement {
-    /// True for a stage in the kernel.
+    /// True if the stage runs in the kernel.
     pub const fn is_kernel(&self) -> bool {
         matches!(self, Self::Kernel { .. })
     }
 }
 
-/// The place of each stage: the longest sequence of stages from the start that the kernel can run, and the reason why
-/// it is not longer.
+/// The placement of each stage. The kernel gets the longest possible sequence of stages, from the first stage on; the
+/// first stage in user space has the reason why the kernel cannot run it.
 pub fn placement(program: &Program) -> Vec<Placement> {
     let stages = program.stages.len();
     let found = (1..=stages).rev().find_map(|n| KernelPrefix::of(program, n).ok().map(|study| (n, study)));
@@ -89,19 +89,19 @@ pub fn placement(program: &Program) -> Vec<Placement> {
         .collect()
 }
 
-/// The first stage that may pass a packet to the host's stack although the packet has another recipient, earlier or
-/// later: the kernel would have to copy the packet, which XDP cannot do.
+/// The first stage that may pass a packet to the host's stack although the packet is also delivered to members or
+/// forwarded: the kernel would have to copy the packet, which XDP cannot do.
 pub fn copies_to_stack(program: &Program) -> Option<usize> {
     let forwards = |inst: &Inst| matches!(inst, Inst::Forward { .. });
     let of = |inst: &Inst| *inst == Inst::Kernel;
     let blocks = &program.blocks;
-    // For each block: true in `sent` if a packet may have been forwarded before it, and true in `goes_on` if the packet
-    // may still have a recipient after it. Control flow is forward only.
+    // For each block: `sent` is true if a packet may have been forwarded before the block, and `goes_on` is true if the
+    // packet may still be delivered or forwarded after the block. Control flow is forward only.
     let (mut sent, mut goes_on) = (vec![false; blocks.len()], vec![true; blocks.len()]);
     for (at, block) in blocks.iter().enumerate() {
         if sent[at] || block.code.iter().any(forwards) {
             for target in block.end.targets() {
-                // The verifier reports targets that do not exist.
+                // Targets that do not exist are ignored here; the verifier reports them.
                 if let Some(sent) = sent.get_mut(target.0 as usize) {
                     *sent = true;
                 }
@@ -119,7 +119,7 @@ pub fn copies_to_stack(program: &Program) -> Option<usize> {
     (0..program.stages.len()).find(|stage| program.blocks_of(*stage).contains(&found))
 }
 
-/// An operation that the kernel cannot do.
+/// An operation that a program in the kernel cannot perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// The packet is copied.
@@ -131,7 +131,7 @@ pub enum Obstacle {
 }
 
 impl Obstacle {
-    /// The reason to report for a stage that always reaches the operation.
+    /// The reason that is reported for a stage in which every packet reaches the operation.
     const fn why(self) -> &'static str {
         match self {
             Self::Copy => "copies the packet, and in the kernel each packet has one outcome",
@@ -140,7 +140,7 @@ impl Obstacle {
         }
     }
 
-    /// A description of the packets that reach the operation, if only some packets do.
+    /// A description of the packets that reach the operation, for a stage in which only some packets do.
     const fn recipients(self) -> &'static str {
         match self {
             Self::Copy => "packets that are copied",
@@ -150,16 +150,17 @@ impl Obstacle {
     }
 }
 
-/// The first stages of a program as the kernel would run them.
+/// The first stages of a program, in the form in which the kernel would run them.
 #[derive(Clone, Debug)]
 pub struct KernelPrefix {
-    /// For each block, the first instruction that the kernel cannot run. The path in the kernel ends there.
+    /// For each block: index and kind of the first instruction that the kernel cannot run. If a packet
+    /// reaches this instruction, user space decides about the packet.
     pub stops: Vec<Option<(usize, Obstacle)>>,
-    /// For each block, true if a packet that the kernel decides reaches it.
+    /// For each block: true if the kernel can reach the block before a packet becomes undecided.
     pub reached: Vec<bool>,
 }
 
-/// The operations that are reachable from a point of the program.
+/// The kinds of delivery that are reachable from a point of the program.
 #[derive(Clone, Copy, Default)]
 struct Reachable {
     passes: bool,
@@ -168,7 +169,7 @@ struct Reachable {
 }
 
 impl KernelPrefix {
-    /// The first `stages` stages, or the reason why the kernel cannot run them.
+    /// Returns the first `stages` stages, or the reason why the kernel cannot run them.
     pub fn of(program: &Program, stages: usize) -> Result<Self, UserSpaceReason> {
         let study = Self::of_some(program, stages)?;
         for stage in 0..stages {
@@ -183,7 +184,8 @@ impl KernelPrefix {
         Ok(study)
     }
 
-    /// Like `of`, but also accepts stages that leave all of these packets undecided, because they decide other packets.
+    /// Like [`Self::of`], but also accepts stages that leave the decision about every packet to user space. A program
+    /// that is specialised for a common case may have such stages, although they decide about other packets.
     pub fn of_some(program: &Program, stages: usize) -> Result<Self, UserSpaceReason> {
         let cut = program.stages.get(stages).map_or(program.blocks.len(), |s| s.first.0 as usize);
         let stops = stops(program, cut);
@@ -226,7 +228,7 @@ impl KernelPrefix {
         why.map_or(Ok(()), |what| Err(UserSpaceReason::Obstacle(what)))
     }
 
-    /// Descriptions of the packets that a stage leaves to user space.
+    /// Descriptions of the packets for which a stage leaves the decision to user space.
     fn undecided(&self, program: &Program, stage: usize) -> Vec<&'static str> {
         let mut all = Vec::new();
         if program.effects_of(stage).has(Effect::Tunnel) {
@@ -246,8 +248,8 @@ impl KernelPrefix {
     }
 }
 
-/// For each block, the first operation that the kernel cannot do. A packet that is forwarded or passed to the stack
-/// must reach its end without any further effect.
+/// For each block, the first operation that the kernel cannot perform. After the kernel has forwarded a packet or
+/// passed it to the host's stack, the program must end without another delivery of the packet.
 fn stops(program: &Program, cut: usize) -> Vec<Option<(usize, Obstacle)>> {
     let mut ahead = vec![Reachable::default(); cut];
     let mut stops = vec![None; cut];
@@ -255,7 +257,7 @@ fn stops(program: &Program, cut: usize) -> Vec<Option<(usize, Obstacle)>> {
         let block = &program.blocks[at];
         let mut now = Reachable { passes: block.end == End::Pass, ..Reachable::default() };
         for target in block.end.targets().map(|t| t.0 as usize) {
-            // The verifier reports targets that are not forward.
+            // Targets that are not later blocks are treated as `pass` here; the verifier reports them.
             let then = ahead.get(target).copied().unwrap_or(Reachable { passes: true, ..Reachable::default() });
             now = Reachable {
                 passes: now.passes | then.passes,
@@ -301,7 +303,7 @@ impl Program {
         }
     }
 
-    /// The maps that the blocks use, as a bit mask.
+    /// The maps that the blocks use, as a bit mask: bit n is set for map n.
     fn maps_of(&self, blocks: std::ops::Range<usize>) -> u64 {
         let insts = self.blocks[blocks].iter().flat_map(|b| &b.code);
         insts.fold(0, |all, inst| match inst {

@@ -5,11 +5,11 @@ use crate::mapped;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A network prefix. Bits behind the prefix length are 0.
+/// A network prefix. The bits after the prefix length are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     address: u128,
-    /// Prefix length of the 128-bit form.
+    /// Prefix length in bits of the 128-bit form.
     len: u8,
     v4: bool,
 }
@@ -48,18 +48,18 @@ impl Prefix {
         (self.address, self.address | !mask(self.len))
     }
 
-    /// Address and mask, each as two words, high word first.
+    /// Address and mask, each as two 64-bit words, the high word first.
     pub const fn words(self) -> ([u64; 2], [u64; 2]) {
         let mask = mask(self.len);
         ([(self.address >> 64) as u64, self.address as u64], [(mask >> 64) as u64, mask as u64])
     }
 
-    /// The prefix length in the notation of its address family.
+    /// The prefix length as users write it: up to 32 for IPv4, up to 128 for IPv6.
     pub const fn bits(self) -> u8 {
         if self.v4 { self.len - 96 } else { self.len }
     }
 
-    /// The address without the prefix length.
+    /// Prints the address without the prefix length.
     pub fn address(self) -> IpAddr {
         if self.v4 { Ipv4Addr::from_bits(self.address as u32).into() } else { Ipv6Addr::from_bits(self.address).into() }
     }

@@ -1,4 +1,5 @@
-//! Prints a program: one line per instruction, for people, golden tests and `lang explain`.
+//! Prints a program as text, one line per instruction. The text is used in golden tests and in the output of `lang
+//! explain`.
 //!
 //! ```text
 //! stage ip
@@ -48,7 +49,7 @@ impl fmt::Display for Map {
     }
 }
 
-/// An instruction, printed with the names of the table entries to which it refers.
+/// Prints an instruction with the names of the devices, messages, maps and sets to which it refers.
 struct Named<'a>(&'a Program, &'a Inst);
 
 impl fmt::Display for Named<'_> {
@@ -179,7 +180,7 @@ impl fmt::Display for Cmp {
     }
 }
 
-/// Implements the name of a variant as the variant in lower case.
+/// Prints the name of an enum variant in lower case.
 macro_rules! lower_case {
     ($($t:ty),*) => {$(
         impl fmt::Display for $t {

@@ -1,13 +1,14 @@
-//! Removes tests whose result is known. Each stage is compiled independently and no register is live across stages, so
-//! several stages test the same packet facts.
+//! Removes tests whose result is certain at compile time. Stages are compiled independently and no register is live
+//! across stages, so several stages often contain the same test of a packet fact.
 //!
-//! A single pass over the blocks in order, like the verifier's, by value numbering: two registers that are computed in
-//! the same way from the same packet hold the same *value*, in whatever stage. Each edge carries what its branch
-//! proves: comparisons that hold or do not hold, and bytes that were captured. A branch whose result is thereby known
-//! becomes a jump; a value that is constant becomes that constant; an unreachable block becomes empty.
+//! The method is value numbering in a single pass over the blocks in order, like that of the verifier. Two registers
+//! that are computed in the same way from the same packet have the same *value*, even in different stages. Along each
+//! edge of the control flow, the pass records what the branch has proved: which comparisons hold or do not hold, and
+//! which bytes were captured. A branch with a proved result becomes a jump; a register with a constant value becomes
+//! that constant; an unreachable block becomes empty.
 //!
-//! The result has the same meaning, but may fail verification: a bounds test may be in another register with the same
-//! value. Hence only back ends use the result.
+//! The simplified program has the same meaning, but may fail verification, because the remaining bounds test may use
+//! another register with the same value. Hence only back ends use the simplified program.
 
 use super::{
     Block, BlockId, Cmp, CommonCase, DEFAULT_CLASS, End, Fact, Inst, Layer, Meta, Op, Operand, Program, Reg, Var,
@@ -15,26 +16,28 @@ use super::{
 };
 use std::collections::{BTreeMap, HashMap};
 
-/// If the product of blocks and registers is greater, the program is not simplified; this bounds the compile time.
+/// Programs for which the number of blocks times the number of registers exceeds this limit are not simplified; this
+/// bounds the compile time.
 const MAX_STATE: usize = 1 << 22;
 
-/// What is known of the record at the start of the program.
+/// Whether the values of the record are certain at the start of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// The record has its initial values.
+    /// The record contains its initial values.
     Fresh,
-    /// Nothing: another part of the program produced the record.
+    /// The record contains unknown values, because another part of the program has already run.
     Resumed,
 }
 
 impl Program {
-    /// The program without tests whose result is known. Only for back ends: [`Program::verify`] may reject the result,
-    /// because it may not recognise that all loads are within tested bounds. Blocks and stages keep their numbers.
+    /// The program without tests whose result is certain. The result is only for back ends: [`Program::verify`] may
+    /// reject it, because the verifier may not recognise that all loads are within tested bounds. Blocks and stages
+    /// have the same numbers as before.
     pub fn simplified(&self, start: Start) -> Self {
         self.with(simplify(&self.blocks, self.registers, start, None))
     }
 
-    /// The program specialised for the packets of a common case.
+    /// The program specialised for packets of a common case.
     pub fn simplified_for(&self, plain: CommonCase, start: Start) -> Self {
         let blocks = self.blocks.iter().map(|block| {
             let code = block.code.iter().map(|inst| plain.known(inst)).collect();
@@ -44,7 +47,7 @@ impl Program {
         self.with(simplify(&blocks, self.registers, start, Some(plain)))
     }
 
-    /// A copy of the program with other blocks.
+    /// A copy of the program in which the blocks are replaced.
     fn with(&self, blocks: Vec<Block>) -> Self {
         Self { blocks, ..self.clone() }
     }
@@ -77,9 +80,11 @@ fn simplify(program: &[Block], registers: u16, start: Start, plain: Option<Commo
     blocks
 }
 
-/// Redirects edges past empty blocks; a branch with two equal targets becomes a jump.
+/// Redirects edges that lead to an empty block to the successor of that block. A branch with two equal targets becomes
+/// a jump.
 fn shorten(blocks: &mut [Block]) {
-    // In reverse order: control flow is forward only, so the targets are final.
+    // Visits blocks in reverse order. Control flow is forward only, so the targets of a block are final when the block
+    // is visited.
     for at in (0..blocks.len()).rev() {
         let past = |to: BlockId| match &blocks[to.0 as usize] {
             Block { code, end: End::Jump(further) } if code.is_empty() => *further,
@@ -96,10 +101,11 @@ fn shorten(blocks: &mut [Block]) {
     }
 }
 
-/// A value number: equal numbers mean equal values.
+/// A value number. Two registers with the same number contain the same value.
 type Value = u32;
 
-/// The computation of a value. The packet does not change while a program runs, so a load is a value too.
+/// The way in which a value is computed. The packet does not change while a program runs, so equal loads yield equal
+/// values.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Expr {
     Const(u64),
@@ -111,7 +117,7 @@ enum Expr {
     Is(Cmp, Value, Value),
     Mix(Value),
     Member(u16, Value, Value),
-    /// An unknown value that equals only itself.
+    /// A value of which nothing is certain; it equals only itself.
     Opaque(u32),
 }
 
@@ -137,10 +143,10 @@ impl Values {
     }
 }
 
-/// A comparison in normal form: `Eq`, `Lt`, `AnyBit` or `AllBits`.
+/// A comparison in normal form: one of `Eq`, `Lt`, `AnyBit` or `AllBits`.
 type Comparison = (u8, Value, Value);
 
-/// What is known at one point of the program.
+/// The values and test results that are certain at one point of the program.
 #[derive(Clone)]
 struct KnownValues {
     registers: Vec<Value>,
@@ -153,7 +159,7 @@ struct KnownValues {
 struct Pass {
     values: Values,
     opaque: u32,
-    /// The value of the protocol field, which is one of [`CommonCase::PROTOCOLS`]; only in a common case.
+    /// The value of the IP protocol field; only in a common case, where it is one of [`CommonCase::PROTOCOLS`].
     protocol: Option<Value>,
 }
 
@@ -181,13 +187,13 @@ impl Pass {
         self.values.of(Expr::Opaque(self.opaque))
     }
 
-    /// Keeps what holds on both paths.
+    /// Where two paths join, retains in `known` what is certain on both paths.
     fn meet(&mut self, known: &mut KnownValues, other: &KnownValues) {
         let mut joined: HashMap<(Value, Value), Value> = HashMap::new();
         let pairs = known.registers.iter_mut().zip(&other.registers).chain(known.record.iter_mut().zip(&other.record));
         for (a, b) in pairs {
             if a != b {
-                // Registers with equal values on each path still have equal values.
+                // Registers whose values are equal on both paths still have equal values after the join.
                 *a = *joined.entry((*a, *b)).or_insert_with(|| self.unknown());
             }
         }
@@ -209,7 +215,7 @@ impl Pass {
         }
     }
 
-    /// The operand; a register with a constant value becomes that constant.
+    /// Replaces an operand by a constant, if its register has a constant value.
     fn plain(&self, operand: Operand, known: &KnownValues) -> Operand {
         match operand {
             Operand::Reg(r) => self.values.constant(known.registers[usize::from(r.0)]).map_or(operand, Operand::Imm),
@@ -217,7 +223,7 @@ impl Pass {
         }
     }
 
-    /// The simplified instruction; records its result in `known`.
+    /// Returns the simplified instruction, and records the value of its result in `known`.
     fn inst(&mut self, inst: &Inst, known: &mut KnownValues) -> Inst {
         let of = |r: &Reg| known.registers[usize::from(r.0)];
         let mut inst = inst.clone();
@@ -289,7 +295,7 @@ impl Pass {
         base.checked_add(offset).filter(|at| *at < 1 << 31)
     }
 
-    /// The value after it is stored in a variable of the record.
+    /// The value that a variable of the record has after `value` is stored in it.
     fn kept(&mut self, var: Var, value: Value) -> Value {
         match (var, self.values.constant(value)) {
             (Var::Classes, _) => value,
@@ -303,7 +309,7 @@ impl Pass {
         }
     }
 
-    /// The simplified end, and for each target what is known there.
+    /// Returns the simplified end of a block, and for each target what is certain at its start.
     fn end(&mut self, end: End, mut known: KnownValues) -> (End, Vec<(usize, KnownValues)>) {
         match end {
             End::Pass | End::Drop => (end, vec![]),
@@ -338,8 +344,8 @@ impl Pass {
         }
     }
 
-    /// The comparison in normal form, and true if its result is negated. A comparison of a truth value with 0 or 1
-    /// reduces to the comparison that produced the truth value.
+    /// Returns the comparison in normal form, and true if its result must be negated. A comparison of a truth value
+    /// with 0 or 1 is reduced to the comparison that produced the truth value.
     fn normal_form(&self, cmp: Cmp, a: Value, b: Value) -> (Comparison, bool) {
         if let (Expr::Is(inner, x, y), Some(n @ (0 | 1)), Cmp::Eq | Cmp::Ne) =
             (self.values.exprs[a as usize], self.values.constant(b), cmp)

@@ -1,12 +1,12 @@
-//! Splits a program between two stages, so that both parts can run in different places.
+//! Splits a program between two of its stages, so that the two parts can run in different places.
 
 use super::{Block, BlockId, End, Program};
 
 impl Program {
-    /// The first `stages` stages, and the rest. The first part passes where the whole program would continue. The
-    /// second part begins with the record that the first part produced; packets that the first part dropped do not
-    /// reach the second part. Both parts keep all tables of the whole program, so that their indices have the same
-    /// meaning.
+    /// Returns two programs: the first `stages` stages, and the other stages. The first part ends with `pass` where the
+    /// complete program would enter the second part. The second part begins with the record that the first part
+    /// produced; it does not run for packets that the first part dropped. Both parts contain all tables of the complete
+    /// program, so that indices of tables mean the same in both.
     pub fn split(&self, stages: usize) -> (Self, Self) {
         let cut = self.stages.get(stages).map_or(self.blocks.len(), |s| s.first.0 as usize);
         let mut head = Self { blocks: self.blocks[..cut].to_vec(), ..self.tables() };

@@ -3,12 +3,12 @@
 /// A flow map: a table from keys to numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Map {
-    /// The name in the program. When a program is replaced, a map with the same name, key and capacity keeps its
-    /// entries.
+    /// The name of the map in the program. If a program is replaced, the new program takes over the entries of a map
+    /// with the same name, key and capacity.
     pub name: String,
-    /// The flow key. Packets may be spread over workers by this key.
+    /// The flow key of the map. Packets may be spread over workers by this key.
     pub key: crate::key::Key,
-    /// Number of words of a key, 1 to [`super::MAX_KEY_WORDS`].
+    /// Number of 64-bit words of a key, 1 to [`super::MAX_KEY_WORDS`].
     pub words: u8,
     /// Maximum number of entries.
     pub capacity: u32,
@@ -16,30 +16,32 @@ pub struct Map {
     pub expiry: Expiry,
 }
 
-/// The rule by which entries of a map expire. One timestamp per entry is sufficient for each rule.
+/// The rule by which entries of a map expire. Each rule needs only one timestamp per entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Expiry {
     /// Entries do not expire.
     #[default]
     Never,
-    /// An entry expires when it was not touched for more than this number of nanoseconds.
+    /// An entry expires if its timestamp was not renewed for more than this number of nanoseconds.
     Idle(u64),
-    /// An entry expires this number of nanoseconds after its creation, touched or not; used for counts per interval.
+    /// An entry expires this number of nanoseconds after its creation, even if it is in use; programs use this rule for
+    /// counts per interval.
     Lifetime(u64),
 }
 
 /// A set of addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Set {
-    /// Disjoint ranges, both ends included, in ascending order; IPv4 addresses as [`crate::mapped`].
+    /// Disjoint address ranges in ascending order; the ends belong to the range, and IPv4 addresses are stored as
+    /// [`crate::mapped`].
     Ranges(Vec<(u128, u128)>),
-    /// The addresses of the interface on which the packet arrived. The engine replaces this variant by ranges when it
-    /// loads the program; until then the set is empty.
+    /// The addresses of the interface on which the packet arrived. When the engine loads the program, it replaces this
+    /// variant by address ranges; until then the set is empty.
     Host,
 }
 
 impl Set {
-    /// The set of these prefixes, which may overlap.
+    /// The set of all addresses in these prefixes; the prefixes may overlap.
     pub fn of_prefixes(prefixes: impl IntoIterator<Item = crate::Prefix>) -> Self {
         let mut ranges: Vec<_> = prefixes.into_iter().map(|p| p.range()).collect();
         ranges.sort_unstable();

@@ -2,8 +2,8 @@
 //! the tested bounds, and refers only to existing table entries. Every program is verified before it runs, regardless
 //! of its origin; back ends rely on the proof.
 //!
-//! Control flow is forward only, so a single pass over the blocks in order suffices: the facts at the start of a block
-//! are the facts that hold at the end of all its predecessors.
+//! Control flow is forward only, so a single pass over the blocks in order is sufficient: the facts at the start of a
+//! block are those that hold at the ends of all its predecessors.
 
 use super::{
     Block, BlockId, COUNTERS, End, Inst, Log, MAX_BLOCKS, MAX_CAPACITY, MAX_FORWARDS, MAX_INSTRUCTIONS, MAX_KEY_WORDS,
@@ -12,7 +12,7 @@ use super::{
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The reason why verification failed, and the position.
+/// The reason why a program failed verification, and the position in the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VerifyError {
     /// The program has no block.
@@ -33,39 +33,39 @@ pub enum VerifyError {
         /// The target.
         to: u32,
     },
-    /// A register is read that is not written on every path to the read.
+    /// A register is read that was not written on every path to the instruction.
     Undefined {
         /// The block.
         block: u32,
         /// The register.
         reg: Reg,
     },
-    /// A register number is not below the declared number of registers.
+    /// A register has a number that is not below the declared number of registers.
     Register {
         /// The block.
         block: u32,
         /// The register.
         reg: Reg,
     },
-    /// A load of bytes whose bounds are not tested on every path to the load.
+    /// Packet bytes are loaded that were not tested for their capture on every path to the load.
     Unguarded {
         /// The block.
         block: u32,
         /// The base of the load.
         base: Option<Reg>,
-        /// The number of bytes behind the base that the load requires.
+        /// The number of bytes after the base that the load requires.
         need: u32,
-        /// The number of bytes behind the base that were tested.
+        /// The number of bytes after the base that the program has tested.
         have: u32,
     },
-    /// A load with a width of 0 or of more than 8 bytes.
+    /// A load has a width of 0 bytes or of more than 8 bytes.
     Width {
         /// The block.
         block: u32,
         /// The width in bytes.
         width: u8,
     },
-    /// A reference to a table entry that does not exist.
+    /// An instruction refers to a table entry that does not exist.
     Missing {
         /// The block.
         block: u32,
@@ -74,15 +74,15 @@ pub enum VerifyError {
         /// The index of the entry.
         index: usize,
     },
-    /// The number of words of a key differs from the map's declaration.
+    /// A key has a number of words that differs from the declaration of its map.
     KeyWords {
         /// The block.
         block: u32,
         /// The map.
         map: u16,
-        /// Number of words of the key.
+        /// The number of words that the key has.
         have: usize,
-        /// Number of words that the map declares.
+        /// The number of words that the map declares.
         need: u8,
     },
     /// A map with invalid parameters.
@@ -92,7 +92,7 @@ pub enum VerifyError {
         /// The reason.
         why: &'static str,
     },
-    /// A value that the record cannot hold.
+    /// A variable of the record is set to a value that the record cannot hold.
     Value {
         /// The block.
         block: u32,
@@ -103,25 +103,25 @@ pub enum VerifyError {
     },
     /// The stages are out of order, or the first stage does not begin with b0.
     Stages,
-    /// A stage is entered at another block than its first, or from another stage than its predecessor.
+    /// A jump enters a stage at a block other than its first, or from a stage other than the previous one.
     Crossing {
         /// The jumping block.
         block: u32,
         /// The target.
         to: u32,
     },
-    /// Ranges of a set overlap or are out of order.
+    /// The ranges of a set overlap or are not in ascending order.
     Set {
         /// The index of the set.
         set: usize,
     },
 }
 
-/// The facts that are proven at one point of the program.
+/// The facts that the verifier has proved at one point of the program.
 #[derive(Clone)]
 struct ProvenFacts {
     defined: Vec<u64>,
-    /// For each base, the number of bytes behind it that were captured.
+    /// For each base, the number of bytes after it that were captured.
     proven: BTreeMap<Option<Reg>, u32>,
     forwards: u32,
 }
@@ -136,7 +136,7 @@ impl ProvenFacts {
         self.proven.remove(&Some(r));
     }
 
-    /// Keeps the facts that hold on both paths.
+    /// Where two paths join, retains the facts that hold on both paths.
     fn meet(&mut self, other: &Self) {
         self.defined.iter_mut().zip(&other.defined).for_each(|(a, b)| *a &= b);
         self.proven.retain(|base, end| match other.proven.get(base) {
@@ -154,7 +154,7 @@ impl Program {
     /// Verifies the program.
     ///
     /// # Errors
-    /// The first violated condition.
+    /// The first condition that the program violates.
     pub fn verify(&self) -> Result<(), VerifyError> {
         self.verify_tables()?;
         let start = ProvenFacts {
@@ -194,7 +194,7 @@ impl Program {
         self.stages.binary_search_by_key(&block, |s| s.first.0 as usize).is_ok()
     }
 
-    /// The target block, if block `at` may jump to it.
+    /// Returns the index of the target, if block `at` may jump to block `to`.
     fn target(&self, at: usize, to: BlockId) -> Result<usize, VerifyError> {
         let index = to.0 as usize;
         if index <= at || index >= self.blocks.len() {
@@ -341,28 +341,32 @@ impl fmt::Display for VerifyError {
         match self {
             Self::Empty => f.write_str("the program has no block"),
             Self::TooMany { what, have, most } => write!(f, "{have} {what}; at most {most} are possible"),
-            Self::Jump { block, to } => write!(f, "b{block} leads to b{to}, which is not a later block"),
+            Self::Jump { block, to } => write!(f, "block b{block} jumps to b{to}, which is not a later block"),
             Self::Undefined { block, reg } => {
-                write!(f, "b{block} reads r{}, which is not written on every path to it", reg.0)
+                write!(f, "block b{block} reads r{}, which is not written on every path to it", reg.0)
             }
             Self::Register { block, reg } => {
-                write!(f, "b{block} uses r{}, which is not among the declared registers", reg.0)
+                write!(f, "block b{block} uses r{}, which is not among the declared registers", reg.0)
             }
             Self::Unguarded { block, base, need, have } => {
                 let base = base.map_or_else(|| "the frame's start".to_owned(), |r| format!("r{}", r.0));
-                write!(f, "b{block} loads up to byte {need} after {base}, but only {have} bytes were tested")
+                write!(f, "block b{block} loads {need} bytes after {base}, but only {have} bytes were tested")
             }
-            Self::Width { block, width } => write!(f, "b{block} loads {width} bytes at once; 1 to 8 are possible"),
+            Self::Width { block, width } => {
+                write!(f, "block b{block} loads {width} bytes at once; 1 to 8 are possible")
+            }
             Self::Missing { block, table, index } => {
-                write!(f, "b{block} refers to entry {index} of {table}, which does not exist")
+                write!(f, "block b{block} refers to entry {index} of {table}, which does not exist")
             }
             Self::KeyWords { block, map, have, need } => {
-                write!(f, "b{block} uses a key of {have} words for map {map}, which declares {need}")
+                write!(f, "block b{block} uses a key of {have} words for map {map}, which declares {need}")
             }
             Self::Map { map, why } => write!(f, "map {map}: {why}"),
-            Self::Value { block, var, value } => write!(f, "b{block} sets {var:?} to {value}"),
+            Self::Value { block, var, value } => {
+                write!(f, "block b{block} sets {var:?} to {value}, which the record cannot hold")
+            }
             Self::Stages => f.write_str("the stages are out of order"),
-            Self::Crossing { block, to } => write!(f, "b{block} leads to b{to}, which is inside another stage"),
+            Self::Crossing { block, to } => write!(f, "block b{block} jumps to b{to}, which is inside another stage"),
             Self::Set { set } => write!(f, "set {set} has ranges that overlap or are out of order"),
         }
     }

@@ -1,5 +1,5 @@
-//! Machine code in memory: writable during compilation, executable afterwards, never both. The memory is freed with its
-//! owner.
+//! Machine code in memory: the memory is writable during compilation and executable afterwards, never both at the same
+//! time. Dropping [`Code`] frees the memory.
 
 use crate::emit;
 use crate::frame::Frame;
@@ -18,7 +18,8 @@ use cranelift_module::{Linkage, Module, default_libcall_names};
 use std::fmt;
 use std::sync::Mutex;
 
-/// Context, packets, verdicts, number of packets, and index of the first packet.
+/// The signature of a compiled function. The parameters are: context, packets, verdicts, number of packets, and index
+/// of the first packet in the batch.
 type Batch = unsafe extern "C" fn(*mut Context, *mut u8, *mut u8, u64, u64);
 
 /// The compiled functions of one program.
@@ -26,13 +27,14 @@ pub(crate) struct Code {
     /// Indexed by [`Task`].
     functions: [Option<Batch>; 4],
     bytes: usize,
-    /// Owns the memory of the functions. Only `drop` accesses the module; the mutex only makes the type `Sync`.
+    /// The Cranelift module that owns the memory of the functions. Only `drop` accesses it; the mutex serves only to
+    /// make the type `Sync`.
     module: Mutex<Option<JITModule>>,
 }
 
 impl Code {
-    /// Compiles these tasks; each has the specialisations of a verified program. The code contains addresses of the
-    /// program's sets, so the specialisations must not move while the code can run.
+    /// Compiles one function for each task; each task comes with the specialisations of a verified program. The code
+    /// contains addresses of the program's sets, so the specialisations must not move while the code can run.
     pub fn of(tasks: &[(Task, &Specialisations)]) -> Result<Self, Refusal> {
         let mut code = Self { functions: [None; 4], bytes: 0, module: Mutex::new(Some(module()?)) };
         let Some(module) = code.module.get_mut().ok().and_then(|m| m.as_mut()) else { return Ok(code) };
@@ -50,7 +52,7 @@ impl Code {
         for (task, id) in made {
             let function = module.get_finalized_function(id);
             // SAFETY: the function was defined above with these parameters, the platform's calling convention and no
-            // result.
+            // return value.
             code.functions[task as usize] = Some(unsafe { std::mem::transmute::<*const u8, Batch>(function) });
         }
         Ok(code)
@@ -61,15 +63,16 @@ impl Code {
         self.bytes
     }
 
-    /// True if there is a prefetch function.
+    /// True if the code contains a prefetch function.
     pub const fn has_prefetch(&self) -> bool {
         self.functions[Task::Prefetch as usize].is_some()
     }
 
-    /// Announces to the tables the keys that the evaluation of these packets will look up.
+    /// Runs the prefetch function: it announces to the flow maps which keys the evaluation of these packets will look
+    /// up.
     ///
     /// # Safety
-    /// As for [`Code::evaluate`], except that nothing is written.
+    /// The conditions of [`Code::evaluate`] apply, except that this function writes no verdicts.
     pub unsafe fn prefetch(&self, context: &mut Context, packets: &mut [Packet<'_>], first: usize) {
         if let Some(prefetch) = self.functions[Task::Prefetch as usize] {
             let (count, first) = (packets.len() as u64, first as u64);
@@ -78,13 +81,13 @@ impl Code {
         }
     }
 
-    /// Evaluates packets ([`Task::Evaluate`] or [`Task::Resume`]); `first` is the index of the first of them in the
-    /// batch.
+    /// Evaluates packets ([`Task::Evaluate`] or [`Task::Resume`]); `first` is the index in the batch of the first of
+    /// these packets.
     ///
     /// # Safety
-    /// The context has one table for each map of the program, in the order of the maps and made for them; its counters
-    /// number [`::ir::COUNTERS`]; its lists of actions and traces and its fragment tracking exist. Nothing else
-    /// uses any of them during the call, except that other workers may share the fragment tracking.
+    /// The context points to one table for each map of the program, in the order of the maps and created for them; to
+    /// [`::ir::COUNTERS`] counters; to lists of actions and traces; and to a fragment tracker. No other code uses any
+    /// of these during the call, except that other workers may use the fragment tracker.
     pub unsafe fn evaluate(
         &self,
         task: Task,
@@ -95,19 +98,20 @@ impl Code {
     ) {
         let count = packets.len().min(verdicts.len()) as u64;
         if let Some(evaluate) = self.functions[task as usize] {
-            // SAFETY: the code reads `count` packets and writes as many verdicts; the caller guarantees the rest.
+            // SAFETY: the code reads `count` packets and writes `count` verdicts; the caller guarantees the other
+            // conditions.
             unsafe {
                 evaluate(context, packets.as_mut_ptr().cast(), verdicts.as_mut_ptr().cast(), count, first as u64)
             };
         }
     }
 
-    /// Writes 1 for each frame that matches, and 0 for others.
+    /// Writes a byte per frame to `matched`: 1 if the frame matches, otherwise 0.
     pub fn matches(&self, frames: &[Frame<'_>], matched: &mut [u8]) {
         let count = frames.len().min(matched.len()) as u64;
         if let Some(matches) = self.functions[Task::Match as usize] {
-            // SAFETY: the code reads `count` frames without changing them, and writes as many bytes. It uses no
-            // context, because a program that needs a context is refused.
+            // SAFETY: the code reads `count` frames, does not change them, and writes `count` bytes. It uses no
+            // context, because programs that need a context are refused.
             unsafe { matches(std::ptr::null_mut(), frames.as_ptr().cast_mut().cast(), matched.as_mut_ptr(), count, 0) };
         }
     }
@@ -122,7 +126,7 @@ impl fmt::Debug for Code {
 impl Drop for Code {
     fn drop(&mut self) {
         if let Some(module) = self.module.get_mut().ok().and_then(Option::take) {
-            // SAFETY: the functions are reachable only through this value, which is being dropped.
+            // SAFETY: the functions can be called only through this value, which is being dropped.
             unsafe { module.free_memory() };
         }
     }
@@ -132,8 +136,8 @@ fn module() -> Result<JITModule, Refusal> {
     let mut flags = settings::builder();
     for (name, value) in [
         ("opt_level", "speed"),
-        // Cranelift's verifier detects only bugs of this crate. It runs in debug builds, hence in tests, and costs no
-        // compile time in release builds.
+        // Cranelift's verifier can fail only because of bugs of this crate. It runs in debug builds, and so in tests,
+        // and costs no compile time in release builds.
         ("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }),
         ("use_colocated_libcalls", "false"),
         ("is_pic", "false"),

@@ -1,5 +1,5 @@
-//! Translates the IR to Cranelift's IR: one function over a batch, with the program's blocks inside a loop over
-//! packets.
+//! Translates the IR to Cranelift's IR. The result is one function that evaluates a batch of packets: the blocks of the
+//! program are inside a loop over packets.
 //!
 //! ```text
 //! entry:  end = packets + count · size
@@ -13,17 +13,18 @@
 //! program, emitted for each specialisation (*form*).
 //!
 //! **The generated code cannot fault.** Only [`Emitter::bytes`] (`emit/bytes.rs`) loads packet bytes, and the verifier
-//! has proved that every path to such a load passes an [`End::Fits`] that covers it. Division by zero is excluded. All
-//! other loads and stores have a fixed offset in a packet, a verdict or the context. So no traps or signal handlers are
-//! needed.
+//! has proved that every path to such a load passes an [`End::Fits`] that tests these bytes. Division by zero is
+//! excluded. All other loads and stores have a fixed offset in a packet, a verdict or the context. Hence no traps or
+//! signal handlers are needed.
 //!
 //! Packet bytes and the facts from the capture source do not change while a program runs, so their loads are marked as
-//! movable: the optimizer may merge them and move them *down* to their uses. It moves no load up across a branch,
-//! because it hoists only values that do not depend on the loop, and every load depends on the packet.
+//! movable: the optimizer may merge the loads and move them *down* to the uses of their values. The optimizer does not
+//! move a load up across a branch, because it hoists only values that do not depend on the loop, and every load depends
+//! on the packet.
 //!
-//! The same program is also emitted as a prefetch function ([`Task::Prefetch`]): without effects, and with each access
-//! to a flow map replaced by an announcement of the key to the map's table. The function takes 0 as the result of each
-//! access. A wrong path because of this announces keys that are not needed, which is harmless.
+//! The same program is also emitted as a prefetch function ([`Task::Prefetch`]). This function has no effects; at each
+//! access to a flow map it only announces the key to the table of the map, and continues with 0 as the result of the
+//! access. If it therefore takes a wrong path, it announces keys that are not needed, which is harmless.
 
 mod bytes;
 mod common_case;
@@ -47,7 +48,7 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_module::{Linkage, Module};
 use std::collections::HashMap;
 
-/// The fields of the record, with their types and offsets in a verdict.
+/// The fields of the record, with their types and their offsets in a verdict.
 const RECORD: [(Var, Type, usize); 6] = [
     (Var::Classes, I64, at::CLASSES),
     (Var::Hash, I32, at::HASH),
@@ -57,10 +58,10 @@ const RECORD: [(Var, Type, usize); 6] = [
     (Var::Kind, I8, at::KIND),
 ];
 
-/// For loads that are aligned and in mapped memory, and whose memory is not written while the code runs.
+/// Flags of loads that are aligned, in mapped memory, and from memory that is not written while the code runs.
 const FIXED: MemFlagsData = MemFlagsData::trusted().with_readonly().with_can_move();
-/// For loads of facts from the headers, which are written before the program starts, in part by the generated code
-/// itself.
+/// Flags of loads of facts from the headers. These facts are written before the program starts, in part by the
+/// generated code.
 const FOUND: MemFlagsData = MemFlagsData::trusted();
 
 /// Emits the function into `func`.
@@ -148,7 +149,7 @@ pub(crate) fn emit(
     Ok(())
 }
 
-/// For each block, true if it is reachable.
+/// For each block of the program: true if it is reachable.
 fn reached(program: &Program) -> Vec<bool> {
     let mut reached = vec![false; program.blocks.len()];
     reached[0] = true;
@@ -166,7 +167,7 @@ struct Emitter<'a> {
     task: Task,
     module: &'a mut dyn Module,
     imports: HashMap<(HostCall, u8), ir::FuncRef>,
-    /// The stack slot of the key words for a table call.
+    /// The stack slot in which the words of a key are passed to a function of a table.
     key: StackSlot,
     context: Value,
     /// Address of the packet.
@@ -186,13 +187,13 @@ struct Emitter<'a> {
 }
 
 impl Emitter<'_> {
-    /// Continues in a block all of whose predecessors are already emitted.
+    /// Continues code generation in a block whose predecessors are all emitted.
     fn on_in(&mut self, block: ir::Block) {
         self.b.switch_to_block(block);
         self.b.seal_block(block);
     }
 
-    /// Emits a program, from the current position to the jump to the next packet.
+    /// Emits a program as code that begins at the current position and ends with the jump to the next packet.
     fn run(&mut self, program: &Program, head: ir::Block, step: &[(Variable, usize)]) -> Result<(), Refusal> {
         self.blocks = reached(program).iter().map(|r| r.then(|| self.b.create_block())).collect();
         self.exit = self.b.create_block();
@@ -200,7 +201,7 @@ impl Emitter<'_> {
         self.b.ins().jump(first, &[]);
         for (at, block) in program.blocks.iter().enumerate() {
             let Some(label) = self.blocks[at] else { continue };
-            // Control flow is only forward, so all predecessors are already emitted.
+            // Control flow is forward only, so all predecessors of this block are already emitted.
             self.on_in(label);
             for inst in &block.code {
                 self.inst(inst)?;
@@ -219,7 +220,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Emits a call of the header parser, for packets that are not yet parsed to this depth.
+    /// Emits a call of the header parser, which is skipped for packets that are already parsed to this depth.
     fn look(&mut self, depth: ParseDepth) -> Result<(), Refusal> {
         let [look, known] = [(); 2].map(|()| self.b.create_block());
         let far = self.b.ins().load(I16, FOUND, self.here, at::KNOWN as i32);
@@ -266,7 +267,7 @@ impl Emitter<'_> {
         self.b.def_var(self.kernel, no);
     }
 
-    /// Emits the stores of the record into the verdict, as far as the task needs them.
+    /// Emits the stores of the record into the verdict; which variables are stored depends on the task.
     fn write(&mut self) {
         let to = self.b.use_var(self.verdict);
         if self.task == Task::Match {
@@ -287,7 +288,8 @@ impl Emitter<'_> {
     }
 
     fn label(&mut self, block: BlockId) -> ir::Block {
-        // The target of a reachable block is reachable; `exit` is only a placeholder for unreachable blocks.
+        // A reachable block has only reachable targets, so the block `exit` stands only for targets of unreachable
+        // blocks.
         self.blocks[block.0 as usize].unwrap_or(self.exit)
     }
 
@@ -396,7 +398,8 @@ impl Emitter<'_> {
             Inst::Forward { device } => self.act(Action::Forward(device))?,
             Inst::Log(log) => {
                 if log == Log::Trace {
-                    // The trace needs the record so far; the end of the program overwrites it.
+                    // The trace needs the current values of the record; the stores at the end of the program overwrite
+                    // them.
                     self.write();
                     let (traces, so_far) =
                         (self.fixed(I64, self.context, host::at::TRACES), self.b.use_var(self.verdict));
@@ -419,7 +422,7 @@ impl Emitter<'_> {
         let value = self.operand(from);
         let kept = match var {
             Var::Classes => value,
-            // An unknown kind is a drop.
+            // A kind with an unknown number is stored as `Drop`.
             Var::Kind => {
                 let (most, drop) = (self.number(VerdictKind::Pick as u64), self.number(VerdictKind::Drop as u64));
                 let known = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, value, most);
@@ -433,8 +436,8 @@ impl Emitter<'_> {
         self.b.def_var(self.record[var as usize], kept);
     }
 
-    /// The value for fragments, from the fragment tracking; a cold path, because few packets are fragments. The
-    /// prefetch function has no effects, so it uses the value from the packet.
+    /// The value that fragment tracking yields for a fragment. The call is marked as cold code, because few packets are
+    /// fragments. The prefetch function must not have effects, so it uses the value from the packet.
     fn datagram(&mut self, parts: FragmentScope, form: u32, value: Operand) -> Result<Value, Refusal> {
         let value = self.operand(value);
         if !self.task.is_evaluation() {
@@ -448,7 +451,7 @@ impl Emitter<'_> {
         self.call(HostCall::Datagram, 0, &[datagrams, self.here, of, value])
     }
 
-    /// Calls a table of the context with a key.
+    /// Emits a call of a function of a flow map, whose table is in the context.
     fn table(&mut self, host: HostCall, map: u16, key: &[Reg], value: Option<Operand>) -> Result<Value, Refusal> {
         for (i, word) in key.iter().enumerate() {
             let word = self.reg(*word);
@@ -467,7 +470,7 @@ impl Emitter<'_> {
         self.call(host, key.len() as u8, &arguments)
     }
 
-    /// Calls a Rust function; the result is 0 if the function returns no value.
+    /// Emits a call of a Rust function. The result is 0 if the function returns no value.
     fn call(&mut self, host: HostCall, words: u8, arguments: &[Value]) -> Result<Value, Refusal> {
         let function = match self.imports.get(&(host, words)) {
             Some(function) => *function,
@@ -505,13 +508,13 @@ impl Emitter<'_> {
         self.b.ins().load(ty, FIXED, from, at as i32)
     }
 
-    /// Loads a fact from the headers.
+    /// Emits a load of a fact from the headers.
     fn found(&mut self, ty: Type, at: usize) -> Value {
         let value = self.b.ins().load(ty, FOUND, self.here, at as i32);
         self.b.ins().uextend(I64, value)
     }
 
-    /// Loads a fact from the capture source.
+    /// Emits a load of a fact from the capture source.
     fn wide(&mut self, ty: Type, at: usize) -> Value {
         let value = self.fixed(ty, self.here, at);
         if ty == I64 { value } else { self.b.ins().uextend(I64, value) }
@@ -528,7 +531,7 @@ fn signature(module: &dyn Module, host: HostCall) -> ir::Signature {
     signature
 }
 
-/// The symbol of a Rust function for the linker.
+/// The symbol of a Rust function, by which the linker finds the function.
 pub(crate) fn symbol(host: HostCall, words: u8) -> String {
     format!("netgrain_{host:?}_{words}")
 }

@@ -1,5 +1,5 @@
-//! Programs ready to evaluate packets. All workers share one [`Executable`]; each core has its own [`Worker`] with the
-//! state that the program keeps there.
+//! Programs that are ready to evaluate packets. All workers share one [`Executable`]; each core has its own [`Worker`],
+//! which contains the state of the program on that core.
 
 use crate::code::{Code, uses_tables};
 use crate::host::Context;
@@ -14,14 +14,15 @@ use ::ir::{COUNTERS, Map, Program, Start};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Packets that are prefetched together: enough to hide the memory latency, and few enough that the first of them is
-/// still in the L1 cache.
+/// Number of packets whose map entries are prefetched together: enough to hide the memory latency, and so few that the
+/// entries of the first packet are still in the L1 cache when it is evaluated.
 const CHUNK: usize = 16;
 
-/// Tables below this size in bytes stay in a cache of the core, where prefetching would cost more than it saves.
+/// For tables below this size in bytes there is no prefetching, because they stay in a cache of the core and
+/// prefetching would cost more than it saves.
 const NEAR: usize = 512 << 10;
 
-/// A verified program in the form in which it runs.
+/// A verified program, as machine code or for the interpreter.
 #[derive(Clone, Debug)]
 pub struct Executable {
     shared: Arc<Shared>,
@@ -30,28 +31,31 @@ pub struct Executable {
 #[derive(Debug)]
 struct Shared {
     program: Program,
-    /// The stages that follow the stages that run elsewhere.
+    /// The part of the program that workers run for packets whose first stages ran elsewhere.
     rest: Option<Program>,
     parse_depth: ParseDepth,
     native: Option<Native>,
 }
 
 #[derive(Debug)]
-#[expect(clippy::vec_box, reason = "the code has addresses of what is in them")]
+#[expect(clippy::vec_box, reason = "the code contains the addresses of the boxed values")]
 struct Native {
-    /// Declared before `forms`, because the code contains addresses of the sets in `forms` and must be dropped first.
+    /// The machine code. The field precedes `forms` and is thus dropped first, because the code contains addresses of
+    /// the sets in `forms`.
     code: Code,
-    /// The source of the code; boxed, because the code contains addresses of the sets.
+    /// The specialisations from which the code was compiled. They are boxed, because the code contains addresses of
+    /// their sets.
     forms: Vec<Box<Specialisations>>,
     compile_time: Duration,
 }
 
 impl Native {
-    /// Evaluates packets in chunks, two chunks behind the prefetch function. While one chunk is evaluated, memory
-    /// delivers the next chunk, and the displaced slots of that next chunk are prefetched.
+    /// Evaluates packets in chunks; the prefetch function runs two chunks ahead of the evaluation. While one chunk is
+    /// evaluated, memory delivers the entries of the next chunk, and entries of the next chunk that are not in their
+    /// home slot are prefetched.
     ///
     /// # Safety
-    /// As for [`Code::evaluate`]; `tables` are those of the context.
+    /// The conditions of [`Code::evaluate`] apply; `tables` must be the tables to which the context points.
     unsafe fn evaluate_far(
         &self,
         context: &mut Context,
@@ -60,7 +64,7 @@ impl Native {
         verdicts: &mut [Verdict],
     ) {
         let count = packets.len();
-        // SAFETY: guaranteed by the caller; no code that uses the tables runs now.
+        // SAFETY: the caller guarantees the conditions; no code that uses the tables runs at this time.
         let all = |what: fn(&mut Table)| tables.iter().for_each(|t| what(unsafe { &mut **t }));
         let prefetch_chunk = |context: &mut Context, packets: &mut [Packet<'_>], from: usize| {
             let chunk = from.min(count)..(from + CHUNK).min(count);
@@ -85,7 +89,7 @@ impl Native {
 /// How a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecutionInfo {
-    /// True if the program runs as machine code.
+    /// True if the program runs as machine code, false if the interpreter runs it.
     pub native: bool,
     /// Compile time.
     pub compile_time: Duration,
@@ -96,18 +100,18 @@ pub struct ExecutionInfo {
 }
 
 impl Executable {
-    /// Compiles the program to machine code. `clock` returns the time since any fixed start; it serves to measure the
-    /// compile time.
+    /// Compiles the program to machine code. `clock` returns the time since an arbitrary fixed start; it serves to
+    /// measure the compile time.
     ///
     /// # Errors
-    /// The reason why the program cannot run natively, as a text with advice for the user. Unless the program is
-    /// invalid, it can run [`interpreted`](Self::interpreted).
+    /// The reason why the program cannot run as machine code, as a text with advice for the user. A valid program can
+    /// still run in the interpreter ([`interpreted`](Self::interpreted)).
     pub fn native(program: Program, clock: impl Fn() -> Duration) -> Result<Self, Refusal> {
         Self::compiled(program, None, clock)
     }
 
-    /// As [`Executable::native`]; in addition the workers can continue ([`Worker::resume`]) for packets whose first
-    /// `stages` stages ran elsewhere.
+    /// Compiles the program like [`Executable::native`]. In addition, workers can evaluate packets whose first `stages`
+    /// stages ran elsewhere, for example in the kernel ([`Worker::resume`]).
     ///
     /// # Errors
     /// As for [`Executable::native`].
@@ -131,10 +135,11 @@ impl Executable {
         Ok(Self::new(program, rest, Some(native)))
     }
 
-    /// Runs the program in the reference interpreter: slower by an order of magnitude, but available on every host.
+    /// Creates an executable that runs the program in the reference interpreter. The interpreter is slower by an order
+    /// of magnitude, but available on every host.
     ///
     /// # Errors
-    /// If the program fails verification.
+    /// The program fails verification.
     pub fn interpreted(program: Program) -> Result<Self, Refusal> {
         program.verify()?;
         Ok(Self::new(program, None, None))
@@ -143,7 +148,7 @@ impl Executable {
     /// As [`Executable::native_behind`], interpreted.
     ///
     /// # Errors
-    /// If the program fails verification.
+    /// The program fails verification.
     pub fn interpreted_behind(program: Program, stages: usize) -> Result<Self, Refusal> {
         program.verify()?;
         let rest = rest(&program, Some(stages))?;
@@ -151,7 +156,7 @@ impl Executable {
     }
 
     fn new(program: Program, rest: Option<Program>, native: Option<Native>) -> Self {
-        // Specialisations may need less parsing than the original program.
+        // The specialisations may need less header parsing than the original program, so their parse depth is used.
         let depth = match &native {
             Some(native) => native.forms.iter().map(|form| form.parse_depth).max(),
             None => std::iter::once(&program).chain(&rest).map(ParseDepth::of).max(),
@@ -164,8 +169,8 @@ impl Executable {
         &self.shared.program
     }
 
-    /// Size in bytes of one worker's maps when they are full. The pages of a map are allocated on first use, but
-    /// traffic may touch every page.
+    /// Size in bytes of the flow maps of one worker when they are full. Memory pages of a map are allocated on first
+    /// use, but traffic may use every page.
     pub fn memory(&self) -> u64 {
         self.shared.program.maps.iter().map(Table::bytes_of).fold(0, u64::saturating_add)
     }
@@ -181,16 +186,17 @@ impl Executable {
         }
     }
 
-    /// A worker with empty maps. `hash_key` is the secret key of the hashes, the same on all workers of an engine.
+    /// Creates a worker with empty maps. `hash_key` is the secret key of the flow hashes; all workers of an engine must
+    /// have the same key.
     ///
     /// # Errors
-    /// If the memory for a map cannot be allocated.
+    /// The memory for a flow map cannot be allocated.
     pub fn worker(&self, hash_key: u64) -> Result<Worker, Refusal> {
         self.worker_among(hash_key, Arc::new(FragmentTracker::new(hash_key)))
     }
 
-    /// A worker that shares its fragment tracking with other workers, because fragments of one datagram may reach any
-    /// of them.
+    /// Creates a worker that shares the fragment tracking `datagrams` with other workers, because the fragments of one
+    /// datagram may reach different workers.
     ///
     /// # Errors
     /// As for [`Executable::worker`].
@@ -213,7 +219,7 @@ impl Executable {
     }
 }
 
-/// The stages after the first `stages` stages, if these run elsewhere.
+/// The stages after the first `stages` stages; `None` if no stages run elsewhere.
 fn rest(program: &Program, stages: Option<usize>) -> Result<Option<Program>, Refusal> {
     let Some(stages) = stages else { return Ok(None) };
     let (_, rest) = program.split(stages);
@@ -221,12 +227,12 @@ fn rest(program: &Program, stages: Option<usize>) -> Result<Option<Program>, Ref
     Ok(Some(rest))
 }
 
-/// The worker of one core: evaluates batches of packets and keeps the program's state.
+/// The worker of one core: it evaluates batches of packets and stores the state of the program.
 #[derive(Debug)]
 pub struct Worker {
     executable: Executable,
     state: State,
-    /// The state of an interpreted worker contains the same reference.
+    /// The fragment tracking. The state of an interpreted worker refers to the same fragment tracking.
     datagrams: Arc<FragmentTracker>,
     acts: Vec<PacketAction>,
     traces: Vec<Execution>,
@@ -236,7 +242,10 @@ pub struct Worker {
 #[derive(Debug)]
 enum State {
     Native {
-        #[expect(clippy::vec_box, reason = "the code holds their addresses, and a swap moves the boxes between lists")]
+        #[expect(
+            clippy::vec_box,
+            reason = "the code contains the addresses of the tables, and a swap moves the boxes between lists"
+        )]
         tables: Vec<Box<Table>>,
         counters: Box<[u64; COUNTERS as usize]>,
         hash_key: u64,
@@ -245,29 +254,29 @@ enum State {
 }
 
 impl Worker {
-    // PERF: `ip >-> steer_flow` 20 → 9.7 ns from memory, descriptor and headers included; interpreted 154 ns
-    // (docs/design/machine-code.md).
-    /// Evaluates packets and overwrites `verdicts`. [`Worker::actions`] has the actions until the next call.
+    // PERF: `ip >-> steer_flow` with packets in memory: 20 → 9.7 ns/packet, including descriptor and header parser;
+    // the interpreter takes 154 ns/packet (docs/design/machine-code.md).
+    /// Evaluates packets and overwrites `verdicts`. [`Worker::actions`] returns their actions until the next call.
     ///
     /// # Panics
-    /// If `packets` and `verdicts` differ in length.
+    /// `packets` and `verdicts` have different lengths.
     pub fn evaluate(&mut self, packets: &mut [Packet<'_>], verdicts: &mut [Verdict]) {
         self.run(Task::Evaluate, packets, verdicts);
     }
 
-    /// Continues with packets whose first stages ran elsewhere: `verdicts` contains the records after these stages, and
-    /// is overwritten. Maps and counters are those of [`Worker::evaluate`].
+    /// Evaluates packets whose first stages ran elsewhere: `verdicts` contains the records after these stages, and is
+    /// overwritten with the results. Maps and counters are the same as those of [`Worker::evaluate`].
     ///
     /// # Panics
-    /// If `packets` and `verdicts` differ in length, or if the executable was compiled without stages that run
-    /// elsewhere.
+    /// `packets` and `verdicts` have different lengths, or the executable was not created by
+    /// [`Executable::native_behind`].
     pub fn resume(&mut self, packets: &mut [Packet<'_>], verdicts: &mut [Verdict]) {
         assert!(self.executable.shared.rest.is_some(), "the executable was not compiled for `resume`");
         self.run(Task::Resume, packets, verdicts);
     }
 
     fn run(&mut self, task: Task, packets: &mut [Packet<'_>], verdicts: &mut [Verdict]) {
-        assert_eq!(packets.len(), verdicts.len(), "one verdict for each packet");
+        assert_eq!(packets.len(), verdicts.len(), "there must be one verdict for each packet");
         self.acts.clear();
         self.traces.clear();
         let shared = &*self.executable.shared;
@@ -287,14 +296,14 @@ impl Worker {
                     sequence,
                 };
                 if packets.len() > 1 {
-                    // The hardware prefetcher does not cross page boundaries.
-                    // PERF: `ip >-> steer_flow` from memory, seven passes of each in turn: 9.5 → 10.3 times the
-                    // interpreter's rate.
+                    // Packets are prefetched explicitly, because the hardware prefetcher does not cross page
+                    // boundaries. PERF: `ip >-> steer_flow` with packets in memory, seven runs of each version in
+                    // alternation: 9.5 → 10.3 times the interpreter's rate.
                     packets.iter().for_each(|packet| sys::memory::prefetch(packet.bytes().as_ptr()));
                 }
-                // SAFETY: the tables were made for this program's maps, in their order. They belong to this worker, as
-                // do counters, actions and traces. The worker owns a reference to the fragment tracking, which several
-                // workers may use.
+                // SAFETY: the tables were created for this program's maps, in the order of the maps. Tables, counters,
+                // actions and traces belong to this worker. The worker owns a reference to the fragment tracking, which
+                // several workers may use at the same time.
                 unsafe {
                     if far && task == Task::Evaluate && native.code.has_prefetch() {
                         native.evaluate_far(&mut context, &tables, packets, verdicts);
@@ -316,16 +325,16 @@ impl Worker {
                     self.traces.extend(outcome.traces);
                 }
             }
-            (State::Native { .. }, None) => unreachable!("a worker's state matches its executable"),
+            (State::Native { .. }, None) => unreachable!("the worker has the kind of state that its executable needs"),
         }
     }
 
-    /// The actions on the packets of the last call, in order.
+    /// The actions that the last call of `evaluate` or `resume` requested, in order.
     pub fn actions(&self) -> &[PacketAction] {
         &self.acts
     }
 
-    /// For each [`::ir::Log::Trace`] among the actions, in order, the record at that time.
+    /// For each [`::ir::Log::Trace`] among the actions, in order: the record at the time of that instruction.
     pub fn traces(&self) -> &[Execution] {
         &self.traces
     }
@@ -338,8 +347,8 @@ impl Worker {
         }
     }
 
-    /// The entries of a map that are present at `now` (nanoseconds since 1970), in order of their keys. `None` if there
-    /// is no such map.
+    /// The entries of a map that have not expired at `now` (nanoseconds since 1970), in order of their keys; `None` if
+    /// the program has no such map.
     pub fn entries(&self, map: usize, now: u64) -> Option<Vec<(Vec<u64>, u64)>> {
         match &self.state {
             State::Native { tables, .. } => tables.get(map).map(|t| t.entries(now)),
@@ -347,7 +356,7 @@ impl Worker {
         }
     }
 
-    /// For each map, the number of entries that were refused because it was full.
+    /// For each map, the number of new entries that were refused because the map was full.
     pub fn refused(&self) -> Vec<u64> {
         match &self.state {
             State::Native { tables, .. } => tables.iter().map(|t| t.refused()).collect(),
@@ -355,8 +364,8 @@ impl Worker {
         }
     }
 
-    /// The maps: the number of entries of each, including expired entries that were not yet removed, and the number of
-    /// entries that were refused because the map was full.
+    /// For each map: the number of its entries, including expired entries that are not removed yet, and the number of
+    /// new entries that were refused because the map was full.
     pub fn maps(&self) -> impl Iterator<Item = (&Map, u64, u64)> {
         let used: Vec<usize> = match &self.state {
             State::Native { tables, .. } => tables.iter().map(|t| t.len()).collect(),
@@ -366,12 +375,12 @@ impl Worker {
         maps.zip(used).zip(self.refused()).map(|((map, used), refused)| (map, used as u64, refused))
     }
 
-    /// The fragment tracking, which other workers may share.
+    /// The fragment tracking of this worker; other workers may share it.
     pub const fn datagrams(&self) -> &Arc<FragmentTracker> {
         &self.datagrams
     }
 
-    /// Replaces the fragment tracking by one that other workers use.
+    /// Replaces the fragment tracking of this worker by one that it shares with other workers.
     pub fn follow(&mut self, datagrams: Arc<FragmentTracker>) {
         if let State::Interpreted(memory) = &mut self.state {
             memory.datagrams = Arc::clone(&datagrams);
@@ -384,11 +393,11 @@ impl Worker {
         &self.executable
     }
 
-    /// Takes over the state of the previous program's worker: the counters, the packet sequence number, the fragment
+    /// Takes over state from the worker of the previous program: the counters, the packet sequence number, the fragment
     /// tracking, and the entries of each map that both programs have with equal name, key and capacity. Both workers
-    /// then share the fragment tracking, because other workers may still run the previous program. No entries are
-    /// transferred between a native and an interpreted worker. The previous worker keeps the state that is not
-    /// transferred, so that its memory can be freed outside the packet path.
+    /// then share the fragment tracking, because other workers may still run the previous program. Between a native and
+    /// an interpreted worker no entries are transferred. State that is not transferred remains in `previous`, so that
+    /// its memory can be freed by another thread than that which processes packets.
     pub fn transfer_state(&mut self, before: &mut Self) {
         self.sequence = before.sequence;
         self.follow(Arc::clone(&before.datagrams));
@@ -403,8 +412,8 @@ impl Worker {
                 State::Native { tables: old, counters: was, hash_key: key },
             ) => {
                 **counters = **was;
-                // The hash of a table depends on the secret key, so tables are only transferred between workers with
-                // the same key.
+                // The positions of entries in a table depend on the secret hash key, so tables are transferred only
+                // between workers with the same key.
                 for (i, table) in tables.iter_mut().enumerate().filter(|_| hash_key == key) {
                     if let Some(at) = from(i) {
                         std::mem::swap(table, &mut old[at]);

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-/// The captured bytes of a frame, and its wire length.
+/// A captured frame: its captured bytes and its wire length.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Frame<'a> {
@@ -12,16 +12,16 @@ pub struct Frame<'a> {
     bytes: PhantomData<&'a [u8]>,
 }
 
-// SAFETY: the pointer and the length are those of a shared slice of bytes, which may be sent to another thread.
+// SAFETY: pointer and length are those of a shared slice of bytes, which may be sent to another thread.
 unsafe impl Send for Frame<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Frame<'_> {}
 
 impl<'a> Frame<'a> {
-    /// A frame of which `bytes` were captured.
+    /// Creates a frame whose captured part is `bytes`.
     ///
     /// # Panics
-    /// If `bytes` has 4 GiB or more, which no captured frame has.
+    /// `bytes` has 4 GiB or more, which no captured frame has.
     #[inline]
     pub fn new(bytes: &'a [u8], wire_len: u32) -> Self {
         assert!(u32::try_from(bytes.len()).is_ok(), "a packet of {} bytes", bytes.len());
@@ -30,7 +30,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Offsets of the fields that generated code reads.
+/// Offsets of the fields of [`Frame`] that generated code reads.
 pub(crate) mod at {
     use super::Frame;
     use std::mem::offset_of;

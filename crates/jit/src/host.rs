@@ -1,6 +1,6 @@
-//! Rust functions that generated code calls: flow maps, large sets, fragment tracking, the header parser, and the lists
-//! of actions and traces. Every pointer that these functions receive was put into the code or its context by this
-//! crate.
+//! Rust functions that generated code calls: for flow maps, large sets, fragment tracking, the header parser, and the
+//! lists of actions and traces. This crate wrote every pointer that these functions receive into the code or its
+//! context.
 
 use crate::packet::{Packet, PacketAction, ParseDepth, Verdict};
 use crate::table::Table;
@@ -8,14 +8,14 @@ use ::ir::FragmentTracker;
 use ::ir::interp::{Action, Execution};
 use ::ir::{FragmentScope, Log, Set};
 
-/// The data that generated code needs beside the packets, valid during one call.
+/// The data that generated code needs in addition to the packets; the pointers are valid during one call.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Context {
     pub hash_key: u64,
     /// [`::ir::COUNTERS`] counters.
     pub counters: *mut u64,
-    /// One table for each map of the program.
+    /// Pointer to an array with one table for each map of the program.
     pub tables: *const *mut Table,
     pub acts: *mut Vec<PacketAction>,
     pub traces: *mut Vec<Execution>,
@@ -38,7 +38,7 @@ pub(crate) mod at {
     pub const SEQUENCE: usize = offset_of!(Context, sequence);
 }
 
-/// The encoding of an action as a number.
+/// Encodes an action as a number.
 pub(crate) const fn code(action: Action) -> u32 {
     match action {
         Action::Forward(device) => device as u32,
@@ -59,50 +59,51 @@ const fn action(code: u32) -> Action {
     }
 }
 
-/// Appends an action on a packet.
+/// Appends an action of a packet to the list of actions.
 pub(crate) unsafe extern "C" fn act(acts: *mut Vec<PacketAction>, packet: u64, code: u32) {
-    // SAFETY: the context's list, which no other code uses while the generated code runs.
+    // SAFETY: `acts` is the list of the context; no other code uses it while the generated code runs.
     let acts = unsafe { &mut *acts };
     acts.push(PacketAction { packet: packet as u32, action: action(code) });
 }
 
-/// Appends the current record to the traces.
+/// Appends the current record of a packet to the list of traces.
 pub(crate) unsafe extern "C" fn trace(traces: *mut Vec<Execution>, record: *const Verdict) {
-    // SAFETY: the context's list and one of the verdicts that the code was called with, which no other code uses
-    // meanwhile.
+    // SAFETY: `traces` is the list of the context, and `verdict` is among the verdicts that were passed to the code; no
+    // other code uses them during the call.
     let (traces, record) = unsafe { (&mut *traces, &*record) };
     traces.push(record.outcome());
 }
 
-/// Tests if a set contains an address.
+/// Tests whether a set contains an address.
 pub(crate) unsafe extern "C" fn member(set: *const Set, hi: u64, lo: u64) -> u64 {
-    // SAFETY: the address was put into the code from the program's own sets, which live as long as the code.
+    // SAFETY: the compiler wrote this address into the code; it is that of a set of the program, which lives as long as
+    // the code.
     let set = unsafe { &*set };
     set.contains(u128::from(hi) << 64 | u128::from(lo)).into()
 }
 
 /// Parses the headers of a packet.
 pub(crate) unsafe extern "C" fn look(packet: *mut Packet<'_>, depth: u64) {
-    // SAFETY: one of the packets that the code was called with, which no other code uses meanwhile.
+    // SAFETY: `packet` is among the packets that were passed to the code; no other code uses it during the call.
     let packet = unsafe { &mut *packet };
     packet.look(if depth == ParseDepth::Inner as u64 { ParseDepth::Inner } else { ParseDepth::Outer });
 }
 
-/// The value that is stored for the datagram of a packet: for steering, or the ports.
+/// Returns the value that fragment tracking stores for the datagram of this packet: a steering value, or ports.
 pub(crate) unsafe extern "C" fn datagram(
     datagrams: *const FragmentTracker,
     packet: *const Packet<'_>,
     of: u64,
     number: u64,
 ) -> u64 {
-    // SAFETY: the context's memory, which lives as long as the worker, and one of the packets that the code was called
-    // with.
+    // SAFETY: `datagrams` is the fragment tracking of the context, which lives as long as the worker, and `packet` is
+    // among the packets that were passed to the code.
     let (datagrams, packet) = unsafe { (&*datagrams, &*packet) };
     let (parts, form) = parts_and_form(of);
     datagrams.number(packet.bytes(), &packet.facts, parts, form, number)
 }
 
-/// The fragment scope and the form, encoded as one number.
+/// Encodes the fragment scope and the form as one number.
 pub(crate) const fn of_datagram(parts: FragmentScope, form: u32) -> u64 {
     (parts as u64) << 32 | form as u64
 }
@@ -118,12 +119,14 @@ const fn parts_and_form(of: u64) -> (FragmentScope, u32) {
     (parts, of as u32)
 }
 
-/// Calls that access a table. The key is on the stack of generated code and has as many words as the table declares.
+/// Functions for accesses to flow maps. The key is on the stack of the generated code and has as many words as the map
+/// declares.
 pub(crate) mod map {
     use super::Table;
 
     pub unsafe extern "C" fn has<const W: usize>(table: *mut Table, key: *const [u64; W], now: u64) -> u64 {
-        // SAFETY: a table of the context, which only this call uses; the key is on the caller's stack.
+        // SAFETY: `table` is a table of the context, and no other call uses it at the same time; `key` is on the stack
+        // of the caller.
         unsafe { (*table).has(&*key, now).into() }
     }
 
@@ -153,7 +156,7 @@ pub(crate) mod map {
     }
 }
 
-/// A function that generated code calls.
+/// The functions that generated code calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum HostCall {
     Act,
@@ -170,7 +173,7 @@ pub(crate) enum HostCall {
 }
 
 impl HostCall {
-    /// The address of the function for keys of this number of words.
+    /// The address of the function. Functions of flow maps exist once for each number of key words.
     pub fn address(self, words: u8) -> *const u8 {
         macro_rules! by_words {
             ($f:ident) => {
@@ -201,7 +204,7 @@ impl HostCall {
         }
     }
 
-    /// The widths of the arguments in bits, and whether the function returns a value.
+    /// The widths in bits of the arguments of the function, and true if it returns a value.
     pub const fn shape(self) -> (&'static [u8], bool) {
         match self {
             Self::Act => (&[64, 64, 32], false),

@@ -1,13 +1,15 @@
-//! Layer 2: compiles programs of the packet language to machine code.
+//! Layer 2 of the crates: compiles programs of the packet language to machine code.
 //!
 //! [`Executable::native`] compiles a verified program to one function: a loop over a batch of packets that contains all
-//! stages, with variables in registers and no calls except to flow maps. A [`Worker`] per core runs the function. The
-//! interpreter ([`::ir::interp`]) is the reference semantics: for any packet both yield the same verdict, hashes, mark,
-//! state, actions, counters and maps. A host that refuses native code gets [`Executable::interpreted`] with the same
-//! interface.
+//! stages. Variables of the program are in registers, and the function calls Rust code only for flow maps and a few
+//! other operations. One [`Worker`] per core runs the function. The interpreter ([`::ir::interp`]) defines the
+//! semantics: for any packet, interpreter and machine code yield the same verdict, hashes, mark, state, actions,
+//! counters and maps. If a host does not permit native code, the caller uses [`Executable::interpreted`], which has the
+//! same interface.
 //!
 //! The crate contains unsafe code for two reasons: Rust calls the machine code, and the machine code calls Rust
-//! functions with pointers. `emit.rs` explains why both are sound; `docs/design/machine-code.md` has the measurements.
+//! functions with pointers. The documentation in `emit.rs` explains why both are sound; `docs/design/machine-code.md`
+//! contains the measurements.
 //!
 //! ```
 //! use ::ir::Facts;
@@ -46,6 +48,7 @@ mod memory;
 mod packet;
 mod refusal;
 mod specialisations;
+pub mod state_transfer;
 pub mod table;
 mod task;
 

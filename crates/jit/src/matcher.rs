@@ -1,6 +1,6 @@
-//! Compiled filters over bytes alone: capture filters and member filters. A matcher takes frames directly from memory,
-//! without a [`crate::Packet`] for each, and writes one byte per frame, so a member filter costs little more than its
-//! comparisons.
+//! Compiled filters that use only packet bytes: capture filters and member filters. A matcher reads frames directly
+//! from memory, without creating a [`crate::Packet`] for each frame, and writes one byte per frame. So a member filter
+//! takes little more time than its comparisons.
 
 use crate::code::Code;
 use crate::frame::Frame;
@@ -14,7 +14,8 @@ use ::ir::{Inst, Meta, Program, Start};
 #[derive(Debug)]
 pub struct Matcher {
     code: Code,
-    /// The source of the code; boxed, because the code contains addresses of its sets.
+    /// The specialisations from which the code was compiled. They are boxed, because the code contains addresses of
+    /// their sets.
     _form: Box<Specialisations>,
 }
 
@@ -22,7 +23,7 @@ impl Matcher {
     /// Compiles a filter.
     ///
     /// # Errors
-    /// [`Refusal::NoFilter`] if the program is more than a filter over bytes; otherwise as
+    /// [`Refusal::NoFilter`] if the program needs other input than packet bytes or has effects; otherwise the errors of
     /// [`crate::Executable::native`].
     pub fn of(program: &Program) -> Result<Self, Refusal> {
         program.verify()?;
@@ -33,18 +34,19 @@ impl Matcher {
         Ok(Self { code: Code::of(&[(Task::Match, &form)])?, _form: form })
     }
 
-    /// Writes 1 for each frame that matches, and 0 for others. A frame matches if the program does not drop it.
+    /// Writes a byte per frame to `matched`: 1 if the frame matches, otherwise 0. A frame matches if the program does
+    /// not drop it.
     ///
     /// # Panics
-    /// If `matched` and `frames` differ in length.
+    /// `matched` and `frames` have different lengths.
     pub fn matches(&self, frames: &[Frame<'_>], matched: &mut [u8]) {
-        assert_eq!(frames.len(), matched.len(), "one result for each frame");
+        assert_eq!(frames.len(), matched.len(), "there must be one result for each frame");
         self.code.matches(frames, matched);
     }
 }
 
-/// The reason why an instruction is not allowed in a filter over bytes: it needs other input, or has an effect. `None`
-/// if the instruction is allowed.
+/// The reason why a filter over packet bytes must not contain this instruction: the instruction needs other input, or
+/// has an effect. `None` if the instruction is allowed.
 fn more_than_bytes(inst: &Inst) -> Option<&'static str> {
     match inst {
         _ if ParseDepth::of_inst(inst) != ParseDepth::Bytes => Some("reads results of the header parser"),

@@ -1,15 +1,15 @@
-//! Memory for machine code: pages that are writable first and only executable afterwards ([`CodePages`]), so that
-//! native programs also run in a hardened service (`MemoryDenyWriteExecute=yes`).
+//! Memory for machine code: pages are first writable and then executable, never both ([`CodePages`]), so that native
+//! programs also run in a service with `MemoryDenyWriteExecute=yes`.
 
 use cranelift_jit::{BranchProtection, JITMemoryKind, JITMemoryProvider};
 use cranelift_module::{ModuleError, ModuleResult};
 use std::io;
 use sys::code_pages::CodePages;
 
-/// Size of an allocation in bytes; most programs need less.
+/// Size of a memory allocation in bytes; the code of most programs is smaller.
 const PART: usize = 16 << 10;
 
-/// The memory provider for Cranelift's JIT module.
+/// The memory provider for Cranelift's JIT module: it allocates pages for code.
 #[derive(Default)]
 pub(crate) struct Memory {
     parts: Vec<CodePages>,
@@ -18,8 +18,8 @@ pub(crate) struct Memory {
 impl JITMemoryProvider for Memory {
     fn allocate(&mut self, size: usize, align: u64, kind: JITMemoryKind) -> io::Result<*mut u8> {
         if !matches!(kind, JITMemoryKind::Executable) {
-            // Programs have no data sections: their data is in the context.
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "memory for data beside code"));
+            // Compiled programs have no data sections: their data is in the context.
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "the module requests memory for data"));
         }
         let align = align as usize;
         let room = self.parts.last_mut().and_then(|part| part.take(size, align));
@@ -32,9 +32,9 @@ impl JITMemoryProvider for Memory {
                 place
             }
         };
-        place
-            .map(|p| p.as_ptr())
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an alignment above a page"))
+        place.map(|p| p.as_ptr()).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, "the module requests an alignment greater than a page")
+        })
     }
 
     unsafe fn free_memory(&mut self) {
@@ -44,8 +44,8 @@ impl JITMemoryProvider for Memory {
     fn finalize(&mut self, _: BranchProtection) -> ModuleResult<()> {
         for part in &mut self.parts {
             let (base, len) = part.range();
-            // SAFETY: the range is mapped. On processors whose instruction cache does not follow writes, this call
-            // invalidates the cache for the range.
+            // SAFETY: the range is mapped memory. On processors whose instruction cache does not follow writes, this
+            // call invalidates the cache for the range.
             let reported = unsafe { icache::clear_cache(base.cast(), len) };
             let finished = reported.and_then(|()| part.finish());
             finished.map_err(|e| ModuleError::Allocation { err: e })?;

@@ -5,42 +5,42 @@ use ::ir::interp::{Action, Execution};
 use ::ir::{Fact, FragmentScope, Inst, Layer, Meta, Program, VerdictKind};
 use std::marker::PhantomData;
 
-/// A packet to evaluate. Several programs may evaluate the same packet one after the other; the results of the header
-/// parser stay with the packet. (Most packets match a common case, for which the machine code needs no header parser:
-/// see `specialisations.rs`.)
+/// A packet to evaluate. If several programs evaluate the same packet one after the other, the headers are parsed only
+/// once, because the packet stores the results of the header parser. (For most packets the machine code needs no header
+/// parser, because they match a common case: see `specialisations.rs`.)
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Packet<'a> {
     start: *const u8,
     len: u64,
-    /// The producer of the packet fills in the facts from the capture source; the facts from the headers are computed
-    /// when a program needs them.
+    /// The facts of the packet. The producer of the packet sets the facts from the capture source; the facts from the
+    /// headers are computed when a program needs them.
     pub facts: Facts,
     link_type: u16,
     known: ParseDepth,
     bytes: PhantomData<&'a [u8]>,
 }
 
-// SAFETY: the pointer and the length are those of a shared slice of bytes, which may be sent to another thread.
+// SAFETY: pointer and length are those of a shared slice of bytes, which may be sent to another thread.
 unsafe impl Send for Packet<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Packet<'_> {}
 
-/// How much of a packet must be parsed.
+/// How far the headers of a packet are parsed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum ParseDepth {
-    /// Nothing: only the bytes and the facts from the capture source.
+    /// No header is parsed: the program uses only bytes and facts from the capture source.
     #[default]
     Bytes,
-    /// The headers of the outermost packet.
+    /// The headers of the outermost packet are parsed.
     Outer,
-    /// The headers of the innermost packet.
+    /// The headers of the outermost and of the innermost packet are parsed.
     Inner,
 }
 
 impl ParseDepth {
-    /// The depth that a program needs.
+    /// The parse depth that a program needs.
     pub fn of(program: &Program) -> Self {
         let insts = program.blocks.iter().flat_map(|b| &b.code);
         insts.map(Self::of_inst).max().unwrap_or_default()
@@ -60,11 +60,11 @@ impl ParseDepth {
 }
 
 impl<'a> Packet<'a> {
-    /// A packet whose facts contain only the values from the capture source; the headers are parsed when a program
-    /// needs them.
+    /// Creates a packet whose facts contain only the values from the capture source; the headers are parsed when a
+    /// program needs them.
     ///
     /// # Panics
-    /// If `bytes` has 4 GiB or more, which no captured packet has.
+    /// `bytes` has 4 GiB or more, which no captured packet has.
     #[inline]
     pub fn new(bytes: &'a [u8], link_type: u16, mut facts: Facts) -> Self {
         assert!(u32::try_from(bytes.len()).is_ok(), "a packet of {} bytes", bytes.len());
@@ -82,11 +82,11 @@ impl<'a> Packet<'a> {
     /// The captured bytes.
     #[inline]
     pub const fn bytes(&self) -> &'a [u8] {
-        // SAFETY: start and length are those of a slice that lives for `'a`.
+        // SAFETY: pointer and length are those of a slice that lives for `'a`.
         unsafe { std::slice::from_raw_parts(self.start, self.len as usize) }
     }
 
-    /// Parses the headers to this depth, unless that was done before.
+    /// Parses the headers to this depth, unless the packet is already parsed to this depth.
     #[inline]
     pub(crate) fn look(&mut self, depth: ParseDepth) {
         if self.known < depth {
@@ -101,7 +101,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// The record after the program; [`crate::Worker::actions`] has the actions on the packet.
+/// The verdict: the record after the program has evaluated a packet. [`crate::Worker::actions`] returns the actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Verdict {
@@ -109,7 +109,7 @@ pub struct Verdict {
     pub classes: u64,
     /// The hash for steering.
     pub hash: u32,
-    /// The hash for the second copy.
+    /// The hash that selects the recipient of the second copy ([`VerdictKind::DoubleSteer`]).
     pub hash2: u32,
     /// The packet's mark.
     pub mark: u32,
@@ -120,13 +120,14 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// The record that the first part of a program produced, for [`crate::Worker::resume`].
+    /// Creates a verdict from the record that the first part of a program produced, as input for
+    /// [`crate::Worker::resume`].
     #[inline]
     pub const fn resumed(kind: VerdictKind, classes: u64, [hash, hash2]: [u32; 2], mark: u32, state: u32) -> Self {
         Self { classes, hash, hash2, mark, state, kind: kind as u8, kernel: 0 }
     }
 
-    /// The record in the interpreter's form, from which the interpreter continues.
+    /// The record in the form that the interpreter uses; the interpreter can continue from it.
     pub(crate) fn outcome(&self) -> Execution {
         let Self { classes, hash, hash2, mark, state, .. } = *self;
         let (kind, kernel) = (self.kind(), self.kernel());
@@ -139,7 +140,7 @@ impl Verdict {
         VerdictKind::from_number(self.kind as u64)
     }
 
-    /// True if a copy goes to the host's stack.
+    /// True if a copy of the packet is passed to the network stack of the host.
     #[inline]
     pub const fn kernel(&self) -> bool {
         self.kernel != 0
@@ -151,7 +152,7 @@ impl Verdict {
     }
 }
 
-/// An action on a packet beside its delivery.
+/// An action that a program requests for a packet, in addition to the delivery to members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketAction {
     /// The index of the packet in the batch.
@@ -160,7 +161,7 @@ pub struct PacketAction {
     pub action: Action,
 }
 
-/// Offsets of the fields that generated code accesses.
+/// Offsets of the fields of packets and verdicts that generated code accesses.
 pub(crate) mod at {
     use super::{Fact, Facts, Layer, Meta, Packet, Verdict};
     use ::ir::facts::LayerFacts;
@@ -174,7 +175,7 @@ pub(crate) mod at {
     pub const WIRE_LEN: usize = FACTS + offset_of!(Facts, wire_len);
     pub const PACKET: usize = size_of::<Packet<'_>>();
 
-    /// Two adjacent fields that generated code compares as one 32-bit number.
+    /// Offset of two adjacent fields, link type and parse depth, which generated code compares as one 32-bit number.
     pub const LINK_TYPE_AND_KNOWN: usize = offset_of!(Packet<'_>, link_type);
     pub const KNOWN: usize = offset_of!(Packet<'_>, known);
     const _: () = assert!(KNOWN == LINK_TYPE_AND_KNOWN + 2 && LINK_TYPE_AND_KNOWN.is_multiple_of(4));
@@ -190,7 +191,7 @@ pub(crate) mod at {
 
     const FACTS: usize = offset_of!(Packet<'_>, facts);
 
-    /// The offset and the type of a fact of one layer.
+    /// The offset and the type of a fact of one layer, for loads by generated code.
     pub fn fact(layer: Layer, fact: Fact) -> (usize, Type) {
         let layer = match layer {
             Layer::Outer => offset_of!(Facts, outer),
@@ -207,7 +208,8 @@ pub(crate) mod at {
         (FACTS + layer + at, width)
     }
 
-    /// The offset and the type of a fact of the whole packet; `None` for values that are not stored in the facts.
+    /// The offset and the type of a fact of the whole packet, for loads by generated code; `None` if the facts do not
+    /// store this value.
     pub fn meta(meta: Meta) -> Option<(usize, Type)> {
         let (at, width) = match meta {
             Meta::Time => (offset_of!(Facts, time), types::I64),

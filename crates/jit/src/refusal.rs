@@ -1,25 +1,26 @@
-//! Reasons why a program cannot run natively on this host. The caller then uses the interpreter, which has the same
-//! semantics.
+//! The reasons why a program cannot run as machine code on this host. The caller then uses the interpreter, which has
+//! the same semantics.
 
 use ::ir::VerifyError;
 use cranelift_codegen::CodegenError;
 use cranelift_module::ModuleError;
 use std::fmt;
 
-/// The reason why a program cannot run natively.
+/// The reason why a program cannot run as machine code.
 #[derive(Debug)]
 pub enum Refusal {
-    /// The program failed verification, so no back end can run it.
+    /// The program failed verification, so neither machine code nor the interpreter can run it.
     Unfit(VerifyError),
-    /// No code generator exists for this processor.
+    /// The compiler has no code generator for this processor.
     Host(String),
     /// The host does not grant executable memory.
     Memory(String),
-    /// The program is too large for the compiler.
+    /// The program is larger than the compiler permits.
     TooLarge,
-    /// The program was to be compiled as a matcher, but is more than a filter over bytes.
+    /// The program was to be compiled as a filter over packet bytes, but uses an operation that such a filter must not
+    /// contain.
     NoFilter(
-        /// The operation that a filter must not contain.
+        /// The operation that such a filter must not contain.
         &'static str,
     ),
     /// The memory for a flow map could not be allocated.
@@ -45,7 +46,7 @@ impl From<ModuleError> for Refusal {
     fn from(e: ModuleError) -> Self {
         match e {
             ModuleError::Allocation { err } => Self::Memory(err.to_string()),
-            // This back end reports errors only for the allocation of executable memory.
+            // An error of the module back end can only mean that executable memory could not be allocated.
             ModuleError::Backend(e) => Self::Memory(format!("{e:#}")),
             ModuleError::Compilation(CodegenError::CodeTooLarge | CodegenError::ImplLimitExceeded) => Self::TooLarge,
             ModuleError::Compilation(CodegenError::Unsupported(what)) => Self::Host(what),
@@ -67,7 +68,7 @@ impl fmt::Display for Refusal {
             }
             Self::TooLarge => f.write_str("the program is too large for native code; it can be interpreted"),
             Self::Map { name, capacity, error } => {
-                write!(f, "map {name:?}: no memory for {capacity} entries ({error}); make it smaller")
+                write!(f, "map {name:?}: no memory for {capacity} entries ({error}); reduce its capacity")
             }
             Self::Bug(what) => {
                 write!(f, "the compiler refused its input ({what}); please report this; the program can be interpreted")

@@ -1,34 +1,34 @@
-//! The specialisations of a program that are compiled: the whole program for any packet, and a smaller program for each
-//! common case ([`CommonCase`]).
+//! The specialisations of a program that are compiled: the unspecialised program for any packet, and a smaller program
+//! for each common case ([`CommonCase`]).
 //!
-//! `emit/common_case.rs` has the comparisons that recognise a common case; `tests/agree.rs` modifies such packets byte
-//! by byte.
+//! `emit/common_case.rs` contains the tests that recognise a common case; `tests/it/agree.rs` modifies packets of the
+//! common cases byte by byte and checks the results.
 
 use crate::packet::ParseDepth;
 use ::ir::{CommonCase, Program, Start};
 
-/// Programs with more instructions are compiled without common cases, to limit code size and compile time.
+/// Programs with more instructions than this are compiled without common cases, to limit code size and compile time.
 const MAX_INSTRUCTIONS: usize = 500;
 
-/// The programs from which the code of one task is generated.
+/// The specialisations from which the code of one task is generated.
 #[derive(Debug)]
 pub(crate) struct Specialisations {
-    /// The program for any packet; it owns the sets and maps of all specialisations.
+    /// The program for any packet. It owns the sets and maps that all specialisations use.
     pub whole: Program,
-    /// The programs for common cases, if they are worth compiling.
+    /// The programs for common cases; empty if they would not be faster or the program is too large.
     pub common_case: Vec<(CommonCase, Program)>,
-    /// The parse depth of the whole program.
+    /// The depth to which the unspecialised program needs headers parsed.
     pub parse_depth: ParseDepth,
 }
 
 impl Specialisations {
-    /// The specialisations of a verified program.
+    /// Computes the specialisations of a verified program.
     pub fn of(program: &Program, start: Start) -> Self {
         let whole = program.simplified(start);
         let depth = ParseDepth::of(&whole);
         let size = whole.blocks.iter().map(|b| b.code.len() + 1).sum::<usize>();
         let shapes = if depth == ParseDepth::Bytes || size > MAX_INSTRUCTIONS { &[][..] } else { &CommonCase::ALL };
-        // The specialisations use the sets and maps of the whole program.
+        // The specialisations use the sets and maps of the unspecialised program, so their own lists are empty.
         let of = |shape: CommonCase| Program { sets: vec![], maps: vec![], ..program.simplified_for(shape, start) };
         let plain = shapes.iter().map(|shape| (*shape, of(*shape))).collect();
         Self { whole, common_case: plain, parse_depth: depth }

@@ -1,13 +1,15 @@
-//! A flow map of a program: keys of a few words to numbers, bounded, with expiry. After any sequence of calls the table
-//! contains the same entries as [`::ir::interp::Table`]; the tests compare both with random walks.
+//! A flow map of a program: a table with keys of a few words and numbers as values, with limited capacity and expiry.
+//! After any sequence of calls the table contains the same entries as the reference implementation
+//! [`::ir::interp::Table`]; random tests compare the two.
 //!
 //! ```text
 //! slot = tag (the hash with its lowest bit set; 0 where empty) · stamp · number · key; a power of two of words
 //! ```
-//! Open addressing with linear probing, at most three quarters full, in one allocation whose pages are touched on first
-//! use. A slot with a key of up to five words fits into one cache line, which can be prefetched: keys are announced
-//! individually, prefetched together, and followed to their actual slots after the prefetch. A removal moves later
-//! entries of the probe sequence back, so there are no tombstones and the memory of a full table does not grow.
+//! The table uses open addressing with linear probing, and at most three quarters of its slots are in use. It is one
+//! allocation, whose memory pages are allocated on first use. A slot with a key of up to five words fits into one cache
+//! line, which can be prefetched. Prefetching has three steps: keys are announced individually, their home slots are
+//! prefetched together, and then the actual slots of displaced keys are prefetched. A removal moves later entries of
+//! the probe sequence back, so there are no tombstones and the memory of a full table does not grow.
 //!
 //! Each worker has its own tables. Packets are spread over workers by a key that keeps all packets of an entry at one
 //! worker ([`::ir::Key::common`]), so the tables need neither sharing nor locks.
@@ -29,14 +31,14 @@ mod at {
 /// Words of a cache line.
 const LINE: usize = 8;
 
-/// A flow map. The methods take the number of words of a key, `W`, as a constant, which must be that of the map: the
-/// compiler unrolls loops over a constant number of words.
+/// A flow map. The methods have the number of words of a key as the constant parameter `W`, which must be equal to that
+/// of the map: the compiler unrolls loops over a constant number of words.
 #[derive(Debug)]
 pub struct Table {
     slots: ZeroedPages,
     /// Number of slots minus one.
     mask: usize,
-    /// log2 of the number of words of a slot.
+    /// Binary logarithm of the number of words of a slot.
     stride_log2: u32,
     words: usize,
     secrets: [u64; MAX_KEY_WORDS + 2],
@@ -44,16 +46,17 @@ pub struct Table {
     capacity: usize,
     expiry: Expiry,
     refused: u64,
-    /// Tags that [`Table::announce`] added, including tags that [`Table::fetch`] has already prefetched.
+    /// The tags of the keys that were announced and are not prefetched yet.
     announced: Vec<u64>,
+    /// The tags of the keys whose home slots are prefetched; [`Table::follow`] empties the list.
     fetched: Vec<u64>,
-    /// For each entry, its tag and a lower bound of its timestamp; see [`Table::purge`]. Empty if entries do not
-    /// expire.
+    /// For each entry, a pair of a lower bound of its timestamp and its tag, ordered by time; [`Table::purge`] explains
+    /// the use. Empty if entries do not expire.
     oldest: BinaryHeap<Reverse<(u64, u64)>>,
 }
 
 impl Table {
-    /// The number of slots, and the number of words of a slot.
+    /// Returns the number of slots, and the number of words of a slot.
     fn size(map: &Map) -> (usize, usize) {
         let capacity = map.capacity as usize;
         let words = usize::from(map.words).clamp(1, MAX_KEY_WORDS);
@@ -67,10 +70,10 @@ impl Table {
         slots as u64 * stride as u64 * 8 + u64::from(map.capacity) * note as u64
     }
 
-    /// An empty table whose hash depends on `secret`.
+    /// Creates an empty table; its hash function depends on `secret`.
     ///
     /// # Errors
-    /// If the memory cannot be allocated.
+    /// The memory cannot be allocated.
     pub fn new(map: &Map, secret: u64) -> io::Result<Self> {
         let words = usize::from(map.words).clamp(1, MAX_KEY_WORDS);
         let capacity = map.capacity as usize;
@@ -92,13 +95,13 @@ impl Table {
         })
     }
 
-    /// True if the entry is present; does not touch the entry.
+    /// True if the table contains the key. The entry's timestamp is not renewed.
     #[inline]
     pub fn has<const W: usize>(&self, key: &[u64; W], now: u64) -> bool {
         self.find(key, self.tag(key)).is_ok_and(|slot| !self.expiry.has_reached(self.slots[slot + at::STAMP], now))
     }
 
-    /// The number of the entry; 0 if it is absent.
+    /// The number that is stored under the key; 0 if there is no entry.
     #[inline]
     pub fn get<const W: usize>(&mut self, key: &[u64; W], now: u64) -> u64 {
         match self.find(key, self.tag(key)) {
@@ -107,7 +110,7 @@ impl Table {
         }
     }
 
-    /// Sets the number of the entry to `value`.
+    /// Stores `value` under the key.
     #[inline]
     pub fn put<const W: usize>(&mut self, key: &[u64; W], value: u64, now: u64) {
         let tag = self.tag(key);
@@ -117,7 +120,7 @@ impl Table {
         }
     }
 
-    /// Adds to the number of the entry.
+    /// Adds `by` to the number that is stored under the key, and returns the sum.
     #[inline]
     pub fn add<const W: usize>(&mut self, key: &[u64; W], by: u64, now: u64) -> u64 {
         let tag = self.tag(key);
@@ -141,15 +144,16 @@ impl Table {
         }
     }
 
-    /// Announces that a key will be looked up soon.
+    /// Announces that a key will be looked up soon, so that its slot can be prefetched.
     #[inline]
     pub fn announce<const W: usize>(&mut self, key: &[u64; W]) {
         let tag = self.tag(key);
         self.announced.push(tag);
     }
 
-    /// Prefetches the home slots of the announced keys without waiting. All prefetches are issued together, because the
-    /// processor keeps many requests in flight only if few other instructions are between them.
+    /// Prefetches the home slots of all announced keys and does not wait for the memory. The prefetch instructions are
+    /// issued together, because the processor has many memory requests in flight only if few other instructions are
+    /// between them.
     pub fn fetch(&mut self) {
         for tag in &self.announced {
             let slot = self.home(*tag);
@@ -162,13 +166,13 @@ impl Table {
         self.announced.clear();
     }
 
-    /// Prefetches the actual slot of announced keys that are not in their home slot. In a half-full table a quarter of
-    /// the entries are displaced, and each would otherwise cost a blocking memory access.
+    /// Prefetches the actual slots of announced keys that are not in their home slot. In a half-full table, a quarter
+    /// of the entries are not in their home slot, and each of these would otherwise cost a wait for memory.
     pub fn follow(&mut self) {
         for tag in &self.fetched {
             let slot = self.home(*tag);
-            // Without a branch, because the branch would be unpredictable: if the entry is in its home slot, that slot
-            // is prefetched again.
+            // The code has no branch here, because the branch would be unpredictable: if the entry is in its home slot,
+            // that slot is prefetched again.
             let step = usize::from(self.slots[slot + at::TAG] != *tag) << self.stride_log2;
             prefetch(&self.slots[(slot + step) & (self.slots.len() - 1)]);
             prefetch(&self.slots[(slot + 2 * step) & (self.slots.len() - 1)]);
@@ -176,7 +180,7 @@ impl Table {
         self.fetched.clear();
     }
 
-    /// The entries that are present at `now`, in order of their keys.
+    /// The keys and numbers of the entries that have not expired at `now`, in order of the keys.
     pub fn entries(&self, now: u64) -> Vec<(Vec<u64>, u64)> {
         let live = |s: &&[u64]| s[at::TAG] != 0 && !self.expiry.has_reached(s[at::STAMP], now);
         let slots = self.slots.chunks_exact(1 << self.stride_log2).filter(live);
@@ -185,12 +189,12 @@ impl Table {
         all
     }
 
-    /// The number of entries that were refused because the table was full.
+    /// The number of new entries that were refused because the table was full.
     pub const fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// The number of entries, including expired entries that were not yet removed.
+    /// The number of entries, including entries that have expired but are not removed yet.
     pub const fn len(&self) -> usize {
         self.len
     }
@@ -200,12 +204,12 @@ impl Table {
         self.len == 0
     }
 
-    /// Bytes over which the entries are spread: the cache size that the table needs.
+    /// The size in bytes of the cache that all entries together need.
     pub const fn footprint(&self) -> usize {
         (self.len * 8) << self.stride_log2
     }
 
-    /// True if the entry has not expired; touches the entry in that case.
+    /// True if the entry has not expired; in that case renews its timestamp if the map has an idle timeout.
     #[inline]
     fn touch(&mut self, slot: usize, now: u64) -> bool {
         let stamp = &mut self.slots[slot + at::STAMP];
@@ -218,14 +222,14 @@ impl Table {
         true
     }
 
-    /// The slot of a key, or the empty slot at which the search ended.
+    /// Returns the slot of a key; if the key is absent, the empty slot at which the search ended as an error.
     #[inline]
     fn find<const W: usize>(&self, key: &[u64; W], tag: u64) -> Result<usize, usize> {
         debug_assert_eq!(W, self.words);
         let mut slot = self.home(tag);
         loop {
             let held: &[u64] = &self.slots[slot..slot + at::KEY + W];
-            // Word by word, because a comparison of slices is compiled to a call.
+            // The words are compared in a loop, because the compiler turns a comparison of slices into a function call.
             let differ = held[at::KEY..].iter().zip(key).fold(held[at::TAG] ^ tag, |sum, (a, b)| sum | (a ^ b));
             if differ == 0 {
                 return Ok(slot);
@@ -240,8 +244,8 @@ impl Table {
     #[cold]
     fn insert<const W: usize>(&mut self, found: Result<usize, usize>, tag: u64, key: &[u64; W], number: u64, now: u64) {
         let slot = match found {
-            // The entry has expired: the new entry reuses its slot, and the old note of its age stays valid as a lower
-            // bound.
+            // The entry of this key has expired, and the new entry reuses its slot. The old pair in `oldest` remains a
+            // valid lower bound of the timestamp.
             Ok(slot) => slot,
             Err(slot) => {
                 let mut slot = slot;
@@ -265,8 +269,8 @@ impl Table {
         self.slots[slot + at::KEY..slot + at::KEY + W].copy_from_slice(key);
     }
 
-    /// Adds a note with a lower bound of an entry's timestamp. Entries that were removed and inserted again have
-    /// several notes; before the notes take unbounded memory, they are rebuilt from the entries.
+    /// Adds a pair with a lower bound of an entry's timestamp to `oldest`. Entries that were removed and inserted again
+    /// have several pairs; to bound the memory, `oldest` is rebuilt from the entries when it becomes too long.
     fn note(&mut self, stamp: u64, tag: u64) {
         if self.expiry == Expiry::Never {
             return;
@@ -280,9 +284,10 @@ impl Table {
 
     /// Removes all entries that have expired at `now`.
     ///
-    /// A full table under a flood calls this for every packet, so a call must not visit every entry. Each entry has a
-    /// note whose time is not later than the entry's timestamp. Only expired notes are visited; if the entry was
-    /// touched since, a newer note replaces the expired one. Hence an entry is visited at most once per timeout.
+    /// If a full table receives packets of many new flows, this function is called for every packet, so a call must not
+    /// visit every entry. For each entry, `oldest` contains a pair whose time is not later than the entry's timestamp.
+    /// Only pairs whose time has expired are visited; if the timestamp of the entry was renewed since, a new pair
+    /// replaces the old pair. Hence each entry is visited at most once per timeout.
     fn purge(&mut self, now: u64) {
         while let Some(Reverse((stamp, tag))) = self.oldest.peek().copied() {
             if !self.expiry.has_reached(stamp, now) {
@@ -295,7 +300,7 @@ impl Table {
                 if self.slots[slot + at::TAG] != tag {
                     slot = self.after(slot);
                 } else if self.expiry.has_reached(stamp, now) {
-                    // Another entry may have moved into this slot.
+                    // The removal of an entry may move another entry into this slot, so the loop visits the slot again.
                     self.remove(slot);
                 } else {
                     self.oldest.push(Reverse((stamp, tag)));
@@ -305,13 +310,14 @@ impl Table {
         }
     }
 
-    /// Empties a slot, and moves back later entries of the probe sequence that were displaced by it.
+    /// Empties a slot. Entries that were displaced by the removed entry move back along the probe sequence.
     fn remove(&mut self, slot: usize) {
         let mut hole = slot;
         let mut next = self.after(hole);
         while self.slots[next + at::TAG] != 0 {
             let home = self.home(self.slots[next + at::TAG]);
-            // Distances modulo the table size, in words: from the later entry's home slot, and from the empty slot.
+            // The two distances, in words and modulo the table size, are those of the later entry from its home slot,
+            // and from the empty slot.
             let len = self.slots.len();
             if next.wrapping_sub(home) & (len - 1) >= next.wrapping_sub(hole) & (len - 1) {
                 self.slots.copy_within(next..next + (1 << self.stride_log2), hole);
@@ -323,7 +329,7 @@ impl Table {
         self.len -= 1;
     }
 
-    /// The slot where the search for a tag begins.
+    /// The slot at which the search for a tag begins (its home slot).
     #[inline]
     fn home(&self, tag: u64) -> usize {
         ((tag >> 24) as usize & self.mask) << self.stride_log2
@@ -334,9 +340,9 @@ impl Table {
         (slot + (1 << self.stride_log2)) & (self.slots.len() - 1)
     }
 
-    /// The hash of a key, never 0. The hash is not visible outside the table, so other back ends need not compute it,
-    /// and it may use 128-bit products, which are independent of each other: a chain of `mix64` over five words takes
-    /// three times as long.
+    /// The hash of a key, never 0. Other back ends need not compute the same hash, because it is not visible outside of
+    /// the table. The hash uses 128-bit products that are independent of each other; a chain of `mix64` over five words
+    /// takes three times as long.
     #[inline]
     fn tag<const W: usize>(&self, key: &[u64; W]) -> u64 {
         let mut sum = 0;
@@ -348,7 +354,7 @@ impl Table {
     }
 }
 
-/// The exclusive or of both halves of a 128-bit product.
+/// The exclusive or of the two halves of a 128-bit product.
 #[inline]
 const fn folded(a: u64, b: u64) -> u64 {
     let product = a as u128 * b as u128;
@@ -358,11 +364,13 @@ const fn folded(a: u64, b: u64) -> u64 {
 #[inline]
 fn prefetch(word: &u64) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint about an address that is a reference's; it has no effect that a program could see.
+    // SAFETY: the instruction is a hint about an address that comes from a reference; it has no effect that a program
+    // can observe.
     unsafe {
         std::arch::x86_64::_mm_prefetch(std::ptr::from_ref(word).cast(), std::arch::x86_64::_MM_HINT_T0);
     }
-    // Stable Rust has no prefetch on other architectures; there the table is only slower when it is large.
+    // On other architectures stable Rust has no prefetch function; large tables are then slower, but the results are
+    // the same.
     #[cfg(not(target_arch = "x86_64"))]
     let _ = word;
 }
@@ -383,7 +391,7 @@ mod tests {
         let mut model = ::ir::interp::Table::new(&map);
         let mut now: u64 = 1000;
         for step in 0..20_000 {
-            // Time mostly goes forward, sometimes far, and sometimes back.
+            // In the random walk, the time mostly increases, sometimes by a large step, and sometimes decreases.
             now = match prng.below(20) {
                 0 => now.saturating_sub(prng.below(30)),
                 1 => now + prng.below(200),

@@ -6,11 +6,13 @@
 pub(crate) enum Task {
     /// Evaluates packets.
     Evaluate = 0,
-    /// As `Evaluate`, but starts from the record in the verdict, because the first part of the program ran elsewhere.
+    /// Like `Evaluate`, but execution begins with the record in the verdict, because the first stages of the program
+    /// ran elsewhere, for example in the kernel.
     Resume,
-    /// Announces the keys that the evaluation will look up in tables.
+    /// Announces the keys that the evaluation will look up in flow maps.
     Prefetch,
-    /// Tests which frames match. It has no context, and of the record only the kind leaves the loop.
+    /// Tests which frames match a filter. The function has no context, and the only part of the record that it uses is
+    /// whether the frame is dropped.
     Match,
 }
 

@@ -1,9 +1,9 @@
-//! Register allocation: places each value in a machine register or in a stack slot.
+//! Register allocation: assigns each value of the program to a machine register or to a stack slot.
 //!
-//! Control flow is forward only and blocks are written in order, so a register of the program is live from the first
-//! instruction that writes it to the last that reads it, on every path. The live ranges are intervals, allocated in one
-//! pass (Poletto and Sarkar, "Linear scan register allocation", 1999). r6 to r9 are preserved across helper calls, r3
-//! to r5 are not; r0 to r2 stay free as scratch registers.
+//! Control flow is forward only and blocks are emitted in order, so on every path a register of the program is live
+//! from the first instruction that writes it to the last instruction that reads it. The live ranges are therefore
+//! intervals, which are allocated in one pass (Poletto and Sarkar, "Linear scan register allocation", 1999). Helper
+//! calls preserve r6 to r9 but not r3 to r5; r0 to r2 are not allocated and serve as scratch registers.
 
 use ebpf::Reg as R;
 use ir::{Block, End, Inst, KernelPrefix, Operand, Program};
@@ -11,18 +11,18 @@ use ir::{Block, End, Inst, KernelPrefix, Operand, Program};
 /// The location of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// This machine register.
+    /// The value is in this machine register.
     Reg(R),
-    /// This stack slot of eight bytes.
+    /// The value is in the stack slot with this number; a slot has eight bytes.
     Slot(usize),
 }
 
-/// A value that has a location.
+/// A value to which the allocation assigns a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueRef {
-    /// The value of a register of the program.
+    /// The number in a register of the program.
     Number(ir::Reg),
-    /// The pointer to the packet byte whose offset such a register holds.
+    /// A pointer into the packet, computed from the offset in a register of the program.
     Pointer(ir::Reg),
 }
 
@@ -30,15 +30,15 @@ pub enum ValueRef {
 #[derive(Debug)]
 pub struct Allocation {
     homes: Vec<Option<Location>>,
-    /// For each register, its constant value, if it has one. A constant has no location; the code generator loads it
-    /// where it is needed.
+    /// For each register of the program: its value if that is constant. A constant has no location; the code generator
+    /// loads it where it is needed.
     constants: Vec<Option<u64>>,
     registers: usize,
     /// The number of stack slots in use.
     pub slots: usize,
 }
 
-/// A live range: the first and the last position.
+/// The live range of a value: the positions of its first and of its last use.
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     what: usize,
@@ -51,8 +51,8 @@ const OVER_CALLS: [R; 4] = [R::R6, R::R7, R::R8, R::R9];
 const BETWEEN_CALLS: [R; 3] = [R::R3, R::R4, R::R5];
 
 impl Allocation {
-    /// Allocates the values of the reachable blocks, each up to its stop. `calls` is true for instructions that call a
-    /// kernel helper.
+    /// Allocates the values of the reachable blocks; in each block, only instructions before its stop count. `calls`
+    /// returns true for instructions that call a kernel helper.
     pub fn of(program: &Program, prefix: &KernelPrefix, calls: impl Fn(&Inst) -> bool) -> Self {
         let registers = usize::from(program.registers);
         let constants = constants(program);
@@ -108,7 +108,7 @@ impl Allocation {
     fn scan(line: &[Interval], registers: usize, constants: Vec<Option<u64>>) -> Self {
         let mut out = Self { homes: vec![None; 2 * registers], constants, registers, slots: 0 };
         let mut free: Vec<R> = OVER_CALLS.into_iter().chain(BETWEEN_CALLS).collect();
-        // For each slot, the end of the live range of its last value.
+        // For each stack slot: the end of the live range of the last value that was assigned to it.
         let mut busy: Vec<usize> = Vec::new();
         let mut active: Vec<Interval> = Vec::new();
         for now in line {
@@ -120,22 +120,22 @@ impl Allocation {
                 alive
             });
             let suits = |r: &R| !now.over_call || OVER_CALLS.contains(r);
-            // A value that is dead before the next call prefers a clobbered register, so that preserved registers stay
-            // available.
+            // If a value is dead before the next call, a register that calls clobber is preferred for it, so that
+            // preserved registers stay available for other values.
             let best = (0..free.len())
                 .filter(|i| suits(&free[*i]))
                 .min_by_key(|i| (OVER_CALLS.contains(&free[*i]) && !now.over_call, free[*i].number()));
             let home = match best {
                 Some(i) => Location::Reg(free.swap_remove(i)),
                 None => {
-                    // The value with the longest live range is spilled.
+                    // If no register is free, the value whose live range ends last is moved to a stack slot.
                     let longest = active
                         .iter()
                         .filter(|o| matches!(out.homes[o.what], Some(Location::Reg(r)) if suits(&r)))
                         .max_by_key(|o| o.to)
                         .filter(|o| o.to > now.to)
                         .copied();
-                    // A spilled value is in its slot for its whole live range.
+                    // A value that is moved to a stack slot is there for its whole live range.
                     let moved = longest.unwrap_or(*now);
                     let slot = busy.iter().position(|until| *until <= moved.from).unwrap_or(busy.len());
                     if slot == busy.len() {
@@ -155,12 +155,12 @@ impl Allocation {
         out
     }
 
-    /// The constant value of the register, if it has one.
+    /// The value of the register if it is constant.
     pub fn constant(&self, r: ir::Reg) -> Option<u64> {
         self.constants[usize::from(r.0)]
     }
 
-    /// The location of a value; `None` for a constant and for a value that the reachable code does not use.
+    /// The location of a value; `None` for a constant, and for a value that the reachable code does not use.
     pub fn of_what(&self, what: ValueRef) -> Option<Location> {
         match what {
             ValueRef::Number(r) => self.homes[usize::from(r.0)],
@@ -169,7 +169,8 @@ impl Allocation {
     }
 }
 
-/// For each register, its constant, if exactly one instruction writes the register, and writes a constant.
+/// For each register of the program: its constant value, if exactly one instruction writes the register and that
+/// instruction writes a constant.
 fn constants(program: &Program) -> Vec<Option<u64>> {
     let mut known = vec![None; program.registers.into()];
     let mut written = vec![false; program.registers.into()];
@@ -184,7 +185,7 @@ fn constants(program: &Program) -> Vec<Option<u64>> {
     known
 }
 
-/// The instructions of a block up to its stop.
+/// The instructions of a block before its stop.
 pub fn reached_code(block: &Block, stop: Option<usize>) -> &[Inst] {
     &block.code[..stop.unwrap_or(block.code.len())]
 }

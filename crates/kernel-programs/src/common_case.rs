@@ -1,10 +1,10 @@
-//! Simplifies the first stages of a program for the packets that the kernel decides, and removes dead code.
+//! Simplifies the first stages of a program for those packets about which the kernel decides, and removes dead code.
 
 use super::{EmitOptions, Refusal};
 use ir::{Block, BlockId, End, Fact, Inst, Layer, Meta, Operand, Program, Reg};
 
 /// Replaces values that are known at compile time by constants, and facts of the inner layer by those of the outer
-/// layer. `whole` is true if fragments are undecided, so no fragment reaches these stages.
+/// layer. `whole` is true if the program leaves fragments undecided; then these stages see no fragments.
 pub fn plain(head: &Program, options: &EmitOptions, whole: bool) -> Result<Program, Refusal> {
     let mut plain = head.clone();
     for inst in plain.blocks.iter_mut().flat_map(|b| &mut b.code) {
@@ -40,7 +40,8 @@ pub fn plain(head: &Program, options: &EmitOptions, whole: bool) -> Result<Progr
     Ok(plain)
 }
 
-/// Replaces each branch on a constant of the same block by a jump, and empties the blocks that become unreachable.
+/// Replaces a branch by a jump if it compares a constant of the same block, and empties the blocks that become
+/// unreachable.
 fn decide(program: &mut Program) {
     let mut reached = vec![false; program.blocks.len()];
     reached[0] = true;
@@ -59,12 +60,12 @@ fn decide(program: &mut Program) {
     }
 }
 
-/// The program without computations that serve only the record, for programs whose record the kernel does not pass on.
-/// Only the decision about the packet remains.
+/// Removes computations that serve only the verdict record, for programs whose record the kernel does not pass to user
+/// space. The decision whether the packet passes remains.
 pub fn without_record(head: &Program) -> Program {
     let mut program = head.clone();
-    // A removed branch leaves unused computations, and their removal leaves empty blocks, so repeat until nothing
-    // changes.
+    // Removing a branch leaves unused computations, and removing these leaves empty blocks, so both steps are repeated
+    // until nothing changes.
     loop {
         let any = drop_unread(&mut program);
         straighten(&mut program);
@@ -74,10 +75,10 @@ pub fn without_record(head: &Program) -> Program {
     }
 }
 
-/// Removes writes to the record that no later instruction reads. Returns true if there were any.
+/// Removes writes to variables of the record that no later instruction reads. Returns true if it removed any.
 fn drop_unread(program: &mut Program) -> bool {
     let mut any = false;
-    // For each block, the variables that it or a later block reads, as a bit mask. Control flow is forward only.
+    // For each block, a bit mask of the variables that this block or a later block reads. Control flow is forward only.
     let mut reads = vec![0_u8; program.blocks.len()];
     for at in (0..program.blocks.len()).rev() {
         let block = &mut program.blocks[at];
@@ -101,10 +102,11 @@ fn drop_unread(program: &mut Program) -> bool {
     any
 }
 
-/// Redirects edges past empty blocks, and replaces a branch with two equal targets by a jump.
+/// Redirects edges that lead to an empty block to its successor, and replaces a branch with two equal targets by a
+/// jump.
 fn straighten(program: &mut Program) {
     let blocks = &mut program.blocks;
-    // The last empty block with this end can replace the others, because every edge to it leads forward.
+    // Among empty blocks with the same end, the last can replace all others, because every edge to it leads forward.
     let last = |end: End, blocks: &[Block]| {
         let at = blocks.iter().rposition(|b| b.code.is_empty() && b.end == end)?;
         Some(BlockId(at as u32))
@@ -136,8 +138,8 @@ fn straighten(program: &mut Program) {
     }
 }
 
-/// Gives each stage its own registers. No register is live across stages, but all stages use the same register numbers,
-/// and the register allocation would assume that such a register is live from the first stage to the last.
+/// Gives each stage registers that no other stage uses. No register is live across stages; but if stages use the same
+/// register numbers, the register allocation takes such a register for live from the first stage to the last.
 fn rename(program: &mut Program) -> Result<(), Refusal> {
     let stages: Vec<_> = (0..program.stages.len()).map(|s| program.blocks_of(s)).collect();
     let mut next = 0;
@@ -168,7 +170,7 @@ fn rename(program: &mut Program) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Removes instructions whose result no instruction reads. Returns true if there were any.
+/// Removes instructions whose result no instruction reads. Returns true if it removed any.
 pub fn drop_unused(program: &mut Program) -> bool {
     let mut last = vec![0; program.registers.into()];
     let mut place = 0;

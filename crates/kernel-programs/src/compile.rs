@@ -1,4 +1,4 @@
-//! Compiles the IR to eBPF instructions: the parts of an object in the order in which they run.
+//! Compiles the IR to eBPF instructions. The functions are in the order in which the parts of a program run.
 
 use super::alloc::{Allocation, Location, ValueRef, reached_code};
 use super::common_case::{drop_unused, plain, without_record};
@@ -12,12 +12,12 @@ use ir::{
 };
 use std::collections::BTreeSet;
 
-/// Maximum frame length in bytes for programs that compute offsets; longer frames are undecided. The kernel's verifier
-/// tracks no packet offset beyond 65535.
+/// Maximum length in bytes of a frame that the kernel handles if the program computes offsets; longer frames are left
+/// undecided. The kernel's verifier does not track packet offsets beyond 65535.
 pub(super) const LEN_MAX: i32 = 0x7fff;
 
-/// Maximum size of a program in IR instructions for which fast paths are generated. It bounds the work of the kernel's
-/// verifier.
+/// Maximum size of a program, in IR instructions, for which fast paths are generated. The limit bounds the work of the
+/// kernel's verifier.
 const MAX_INSTRUCTIONS: usize = 1000;
 
 /// Offsets in `struct xdp_md`.
@@ -39,45 +39,47 @@ pub(super) mod verdict {
 pub(super) struct Emitter<'a> {
     pub asm: Asm,
     pub options: &'a EmitOptions,
-    /// The metadata that accompany a packet, and the number of stages that the metadata report for a passed packet.
+    /// The kind of metadata before a packet, and the number of stages that the metadata report for a packet that
+    /// passes.
     pub metadata: Metadata,
     pub done: u8,
     pub needs: Requirements,
     pub maps: Vec<MapRequirement>,
-    /// The sets whose prefixes are in a map.
+    /// The sets whose prefixes are already in a map.
     pub tries: BTreeSet<u16>,
     pub exits: Exits,
     /// The specialisation whose code is being generated.
     pub form: &'a Specialisation,
     blocks: Vec<Label>,
-    /// For each block, true for each base register whose packet pointer is available.
+    /// For each block that code leads to: true for each base register whose packet pointer is available at the start of
+    /// the block.
     pointers: Vec<Option<Vec<bool>>>,
 }
 
-/// The program for some or all packets, with the results of its analysis.
+/// A variant of the program for some or all packets, with the results of its analysis.
 #[derive(Debug)]
 pub(super) struct Specialisation {
     pub program: Program,
     pub allocation: Allocation,
-    /// For each register, true if it holds only header offsets, which are at most 255.
+    /// For each register: true if it only contains header offsets, which are at most 255.
     short: Vec<bool>,
     prefix: KernelPrefix,
 }
 
-/// The specialisations for the common cases, and the program for all other packets.
+/// The variants of the program: one for each common case, and one for all other packets.
 struct Specialisations {
     common_cases: Vec<(CommonCase, Specialisation)>,
     any: Specialisation,
 }
 
-/// The metadata that accompany a packet, and the number of stages that the metadata report for a passed packet.
+/// The kind of metadata before a packet, and the number of stages that the metadata report for a packet that passes.
 #[derive(Clone, Copy)]
 struct MetadataPlan {
     metadata: Metadata,
     done: u8,
 }
 
-/// The packet facts that the program reads, and the other features that its code needs.
+/// The packet facts that the program reads, and other features that its code needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Requirements {
     pub link: bool,
@@ -99,7 +101,7 @@ pub(super) struct Requirements {
 pub(super) struct Exits {
     pub user: Label,
     pub undecided: Label,
-    /// To user space without metadata, because the driver leaves no space before the frame.
+    /// The packet is passed to user space without metadata, because the driver leaves no space before the frame.
     pub silent: Label,
     pub drop: Label,
 }
@@ -119,7 +121,7 @@ pub(super) fn compile(program: &Program, request: &EmitOptions) -> Result<Object
         let stage = program.stages.first().map_or(String::new(), |s| s.text.clone());
         return Err(Refusal::Nothing { stage, why });
     }
-    // If the first stages exceed a limit (length, stack, maps), compile fewer of them.
+    // If code for so many stages exceeds a limit (length, stack, maps), fewer stages are compiled.
     (1..=stages)
         .rev()
         .map(|n| first_stages(program, n, request))
@@ -141,16 +143,16 @@ fn first_stages(program: &Program, stages: usize, request: &EmitOptions) -> Resu
     if request.metadata == Metadata::None && decided(&head, &prefix).any(acts) {
         return Err(Refusal::NoMetadata);
     }
-    // Instructions behind an operation that the kernel cannot do count too: if that operation serves only the record,
-    // it is removed below, and the kernel reaches the instructions behind it.
+    // The search for instructions with effects includes instructions after an operation that the kernel cannot perform:
+    // if that operation serves only the record, it is removed below, and the kernel reaches the instructions after it.
     let mut all = head.blocks.iter().flat_map(|b| &b.code);
     let (acts, sets) = (all.clone().any(acts), all.any(|i| matches!(i, Inst::Set { .. })));
     let metadata = match request.metadata {
         Metadata::Compact if acts => Metadata::Full,
         wished => wished,
     };
-    // If the kernel does not pass on the record, user space computes it from the first stage, so no stage counts as
-    // done.
+    // If the kernel does not pass the record to user space, user space computes it from the first stage on; so the
+    // metadata report that no stage has run.
     let reports_stages = metadata == Metadata::Full || !sets;
     let done = if reports_stages { stages.min(u8::MAX.into()) as u8 } else { 0 };
     if metadata != Metadata::Full && !acts {
@@ -166,7 +168,7 @@ fn first_stages(program: &Program, stages: usize, request: &EmitOptions) -> Resu
     let common_cases = common_cases.collect::<Result<_, _>>().map_err(refuse)?;
     let (mut forms, plan) = (Specialisations { common_cases, any }, MetadataPlan { metadata, done });
     match write(&forms, needs, plan, stages, request) {
-        // Give up the fast paths before any stage.
+        // If the code is too long or needs too much stack, the fast paths are omitted first, and then stages.
         Err(Refusal::TooLong { .. } | Refusal::Stack { .. }) if !forms.common_cases.is_empty() => {
             forms.common_cases.clear();
             write(&forms, needs, plan, stages, request)
@@ -175,7 +177,7 @@ fn first_stages(program: &Program, stages: usize, request: &EmitOptions) -> Resu
     }
 }
 
-/// A program that passes all packets and only writes the program generation.
+/// A program that passes all packets to user space and only writes the program generation.
 pub(super) fn announce(request: &EmitOptions) -> Object {
     let mut nothing = Builder::default();
     nothing.pass();
@@ -183,10 +185,10 @@ pub(super) fn announce(request: &EmitOptions) -> Object {
     let prefix = KernelPrefix { stops: vec![None], reached: vec![true] };
     let forms = Specialisations { common_cases: vec![], any: Specialisation::of(program, prefix) };
     let plan = MetadataPlan { metadata: request.metadata, done: 0 };
-    write(&forms, Requirements::default(), plan, 0, request).expect("two dozen instructions and three maps")
+    write(&forms, Requirements::default(), plan, 0, request).expect("a program without stages is within all limits")
 }
 
-/// Generates the code of all specialisations, and the code around them.
+/// Generates the code of all variants of the program, the prologue, the header parser and the exits.
 fn write(
     forms: &Specialisations,
     needs: Requirements,
@@ -229,7 +231,7 @@ impl Specialisation {
         Self { program, prefix, allocation, short }
     }
 
-    /// The specialisation for packets of this common case.
+    /// The variant for packets of this common case.
     fn of_plain(&self, case: CommonCase, stages: usize) -> Result<Self, UserSpaceReason> {
         let mut program = self.program.simplified_for(case, Start::Fresh);
         while drop_unused(&mut program) {}
@@ -242,7 +244,7 @@ impl Specialisation {
     }
 }
 
-/// For each register, true if only header offsets are written to it.
+/// For each register: true if the program writes only header offsets to it.
 fn short(program: &Program) -> Vec<bool> {
     let mut short = vec![true; program.registers.into()];
     for inst in program.blocks.iter().flat_map(|b| &b.code) {
@@ -255,13 +257,13 @@ fn short(program: &Program) -> Vec<bool> {
     short
 }
 
-/// The instructions that packets reach that the kernel decides.
+/// The instructions that the kernel can reach before a packet is left undecided.
 fn decided<'a>(head: &'a Program, prefix: &'a KernelPrefix) -> impl Iterator<Item = &'a Inst> {
     let blocks = head.blocks.iter().enumerate().filter(|b| prefix.reached[b.0]);
     blocks.flat_map(|(at, b)| reached_code(b, prefix.stops[at].map(|s| s.0)))
 }
 
-/// True if the instruction may change state that outlives the packet; `MapGet` may touch the entry.
+/// True if the instruction may change state that outlives the packet; `MapGet` may renew the timestamp of an entry.
 fn acts(inst: &Inst) -> bool {
     matches!(
         inst,
@@ -281,24 +283,24 @@ fn reads_inner(program: &Program) -> bool {
     program.blocks.iter().flat_map(|b| &b.code).any(reads)
 }
 
-/// True if the program uses fragment tracking. Only user space has the tracker, so fragments are undecided from the
-/// start.
+/// True if the program uses fragment tracking. Only user space has the fragment tracker, so the kernel then leaves all
+/// fragments undecided.
 fn uses_fragments(program: &Program) -> bool {
     program.blocks.iter().flat_map(|b| &b.code).any(|i| matches!(i, Inst::Datagram { .. }))
 }
 
 impl Requirements {
-    /// True if any header is parsed.
+    /// True if the program needs any header parsed.
     pub const fn parses_headers(&self) -> bool {
         self.link || self.vlan || self.beyond_link()
     }
 
-    /// True if headers behind the Ethernet header are parsed.
+    /// True if the program needs headers parsed after the Ethernet header.
     pub const fn beyond_link(&self) -> bool {
         self.network || self.transport || self.inner || self.whole
     }
 
-    /// Adds the requirements of a specialisation.
+    /// Adds the requirements of a variant of the program.
     fn and_of(mut self, form: &Specialisation) -> Self {
         let (n, Specialisation { program, prefix, short, .. }) = (&mut self, form);
         for (at, block) in program.blocks.iter().enumerate().filter(|b| prefix.reached[b.0]) {
@@ -327,7 +329,7 @@ impl Requirements {
 }
 
 impl<'a> Emitter<'a> {
-    /// The index of the map with this role; the first call adds the map.
+    /// Returns the index of the map with this role, and adds the map on the first call.
     pub fn map(&mut self, role: Role, need: impl FnOnce() -> MapRequirement) -> u16 {
         let found = self.maps.iter().position(|m| m.role == role).unwrap_or_else(|| {
             self.maps.push(need());
@@ -336,16 +338,16 @@ impl<'a> Emitter<'a> {
         found as u16
     }
 
-    /// Generates the prologue: stores the packet pointers and the initial record on the stack. Afterwards FRAME points
-    /// to the first byte of the packet and r0 behind its last byte.
+    /// Generates the prologue, which stores the packet pointers and the initial record on the stack. After it, FRAME is
+    /// a pointer to the first byte of the packet, and r0 is a pointer to the byte after its last byte.
     fn enter(&mut self) {
         let a = &mut self.asm;
         a.store(Size::Dw, R::R10, frame::CONTEXT, R::R1);
         a.mov_reg(R::R6, R::R1);
         let carries_record = self.metadata == Metadata::Full;
         if carries_record {
-            // Reserve the space before any effect: without space the packet is undecided, so it must have had no
-            // effect.
+            // The space for metadata is reserved before any effect, because a packet without this space is left
+            // undecided, and an undecided packet must not have had effects.
             a.mov(R::R2, -(meta::METADATA_BYTES as i32));
             a.call(Helper::XdpAdjustMeta);
             a.jump_if(Condition::Ne, R::R0, 0, self.exits.silent);
@@ -380,7 +382,7 @@ impl<'a> Emitter<'a> {
         a.store_imm(Size::W, R::R10, record(meta::at::KIND), last as i32);
     }
 
-    /// Generates the blocks of a specialisation.
+    /// Generates the code of the blocks of a variant.
     pub fn body(&mut self, form: &'a Specialisation) {
         let Specialisation { program, prefix, .. } = form;
         self.form = form;
@@ -426,7 +428,8 @@ impl<'a> Emitter<'a> {
             End::Pass => self.asm.jump(self.exits.user),
             End::Drop => self.asm.jump(self.exits.drop),
             End::If { cmp, a, b, yes, no } => {
-                // If `yes` is the next block, the negated comparison jumps to `no` and needs no second jump.
+                // If `yes` is the block that follows in the code, one jump to `no` on the negated comparison is
+                // sufficient.
                 match cmp.turned().filter(|_| next == Some(yes.0 as usize)) {
                     Some(not) => self.branch(not, a, b, self.blocks[no.0 as usize]),
                     None => {
@@ -461,8 +464,8 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Jumps to `no` unless the bytes up to `end` behind `pointer` were captured. Clobbers r2; r0 becomes the end of
-    /// the frame.
+    /// Emits a jump to `no` that is taken unless the first `end` bytes after `pointer` were captured. Clobbers r2;
+    /// afterwards r0 is the end of the frame.
     pub fn captured(&mut self, pointer: R, end: i32, no: Label) {
         self.asm.mov_reg(R::R2, pointer);
         self.asm.alu(Alu::Add, R::R2, end);
@@ -470,7 +473,8 @@ impl<'a> Emitter<'a> {
         self.asm.jump_if_reg(Condition::Gt, R::R2, R::R0, no);
     }
 
-    /// r1 = the address of the packet byte at the offset in `base`; jumps to `no` if the offset exceeds `LEN_MAX`.
+    /// Loads the address of the packet byte at the offset in `base` into r1; jumps to `no` if the offset exceeds
+    /// `LEN_MAX`.
     fn point(&mut self, base: ir::Reg, no: Label) {
         let offset = self.read(base, R::R2);
         if !self.form.short[usize::from(base.0)] {
@@ -480,7 +484,7 @@ impl<'a> Emitter<'a> {
         self.asm.alu_reg(Alu::Add, R::R1, offset);
     }
 
-    /// The register with the stored pointer for `base`; r1 if the pointer had to be loaded.
+    /// The register that contains the pointer for `base`; r1 if the pointer is in a stack slot and must be loaded.
     fn pointer(&mut self, base: ir::Reg) -> R {
         match self.form.allocation.of_what(ValueRef::Pointer(base)) {
             Some(Location::Reg(r)) => r,
@@ -492,13 +496,13 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// r1 = the address of the first byte of the frame.
+    /// Loads the address of the first byte of the frame into r1.
     fn first_byte(&mut self) -> R {
         self.asm.load(Size::Dw, R::R1, R::R10, frame::DATA);
         R::R1
     }
 
-    /// The register that holds the number; `scratch` if the number had to be loaded.
+    /// The machine register that contains the number; `scratch` if the number is not in a register and must be loaded.
     pub fn read(&mut self, from: ir::Reg, scratch: R) -> R {
         match self.form.allocation.of_what(ValueRef::Number(from)) {
             Some(Location::Reg(r)) => r,
@@ -515,7 +519,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The register for a number that is about to be written; r0 if the number has no register.
+    /// The machine register into which a number is to be written; r0 if the number is assigned to a stack slot.
     pub fn target(&self, to: ir::Reg) -> R {
         match self.form.allocation.of_what(ValueRef::Number(to)) {
             Some(Location::Reg(r)) => r,
@@ -523,7 +527,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Stores `from` in the location of the value.
+    /// Stores the machine register `from` at the location of the value.
     pub fn keep(&mut self, what: ValueRef, from: R) {
         match self.form.allocation.of_what(what) {
             Some(Location::Reg(r)) if r != from => self.asm.mov_reg(r, from),
@@ -532,13 +536,13 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Stores `from` in the location of a register of the program.
+    /// Stores the machine register `from` at the location of a register of the program.
     pub fn write(&mut self, to: ir::Reg, from: R) {
         self.keep(ValueRef::Number(to), from);
     }
 
-    /// Loads bytes of the packet into a register, converted from network order. Clobbers r2. If the width requires
-    /// several loads, `to` must not be `pointer`.
+    /// Loads bytes of the packet into a register and converts them from network byte order. Clobbers r2. If the width
+    /// requires several loads, `to` must not be `pointer`.
     fn bytes(&mut self, to: R, pointer: R, offset: i16, width: u8) {
         let a = &mut self.asm;
         let (mut at, mut left) = (offset, width);
@@ -580,8 +584,8 @@ impl<'a> Emitter<'a> {
                     None => self.first_byte(),
                     Some(base) if pointers[usize::from(base.0)] => self.pointer(*base),
                     Some(base) => {
-                        // The bounds were tested for another register with the same value, but the kernel's verifier
-                        // does not recognise that both are equal.
+                        // The program tested the bounds with another register of the same value, but the kernel's
+                        // verifier does not recognise that both values are equal. So the bounds are tested again.
                         self.point(*base, self.exits.drop);
                         self.captured(R::R1, (*offset + u32::from(*width)) as i32, self.exits.drop);
                         R::R1
@@ -608,7 +612,8 @@ impl<'a> Emitter<'a> {
                 self.asm.store_imm(Size::H, R::R10, frame::fact::SINK, i32::from(*device) + 2);
             }
             Inst::Kernel => self.asm.store_imm(Size::H, R::R10, frame::fact::SINK, 1),
-            // Never reached: the kernel's path ends before a log, and `plain` has replaced fragment tracking.
+            // Log instructions and fragment tracking need no code: a program in the kernel stops before a log
+            // instruction, and `plain` has replaced fragment tracking.
             Inst::Log(_) | Inst::Datagram { .. } => (),
         }
     }
@@ -635,8 +640,8 @@ impl<'a> Emitter<'a> {
                 self.asm.load(Size::W, R::R0, R::R1, context::RX_QUEUE_INDEX);
                 self.write(to, R::R0);
             }
-            // Never reached: `plain` has replaced the constants among these, and the kernel's path ends before the
-            // others.
+            // The other facts need no code: `plain` has replaced those that are constant, and a program in the kernel
+            // stops before the others.
             Meta::Port
             | Meta::Rss
             | Meta::Sequence

@@ -1,10 +1,12 @@
-//! The exits of a program. Each exit determines the verdict and counts the outcome of the packet exactly once.
+//! The exits of a kernel program. Each exit determines the return value and counts the outcome of the packet exactly
+//! once.
 
 use super::compile::{Emitter, context, verdict};
 use super::{MapKind, MapRequirement, Metadata, PacketOutcome, QueueGenerations, Role, ToUser, frame, meta};
 use ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
 
-/// Registers of the exits: the verdict, the byte offset of the outcome's counter, and the queue.
+/// Registers that the code of the exits uses: for the return value, for the byte offset of the outcome's counter, and
+/// for the queue number.
 const VERDICT: R = R::R6;
 const OUTCOME: R = R::R7;
 const QUEUE: R = R::R8;
@@ -29,7 +31,7 @@ impl Emitter<'_> {
         self.asm.place(record);
         self.queue();
         match self.metadata {
-            // Without metadata, user space does not learn the decision.
+            // User space cannot learn the decision without metadata, so the packet counts as undecided.
             Metadata::None => self.asm.mov(OUTCOME, offset_of(PacketOutcome::Undecided)),
             Metadata::Full => self.write_record(),
             Metadata::Compact => {
@@ -44,8 +46,9 @@ impl Emitter<'_> {
 
         self.asm.place(self.exits.silent);
         if self.metadata == Metadata::Full || self.done > 0 {
-            // Without metadata, user space does not learn the decision, so the packet is undecided. (If user space
-            // evaluates every packet from the first stage, the metadata contain no decision, and the outcome remains.)
+            // User space cannot learn the decision without metadata, so the packet counts as undecided. If user space
+            // evaluates every packet from the first stage on, the metadata contain no decision, and the outcome does
+            // not change.
             self.asm.mov(OUTCOME, offset_of(PacketOutcome::Undecided));
         }
         self.queue();
@@ -60,7 +63,7 @@ impl Emitter<'_> {
 
         self.asm.place(stack);
         if self.metadata != Metadata::None {
-            // The host's stack must receive the packet without metadata; if there are none, the adjustment is 0.
+            // The host's stack must get the packet without metadata. If there are none, the adjustment is by 0 bytes.
             let a = &mut self.asm;
             a.load(Size::Dw, R::R1, R::R10, frame::CONTEXT);
             a.load(Size::W, R::R2, R::R1, context::DATA);
@@ -75,14 +78,14 @@ impl Emitter<'_> {
         self.asm.exit();
     }
 
-    /// Loads the number of the packet's receive queue.
+    /// Loads the number of the receive queue on which the packet arrived.
     fn queue(&mut self) {
         self.asm.load(Size::Dw, R::R1, R::R10, frame::CONTEXT);
         self.asm.load(Size::W, QUEUE, R::R1, context::RX_QUEUE_INDEX);
     }
 
-    /// r1 = the [`QueueGenerations`] of the queue; jumps to `unknown` if the interface had fewer queues at compile
-    /// time.
+    /// Loads the address of the [`QueueGenerations`] of the queue into r1. Jumps to `unknown` for a queue that did not
+    /// exist when the program was compiled.
     fn known_of_queue(&mut self, unknown: Label) {
         let queues = self.options.queues;
         let slot = self.map(Role::Generations, || MapRequirement {
@@ -103,8 +106,8 @@ impl Emitter<'_> {
         a.alu_reg(Alu::Add, R::R1, R::R2);
     }
 
-    /// Jumps to `over` if user space has seen a packet of this program in the queue, because later packets need no
-    /// metadata.
+    /// Jumps to `over` if user space has received a packet of this program from the queue: later packets of the program
+    /// need no metadata.
     fn unless_generation_known(&mut self, over: Label) {
         let unseen = self.asm.label();
         self.known_of_queue(unseen);
@@ -113,13 +116,13 @@ impl Emitter<'_> {
         self.asm.place(unseen);
     }
 
-    /// Records for the queue that packets of this program arrive without metadata.
+    /// Records for this queue that packets of this program arrive without metadata.
     fn write_last_untagged(&mut self, over: Label) {
         self.known_of_queue(over);
         self.asm.store_imm(Size::W, R::R1, QueueGenerations::LAST_UNTAGGED as i16, self.options.generation as i32);
     }
 
-    /// Writes the record before the packet.
+    /// Copies the record into the space before the packet.
     fn write_record(&mut self) {
         let (a, none) = (&mut self.asm, self.exits.silent);
         a.load(Size::Dw, R::R3, R::R10, frame::CONTEXT);
@@ -127,7 +130,7 @@ impl Emitter<'_> {
         a.load(Size::W, R::R2, R::R3, context::DATA);
         a.mov_reg(R::R0, R::R1);
         a.alu(Alu::Add, R::R0, meta::METADATA_BYTES as i32);
-        // The space exists, but the kernel's verifier requires the test.
+        // The space was reserved, so the test cannot fail, but the kernel's verifier requires it.
         a.jump_if_reg(Condition::Gt, R::R0, R::R2, none);
         for at in (0..meta::METADATA_BYTES as i16).step_by(8) {
             a.load(Size::Dw, R::R0, R::R10, frame::RECORD + at);
@@ -135,7 +138,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Writes the compact form before the packet; goes to the exit without metadata if there is no space.
+    /// Writes the compact metadata before the packet. If the driver leaves no space there, jumps to the exit without
+    /// metadata.
     fn write_compact(&mut self) {
         let (a, none) = (&mut self.asm, self.exits.silent);
         a.load(Size::Dw, R::R1, R::R10, frame::CONTEXT);
@@ -158,7 +162,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Redirects the packet to the socket of its queue, or passes it to the host's stack if the queue has no socket.
+    /// Redirects the packet to the AF_XDP socket of its queue, or passes it to the host's stack if the queue has no
+    /// socket.
     fn hand_over(&mut self, count: Label, stack: Label) {
         match self.options.to_user {
             ToUser::Verdict(n) => self.asm.mov(VERDICT, n.into()),
@@ -189,7 +194,8 @@ impl Emitter<'_> {
         self.asm.jump(count);
     }
 
-    /// Drops the packet, or sends it through the device or to the stack if the program requested that before.
+    /// Ends the processing of a packet with verdict `drop`: the packet is dropped, unless the program has requested
+    /// that it be sent through a device or passed to the host's stack.
     fn dropped(&mut self, count: Label, stack: Label) {
         let drop = self.asm.label();
         if self.needs.sink {
@@ -247,7 +253,7 @@ impl Emitter<'_> {
         a.call(Helper::MapLookupElem);
         a.jump_if(Condition::Eq, R::R0, 0, none);
         a.alu_reg(Alu::Add, R::R0, OUTCOME);
-        // Not atomic: each CPU has its own value, and XDP programs do not interrupt each other.
+        // The addition need not be atomic: each CPU has its own value, and XDP programs do not interrupt each other.
         a.load(Size::Dw, R::R1, R::R0, 0);
         a.alu(Alu::Add, R::R1, 1);
         a.store(Size::Dw, R::R0, 0, R::R1);

@@ -1,10 +1,10 @@
-//! Fast paths for the [`CommonCase`]s: untagged Ethernet, IPv4 without options or IPv6 without extension headers, no
-//! fragment, and a complete TCP or UDP header of minimal length.
+//! Fast paths for packets of a [`CommonCase`]: untagged Ethernet, IPv4 without options or IPv6 without extension
+//! headers, no fragment, and a complete TCP or UDP header of minimal length.
 //!
-//! In such a packet all offsets are constants, so a dozen comparisons replace the header parser
-//! ([`super::parse_headers`]). The program behind the comparisons is specialised for the known values: nothing remains
-//! of `ip >-> steer_flow`. A packet for which a comparison fails goes through the header parser unchanged. Both paths
-//! must agree; the random packets of `crates/bpf/tests` use both.
+//! In a packet of a common case all offsets are constants, so about a dozen comparisons replace the header parser
+//! ([`super::parse_headers`]). The program after these comparisons is specialised for the known values; of `ip >->
+//! steer_flow`, for example, no further instruction remains. If a comparison fails, the header parser parses the packet
+//! as usual. Both paths must give the same result; the random packets of `crates/bpf/tests` use both paths.
 
 use super::compile::{Emitter, Specialisation};
 use super::parse_headers::{ETHERNET, FRAME, HEADER, raw};
@@ -17,7 +17,7 @@ const TCP: i16 = 20;
 const UDP: i16 = 8;
 
 impl<'a> Emitter<'a> {
-    /// Emits the fast paths. Packets without a fast path continue after them, with FRAME unchanged.
+    /// Emits the fast paths. Packets that belong to no common case continue after the fast paths, with FRAME unchanged.
     pub(super) fn fast_paths(&mut self, common_cases: &'a [(CommonCase, Specialisation)]) {
         let Some((shortest, _)) = common_cases.first() else { return };
         let other = self.asm.label();
@@ -39,11 +39,12 @@ impl<'a> Emitter<'a> {
         self.asm.place(other);
     }
 
-    /// Continues if a packet with this ethertype is of this common case. The caller has tested that the bytes up to the
-    /// end of a UDP header were captured; r0 is the end of the frame.
+    /// Tests whether a packet with the ethertype of this common case belongs to the common case; if not, jumps to
+    /// `other`. The caller has tested that the bytes up to the end of a UDP header were captured; r0 is the end of the
+    /// frame.
     fn is_plain(&mut self, case: CommonCase, other: Label) {
         let [tcp, known] = [(); 2].map(|()| self.asm.label());
-        // The field with the packet length, and the number of header bytes that the field includes.
+        // Offset of the field with the packet length, and the number of header bytes that this length includes.
         let (length, includes) = match case {
             CommonCase::V4 => (ETHERNET + 2, 20),
             CommonCase::V6 => (ETHERNET + 4, 0),

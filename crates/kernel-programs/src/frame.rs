@@ -1,4 +1,4 @@
-//! The stack of the kernel part: 512 bytes below r10.
+//! The layout of the 512-byte stack of a kernel program, as offsets from r10.
 //!
 //! ```text
 //!    -8  context              -16  address of the packet         -24  address of the end of the packet
@@ -7,8 +7,8 @@
 //!   -80  time                -152  key of a map, addend         -168  value of a map      -176  index of an array
 //!        then a slot for each value that has no register
 //! ```
-//! Facts are unaligned on purpose: for an unaligned value the kernel's verifier records only the width. Hence it does
-//! not verify the program once for each number of tags and options.
+//! The facts are unaligned on purpose. For an unaligned value on the stack, the kernel's verifier records only the width,
+//! so the verifier does not check the program separately for each number of tags and options in a packet.
 
 use super::refusal::Refusal;
 
@@ -17,31 +17,32 @@ pub const DATA: i16 = -16;
 pub const DATA_END: i16 = -24;
 pub const RECORD: i16 = -56;
 pub const TIME: i16 = -80;
-/// A map's key of up to eight words.
+/// Offset of a map key of up to eight words.
 pub const KEY: i16 = -152;
 pub const ADDEND: i16 = -88;
 pub const VALUE: i16 = -168;
 pub const INDEX: i16 = -176;
 
-/// One byte each; two bytes for the ethertype, the VLAN tag, the offset of an extension header, and the sink.
+/// Offsets of packet facts. A fact has one byte; ethertype, VLAN tag, the offset of an extension header, and the sink
+/// have two bytes.
 pub mod fact {
     const AT: i16 = -72;
     pub const L3: i16 = AT + 1;
     pub const ETHERTYPE: i16 = AT + 2;
-    /// One store clears the four bytes from here on.
+    /// One instruction clears the four facts that begin at this offset.
     pub const FAMILY: i16 = AT + 4;
     pub const PROTOCOL: i16 = AT + 5;
     pub const FRAGMENT: i16 = AT + 6;
     pub const L4: i16 = AT + 7;
     pub const VLAN: i16 = AT + 10;
     pub const OFFSET: i16 = AT + 12;
-    /// 0 for none, 1 for the host's stack, otherwise the index of a device plus 2.
+    /// The sink of the packet: 0 for none, 1 for the host's stack, otherwise the index of a device plus 2.
     pub const SINK: i16 = AT + 14;
 }
 
 const STACK: usize = 512;
 
-/// The offset of a slot from r10.
+/// The offset from r10 of the slot with this number.
 pub fn slot(n: usize) -> i16 {
     INDEX - 8 * (n as i16 + 1)
 }

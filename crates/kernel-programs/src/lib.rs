@@ -1,30 +1,31 @@
-//! The eBPF back end: compiles a program of the IR to an XDP program, and defines the metadata between the kernel and
-//! user space.
+//! The eBPF back end: compiles a program of the IR to an XDP program, and defines the metadata that the kernel passes
+//! to user space with a packet.
 //!
-//! [`emit`] compiles the stages that [`ir::placement`] assigns to the kernel. The loader of an [`Object`]
-//! creates its maps in order, binds them to their slots and attaches the program. The other stages run in user space:
+//! [`emit`] compiles the stages that [`ir::placement`] assigns to the kernel. The loader of an [`Object`] creates the
+//! maps in order, binds each map to its slot and attaches the program. The other stages run in user space:
 //!
 //! ```text
 //!            ┌─ decided ──► first stages here ─┬─► dropped · out of a device · to the stack
 //! packet ────┤                                 └─► user space: the record and the number of stages run ([`Metadata`])
 //!            └─ other ────► user space, undecided: no effects in the kernel
 //! ```
-//! **The kernel decides only packets that it can decide alone.** A packet goes to user space *undecided* in three
-//! cases. First, the packet exceeds the kernel's header parser: more than two VLAN tags or [`EXTENSIONS`] extension
-//! headers, MPLS labels, PPPoE, lengths that contradict each other; for programs that inspect tunnels, any packet
-//! that may be a tunnel; for programs with fragment tracking, any fragment; for programs that compute offsets, any
-//! frame of more than 32,767 bytes. Second, the program reaches an operation that the kernel cannot do (a copy, a log,
-//! the worker's own sequence number). Third, the driver leaves no space for metadata that user space needs
-//! ([`Metadata`]). An undecided packet had no effect in the kernel, so user space evaluates the packet from the first
-//! stage. For every packet that the kernel decides, the packet facts of the inner layer equal those of the outer layer.
+//! **The kernel decides only about packets for which it needs no help.** A packet is passed to user space *undecided*
+//! in three cases. First, the kernel's header parser does not support the packet: it has more than two VLAN tags or
+//! more than [`EXTENSIONS`] extension headers, MPLS labels, a PPPoE header, or lengths that contradict each other; if
+//! the program inspects tunnels, it may be a tunnel; if the program uses fragment tracking, it is a fragment; if the
+//! program computes offsets, it is longer than 32,767 bytes. Second, the program reaches an operation that the kernel
+//! cannot perform (a copy, a log, reading the worker's sequence number). Third, the driver leaves no space for metadata
+//! that user space needs ([`Metadata`]). An undecided packet had no effect in the kernel, so user space evaluates the
+//! packet from the first stage on. For every packet about which the kernel decides, the packet facts of the inner layer
+//! are equal to those of the outer layer.
 //!
-//! **Maps.** A map that the kernel's stages use lives in the kernel, shared by all queues, and no later stage in user
-//! space uses it. User space evaluates undecided packets with separate maps, because it cannot add to a number in a
-//! kernel map atomically ([`Object::flow_maps`]). So a flow with decided and undecided packets has an entry in both
-//! maps. An expired entry counts as absent, but occupies its slot until its key is seen again or until user space
+//! **Maps.** If a stage in the kernel uses a map, the map is in the kernel and shared by all queues, and no stage in
+//! user space uses it. User space evaluates undecided packets with separate maps, because it cannot add to a number in
+//! a kernel map atomically ([`Object::flow_maps`]). So a flow with decided and undecided packets has an entry in both
+//! maps. An expired entry counts as absent, but occupies its slot until a packet with its key arrives or user space
 //! removes it ([`MapValue::expired`]). The engine removes expired entries periodically, so a full map may refuse new
-//! entries for one period longer than the contract of [`ir`] states; the refusals are counted. The counters of the
-//! group are the sums over kernel and user space.
+//! entries for one period longer than the rules of [`ir`] permit; the refusals are counted. The counters of the group
+//! are the sums over kernel and user space.
 #![forbid(unsafe_code)]
 
 mod alloc;
@@ -47,88 +48,89 @@ use ir::Program;
 /// Options of [`emit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EmitOptions {
-    /// The link type of the interface; only Ethernet can be compiled.
+    /// The link type of the interface; only Ethernet is supported.
     pub link_type: u16,
-    /// The secret key of the hashes.
+    /// The secret key of the flow hashes.
     pub hash_key: u64,
-    /// The program generation, from 1 on; it is part of the metadata of packets for user space ([`QueueGenerations`]).
+    /// The generation of the program, counted from 1. The metadata of packets for user space contain it
+    /// ([`QueueGenerations`]).
     pub generation: u32,
     /// See [`ir::Meta::Port`].
     pub port: u32,
     /// See [`ir::Meta::Ingress`].
     pub ingress: u16,
-    /// Number of queues of the interface: entries of [`Role::Outcomes`] and [`Role::Sockets`].
+    /// Number of queues of the interface, which is the number of entries of [`Role::Outcomes`] and [`Role::Sockets`].
     pub queues: u32,
-    /// The time of a packet.
+    /// The source of the timestamp of a packet.
     pub clock: Clock,
-    /// The destination of packets for user space.
+    /// The destination of packets that are passed to user space.
     pub to_user: ToUser,
-    /// The metadata that accompany a packet.
+    /// The kind of metadata that the program writes before a packet for user space.
     pub metadata: Metadata,
 }
 
-/// The metadata that accompany a packet to user space.
+/// The kind of metadata that the program writes before a packet for user space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Metadata {
-    /// No metadata, because some drivers do not let a program write before a frame. All packets reach user space
-    /// undecided, and a program with effects is refused.
+    /// No metadata, because some drivers do not permit a program to write before a frame. Without metadata, user space
+    /// evaluates every packet from the first stage on, and programs that count or use maps are refused.
     None,
-    /// The record after the kernel's stages.
+    /// The verdict record after the stages in the kernel, for every packet.
     Full,
-    /// The full record only for programs that count or use maps. Other programs leave nothing but the record, which
-    /// user space can recompute by a second evaluation of the packets that pass: such packets carry [`COMPACT_BYTES`]
-    /// bytes, and the kernel skips computing unused values.
+    /// The verdict record only for programs that count or use maps. For other programs the record is the only result,
+    /// and user space can compute it again from the packets that pass. Packets of such programs carry [`COMPACT_BYTES`]
+    /// bytes of metadata, and the kernel program omits computations that serve only the record.
     ///
-    /// PERF: on veth, `ip >-> steer_flow` with 60 B frames: 9.6 → 2.9 % below the bare redirect
-    /// (records/2026-11-22-xdp.md). The second cache line alone, which the kernel has to fetch to copy the record into
-    /// the socket's memory, is 3 %.
+    /// PERF: packet rate on veth, `ip >-> steer_flow` with 60 B frames: 9.6 → 2.9 % below that of a bare redirect
+    /// (records/2026-11-22-xdp.md). The second cache line alone, which the kernel has to load to copy the record into
+    /// the socket's memory, costs 3 %.
     #[default]
     Compact,
 }
 
-/// The source of a packet's time.
+/// The source of the timestamp of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
-    /// The kernel's monotonic clock plus the number in [`Role::Clock`], which is the offset to 1970.
+    /// The kernel's monotonic clock plus the number in [`Role::Clock`], which converts it to nanoseconds since 1970.
     #[default]
     Running,
     /// The number in [`Role::Clock`] alone, for tests.
     Given,
 }
 
-/// The destination of packets for user space.
+/// The destination of packets that are passed to user space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ToUser {
-    /// The socket of the packet's queue in [`Role::Sockets`]; the host's stack if the queue has no socket.
+    /// The AF_XDP socket of the packet's queue in [`Role::Sockets`]; the host's stack if the queue has no socket.
     #[default]
     Sockets,
-    /// The program returns this number, for tests.
+    /// The packet is not redirected; the program returns this number instead. For tests.
     Verdict(u8),
 }
 
-/// A program for the kernel, ready to be loaded.
+/// A program for the kernel, which can be loaded.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// Instructions that refer to maps by their index in `maps` ([`ebpf::Code::with_maps`]).
+    /// The instructions; they refer to maps by index in `maps` ([`ebpf::Code::with_maps`]).
     pub code: ebpf::Code,
-    /// The maps that the loader must create.
+    /// The maps that the loader must create before it loads the program.
     pub maps: Vec<MapRequirement>,
     /// The number of stages of the program that run in the kernel.
     pub stages: usize,
-    /// The metadata that accompany a packet.
+    /// The kind of metadata that the program writes before a packet for user space.
     pub metadata: Metadata,
-    /// True if the program parses headers. Such a program leaves packets undecided whose headers exceed the kernel's
-    /// parser.
+    /// True if the program parses headers. Such a program leaves a packet undecided if the packet has headers that the
+    /// kernel's parser does not support.
     pub parses_headers: bool,
-    /// True if user space evaluates passed packets again to compute their record; the kernel reports only that they
-    /// pass.
+    /// True if user space evaluates packets that pass again from the first stage on, to compute their record; the
+    /// kernel decides only whether they pass.
     pub is_evaluated_again: bool,
 }
 
 impl Object {
-    /// The indexes of the program's flow maps that are kept in the kernel. Undecided packets use separate maps in user
-    /// space, because user space cannot add to a number in a kernel map atomically: additions by the kernel at the same
-    /// time would be lost.
+    /// The indices of the program's flow maps that are in the kernel. User space uses separate maps for undecided
+    /// packets, because it cannot add to a number in a kernel map atomically: additions that the kernel makes at the
+    /// same time would be lost.
     pub fn flow_maps(&self) -> impl Iterator<Item = u16> {
         self.maps.iter().filter_map(|map| match map.role {
             Role::Flow(number) => Some(number),
@@ -137,7 +139,7 @@ impl Object {
     }
 }
 
-/// A map that an object needs.
+/// A map that the loader must create for an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapRequirement {
     /// The purpose of the map.
@@ -146,30 +148,33 @@ pub struct MapRequirement {
     pub name: String,
     /// The kernel's map type.
     pub kind: MapKind,
-    /// Size of a key in bytes.
+    /// Size of a map key in bytes.
     pub key: u32,
-    /// Size of a value in bytes.
+    /// Size of a map value in bytes.
     pub value: u32,
     /// Maximum number of entries.
     pub entries: u32,
-    /// Keys and values to insert before the program runs. The loader inserts devices and sockets.
+    /// Keys and values that the loader must insert before the program runs. Devices and sockets are not included; the
+    /// loader determines them.
     pub content: Vec<(Vec<u8>, Vec<u8>)>,
-    /// A text that is equal for two maps exactly if their bytes have the same meaning. When one program replaces
-    /// another, a map with the same kind, sizes and `semantics` keeps its entries.
+    /// A text that is equal for two maps exactly if the bytes of both maps have the same meaning. When a program
+    /// replaces another, it takes over a map with the same kind, sizes and `semantics`, including the entries.
     pub semantics: String,
 }
 
 /// The purpose of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// A flow map of the program, by index: the words of the [`ir::Map`] key as key, [`MapValue`] as value.
+    /// The flow map with this index in the program: the key consists of the words of the [`ir::Map`] key, and the value
+    /// is a [`MapValue`].
     Flow(u16),
-    /// Large sets of the program; the key begins with the number of the set. There are at most [`SET_MAPS`] such maps.
+    /// Large address sets of the program; a key begins with the number of the set. A program has at most [`SET_MAPS`]
+    /// maps of this role.
     Sets(u16),
-    /// One value: [`ir::COUNTERS`] numbers, then for each of [`ir::MAX_MAPS`] maps, by index, the number
-    /// of refused entries.
+    /// A map with one value: [`ir::COUNTERS`] counters of the group, and after them, for each of [`ir::MAX_MAPS`] flow
+    /// maps, the number of refused entries.
     Counters,
-    /// Devices for `forward`, by their index in the program: an interface index each.
+    /// The devices of `forward`: for each device index of the program, the interface index.
     Devices,
     /// AF_XDP sockets, by queue.
     Sockets,
@@ -184,13 +189,13 @@ pub enum Role {
 /// Map types of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapKind {
-    /// Hash table; refuses new entries when it is full.
+    /// A hash table; it refuses new entries when it is full.
     Hash,
     /// Longest prefix match.
     LpmTrie,
     /// Array.
     Array,
-    /// Array with one value per CPU.
+    /// An array with one value per entry and CPU.
     PerCpuArray,
     /// Network devices.
     DevMap,
@@ -198,8 +203,8 @@ pub enum MapKind {
     XskMap,
 }
 
-/// The outcome of a packet. Each packet has exactly one outcome, so the sum of the counters is the number of packets
-/// that the interface received.
+/// The outcome of a packet in the kernel. Each packet has exactly one outcome, so the sum of the counters is the number
+/// of packets that the interface received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum PacketOutcome {
@@ -207,37 +212,37 @@ pub enum PacketOutcome {
     Dropped = 0,
     /// Sent through a device.
     Forwarded = 1,
-    /// Passed to the host's stack by the program.
+    /// The program passed the packet to the host's stack.
     Kernel = 2,
-    /// Passed to user space with its record.
+    /// The packet was passed to user space with its record.
     User = 3,
-    /// Passed to user space undecided.
+    /// The packet was passed to user space, which decides about it.
     Undecided = 4,
-    /// Passed to the host's stack because its queue has no socket.
+    /// The packet was to be passed to user space, but its queue has no socket, so it was passed to the host's stack.
     Unclaimed = 5,
-    /// Dropped because the device to send it through is missing.
+    /// The packet was dropped, because the device through which it was to be sent does not exist.
     Unsent = 6,
 }
 
 impl PacketOutcome {
-    /// The number of counters: one more than the number of outcomes; the last is reserved.
+    /// The number of counters in [`Role::Outcomes`]: one for each outcome, and one that is reserved.
     pub const COUNT: usize = 8;
     /// All outcomes.
     pub const ALL: [Self; 7] =
         [Self::Dropped, Self::Forwarded, Self::Kernel, Self::User, Self::Undecided, Self::Unclaimed, Self::Unsent];
 }
 
-/// The maximum number of maps of a kernel program (`MAX_USED_MAPS`, linux/bpf_verifier.h).
+/// The maximum number of maps that a kernel program may use (`MAX_USED_MAPS`, linux/bpf_verifier.h).
 pub const MAPS_MAX: usize = 64;
-/// The maximum number of maps over which the large sets of a program are distributed.
+/// The maximum number of maps over which the large address sets of a program are distributed.
 pub const SET_MAPS: u16 = 32;
 /// The number of VLAN tags that the kernel's header parser skips.
 pub const TAGS: usize = 2;
-/// The number of extension headers that the kernel's header parser follows.
+/// The number of IPv6 extension headers that the kernel's header parser skips.
 pub const EXTENSIONS: usize = 3;
 
-/// An XDP program for programs without a stage in the kernel. It passes all packets and only writes the program
-/// generation, so that user space can assign each packet to its program.
+/// Compiles the XDP program that is attached if no stage can run in the kernel. It passes all packets to user space and
+/// only writes the program generation, so that user space can determine the program of each packet.
 pub fn announce(options: &EmitOptions) -> Object {
     compile::announce(options)
 }
@@ -245,7 +250,7 @@ pub fn announce(options: &EmitOptions) -> Object {
 /// Compiles the program for the kernel.
 ///
 /// # Errors
-/// [`Refusal`]: the reason why the program cannot run in the kernel.
+/// [`Refusal`] contains the reason why the program cannot run in the kernel.
 pub fn emit(program: &Program, options: &EmitOptions) -> Result<Object, Refusal> {
     compile::compile(program, options)
 }

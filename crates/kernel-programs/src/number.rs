@@ -1,4 +1,4 @@
-//! Arithmetic and comparisons. The rules of [`ir`] are those of eBPF: x / 0 is 0, x % 0 is x.
+//! Emits arithmetic and comparisons. The semantics of [`ir`] are those of eBPF: x / 0 is 0, x % 0 is x.
 
 use super::alloc::{Location, ValueRef};
 use super::compile::Emitter;
@@ -6,14 +6,15 @@ use super::{frame, meta};
 use ebpf::{Alu, Condition, Label, Reg as R, Size};
 use ir::{Cmp, Op, Operand, Reg, Var, VerdictKind};
 
-/// The number as an immediate, which eBPF sign-extends to 64 bits; `None` if that yields another number.
+/// The number as a 32-bit immediate, which eBPF sign-extends to 64 bits; `None` if sign extension would yield a
+/// different number.
 pub(super) const fn immediate(n: u64) -> Option<i32> {
     let short = n as i32;
     if short as i64 as u64 == n { Some(short) } else { None }
 }
 
 impl Emitter<'_> {
-    /// Writes a constant to a register of the program.
+    /// Emits code that writes a constant to a register of the program.
     pub fn number(&mut self, to: Reg, value: u64) {
         match self.form.allocation.of_what(ValueRef::Number(to)) {
             Some(Location::Reg(r)) => self.constant(r, value),
@@ -28,7 +29,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Loads a constant into a machine register.
+    /// Emits code that loads a constant into a machine register.
     pub fn constant(&mut self, to: R, value: u64) {
         match immediate(value) {
             Some(n) => self.asm.mov(to, n),
@@ -36,7 +37,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The operand; a register with a constant value becomes that constant.
+    /// Replaces an operand by a constant, if its register has a constant value.
     fn known(&self, operand: Operand) -> Operand {
         match operand {
             Operand::Reg(r) => self.form.allocation.constant(r).map_or(operand, Operand::Imm),
@@ -44,7 +45,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The register of the operand; `scratch` if the value had to be loaded.
+    /// Returns the machine register that contains the operand; `scratch` if the value must be loaded.
     pub fn operand(&mut self, from: Operand, scratch: R) -> R {
         match from {
             Operand::Reg(r) => self.read(r, scratch),
@@ -65,8 +66,8 @@ impl Emitter<'_> {
             },
             Operand::Reg(_) => (Some(self.operand(b, R::R2)), 0),
         };
-        // The result must not overwrite `b` before `b` is read. A commutative operation swaps its operands; others
-        // compute in r0.
+        // The result must not overwrite `b` before `b` is read. So commutative operations exchange their operands, and
+        // other operations compute the result in r0.
         let turns = matches!(op, Op::Add | Op::Mul | Op::And | Op::Or | Op::Xor | Op::Min | Op::Max);
         let (a, b) = match (self.target(to), b) {
             (into, Some(b)) if into == b && turns => (b, Some(a)),
@@ -105,7 +106,7 @@ impl Emitter<'_> {
             }
         };
         match (op, b) {
-            // The kernel's verifier rejects a division by the constant 0.
+            // A division by the constant 0 has a known result; the kernel's verifier would reject the instruction.
             (Op::Div, None) if short == 0 => self.asm.mov(into, 0),
             (Op::Rem, None) if short == 0 => self.asm.mov_reg(into, a),
             (Op::Shl | Op::Shr, Some(b)) => {
@@ -160,7 +161,7 @@ impl Emitter<'_> {
         self.write(to, R::R0);
     }
 
-    /// Jumps to `yes` if the comparison holds.
+    /// Emits a jump to `yes` that is taken if the comparison holds.
     pub(super) fn branch(&mut self, cmp: Cmp, a: Reg, b: Operand, yes: Label) {
         let a = self.read(a, R::R1);
         let condition = match cmp {
@@ -187,7 +188,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Writes a variable of the record.
+    /// Emits code that writes a variable of the record.
     pub(super) fn set(&mut self, var: Var, from: Operand) {
         let (size, at) = meta::at::of(var);
         let at = frame::RECORD + at as i16;

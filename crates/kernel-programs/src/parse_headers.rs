@@ -1,6 +1,6 @@
-//! The header parser of the kernel part, equivalent to [`wire::Headers`] for frames that are captured completely. A
-//! packet for which [`wire::Headers`] finds more than this parser is left undecided, so packet facts are correct or
-//! unused.
+//! The header parser of kernel programs. For completely captured frames, it gives the same facts as [`wire::Headers`],
+//! or leaves the packet undecided if [`wire::Headers`] supports headers that this parser does not. So the facts of
+//! decided packets are correct.
 //!
 //! ```text
 //! Ethernet ─ up to two tags ─┬─ IPv4 ─────────────────────────────┬─ transport, if its minimal header is complete
@@ -14,8 +14,8 @@ use super::{Clock, EXTENSIONS, MapKind, MapRequirement, Role, TAGS};
 use ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
 use wire::{EtherType, IpProtocol, TUNNEL_PORTS};
 
-/// Registers of the parser: the frame; the ethertype, then the network header; the offset of the network header, then
-/// the remaining length of the IP packet; the protocol.
+/// Registers that the parser uses: for the frame; for the ethertype and then the network header; for the offset of the
+/// network header and then the remaining length of the IP packet; for the protocol.
 pub(super) const FRAME: R = R::R6;
 pub(super) const HEADER: R = R::R7;
 const LEFT: R = R::R8;
@@ -23,31 +23,33 @@ pub(super) const PROTOCOL: R = R::R9;
 
 pub(super) const ETHERNET: i16 = 14;
 const TAG: i16 = 4;
-/// Maximum offset of an extension header; packets beyond it are undecided.
+/// Maximum offset in bytes of an extension header; a packet with an extension header beyond it is left undecided.
 const FARTHEST_EXTENSION: i32 = 0xfff;
-/// Maximum offset of a transport header; [`wire::Headers`] reports no transport header beyond it.
+/// Maximum offset in bytes of a transport header; like [`wire::Headers`], the parser ignores transport headers beyond
+/// it.
 const FARTHEST: i32 = 255;
 
-/// Smaller values of the ethertype field are the length of an IEEE 802.3 frame.
+/// A smaller value in the ethertype field is not an ethertype but the length of an IEEE 802.3 frame.
 const MIN_TYPE: i32 = 1536;
 
-/// IP protocols that [`wire::Decoded`] decodes as tunnels.
+/// The IP protocols that [`wire::Decoded`] decodes as tunnels.
 const TUNNELS: [u8; 3] = [4, 41, 47];
 
-/// A two-byte number in network order as the machine loads it from a packet.
+/// Converts a number to the value that the machine gets when it loads the two bytes, in network byte order, from a
+/// packet.
 pub(super) const fn raw(n: u16) -> i32 {
     n.swap_bytes() as i32
 }
 
 impl Emitter<'_> {
-    /// Parses the headers of the packet at FRAME. Afterwards the facts that the program reads are on the stack.
+    /// Emits the header parser for the packet at FRAME. After it, the facts that the program reads are on the stack.
     pub(super) fn parse_headers(&mut self) {
         if self.needs.parses_headers() {
             self.link();
         }
     }
 
-    /// Stores the packet's time on the stack.
+    /// Emits code that stores the packet's timestamp on the stack.
     pub(super) fn time(&mut self) {
         let running = self.options.clock == Clock::Running;
         let slot = self.map(Role::Clock, || MapRequirement {
@@ -71,7 +73,7 @@ impl Emitter<'_> {
         self.asm.store(Size::Dw, R::R10, frame::TIME, R::R0);
     }
 
-    /// Leaves the packet undecided unless the bytes up to `end` behind `pointer` were captured.
+    /// Leaves the packet undecided unless the first `end` bytes after `pointer` were captured.
     fn there(&mut self, pointer: R, end: i16) {
         self.captured(pointer, end.into(), self.exits.undecided);
     }
@@ -81,7 +83,7 @@ impl Emitter<'_> {
         if self.needs.vlan {
             self.asm.store_imm(Size::H, R::R10, fact::VLAN, 0);
         }
-        // Frames without IP keep these values.
+        // Initialises the facts with the values for frames without IP.
         self.asm.store_imm(Size::W, R::R10, fact::FAMILY, 0);
         self.there(FRAME, ETHERNET);
         self.asm.load(Size::H, HEADER, FRAME, ETHERNET - 2);
@@ -115,7 +117,7 @@ impl Emitter<'_> {
         self.asm.place(done);
     }
 
-    /// Parses the network header. HEADER is the ethertype, LEFT the offset of the network header.
+    /// Parses the network header. Before it, HEADER contains the ethertype, and LEFT the offset of the network header.
     fn network(&mut self, done: Label) {
         for around in [EtherType::MPLS, EtherType::MPLS_MULTICAST, EtherType::PPPOE] {
             self.asm.jump_if(Condition::Eq, HEADER, raw(around.0), self.exits.undecided);
@@ -124,8 +126,8 @@ impl Emitter<'_> {
         self.asm.mov_reg(R::R5, HEADER);
         self.asm.big_endian(R::R5, 16);
         self.asm.store(Size::H, R::R10, fact::ETHERTYPE, R::R5);
-        // Store and load the offset again: the kernel's verifier then records only that it is at most 255, so the code
-        // behind is not verified once for each path to this point.
+        // The offset is stored and loaded again, because the kernel's verifier then only records that it is at most
+        // 255. Otherwise the verifier would check the following code once for each path to this point.
         self.asm.load(Size::B, LEFT, R::R10, fact::L3);
         self.asm.load(Size::H, R::R5, R::R10, fact::ETHERTYPE);
         self.asm.mov_reg(HEADER, FRAME);
@@ -133,7 +135,7 @@ impl Emitter<'_> {
         let (v4, v6) = (self.asm.label(), self.asm.label());
         self.asm.jump_if(Condition::Eq, R::R5, EtherType::IPV4.0.into(), v4);
         self.asm.jump_if(Condition::Eq, R::R5, EtherType::IPV6.0.into(), v6);
-        // Behind a length field there may be a SNAP header.
+        // If the ethertype field contains a length, a SNAP header with an ethertype may follow.
         self.asm.jump_if(Condition::Lt, R::R5, MIN_TYPE, self.exits.undecided);
         if self.needs.inner {
             self.asm.jump_if(Condition::Ne, R::R5, EtherType::ARP.0.into(), self.exits.undecided);
@@ -151,7 +153,8 @@ impl Emitter<'_> {
         self.transport(done);
     }
 
-    /// Parses the IPv4 header at HEADER. Afterwards r4 is the offset of its payload and LEFT the length of the payload.
+    /// Parses the IPv4 header at HEADER. After it, r4 is the offset of the IP payload and LEFT the length of the
+    /// payload.
     fn ipv4(&mut self) {
         let out = self.exits.undecided;
         self.there(HEADER, 20);
@@ -166,7 +169,7 @@ impl Emitter<'_> {
         a.load(Size::H, R::R1, HEADER, 2);
         a.big_endian(R::R1, 16);
         a.jump_if_reg(Condition::Lt, R::R1, R::R4, out);
-        // The whole packet must be captured; r0 still is the end of the frame.
+        // The complete IP packet must be captured; r0 is still the end of the frame.
         a.alu_reg(Alu::Sub, R::R0, HEADER);
         a.jump_if_reg(Condition::Gt, R::R1, R::R0, out);
         a.alu_reg(Alu::Sub, R::R1, R::R4);
@@ -179,8 +182,8 @@ impl Emitter<'_> {
         self.fragment(0x1fff, 0x2000);
     }
 
-    /// Derives the fragment fact from the header field in r1: `later` masks the fragment offset, `more` the
-    /// more-fragments flag.
+    /// Computes the fragment fact from the IP header field in r1: `later` is the mask of the fragment offset, and
+    /// `more` the more-fragments flag.
     fn fragment(&mut self, later: i32, more: i32) {
         if self.needs.whole {
             self.asm.alu(Alu::And, R::R1, later | more);
@@ -200,7 +203,8 @@ impl Emitter<'_> {
         a.place(whole);
     }
 
-    /// Parses the IPv6 header at HEADER. Afterwards r4 is the offset of its payload and LEFT the length of the payload.
+    /// Parses the IPv6 header at HEADER. After it, r4 is the offset of the IP payload and LEFT the length of the
+    /// payload.
     fn ipv6(&mut self, transport: Label) {
         let out = self.exits.undecided;
         self.there(HEADER, 40);
@@ -218,7 +222,7 @@ impl Emitter<'_> {
         a.alu(Alu::Add, R::R4, 40);
         a.mov_reg(LEFT, R::R1);
         a.store_imm(Size::B, R::R10, fact::FAMILY, 6);
-        // A jumbogram (RFC 2675) has the length 0 and a hop-by-hop header.
+        // The length field of a jumbogram (RFC 2675) is 0, and a hop-by-hop header follows.
         let (plain, known) = (a.label(), a.label());
         a.jump_if(Condition::Ne, R::R1, 0, known);
         a.jump_if(Condition::Eq, PROTOCOL, IpProtocol::HOP_BY_HOP.0.into(), out);
@@ -240,14 +244,15 @@ impl Emitter<'_> {
         self.asm.jump(transport);
     }
 
-    /// Parses the extension header at offset r4; LEFT counts the bytes from its first byte on. Jumps to `plain` after
-    /// the fragment header of a fragment.
+    /// Parses the extension header at offset r4; LEFT is the number of bytes from its first byte on. After the fragment
+    /// header of a fragment, jumps to `plain`.
     fn extension(&mut self, plain: Label) {
         let out = self.exits.undecided;
         let a = &mut self.asm;
         a.jump_if(Condition::Lt, LEFT, 8, out);
         a.jump_if(Condition::Gt, R::R4, FARTHEST_EXTENSION, out);
-        // Store and load the offset again, as the offset of the network header.
+        // The offset is stored and loaded again, for the same reason as the offset of the network header: the verifier
+        // then checks the following code only once.
         a.store(Size::H, R::R10, fact::OFFSET, R::R4);
         a.load(Size::H, R::R4, R::R10, fact::OFFSET);
         a.alu(Alu::And, R::R4, FARTHEST_EXTENSION);
@@ -284,7 +289,7 @@ impl Emitter<'_> {
         }
         self.asm.load(Size::B, R::R1, R::R10, fact::FRAGMENT);
         self.asm.jump_if(Condition::Eq, R::R1, 0, next);
-        // Behind the fragment header of a fragment no further header is parsed.
+        // In a fragment, no further header follows the fragment header.
         for kind in extensions() {
             self.asm.jump_if(Condition::Eq, PROTOCOL, kind.into(), out);
         }
@@ -292,7 +297,7 @@ impl Emitter<'_> {
         self.asm.place(next);
     }
 
-    /// Finds the transport header. r4 is the offset of the IP payload, LEFT the length of the payload.
+    /// Finds the transport header. Before it, r4 is the offset of the IP payload, and LEFT the length of the payload.
     fn transport(&mut self, done: Label) {
         let (out, needs) = (self.exits.undecided, self.needs);
         self.asm.store(Size::B, R::R10, fact::PROTOCOL, PROTOCOL);
@@ -316,7 +321,7 @@ impl Emitter<'_> {
             a.jump_if(Condition::Eq, PROTOCOL, of_eight.0.into(), udp);
         }
         a.jump_if(Condition::Eq, PROTOCOL, IpProtocol::SCTP.0.into(), sctp);
-        // The other protocols have no known minimum length, so one byte suffices.
+        // Other protocols have no minimum header length, so one captured byte is sufficient.
         for (label, least) in [(None, 1), (Some(tcp), 20), (Some(udp), 8), (Some(sctp), 12)] {
             if let Some(label) = label {
                 self.asm.place(label);
@@ -326,7 +331,7 @@ impl Emitter<'_> {
         }
         self.asm.place(far);
         if needs.inner {
-            // The ports of this packet are not tested, so it may be a tunnel.
+            // The parser does not test the ports of this UDP packet, so it may be a tunnel and is left undecided.
             self.asm.jump_if(Condition::Eq, PROTOCOL, IpProtocol::UDP.0.into(), out);
         }
         self.asm.jump(done);
@@ -337,7 +342,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Leaves a UDP packet with a tunnel port undecided.
+    /// Leaves a UDP packet undecided if one of its ports is a tunnel port.
     fn ports(&mut self, done: Label) {
         let a = &mut self.asm;
         a.jump_if(Condition::Ne, PROTOCOL, IpProtocol::UDP.0.into(), done);
@@ -348,7 +353,7 @@ impl Emitter<'_> {
         self.no_tunnel(R::R3, 0);
     }
 
-    /// Leaves the packet undecided if one of the two ports at `offset` behind `pointer` is a tunnel port.
+    /// Leaves the packet undecided if one of the two ports at `offset` after `pointer` is a tunnel port.
     pub(super) fn no_tunnel(&mut self, pointer: R, offset: i16) {
         let out = self.exits.undecided;
         for at in [offset, offset + 2] {
@@ -356,7 +361,7 @@ impl Emitter<'_> {
             let plain = a.label();
             a.load(Size::H, R::R1, pointer, at);
             a.big_endian(R::R1, 16);
-            // Most ports are outside the range of the tunnel ports.
+            // A comparison with the range of tunnel ports is sufficient for most ports, because they are outside of it.
             a.jump_if(Condition::Lt, R::R1, TUNNEL_PORTS[0].into(), plain);
             a.jump_if(Condition::Gt, R::R1, TUNNEL_PORTS[TUNNEL_PORTS.len() - 1].into(), plain);
             for port in TUNNEL_PORTS {
@@ -367,7 +372,7 @@ impl Emitter<'_> {
     }
 }
 
-/// The protocol numbers of extension headers.
+/// The IP protocol numbers of IPv6 extension headers.
 fn extensions() -> impl Iterator<Item = u8> {
     (0..=u8::MAX).filter(|p| IpProtocol(*p).is_extension())
 }

@@ -1,4 +1,4 @@
-//! Reasons why a program cannot run in the kernel, and advice for the user.
+//! The reasons why a program cannot run in the kernel, with advice for the user.
 
 use super::MAPS_MAX;
 use ir::{UserSpaceReason, VerifyError};
@@ -7,21 +7,21 @@ use std::fmt;
 /// The reason why a program cannot run in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The program failed verification, so no back end can run it.
+    /// The program failed verification, so neither the kernel nor user space can run it.
     Unfit(VerifyError),
-    /// The kernel cannot run the first stage.
+    /// The kernel cannot run the first stage of the program.
     Nothing {
         /// The source text of the stage.
         stage: String,
         /// The reason.
         why: UserSpaceReason,
     },
-    /// Frames of the interface do not begin with an Ethernet header.
+    /// Frames of the interface have another link layer than Ethernet.
     LinkType(u16),
-    /// The program counts or uses maps, but the driver leaves no space for metadata, so user space would not learn the
-    /// decision.
+    /// The program counts or uses maps, but the driver leaves no space for metadata, so user space could not learn
+    /// which packets the kernel has already processed.
     NoMetadata,
-    /// More values are live at once than the kernel's stack holds.
+    /// More values are live at the same time than the stack of a kernel program can store.
     Stack {
         /// Required bytes.
         need: usize,
@@ -33,9 +33,9 @@ pub enum Refusal {
         /// Required maps.
         need: usize,
     },
-    /// The program has more instructions than a jump can span.
+    /// A jump in the program spans more instructions than its 16-bit offset permits.
     TooLong {
-        /// Distance of the jump, in slots.
+        /// Distance of the jump, in instruction slots.
         distance: i64,
     },
 }

@@ -1,5 +1,5 @@
-//! Maps, sets and counters, by calls of kernel helpers. The keys and values for a call are on the stack; values that
-//! are needed after the call are stored there before.
+//! Emits accesses to maps, sets and counters as calls of kernel helpers. Keys and values of a call are on the stack,
+//! and values that are needed after the call are stored there before it.
 
 use super::compile::Emitter;
 use super::number::immediate;
@@ -7,26 +7,26 @@ use super::{MapKind, MapRequirement, MapValue, Role, SET_MAPS, frame};
 use ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
 use ir::{COUNTERS, Expiry, Inst, MAX_MAPS, Operand, Program, Reg, Set};
 
-/// Maximum number of ranges of a set that are compared one by one; a larger set is in a trie.
+/// Maximum number of ranges of a set that is tested range by range; larger sets are in a longest-prefix-match trie.
 const INLINE_RANGES: usize = 6;
-/// Bits of an address in its IPv6 form.
+/// Number of bits of an address; IPv4 addresses are stored in their IPv6 form.
 const ADDRESS_BITS: u32 = 128;
-/// `BPF_NOEXIST`: creates the entry only if it is absent.
+/// The flag `BPF_NOEXIST`: create the entry only if there is none with the key.
 const ONLY_NEW: i32 = 1;
-/// `-EEXIST`: another queue created the entry first.
+/// The error `-EEXIST`: another queue has created the entry since the lookup.
 const EXISTS: i32 = -17;
-/// Bits of the set number, which precedes the address in the key.
+/// Number of bits of the set number, which precedes the address in a key.
 const SET_BITS: u32 = 32;
-/// Size of a key of the sets in bytes: prefix length, set number, and the address in network order.
+/// Size in bytes of a key in a map of sets: prefix length, set number, and the address in network byte order.
 const SET_KEY: u32 = 24;
 
-/// Offsets within the value of an entry.
+/// Offsets within the value of a map entry.
 mod entry {
     pub const NUMBER: i16 = 0;
     pub const STAMP: i16 = 8;
 }
 
-/// True if the instruction calls a kernel helper, which clobbers r1 to r5.
+/// True if the code of the instruction calls a kernel helper, which clobbers r1 to r5.
 pub(super) fn calls(inst: &Inst, program: &Program) -> bool {
     match inst {
         Inst::Has { .. }
@@ -57,7 +57,8 @@ impl Emitter<'_> {
     }
 
     fn counters(&mut self) -> u16 {
-        // The size does not depend on the program, so the counters continue when another program replaces this program.
+        // The size of this map is the same for all programs, so the counters continue when another program replaces
+        // this program.
         let numbers = usize::from(COUNTERS) + MAX_MAPS;
         self.map(Role::Counters, || MapRequirement {
             role: Role::Counters,
@@ -78,7 +79,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Writes the value of a new entry to the stack.
+    /// Emits code that writes the value of a new entry to the stack.
     fn value(&mut self, map: u16, value: Operand) {
         match value {
             Operand::Imm(n) if immediate(n).is_some() => {
@@ -101,7 +102,8 @@ impl Emitter<'_> {
         self.form.program.maps[usize::from(map)].expiry
     }
 
-    /// r0 = the address of the value for the key on the stack; 0 if there is none.
+    /// Emits a lookup of the key on the stack. After it, r0 is the address of the value, or 0 if the map does not
+    /// contain the key.
     fn look_up(&mut self, slot: u16, key: i16) {
         self.asm.map_slot(R::R1, slot);
         self.asm.mov_reg(R::R2, R::R10);
@@ -109,7 +111,7 @@ impl Emitter<'_> {
         self.asm.call(Helper::MapLookupElem);
     }
 
-    /// Jumps to `gone` if the entry at r0 has expired.
+    /// Emits a jump to `gone` that is taken if the entry at r0 has expired.
     fn unless_expired(&mut self, map: u16, gone: Label) {
         let (Expiry::Idle(ns) | Expiry::Lifetime(ns)) = self.expiry(map) else { return };
         let fresh = self.asm.label();
@@ -127,7 +129,7 @@ impl Emitter<'_> {
         self.asm.place(fresh);
     }
 
-    /// Touches the entry at r0 if the map has an idle timeout. Clobbers r1 and r2.
+    /// If the map has an idle timeout, emits code that renews the timestamp of the entry at r0. Clobbers r1 and r2.
     fn touch(&mut self, map: u16) {
         if !matches!(self.expiry(map), Expiry::Idle(_)) {
             return;
@@ -193,8 +195,8 @@ impl Emitter<'_> {
         self.key(key);
         self.look_up(slot, frame::KEY);
         self.asm.jump_if(Condition::Ne, R::R0, 0, found);
-        // Insert an entry with the number 0, then add to it: if another queue inserts the entry meanwhile, neither
-        // addend is lost.
+        // The code inserts an entry with the number 0 and then adds to it. So if another queue inserts the same entry
+        // meanwhile, neither addend is lost.
         self.asm.load(Size::Dw, R::R1, R::R10, frame::VALUE + entry::NUMBER);
         self.asm.store(Size::Dw, R::R10, frame::ADDEND, R::R1);
         self.asm.store_imm(Size::Dw, R::R10, frame::VALUE + entry::NUMBER, 0);
@@ -219,11 +221,11 @@ impl Emitter<'_> {
         self.write(to, R::R0);
     }
 
-    /// Atomically adds the number on the stack to the entry at r0. r0 = the sum.
+    /// Emits an atomic addition of the number on the stack to the entry at r0. After it, r0 is the sum.
     fn add(&mut self, then: Label) {
         self.asm.load(Size::Dw, R::R2, R::R10, frame::VALUE + entry::NUMBER);
         self.asm.mov_reg(R::R1, R::R2);
-        // Packets of a flow may arrive on several queues.
+        // The addition is atomic, because packets of a flow may arrive on several queues.
         self.asm.atomic_fetch_add(Size::Dw, R::R0, entry::NUMBER, R::R1);
         self.asm.alu_reg(Alu::Add, R::R1, R::R2);
         self.asm.mov_reg(R::R0, R::R1);
@@ -239,7 +241,7 @@ impl Emitter<'_> {
         self.asm.call(Helper::MapDeleteElem);
     }
 
-    /// Replaces the expired entry at r0 by the value on the stack.
+    /// Emits code that overwrites the expired entry at r0 with the value on the stack.
     fn renew(&mut self, map: u16, gone: Label, then: Label) {
         if self.expiry(map) == Expiry::Never {
             return;
@@ -252,7 +254,8 @@ impl Emitter<'_> {
         self.asm.jump(then);
     }
 
-    /// Inserts an entry with the key and the value on the stack; counts the refusal if the map is full.
+    /// Emits code that inserts an entry with the key and the value on the stack. If the map is full, the code counts
+    /// the refusal.
     fn insert(&mut self, slot: u16, map: u16) {
         let done = self.asm.label();
         self.asm.map_slot(R::R1, slot);
@@ -276,7 +279,7 @@ impl Emitter<'_> {
         self.raise(counter.into(), Some(by));
     }
 
-    /// Adds a constant, the number on the stack, or 1 to a counter.
+    /// Emits code that adds a constant, the number on the stack, or 1 to a counter.
     fn raise(&mut self, number: i16, by: Option<Operand>) {
         let (slot, none) = (self.counters(), self.asm.label());
         self.asm.store_imm(Size::W, R::R10, frame::INDEX, 0);
@@ -297,7 +300,7 @@ impl Emitter<'_> {
                 self.asm.alu_reg(Alu::Add, R::R1, R::R2);
             }
         }
-        // Not atomic: each CPU has its own value, and XDP programs do not interrupt each other.
+        // The addition need not be atomic: each CPU has its own value, and XDP programs do not interrupt each other.
         self.asm.store(Size::Dw, R::R0, 8 * number, R::R1);
         self.asm.place(none);
     }
@@ -346,13 +349,13 @@ impl Emitter<'_> {
         self.write(to, R::R0);
     }
 
-    /// The map that holds a large set; the first call adds the set to the map.
+    /// Returns the index of the map that contains this large set. The first call adds the set to the map.
     ///
-    /// A program with a rule for each customer has a set for each customer, but a program has at most
-    /// [`super::MAPS_MAX`] maps. Hence more than [`SET_MAPS`] sets share maps.
+    /// A program with a rule for each customer may have a set for each customer, but a program has at most
+    /// [`super::MAPS_MAX`] maps. Hence several sets share a map if there are more than [`SET_MAPS`] sets.
     ///
-    /// PERF: additional time of a lookup in a trie: with one set 0, two 3, eight 10, seventy 30 ns. So up to
-    /// [`SET_MAPS`] sets, each set has a trie of its own.
+    /// PERF: additional time of a lookup if the trie contains one set: 0 ns; two sets: 3 ns; eight: 10 ns; seventy: 30
+    /// ns. Hence each set has a trie of its own while there are at most [`SET_MAPS`] sets.
     fn sets(&mut self, set: u16, table: &Set) -> u16 {
         let (role, name) = (Role::Sets(set % SET_MAPS), format!("ng_sets_{}", set % SET_MAPS));
         let slot = self.map(role, || MapRequirement {
@@ -384,12 +387,12 @@ impl Emitter<'_> {
     }
 }
 
-/// The prefixes that make up a range: each an address and a prefix length of the 128-bit form.
+/// The prefixes whose union is an address range; each has an address and a prefix length from 0 to 128.
 fn prefixes((first, last): (u128, u128)) -> Vec<(u128, u32)> {
     let mut out = Vec::new();
     let mut from = first;
     loop {
-        // The largest aligned block that begins here and does not exceed the range.
+        // The size of the largest aligned block that begins at `from` and is inside the range, as a power of two.
         let aligned = from.trailing_zeros().min(ADDRESS_BITS);
         let size = (0..=aligned).rev().find(|n| block_end(from, *n) <= last).unwrap_or(0);
         out.push((from, ADDRESS_BITS - size));
@@ -400,20 +403,21 @@ fn prefixes((first, last): (u128, u128)) -> Vec<(u128, u32)> {
     }
 }
 
-/// The last address of a block of 2^n addresses.
+/// The last address of a block of 2^n addresses that begins at `from`.
 const fn block_end(from: u128, n: u32) -> u128 {
     if n >= ADDRESS_BITS { u128::MAX } else { from | ((1 << n) - 1) }
 }
 
-/// A range of addresses that comparisons of one half decide: of the low half if all addresses have the high half `hi`,
-/// otherwise of the high half.
+/// An address range that comparisons of one 64-bit half can test: if all addresses have the same high half `hi`,
+/// comparisons of the low half, otherwise comparisons of the high half.
 struct Simple {
     hi: Option<u64>,
     first: u64,
     last: u64,
 }
 
-/// The ranges of a set, if they are few enough and simple enough to be compared one by one.
+/// The ranges of a set, if there are so few that they are tested one by one, and each can be tested by [`Simple`]
+/// comparisons.
 fn few(set: &Set) -> Option<Vec<Simple>> {
     match set {
         Set::Host => Some(vec![]),

@@ -113,7 +113,7 @@ impl<W: Write> Writer<W> {
     /// Begins a file.
     ///
     /// # Errors
-    /// Those of the sink.
+    /// The errors of the sink.
     pub fn new(mut sink: W, resolution: Resolution, link_type: u16) -> io::Result<Self> {
         sink.write_all(&file_header(resolution, link_type))?;
         Ok(Self { sink, resolution })
@@ -122,7 +122,7 @@ impl<W: Write> Writer<W> {
     /// Appends a packet with the captured bytes `data`.
     ///
     /// # Errors
-    /// Those of the sink; `InvalidInput`, with nothing written, for more than [`MAX_PACKET`] bytes.
+    /// The errors of the sink; `InvalidInput`, with nothing written, for more than [`MAX_PACKET`] bytes.
     pub fn write(&mut self, ts: Timestamp, wire_len: u32, data: &[u8]) -> io::Result<()> {
         let caplen = within_limit(data)?;
         self.sink.write_all(&record_header(self.resolution, ts, caplen, wire_len.max(caplen)))?;
@@ -132,14 +132,14 @@ impl<W: Write> Writer<W> {
     /// Flushes the sink and returns it.
     ///
     /// # Errors
-    /// Those of the sink.
+    /// The errors of the sink.
     pub fn finish(mut self) -> io::Result<W> {
         self.sink.flush()?;
         Ok(self.sink)
     }
 }
 
-/// The length of a packet, if readers accept it.
+/// The length of a packet, or an error if it exceeds the largest length that readers accept.
 pub(crate) fn within_limit(data: &[u8]) -> io::Result<u32> {
     match u32::try_from(data.len()) {
         Ok(len) if len <= MAX_PACKET => Ok(len),
@@ -158,7 +158,8 @@ pub(crate) struct Classic {
     record_header: usize,
     link_type: u16,
     fcs: u8,
-    /// Versions up to 2.3 exchanged the two lengths, some of them only in some records.
+    /// True for versions up to 2.3: their writers exchanged captured and wire length, some of them only in some
+    /// records.
     lengths_may_be_swapped: bool,
 }
 

@@ -16,7 +16,7 @@ pub enum Error {
     NotACapture {
         /// The first bytes of the content.
         head: [u8; 4],
-        /// How many of these bytes the content has.
+        /// Number of bytes of `head` that the content has.
         have: usize,
     },
     /// The version of the format is not supported.
@@ -36,7 +36,7 @@ pub enum Error {
         what: &'static str,
         /// Length of the structure in bytes.
         need: u64,
-        /// How many of these bytes the file has.
+        /// Number of bytes of the structure that the file has.
         have: u64,
     },
     /// A length or number is larger than in any real file.

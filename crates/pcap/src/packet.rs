@@ -10,7 +10,8 @@ pub struct Packet<'a> {
     pub ts: Option<Timestamp>,
     /// Length on the wire in bytes; never less than the length of `data`.
     pub wire_len: u32,
-    /// The file has a wire length smaller than the captured length; `wire_len` is raised to the captured length.
+    /// True if the file states a wire length below the captured length; `wire_len` is then raised to the captured
+    /// length.
     pub wire_raised: bool,
     /// The bytes captured, at most [`MAX_PACKET`](crate::MAX_PACKET).
     pub data: &'a [u8],

@@ -21,7 +21,7 @@ use std::io::{self, Read, Write};
 /// Bytes of a record header.
 pub const RECORD_HEADER: usize = 12;
 
-/// Most bytes of a packet in a file of fixed size; longer packets are cut.
+/// Most bytes of a packet in a file of fixed size; longer packets are truncated.
 pub const MAX_CAPLEN: u16 = u16::MAX - RECORD_HEADER as u16;
 
 /// The smallest file size that takes any packet: the longest record and the header of the padding after it.
@@ -98,11 +98,11 @@ impl<W: Write> Writer<W> {
         (size >= MIN_FILE).then_some(Self { sink, remaining: size })
     }
 
-    /// Appends a packet, cut at [`MAX_CAPLEN`]. Returns false, with nothing written, if the packet does not fit: the
-    /// caller ends this file with [`Writer::finish`] and begins the next.
+    /// Appends a packet, truncated to [`MAX_CAPLEN`]. Returns false, with nothing written, if the packet does not fit:
+    /// the caller ends this file with [`Writer::finish`] and begins the next.
     ///
     /// # Errors
-    /// Those of the sink.
+    /// The errors of the sink.
     pub fn write(&mut self, ts: Timestamp, wire_len: u32, data: &[u8]) -> io::Result<bool> {
         let data = &data[..data.len().min(usize::from(MAX_CAPLEN))];
         let caplen = data.len() as u16;
@@ -118,7 +118,7 @@ impl<W: Write> Writer<W> {
     /// Pads the file to its size, flushes the sink, and returns it.
     ///
     /// # Errors
-    /// Those of the sink.
+    /// The errors of the sink.
     pub fn finish(mut self) -> io::Result<W> {
         for len in paddings(self.remaining) {
             self.sink.write_all(&padding_header(len))?;
@@ -299,7 +299,10 @@ mod tests {
                 if !w.write(T, data.len() as u32, &data).unwrap() {
                     files.push(w.finish().unwrap());
                     w = Writer::new(Vec::new(), size).unwrap();
-                    assert!(w.write(T, data.len() as u32, &data).unwrap(), "an empty file takes any packet");
+                    assert!(
+                        w.write(T, data.len() as u32, &data).unwrap(),
+                        "a packet of any length fits into an empty file"
+                    );
                 }
             }
             files.push(w.finish().unwrap());

@@ -69,7 +69,7 @@ impl Layout {
     }
 }
 
-/// The first four bytes, and how many of them the source has.
+/// The first four bytes of the source, and the number of them that the source has.
 fn head<R: Read>(window: &mut Window<R>) -> Result<([u8; 4], usize), Error> {
     let have = window.need(4)?.min(4);
     let mut head = [0; 4];
@@ -206,7 +206,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The source of the bytes, for its own functions; the reader misses bytes that the caller reads from it.
+    /// The source of the bytes, for calls of its own functions. Bytes that the caller reads from the source are missing
+    /// in the reader.
     pub fn source_mut(&mut self) -> &mut R {
         self.window.source_mut()
     }

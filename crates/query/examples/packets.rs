@@ -1,5 +1,5 @@
-//! Counts the packets of an interval and filter by their origin, and prints the cost of the query. The program does the
-//! same as `examples/c/packets.c`, and a test compares the two.
+//! Counts the packets that match an interval and a filter, for each origin (queue or capture interface), and prints the
+//! cost of the query. The program does the same as `examples/c/packets.c`, and a test compares the two.
 //!
 //! ```text
 //! cargo run -p netgrain-query --example packets -- STORE|FILE [FILTER [FROM [TO]]]
@@ -32,7 +32,7 @@ pub struct Counts {
     pub lines: Vec<String>,
     /// Packets that matched.
     pub packets: u64,
-    /// True if all data could be read.
+    /// True if all data that the query needed could be read.
     pub is_complete: bool,
 }
 

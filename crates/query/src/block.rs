@@ -1,6 +1,6 @@
 //! The matching packets of one block of a packet file, in order of time.
 //!
-//! The block stores packets as records of nanosecond pcap, so that it can lend consecutive packets as one slice.
+//! The block stores packets as records of nanosecond pcap, so that consecutive packets can be returned as one slice.
 
 use crate::FoundPacket;
 use base::Timestamp;
@@ -9,12 +9,14 @@ use pcap::{Packet, record_header_ns};
 /// The matching packets of one block, and a cursor on them.
 #[derive(Debug, Default)]
 pub struct Block {
-    /// Number of the block in the file: among equal timestamps, the earlier block comes first.
+    /// Number of the block in the file: of packets with equal timestamps, those of the earlier block are returned
+    /// first.
     pub number: u32,
     records: Vec<u8>,
     items: Vec<Item>,
     next: usize,
-    /// Losses before packets that did not match, by origin; they are not yet attributed to a packet.
+    /// For each origin, the packets lost before packets that did not match. They are added to the losses before the
+    /// next matching packet.
     pending: Vec<(usize, u64)>,
 }
 
@@ -47,7 +49,7 @@ impl Block {
         self.next = 0;
     }
 
-    /// Registers that packets of this origin were lost at this point.
+    /// Registers that packets of this origin were lost after the last added packet.
     pub fn lose(&mut self, origin: usize, packets: u64) {
         match self.pending.iter_mut().find(|(o, _)| *o == origin) {
             Some((_, lost)) => *lost = lost.saturating_add(packets),
@@ -69,14 +71,15 @@ impl Block {
     /// Appends a packet together with the number of packets lost before it.
     pub fn push_found(&mut self, found: &FoundPacket<'_>) {
         let FoundPacket { ts, wire_len, data, link_type, origin, lost, position } = *found;
-        // The records take at most 1 MiB plus the record that crosses the end of the block: far below the limit of u32.
+        // The records of a block have at most 1 MiB plus the record that crosses the end of the block, so offsets fit
+        // into u32.
         let (at, caplen) = (self.records.len() as u32, data.len() as u32);
         self.records.extend(record_header_ns(ts, caplen, wire_len));
         self.records.extend(data);
         self.items.push(Item { ts, at, caplen, wire_len, origin: origin as u32, link_type, lost, position });
     }
 
-    /// Sorts the packets by time; returns the losses after the last packet, by origin.
+    /// Sorts the packets by time; returns the number of packets lost after the last packet, for each origin.
     pub fn finish(&mut self) -> &[(usize, u64)] {
         if !self.items.is_sorted_by_key(|i| i.ts) {
             self.items.sort_by_key(|i| i.ts);
@@ -84,7 +87,7 @@ impl Block {
         &self.pending
     }
 
-    /// The timestamp of the current packet: at first, that of the first packet.
+    /// The timestamp of the current packet. After sorting, the current packet is the first packet.
     pub fn stamp(&self) -> Option<Timestamp> {
         self.items.get(self.next).map(|i| i.ts)
     }
@@ -109,12 +112,12 @@ impl Block {
         })
     }
 
-    /// Moves to the last packet of the run that begins at the current packet, is contiguous in the records and passes
-    /// `allows`. Returns the byte range of the run and its number of packets; `None` if the first packet does not fit a
-    /// pcap record.
+    /// Moves from the current packet to the last of the following packets that are contiguous in the records and for
+    /// which `allows` returns true. Returns the byte range and the number of these packets; `None` if the timestamp of
+    /// the first packet does not fit into a pcap record.
     pub fn extend(&mut self, allows: impl Fn(Timestamp) -> bool) -> Option<(std::ops::Range<usize>, u64)> {
         let first = *self.items.get(self.next)?;
-        // Seconds after the year 2106 do not fit into a record.
+        // A pcap record cannot store timestamps after the year 2106.
         let fits = |i: &Item| i.ts.secs() <= u64::from(u32::MAX);
         if !fits(&first) {
             return None;

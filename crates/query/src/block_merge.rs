@@ -1,7 +1,8 @@
-//! The result of one file with out-of-order packets, block by block in order of time.
+//! Merges the blocks of one file with out-of-order packets into a result in order of time.
 //!
-//! Invariant: every block whose first packet is not later than the current packet has been read. So the first packet of
-//! the open blocks is the first of all packets, and only blocks that overlap in time are open together.
+//! Invariant: every block whose first packet is not later than the current packet has been read. So the earliest packet
+//! of the blocks in memory is the earliest of all remaining packets, and only blocks that overlap in time are in memory
+//! together.
 
 use crate::block::Block;
 use crate::cursor::{Cursor, CursorState, Extent};
@@ -13,29 +14,30 @@ use std::ops::Range;
 
 /// The blocks of a file that are not yet read.
 pub trait BlockSource: Send {
-    /// A lower bound of the timestamps of the matching packets in all blocks left; `None` if no block is left.
+    /// A lower bound of the timestamps of the matching packets in all blocks that are not yet read; `None` if all
+    /// blocks are read.
     fn first(&self) -> Option<Timestamp>;
 
-    /// Reads the block that begins first.
+    /// Reads the block with the earliest begin.
     ///
     /// # Errors
     /// An error that ends the query.
     fn load(&mut self, spare: Box<Block>, context: &mut QueryContext) -> Result<Box<Block>, QueryError>;
 
-    /// Called when all blocks have been read and all their packets lent.
+    /// Called after the last packet of the last block was returned.
     fn end(&mut self, _context: &mut QueryContext) {}
 }
 
 /// A cursor that merges the blocks of one file.
 pub struct BlockMerge<S> {
     source: S,
-    /// The block with the current packet.
+    /// The block that contains the current packet.
     top: Option<Open>,
     rest: BinaryHeap<Reverse<Open>>,
     /// Memory of a finished block, for reuse.
     spare: Option<Box<Block>>,
     lent: Range<usize>,
-    /// Packets lost before the current packet, in earlier blocks.
+    /// Number of packets lost before the current packet, in earlier blocks.
     lost: u64,
 }
 
@@ -74,7 +76,7 @@ impl<S: BlockSource> BlockMerge<S> {
         Self { source, top: None, rest: BinaryHeap::new(), spare: None, lent: 0..0, lost: 0 }
     }
 
-    /// True if a block at this timestamp comes before all other blocks.
+    /// True if a block whose current packet has this timestamp precedes all other blocks.
     fn allows(&self, ts: Timestamp, number: u32) -> bool {
         self.rest.peek().is_none_or(|Reverse(open)| (ts, number) < open.key())
             && self.source.first().is_none_or(|first| ts < first)

@@ -1,4 +1,4 @@
-//! The query context: the state that all parts of one query share.
+//! The query context: data that all parts of one query share, such as query, cost, ledgers and warnings.
 
 use crate::disk::Disk;
 use crate::{Cost, Origin, Query};
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use wire::Headers;
 
-/// The most warnings that the context keeps; a badly damaged store would produce thousands.
+/// The largest number of stored warnings; a badly damaged store would produce thousands of warnings.
 const WARNINGS_MAX: usize = 100;
 
 /// The query, its cost, its origins and its warnings.
@@ -16,7 +16,7 @@ pub struct QueryContext {
     pub query: Query,
     /// The cost so far.
     pub cost: Cost,
-    /// The reads of store files, for all cursors together.
+    /// The read queue for store files, which all cursors use.
     pub disk: Disk,
     origins: Vec<Origin>,
     counted: Vec<OriginCounts>,
@@ -30,12 +30,12 @@ pub struct QueryContext {
 #[derive(Default)]
 struct OriginCounts {
     tally: Tally,
-    /// Packets lost since the last packet that the query lent.
+    /// Packets lost since the last packet that the query returned, for each origin.
     lost: u64,
 }
 
 impl QueryContext {
-    /// The context of a query that has read nothing.
+    /// The context of a query that has not read any data yet.
     pub fn new(query: Query) -> Self {
         Self {
             query,
@@ -67,13 +67,13 @@ impl QueryContext {
         &self.origins
     }
 
-    /// True if the timestamp lies in the interval.
+    /// True if the timestamp is in the interval of the query.
     #[inline]
     pub fn is_inside(&self, ts: Timestamp) -> bool {
         self.query.from <= ts && ts <= self.query.to
     }
 
-    /// True if a packet matches interval and filter. This function does not count the packet.
+    /// True if a packet matches interval and filter. The packet is not counted as scanned.
     #[inline]
     pub fn wants(&self, ts: Timestamp, wire_len: u32, data: &[u8], link_type: u16) -> bool {
         self.is_inside(ts) && self.matches(wire_len, data, link_type)
@@ -86,7 +86,7 @@ impl QueryContext {
             || self.query.filter.matches(data, wire_len, &Headers::of(data, wire_len, link_type))
     }
 
-    /// Adds to the ledger of an origin.
+    /// Adds a tally to the ledger of an origin.
     pub fn count(&mut self, origin: usize, tally: &Tally) {
         self.counted[origin].tally += tally;
     }
@@ -96,13 +96,14 @@ impl QueryContext {
         self.counted.get(origin).map(|c| c.tally).unwrap_or_default()
     }
 
-    /// Registers that packets of an origin were lost at this point; the next packet of the origin reports the loss.
+    /// Registers that packets of an origin were lost; the loss is reported with the next packet of this origin.
     pub fn add_lost(&mut self, origin: usize, packets: u64) {
         let lost = &mut self.counted[origin].lost;
         *lost = lost.saturating_add(packets);
     }
 
-    /// The packets lost since the last call, for [`FoundPacket::lost`](crate::FoundPacket::lost) of the current packet.
+    /// Returns the number of packets of an origin that were lost since the last call, for
+    /// [`FoundPacket::lost`](crate::FoundPacket::lost) of the current packet.
     pub fn take_lost(&mut self, origin: usize) -> u64 {
         std::mem::take(&mut self.counted[origin].lost)
     }
@@ -119,7 +120,7 @@ impl QueryContext {
     }
 
     /// Warns that packets of a file have a link type that netgrain cannot parse. Without a filter there is no warning,
-    /// because the query then reads no headers.
+    /// because the query then parses no headers.
     pub fn warn_unknown_link_type(&mut self, path: &Path, link_type: u16, packets: u64) {
         if packets > 0 && !self.query.filter.is_empty() {
             self.warning(format!(
@@ -131,7 +132,7 @@ impl QueryContext {
         }
     }
 
-    /// Counts packets of a file whose wire length is less than their caplen, and warns.
+    /// Counts packets of a file whose wire length is less than their caplen, and adds a warning.
     pub fn wire_raised(&mut self, path: &Path, packets: u64) {
         if packets > 0 {
             self.wire_raised = self.wire_raised.saturating_add(packets);
@@ -150,7 +151,7 @@ impl QueryContext {
         self.warning(text);
     }
 
-    /// True if all data could be read.
+    /// True if all data that the query needed could be read.
     pub fn is_complete(&self) -> bool {
         !self.damaged
     }

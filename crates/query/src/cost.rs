@@ -1,10 +1,10 @@
-//! The cost of a query, for `--explain`.
+//! The cost of a query, which `--explain` prints.
 
-/// What a query considered, skipped because of the index, and read.
+/// The numbers of files, blocks, bytes and packets that a query considered, skipped because of the index, and read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Packet files that the query considered: their names lie in the interval, or their packets could. The query does
-    /// not list hour directories outside of the interval.
+    /// Packet files that the query considered, because the interval may contain their packets. The query does not list
+    /// hour directories outside of the interval.
     pub files: u64,
     /// Considered files that the query skipped: outside of the interval or without a candidate block.
     pub files_skipped: u64,
@@ -14,19 +14,19 @@ pub struct Cost {
     pub blocks_skipped_time: u64,
     /// Blocks skipped because of their key sets.
     pub blocks_skipped_keys: u64,
-    /// Blocks skipped because they lie outside of the stream positions of a [`SeekHint`](crate::SeekHint).
+    /// Blocks skipped because they contain none of the stream positions of a [`SeekHint`](crate::SeekHint).
     pub blocks_skipped_sub_block: u64,
-    /// Blocks of which the query read any part, including blocks read ahead and not used.
+    /// Blocks of which the query read at least a part, including blocks that were read in advance and not used.
     pub blocks_read: u64,
     /// Bytes of the considered files.
     pub bytes: u64,
-    /// Bytes read from packet files, including bytes read ahead and not used.
+    /// Bytes read from packet files, including bytes that were read in advance and not used.
     pub bytes_read: u64,
     /// Bytes of indexes read.
     pub index_bytes_read: u64,
-    /// Packets tested, including packets from the ring.
+    /// Packets that the query tested, including packets from the ring.
     pub packets: u64,
-    /// Packets that matched and were lent.
+    /// Packets that matched and were returned.
     pub matched: u64,
     /// Packets read from the ring of a running recorder.
     pub from_ring: u64,

@@ -1,8 +1,9 @@
-//! The parts of a result: cursors, each with one run of packets in its own order, and sources of cursors that begin
-//! later.
+//! The parts of a result: cursors, each of which returns one ordered run of packets, and sources of cursors that are
+//! opened later.
 //!
-//! A cursor tests each packet with [`QueryContext::wants`] and stops only at packets that match. It lends the current
-//! packet until the next move. It adds cost, losses, warnings and origins to the [`QueryContext`].
+//! A cursor tests each packet with [`QueryContext::wants`] and stops only at packets that match. The current packet is
+//! borrowed from the cursor until the next move. The cursor adds cost, losses, warnings and origins to the
+//! [`QueryContext`].
 
 use crate::{FoundPacket, QueryContext, QueryError};
 use base::Timestamp;
@@ -12,29 +13,30 @@ use base::Timestamp;
 pub enum CursorState {
     /// The cursor is at a packet with this timestamp.
     Packet(Timestamp),
-    /// The cursor has no packet now; later packets are not earlier than this timestamp. Only cursors that follow return
-    /// this state. They return it again with a later timestamp as time passes, so that they delay other cursors for a
-    /// bounded time.
+    /// The cursor has no packet now; its later packets are not earlier than this timestamp. Cursors of the live tail
+    /// return this state. They return it again with later timestamps as time passes, so that they delay other cursors
+    /// only for a bounded time.
     Waiting(Timestamp),
     /// No more packets.
     End,
 }
 
-/// One run of packets in its own order.
+/// A cursor over one ordered run of packets.
 pub trait Cursor: Send {
     /// Moves to the next matching packet; the first call moves to the first packet.
     ///
     /// # Errors
-    /// An error that ends the query. An error that affects only this run becomes a warning in the context.
+    /// An error that ends the query. An error that affects only the packets of this cursor is added to the context as a
+    /// warning.
     fn advance(&mut self, context: &mut QueryContext) -> Result<CursorState, QueryError>;
 
-    /// The current packet. Called only while the cursor is at a packet.
+    /// The current packet. The caller must call this function only while the cursor is at a packet.
     fn packet(&self) -> FoundPacket<'_>;
 
-    /// Extends the current packet to a run: moves to the last of the packets that follow, are contiguous records of
-    /// little-endian nanosecond pcap, all match and are not later than `until`. Returns the number of packets of the
-    /// run, including the first, and their latest timestamp. [`Cursor::records`] lends the run. A cursor whose packets
-    /// are not contiguous records does not move and returns `None`.
+    /// Extends the current packet to a run of packets that are contiguous records of little-endian nanosecond pcap, all
+    /// match and are not later than `until`, and moves to the last packet of this run. Returns the number of packets of
+    /// the run, including the first, and their latest timestamp. [`Cursor::records`] returns the bytes of the run. A
+    /// cursor whose packets are not contiguous records does not move and returns `None`.
     ///
     /// # Errors
     /// As [`Cursor::advance`].
@@ -47,7 +49,8 @@ pub trait Cursor: Send {
         &[]
     }
 
-    /// True if all remaining reads of this cursor are in progress, so that the merge may open the next cursor.
+    /// True if all remaining reads of this cursor are in progress, so that the merge may open the next cursor in
+    /// advance.
     fn is_ending(&self) -> bool {
         false
     }
@@ -56,21 +59,21 @@ pub trait Cursor: Send {
 /// The size of a run of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Number of packets, including the first.
+    /// Number of packets of the run, including the first.
     pub packets: u64,
     /// Their latest timestamp.
     pub latest: Timestamp,
 }
 
-/// The order among packets with the same timestamp: by interface in the order of names, then by queue.
+/// The order of packets with equal timestamps: by interface in the order of names, then by queue.
 pub type Rank = (u32, u16);
 
 /// A cursor with its rank.
 pub type Ranked = (Rank, Box<dyn Cursor>);
 
-/// A source of cursors that are opened only when the merge reaches their begin.
+/// A source of cursors, which the merge opens only when it reaches their begin.
 pub trait CursorSource: Send {
-    /// The earliest timestamp that the next cursor can have; `None` if there is no other cursor.
+    /// The earliest timestamp that a packet of the next cursor can have; `None` after the last cursor.
     ///
     /// # Errors
     /// An error that ends the query.
@@ -81,8 +84,8 @@ pub trait CursorSource: Send {
         false
     }
 
-    /// Opens the next cursor; `None` if its file has vanished or cannot contain a match. In both cases the source
-    /// proceeds to the cursor after it.
+    /// Opens the next cursor; `None` if its file was removed or cannot contain a match. In both cases the source moves
+    /// on to the cursor after the next.
     ///
     /// # Errors
     /// An error that ends the query.

@@ -1,11 +1,13 @@
-//! Reads of whole blocks, several in progress at once, into reused memory.
+//! Reads complete blocks of packet files, with several reads in progress, into reused memory.
 //!
-//! A [`Chunk`] has free space before the bytes read. If a record began in the previous block, the caller copies its
-//! first bytes there. So each record is one slice, and nothing else is copied. Memory is bounded by [`MAX_AHEAD`] whole
-//! blocks read ahead, or as many bytes in smaller pieces, and one block for each cursor.
+//! A [`Chunk`] has free space before the bytes that were read. If a record began in the previous block, the caller
+//! copies its first bytes into this space. So each record is one slice, and no other bytes are copied. Memory is
+//! limited to [`MAX_AHEAD`] complete blocks that are read in advance, or as many bytes in smaller pieces, and one block
+//! for each cursor.
 //!
-//! The number of reads ahead doubles with each read that the query waits for ([`Disk::deepen`]), over all files of a
-//! query: a query with a short result reads little ahead, and a query with a long result keeps the disk busy.
+//! The permitted number of reads in advance, for all files of a query together, doubles with each read for which the
+//! query waits ([`Disk::deepen`]): so a query with a short result reads little in advance, and a query with a long
+//! result keeps the disk busy.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,7 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use sys::uring::{Aligned, Uring, UringCompletion};
 
-/// Free space before the bytes and after a whole block: the longest record, rounded up to a page.
+/// Free space in a chunk before the bytes that were read, and after a complete block: the length of the longest record,
+/// rounded up to a page.
 pub const SPARE_BYTES: usize = 17 * Aligned::ALIGN;
 
 /// Bytes of a block.
@@ -24,17 +27,17 @@ pub const BLOCK: usize = ring::BLOCK as usize;
 
 const _: () = assert!(SPARE_BYTES >= ring::RECORD_HEADER + ring::CAPLEN_MAX && BLOCK.is_multiple_of(Aligned::ALIGN));
 
-/// The most blocks read ahead: enough to keep a disk busy, and a bound that does not depend on the number of cursors.
+/// The largest number of blocks that are read in advance, for all cursors together: enough to keep a disk busy.
 const MAX_AHEAD: usize = 16;
 
-/// The most reads of single sub-blocks in progress ahead. These reads are small, so it takes more of them to keep a
-/// disk busy.
+/// The largest number of reads of single sub-blocks that are in progress in advance. These reads are small, so more of
+/// them are needed to keep a disk busy.
 const DEEPEST: usize = 32;
 
-/// The most reads in progress, including those that a cursor waits for.
+/// The largest number of reads in progress, including those for which a cursor waits.
 const ENTRIES: u32 = 2 * DEEPEST as u32;
 
-/// The largest read that gets memory of a smaller size than a block: two sub-blocks, and a record.
+/// A read of at most this size gets memory for a piece instead of a block: two sub-blocks and a record.
 const SMALL: usize = 2 * index::SUB_BLOCK as usize + SPARE_BYTES;
 
 /// A read in progress.
@@ -43,7 +46,7 @@ pub struct Ticket(u64);
 
 /// The result of a read.
 pub struct Chunk {
-    /// The memory; the bytes begin at [`SPARE_BYTES`].
+    /// The memory; the bytes that were read begin at offset [`SPARE_BYTES`].
     pub memory: Aligned,
     /// Number of bytes read.
     pub len: usize,
@@ -53,16 +56,16 @@ pub struct Chunk {
 pub struct Disk {
     engine: Engine,
     next: u64,
-    /// The reads by ticket, with their outcomes.
+    /// The reads in progress or complete, by ticket number.
     reads: BTreeMap<u64, Read>,
-    /// Bytes of memory that these reads use or will use.
+    /// Number of bytes of memory that these reads use or will use.
     begun: usize,
     idle: Idle,
     depth: usize,
     waited: u64,
 }
 
-/// Memory for reuse: of blocks, and of smaller pieces.
+/// Memory for reuse: for complete blocks, and for smaller pieces.
 #[derive(Default)]
 struct Idle {
     blocks: Vec<Aligned>,
@@ -73,7 +76,7 @@ enum Engine {
     /// Before the first read.
     Unknown,
     Uring(Box<Uring<Aligned>>),
-    /// Without io_uring: a read takes place when a cursor waits for it.
+    /// Without io_uring: a read is executed when a cursor waits for it.
     Plain,
 }
 
@@ -99,17 +102,17 @@ impl Disk {
         }
     }
 
-    /// True if another read ahead may start.
+    /// True if another read in advance may start.
     pub fn has_capacity(&self) -> bool {
         self.reads.len() < self.depth && self.begun + size(BLOCK) <= MAX_AHEAD * size(BLOCK)
     }
 
-    /// Doubles the number of reads ahead, because a cursor needs the next read immediately.
+    /// Doubles the permitted number of reads in advance; called when a cursor has to wait for a read.
     pub fn deepen(&mut self) {
         self.depth = (2 * self.depth).min(DEEPEST);
     }
 
-    /// The number of reads that cursors waited for.
+    /// The number of reads for which cursors waited.
     pub fn waited(&self) -> u64 {
         self.waited
     }
@@ -118,7 +121,7 @@ impl Disk {
     /// read starts with the next [`Disk::submit`] or [`Disk::wait`].
     ///
     /// # Errors
-    /// An error of the io_uring; an error of the file comes from [`Disk::wait`].
+    /// An error of the io_uring; an error of the file is returned by [`Disk::wait`].
     pub fn start(&mut self, file: &Arc<File>, offset: u64, len: usize) -> io::Result<Ticket> {
         if matches!(self.engine, Engine::Unknown) {
             self.engine = Uring::new(ENTRIES).map_or(Engine::Plain, |ring| Engine::Uring(Box::new(ring)));
@@ -148,7 +151,7 @@ impl Disk {
         }
     }
 
-    /// Waits for a read; fewer bytes than requested only at the end of the file.
+    /// Waits for a read. The chunk has fewer bytes than requested only at the end of the file.
     ///
     /// # Errors
     /// The error of the read.
@@ -165,7 +168,8 @@ impl Disk {
         let (mut memory, have) = match read.outcome.take() {
             Some(Ok(chunk)) => (chunk.memory, chunk.len),
             Some(Err(e)) if e.kind() == io::ErrorKind::InvalidInput => {
-                // Direct I/O on this file system needs more alignment than a page: read through the page cache.
+                // Direct I/O on this file system requires more alignment than a page, so the file is read through the
+                // page cache.
                 read.file = Arc::new(File::open(format!("/proc/self/fd/{}", read.file.as_raw_fd()))?);
                 (self.idle.take(read.len), 0)
             }
@@ -198,8 +202,8 @@ impl Disk {
 }
 
 impl Idle {
-    /// Memory for a read of this many bytes. If idle memory of the other size exists, it is freed in exchange for a new
-    /// allocation.
+    /// Memory for a read of this many bytes. If only idle memory of the wrong size exists, it is freed before new
+    /// memory is allocated.
     fn take(&mut self, len: usize) -> Aligned {
         let (same, other) = match len <= SMALL {
             true => (&mut self.pieces, &mut self.blocks),
@@ -222,13 +226,13 @@ impl Idle {
     }
 }
 
-/// Bytes of memory for a read of this many bytes.
+/// Number of bytes of memory that a read of `len` bytes needs.
 const fn size(len: usize) -> usize {
     SPARE_BYTES + if len <= SMALL { SMALL } else { BLOCK + SPARE_BYTES }
 }
 
 impl Read {
-    /// Reads the rest after the first `have` bytes: a read may return fewer bytes than requested.
+    /// Reads the bytes after the first `have` bytes, because a read may return fewer bytes than requested.
     fn finish(&self, memory: &mut Aligned, have: usize) -> io::Result<usize> {
         let mut have = have;
         while have < self.len {
@@ -323,7 +327,7 @@ mod tests {
                     let expected = content.get(offset..end).unwrap_or(&[]);
                     assert!(
                         chunk.memory[SPARE_BYTES..SPARE_BYTES + chunk.len] == *expected,
-                        "seed {seed}: {len} bytes at {offset}"
+                        "seed {seed}: read of {len} bytes at offset {offset}"
                     );
                     disk.recycle(chunk.memory);
                 }
@@ -338,7 +342,7 @@ mod tests {
         let folder = Arc::new(File::open(std::env::temp_dir()).expect("a directory"));
         for mut disk in [Disk::new(), plain()] {
             let ticket = disk.start(&folder, 0, 4096).expect("a queue");
-            assert!(disk.wait(ticket).is_err(), "a directory cannot be read as a file");
+            assert!(disk.wait(ticket).is_err(), "reading a directory must return an error");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// An error that ends a query. Its text names the object and contains advice.
+/// An error that ends a query. Its text names the file or interface, and advises what to do.
 #[derive(Debug)]
 pub enum QueryError {
     /// A file or directory cannot be read.
@@ -14,7 +14,7 @@ pub enum QueryError {
         /// The error of the system call.
         error: io::Error,
     },
-    /// The store has no such interface.
+    /// The store has no interface with this name.
     NoInterface {
         /// The store.
         store: PathBuf,

@@ -4,13 +4,14 @@
 //! tunnel equal those of a record; the innermost headers are compared because the meter uses them, and later fragments
 //! inherit the ports of the first fragment. (2) The record counts packets in the direction of the packet. (3) Its
 //! stream position lies between those of the first and the last packet of the record. If the position is unknown (RAW
-//! files, files without an index), or if the packet came by another queue than the first packet of the record, its
-//! timestamp must lie within the record instead. (4) With a known position, its timestamp may be earlier than the
-//! record's start by at most [`LATE`]. The timestamp is needed because stream positions start at 0 in each recording;
-//! it may be earlier because the meter counts an out-of-order packet at the time of the packet before it.
+//! files, files without an index), or if the packet arrived on another queue than the first packet of the record, its
+//! timestamp must be between those of the first and the last packet of the record instead. (4) With a known position,
+//! its timestamp may be earlier than the record's start by at most [`LATE`]. The timestamp is tested because stream
+//! positions start at 0 in each recording; it may be earlier because the meter counts an out-of-order packet with the
+//! timestamp of the preceding packet.
 //!
-//! Limit: if the meter ran without VLAN ids or tunnels in the flow key, its records have packets that are not found
-//! here; the packet counts then differ.
+//! Limit: if the meter ran without VLAN ids or tunnels in the flow key, its records count packets that this search does
+//! not find, so the packet counts differ.
 
 use crate::found_packet::{FoundPacket, Origin};
 use crate::query::{Query, SeekHint};
@@ -27,11 +28,11 @@ use store::names;
 use store::out_of_order::OutOfOrderMarkers;
 use wire::{Decoded, Family, Fragments, IpProtocol, TunnelKind};
 
-/// The most host pairs in the filter by which an index excludes blocks.
+/// The largest number of host pairs in the filter with which an index excludes blocks.
 const PAIRS_MAX: usize = 100;
 
-/// A packet of a record may be earlier than the record's first packet by this much, since the meter has a resolution of
-/// whole seconds.
+/// A packet of a flow record may be earlier than the start of the record by at most this time, because the meter
+/// corrects out-of-order timestamps with a resolution of whole seconds.
 const LATE: Duration = flow::STEP_BACK.saturating_add(Duration::from_secs(1));
 
 /// Protocol, both endpoints in the order of their addresses, VLAN ids and tunnel: equal for both directions of a flow.
@@ -41,7 +42,8 @@ type BiflowKey = (IpProtocol, (IpAddr, u16), (IpAddr, u16), [Option<u16>; 2], Op
 struct Span {
     first: Timestamp,
     last: Timestamp,
-    /// True if there are packets from the lesser to the greater endpoint, and back.
+    /// For each direction (from the lesser to the greater endpoint, and the reverse), true if the record counts packets
+    /// in it.
     directions: [bool; 2],
     /// The stream positions of the packets of one queue, if known.
     place: Option<PositionRange>,
@@ -56,7 +58,8 @@ struct PositionRange {
 }
 
 impl Span {
-    /// True if a packet with this key belongs to the record; `by` is the interface and the queue of the packet.
+    /// True if a packet whose key equals that of the record belongs to the record; `by` is the interface and the queue
+    /// of the packet.
     fn has(&self, found: &FoundPacket<'_>, by: (Option<usize>, u16)) -> bool {
         let is_there = |place: &&PositionRange| (Some(place.interface), place.queue) == by;
         match (self.place.as_ref().filter(is_there), found.position) {
@@ -68,7 +71,7 @@ impl Span {
     }
 }
 
-/// The flows to which packets are compared; see the module documentation.
+/// A set of flows; [`FlowPackets::contains`] tests whether a packet belongs to one of them.
 pub struct FlowPackets {
     spans: HashMap<BiflowKey, Vec<Span>>,
     interfaces: Vec<String>,
@@ -78,16 +81,16 @@ pub struct FlowPackets {
     flows: HashSet<u64>,
     packets: u64,
     in_tunnels: bool,
-    /// The stream positions of all flows, as long as they are in one queue of one interface.
+    /// The stream positions of all flows, if all of them are in one queue of one interface.
     places: PacketLocations,
     fragments: Fragments,
 }
 
-/// The known positions of all added records.
+/// The stream positions of all added records, as far as known.
 enum PacketLocations {
     Nothing,
     At(SeekHint),
-    /// In several queues, or partly unknown.
+    /// The positions are in several queues, or partly unknown.
     Anywhere,
 }
 
@@ -115,7 +118,7 @@ impl FlowPackets {
         }
     }
 
-    /// Adds the packets of a record, captured on this interface.
+    /// Adds a flow record of this interface, so that its packets belong to the set.
     pub fn add(&mut self, record: &Record, interface: &str) {
         let k = &record.key;
         let (first, last) = (record.first(), record.last());
@@ -167,8 +170,8 @@ impl FlowPackets {
         };
     }
 
-    /// Moves the start of the interval back by [`LATE`] if the store has out-of-order files there, because packets may
-    /// then be earlier than their records.
+    /// If the store has out-of-order files in the interval, moves the start of the interval back by [`LATE`], because
+    /// packets may then be earlier than their records.
     pub fn expect_late(&mut self, store: &Path) {
         let from = self.from.before(LATE);
         let is_out_of_order = |interface: &String| {
@@ -182,7 +185,8 @@ impl FlowPackets {
     }
 
     /// The stream positions to read in the files of one queue; `None` if packets may be anywhere. A record has
-    /// positions only for the queue of its first packet, so packets of the flow in other queues are not found by them.
+    /// positions only for the queue of its first packet, so positions do not help to find packets of the flow in other
+    /// queues.
     pub fn seek(&self) -> Option<SeekHint> {
         match &self.places {
             PacketLocations::At(seek) if seek.positions.len() <= PAIRS_MAX => Some(seek.clone()),
@@ -190,9 +194,9 @@ impl FlowPackets {
         }
     }
 
-    /// The packets of one flow: reads the records with this id from the store, in the interval and of the interfaces of
-    /// `query`. The second value has the warnings about files that could not be read. Without such a record the set is
-    /// empty.
+    /// The set of packets of one flow: reads the flow records with this id from the store, within the interval and the
+    /// interfaces of `query`. If there is no such record, the set is empty. The second value contains warnings about
+    /// files that could not be read.
     ///
     /// # Errors
     /// The store cannot be read, or does not have one of the interfaces.
@@ -201,7 +205,7 @@ impl FlowPackets {
         let mut records =
             FlowLoop::new(columns::Query { id: Some(id), from, to, interfaces, ..columns::Query::new(store) });
         let mut packets = Self::new();
-        // Only a live loop needs the time.
+        // The present time is used only for a query that follows, so any value is correct here.
         while let Step::One(record) = records.next(Timestamp::ZERO)? {
             packets.add(&record, &records.interfaces()[usize::from(record.interface)]);
         }
@@ -209,11 +213,11 @@ impl FlowPackets {
         Ok((packets, records.warnings()))
     }
 
-    /// Restricts a query to the packets that the flows can have, by interval, keys and stream positions. The result can
-    /// contain other packets too, which [`FlowPackets::contains`] excludes.
+    /// Restricts interval, filter and stream positions of a query, so that it reads fewer blocks that cannot contain
+    /// packets of the flows. The result can contain other packets too, which [`FlowPackets::contains`] excludes.
     ///
     /// # Errors
-    /// The filter of the query and the addresses together exceed the limit of a filter.
+    /// The filter of the query together with the addresses of the flows exceeds the size limit of a filter.
     pub fn narrow(&self, query: &mut Query) -> Result<(), FilterError> {
         if let Some((first, last)) = self.interval() {
             (query.from, query.to) = (query.from.max(first), query.to.min(last));
@@ -233,18 +237,19 @@ impl FlowPackets {
         self.flows.len()
     }
 
-    /// The number of packets in the flow records.
+    /// The number of packets that the flow records count.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// The interval that holds all packets; `None` if there are none.
+    /// The interval that contains all packets of the flows; `None` without flows.
     pub fn interval(&self) -> Option<(Timestamp, Timestamp)> {
         (self.from <= self.to).then_some((self.from, self.to))
     }
 
-    /// A filter that all packets match, by which an index excludes most blocks. It is empty (all packets) if there are
-    /// tunnels, because records do not have the outer addresses, or if there are too many host pairs.
+    /// A filter that all packets of the flows match, with which an index excludes most other blocks. The filter is
+    /// empty (matches all packets) if flows are in tunnels, because their records do not contain the outer addresses,
+    /// or if there are more than `PAIRS_MAX` host pairs.
     pub fn filter(&self) -> String {
         if self.in_tunnels || self.pairs.len() > PAIRS_MAX {
             return String::new();
@@ -254,8 +259,8 @@ impl FlowPackets {
         if pairs.is_empty() { String::new() } else { format!("anylink ({})", pairs.join(" or ")) }
     }
 
-    /// True if the packet belongs to one of the flows. Packets must be passed in order of time, because fragments
-    /// without ports inherit the ports of the first fragment.
+    /// True if the packet belongs to one of the flows. The caller must pass packets in order of time, because later
+    /// fragments, which have no ports, inherit the ports of the first fragment.
     pub fn contains(&mut self, found: &FoundPacket<'_>, origin: &Origin) -> bool {
         let link_type = found.link_type;
         let mut decoded = Decoded::of(found.data, found.wire_len, link_type);
@@ -272,7 +277,7 @@ impl FlowPackets {
     }
 }
 
-/// The key of both directions; true if `b` is the lesser endpoint.
+/// The key, which is equal for both directions; the flag is true if `b` is the lesser endpoint.
 fn flow_key(
     protocol: IpProtocol,
     a: (IpAddr, u16),
@@ -283,7 +288,7 @@ fn flow_key(
     // For other protocols, the port fields may differ between the directions, as type and code of ICMP do.
     let end = |(address, port): (IpAddr, u16)| (address, if protocol.has_ports() { port } else { 0 });
     let (a, b) = (end(a), end(b));
-    // Each direction of GTP-U has its own TEID.
+    // The two directions of a GTP-U tunnel have different TEIDs.
     let tunnel = tunnel.map(|(kind, id)| (kind, if kind == TunnelKind::GtpU { 0 } else { id }));
     ((protocol, a.min(b), a.max(b), vlans, tunnel), b < a)
 }
@@ -382,7 +387,11 @@ mod tests {
         let nowhere = Record { location: None, ..position_range(0, 0, 0) };
         let back = (position_range(3, 24, 900), "eth1");
         assert_eq!(sought(&[(nowhere, "eth1"), back.clone()]), None, "a record without position");
-        assert_eq!(sought(&[back, (position_range(3, 900, 24), "eth1")]), None, "a record that ends before it begins");
+        assert_eq!(
+            sought(&[back, (position_range(3, 900, 24), "eth1")]),
+            None,
+            "a record that ends before it begins contains no packet"
+        );
     }
 
     #[test]
@@ -409,7 +418,10 @@ mod tests {
         }
         assert!(!contains(&mut members, 15, Frame::udp4([10, 0, 0, 1], 53, [10, 0, 0, 2], 5)));
         assert!(!contains(&mut members, 15, Frame::tcp4([10, 0, 0, 1], 5, [10, 0, 0, 2], 53)));
-        assert!(!contains(&mut members, 15, there.tag(wire::EtherType::VLAN, 5)), "another flow in a VLAN");
+        assert!(
+            !contains(&mut members, 15, there.tag(wire::EtherType::VLAN, 5)),
+            "a packet in a VLAN belongs to another flow"
+        );
     }
 
     #[test]
@@ -448,7 +460,7 @@ mod tests {
             (160, 1, Some(950), false),
             (90, 1, Some(2500), true),
             (88, 1, Some(2500), false),
-            // Another queue, or a file without stream positions.
+            // The packet is from another queue, or from a file without stream positions.
             (99, 0, Some(500), false),
             (120, 0, Some(950), true),
             (99, 1, None, false),

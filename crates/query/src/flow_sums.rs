@@ -1,5 +1,5 @@
-//! Sums over columns without full records: only the columns that the plan and the filter need are read from the store,
-//! and each row is written into one reused record.
+//! Sums flow records without reading them completely: only the columns that the plan and the filter need are read from
+//! the store, and the values of each row are written into one reused record.
 
 use aggregate::{Aggregator, Field, Measure, Plan, ReportError, terms};
 use base::Timestamp;
@@ -14,10 +14,10 @@ use wire::{IpProtocol, TunnelKind};
 pub struct SumColumns(Vec<Column>);
 
 impl SumColumns {
-    /// The columns; `None` if sums need more than columns.
+    /// The columns that the sums need; `None` if complete records are needed.
     pub fn of(plan: &Plan, filter: &FlowFilter) -> Option<Self> {
         use Column as C;
-        // These columns show which records belong to a flow of one record, which is one group.
+        // These columns are needed to recognise the records of one flow, which form one group.
         let mut all = vec![C::Part, C::EndReason];
         for field in plan.fields() {
             all.extend_from_slice(match field {
@@ -126,7 +126,7 @@ impl SumColumns {
     }
 }
 
-/// The most threads for one interface, because each thread has its own groups in memory.
+/// The largest number of threads for one interface; it is limited because each thread has separate groups in memory.
 const THREADS_MAX: usize = 4;
 
 /// The sums of one thread.
@@ -146,8 +146,8 @@ fn blank(interface: u16) -> Record {
         interface,
         flow_start: Timestamp::ZERO,
         record_index: 0,
-        // Each direction starts with one packet, so that the times of both directions count unless a column overwrites
-        // the counter.
+        // The packet counters of both directions start at one, so that the times of both directions are used, unless a
+        // column overwrites the counter.
         directions: [DirectionStats { packets: 1, ..DirectionStats::default() }; 2],
         end_reason: EndReason::IdleTimeout,
         tcp_state: TcpState::None,
@@ -199,7 +199,7 @@ fn set(record: &mut Record, column: Column, batch: &Batch, place: usize, row: us
         Column::RevSyn => back.flags[1] = number(),
         Column::FwdRst => there.flags[2] = number(),
         Column::RevRst => back.flags[2] = number(),
-        // No sum of this scan needs these columns.
+        // A scan for sums never reads these columns.
         Column::Interface
         | Column::Vlan
         | Column::VlanInner
@@ -233,12 +233,12 @@ fn state(number: u64) -> TcpState {
     all.into_iter().find(|state| *state as u64 == number).unwrap_or(S::None)
 }
 
-/// An error that ends a sum.
+/// An error that ends the summation.
 #[derive(Debug)]
 pub enum SumError {
     /// The store cannot be read.
     Rows(ColumnsError),
-    /// The groups do not fit into the limit of the plan.
+    /// There are more groups than the limit of the plan.
     Groups(ReportError),
 }
 

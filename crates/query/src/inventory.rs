@@ -8,7 +8,7 @@ use store::catalogue::{Entry, Hours};
 use store::names;
 use store::out_of_order::{OutOfOrderMarkers, Span};
 
-/// One interface of a store: its data types, and the times of its packets by file names and indexes.
+/// One interface of a store: its data types, and the times of its packets according to file names and indexes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InterfaceInventory {
     /// The name of the directory of the interface.
@@ -17,7 +17,7 @@ pub struct InterfaceInventory {
 }
 
 impl InterfaceInventory {
-    /// The interface with this name, or with this directory name, in a store.
+    /// Finds the interface with this name, or with this directory name, in a store.
     pub fn of(store: &Path, interface: &str) -> Self {
         Self { folder: names::interface_folder(store, interface), interface: interface.to_owned() }
     }
@@ -52,18 +52,20 @@ impl InterfaceInventory {
         first.zip(last)
     }
 
-    /// True if files or journals of this data type may exist. A directory that cannot be listed may contain some.
+    /// True if files or journals of this data type may exist. For a directory that cannot be listed, the result is
+    /// true.
     pub fn may_hold(&self, store: &Path, kind: DataFileKind) -> bool {
         if columns::files(store, &self.interface, kind).map_or(true, |files| !files.is_empty()) {
             return true;
         }
-        // A journal is a hidden file in the interface directory.
+        // Journals are hidden files in the interface directory.
         let ending = format!(".{}.partial", kind.name());
         let is_journal = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().ends_with(&ending);
         std::fs::read_dir(&self.folder).map_or(true, |entries| entries.flatten().any(is_journal))
     }
 
-    /// The time of the oldest packets, which precedes the start of their file if that file is out of order.
+    /// The time of the oldest packets. If they are in an out-of-order file, it is earlier than the start time of this
+    /// file.
     pub fn oldest(&self) -> Option<Timestamp> {
         let (first, _) = self.files()?;
         let noted = OutOfOrderMarkers::read(&self.folder).unwrap_or_default();
@@ -84,9 +86,10 @@ fn last_packet(entry: &Entry) -> Timestamp {
     summary.map_or(entry.start, |(_, last)| last)
 }
 
-/// The start that `choose` selects in the first hour with any file. An hour that cannot be listed counts as empty.
+/// The start time that `choose` selects in the first hour directory that contains a file. An hour directory that cannot
+/// be listed counts as empty.
 fn edge(mut hours: Hours, choose: fn(std::vec::IntoIter<Timestamp>) -> Option<Timestamp>) -> Option<Timestamp> {
-    // Retention leaves empty directories for a moment.
+    // The loop continues after empty hour directories, which retention removes only after some time.
     while let Ok(Some(hour)) = hours.next() {
         let listing = hour.list().unwrap_or_default();
         let starts: Vec<Timestamp> = listing.sealed.iter().chain(&listing.unfinished).map(|e| e.start).collect();

@@ -1,12 +1,13 @@
-//! Queries for stored packets. One source is a store: its ring, growing file and sealed files count as one. The other
-//! source is a list of foreign captures with or without an index. Packets come in order of time. Memory does not grow
-//! with the size of the result, and each query reports its cost.
+//! Queries for stored packets. The source of a query is a store (with the rings, growing files and sealed files of its
+//! interfaces), or a list of foreign captures with or without an index. Packets are returned in order of time. Memory
+//! does not grow with the size of the result, and each query reports its cost.
 //!
-//! [`run`] starts a [`Query`] on a [`QuerySource`]; [`Results`] lends one packet after the other. These functions are
+//! [`run`] starts a [`Query`] on a [`QuerySource`]; [`Results`] returns one packet after the other. These functions are
 //! the Rust API for reading packets by interval and filter, like `getPackets` of M3OMon and the read loop of libpcap.
 //!
 //! Three modules join packets with the other data types: [`FlowPackets`] finds the packets of flow records,
-//! [`SeriesOfPackets`] makes the time series of a filter from packets, and [`SumColumns`] sums flow records by columns.
+//! [`SeriesOfPackets`] computes the time series of a filter from packets, and [`SumColumns`] sums flow records by
+//! columns.
 #![forbid(unsafe_code)]
 
 mod block;

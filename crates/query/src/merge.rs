@@ -1,12 +1,12 @@
-//! Merges many cursors by time: by timestamp, then by interface and queue, then in the order in which the cursors were
-//! added.
+//! Merges many cursors into one result, ordered by timestamp, then by interface and queue, then by the order in which
+//! the cursors were added.
 //!
-//! The merge does not sort a cursor whose timestamps step back (a capture with out-of-order packets). A late packet
-//! gets the sort key of the latest packet before it in the same cursor (or of the file's begin, by its name). So it
-//! follows its predecessor and does not delay other cursors.
+//! The merge does not sort a cursor whose timestamps step back (a capture with out-of-order packets). An out-of-order
+//! packet gets the sort key of the latest preceding packet of the same cursor (or of the start time in the file name).
+//! So it is returned directly after its predecessor and does not delay other cursors.
 //!
-//! The merge opens a cursor of a [`CursorSource`] when it reaches the cursor's begin, and earlier while the current
-//! cursor has started all its reads. Memory is that of the cursors that overlap in time.
+//! The merge opens a cursor of a [`CursorSource`] when it reaches the begin of the cursor, or earlier if all reads of
+//! the current cursor are in progress. Memory is needed only for cursors that overlap in time.
 
 use crate::cursor::{Cursor, CursorSource, CursorState, Extent, Rank};
 use crate::{FoundPacket, QueryContext, QueryError};
@@ -15,13 +15,13 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// The pause between polls when every cursor waits.
+/// The pause between two polls if all cursors wait for packets.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The most cursors opened ahead of time; each holds its files open.
+/// The largest number of cursors that are opened in advance; it is limited because each cursor has open files.
 const MAX_AHEAD: usize = 16;
 
-/// The sort key of a cursor: the smallest comes first.
+/// The sort key of a cursor: the packet of the cursor with the smallest key is returned first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct MergeKey {
     ts: Timestamp,
@@ -32,7 +32,8 @@ struct MergeKey {
 struct MergeEntry {
     key: MergeKey,
     cursor: Box<dyn Cursor>,
-    /// The number of awaited reads when the merge last opened other cursors because this cursor was ending.
+    /// The value of `Disk::waited` at the last time at which the merge opened other cursors because this cursor was
+    /// near its end.
     relieved: Option<u64>,
 }
 
@@ -56,27 +57,27 @@ impl Ord for MergeEntry {
 /// The merge of all cursors of a query.
 #[derive(Default)]
 pub struct Merge {
-    /// The cursor with the current packet.
+    /// The cursor from which the current packet is.
     top: Option<MergeEntry>,
     /// The other cursors with a packet.
     rest: BinaryHeap<Reverse<MergeEntry>>,
-    /// Cursors without a packet; their next packet is not earlier than the timestamp.
+    /// Cursors that wait for a packet; the next packet of each is not earlier than its timestamp.
     waiting: Vec<(Timestamp, MergeEntry)>,
     sources: Vec<Box<dyn CursorSource>>,
-    /// Cursors opened ahead, with their earliest possible timestamp; not yet advanced.
+    /// Cursors that were opened in advance and not yet advanced, with the earliest possible timestamp of their packets.
     ahead: Vec<(Timestamp, MergeEntry)>,
     order: u64,
     limit: Limit,
 }
 
-/// How far the current cursor may go without a check of the others.
+/// The limit up to which the current cursor may advance without a test of the other cursors.
 #[derive(Clone, Copy, Debug, Default)]
 struct Limit {
     /// The smallest key of the other cursors.
     runner_up: Option<MergeKey>,
     /// The earliest timestamp at which a cursor may have to be opened.
     opens: Option<Timestamp>,
-    /// The latest timestamp for which no waiting cursor needs to be polled.
+    /// The latest timestamp up to which no waiting cursor must be polled.
     waits: Option<Timestamp>,
 }
 
@@ -88,7 +89,7 @@ impl Limit {
             && self.waits.is_none_or(|until| key.ts <= until)
     }
 
-    /// The latest timestamp to which a cursor with this key may go; `None` if the cursor may not advance at all.
+    /// The latest timestamp to which a cursor with this key may advance; `None` if the cursor must not advance.
     fn until(&self, key: &MergeKey) -> Option<Timestamp> {
         let before = |ts: Timestamp| ts.nanos().checked_sub(1).map(Timestamp::from_nanos);
         let mut until = Timestamp::MAX;
@@ -104,20 +105,20 @@ impl Limit {
 }
 
 impl Merge {
-    /// Adds a cursor that may begin at any time.
+    /// Adds a cursor whose first packet may have any timestamp.
     pub fn add(&mut self, rank: Rank, cursor: Box<dyn Cursor>) {
         let entry = self.place(Timestamp::ZERO, rank, cursor);
         self.ahead.push((Timestamp::ZERO, entry));
         self.limit.opens = Some(Timestamp::ZERO);
     }
 
-    /// Adds a source of cursors that begin later.
+    /// Adds a source of cursors, which the merge opens when it reaches their begin.
     pub fn add_source(&mut self, source: Box<dyn CursorSource>) {
         self.sources.push(source);
         self.limit.opens = Some(Timestamp::ZERO);
     }
 
-    /// Moves to the next packet; false at the end.
+    /// Moves to the next packet; returns false at the end.
     ///
     /// # Errors
     /// The errors of the cursors.
@@ -148,14 +149,14 @@ impl Merge {
         self.top.as_ref().map(|top| top.cursor.packet())
     }
 
-    /// Takes from the current cursor as many packets as may come before those of any other cursor; `None` if its
-    /// packets are not contiguous records.
+    /// Extends the current packet to a run of those packets of the current cursor that precede the packets of all other
+    /// cursors; `None` if its packets are not contiguous records.
     ///
     /// # Errors
     /// The errors of the cursor.
     pub fn extend(&mut self, context: &mut QueryContext) -> Result<Option<Extent>, QueryError> {
         let Some(top) = &mut self.top else { return Ok(None) };
-        // The current packet was already chosen, so the limit of the other cursors does not apply to it.
+        // The current packet was already selected, so the limit applies only to the packets after it.
         let until = self.limit.until(&top.key).unwrap_or(top.key.ts).max(top.key.ts);
         let extent = top.cursor.extend(until, context)?;
         if let Some(extent) = extent {
@@ -164,7 +165,7 @@ impl Merge {
         Ok(extent)
     }
 
-    /// The records of the last [`Merge::extend`].
+    /// The bytes of the run that the last [`Merge::extend`] returned.
     pub fn records(&self) -> &[u8] {
         self.top.as_ref().map_or(&[], |top| top.cursor.records())
     }
@@ -197,7 +198,7 @@ impl Merge {
         }
     }
 
-    /// Polls the waiting cursors; true if the state of any of them changed.
+    /// Polls the waiting cursors; returns true if the state of at least one cursor has changed.
     fn poll_waiting(&mut self, context: &mut QueryContext) -> Result<bool, QueryError> {
         let mut changed = false;
         for (until, entry) in std::mem::take(&mut self.waiting) {
@@ -221,7 +222,7 @@ impl Merge {
         Ok(stand)
     }
 
-    /// Opens all cursors that can begin before the first known packet.
+    /// Opens all cursors whose begin may be before the earliest packet of the open cursors.
     fn open_due(&mut self, context: &mut QueryContext) -> Result<(), QueryError> {
         if let Some(Reverse(first)) = self.rest.peek()
             && self.limit.opens.is_none_or(|at| first.key.ts < at)
@@ -247,8 +248,8 @@ impl Merge {
         }
     }
 
-    /// Opens the next cursors while the current cursor is ending, so that their reads start: as long as the disk has
-    /// capacity and opening does not block. If `first` is set, one cursor is opened in any case.
+    /// Opens the next cursors when the current cursor is near its end, so that their reads start, as long as the disk
+    /// has capacity and the open does not block. If `first` is true, one cursor is opened even if this blocks.
     fn open_ahead(&mut self, first: bool, context: &mut QueryContext) -> Result<(), QueryError> {
         let mut forced = first;
         while let Some((at, i)) = self.soonest(context)? {
@@ -291,7 +292,8 @@ mod tests {
     use crate::cursor::Ranked;
     use base::Prng;
 
-    /// Returns these timestamps one after the other; `None` waits until just before the next timestamp.
+    /// A cursor that returns packets with these timestamps one after the other; at `None` it returns the waiting state,
+    /// with a time just before the next timestamp.
     struct Fake {
         stamps: Vec<Option<u64>>,
         at: usize,
@@ -313,7 +315,7 @@ mod tests {
         }
 
         fn packet(&self) -> FoundPacket<'_> {
-            let ts = Timestamp::from_nanos(self.stamps[self.at - 1].expect("the cursor is at a packet"));
+            let ts = Timestamp::from_nanos(self.stamps[self.at - 1].expect("the cursor must be at a packet"));
             FoundPacket { ts, wire_len: 0, data: &[], link_type: 1, origin: self.number, lost: 0, position: None }
         }
 
@@ -342,7 +344,8 @@ mod tests {
         }
     }
 
-    /// Random cursors, each with its rank and its earliest possible begin; some of them wait now and then.
+    /// Random cursors, each with its rank and the earliest possible timestamp of its packets; some of them sometimes
+    /// return the waiting state.
     fn cursors(prng: &mut Prng, number: usize) -> Vec<(u64, Rank, Fake)> {
         let mut out: Vec<(u64, Rank, Fake)> = Vec::new();
         for number in 0..number {
@@ -356,7 +359,8 @@ mod tests {
                 }
                 stamps.push(Some(ts));
             }
-            // A waiting cursor has returned a lower bound of its next timestamp; only cursors in order can keep it.
+            // A waiting cursor returns a lower bound of its next timestamp, which is correct only for a cursor whose
+            // packets are in order.
             if !stamps.iter().flatten().is_sorted() {
                 stamps.retain(Option::is_some);
             }
@@ -397,7 +401,7 @@ mod tests {
                     runs += extent.packets - 1;
                 }
             }
-            assert_eq!(found, expected, "seed {seed} round {round}, {runs} in runs");
+            assert_eq!(found, expected, "seed {seed} round {round}, {runs} packets in runs");
         }
     }
 
@@ -411,7 +415,7 @@ mod tests {
         merge.add((0, 1), Box::new(fake(2, &[12])));
         for reads in [2, 3, 4] {
             assert!(merge.advance(&mut context).expect("no error"));
-            assert_eq!(context.cost.packets, reads, "no cursor that begins at 1000 was read");
+            assert_eq!(context.cost.packets, reads, "a cursor that begins at 1000 must not be opened");
         }
         assert!(merge.advance(&mut context).expect("no error"));
         assert_eq!(merge.packet().map(|p| p.ts.nanos()), Some(1000));
@@ -430,7 +434,7 @@ mod tests {
             }
 
             fn packet(&self) -> FoundPacket<'_> {
-                unreachable!("the cursor is never at a packet")
+                unreachable!("a cursor that never has a packet was read")
             }
         }
         let question = Query { stop: Some(Default::default()), ..Query::default() };

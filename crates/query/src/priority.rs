@@ -1,4 +1,4 @@
-//! Queries run below the recorder's CPU and I/O priority.
+//! Sets the priority of queries: they run below the CPU and I/O priority of the recorder.
 
 use store::{Claim, catalogue};
 use sys::priority;
@@ -7,18 +7,19 @@ pub use sys::priority::Background;
 
 use crate::QuerySource;
 
-/// Lowers the I/O and CPU priority of the calling thread, and moves the thread off the CPUs that the recorders of this
-/// store reserved, if other CPUs remain. This cannot be undone, so the function must be called on a thread that only
-/// runs queries.
+/// Lowers the I/O and CPU priority of the calling thread, and excludes it from the CPUs that the recorders of this
+/// store reserved, if other CPUs remain. The change cannot be undone, so the function must be called on a thread that
+/// only runs queries.
 ///
-/// Returns a warning about anything that failed; the result of a query does not depend on it.
+/// Returns a warning if a step failed; the result of a query does not depend on the priority.
 pub fn lower_priority(source: &QuerySource, background: Background) -> Option<String> {
     if let QuerySource::Store(store) = source {
         let interfaces = catalogue::interfaces(store).unwrap_or_default();
         let taken: Vec<usize> =
             interfaces.iter().filter_map(|name| Claim::holder(&store.join(name))).flat_map(|c| c.cpus).collect();
         if !taken.is_empty() {
-            // If there are no other CPUs, only the lower priority protects the recorder.
+            // If the recorders reserve all CPUs, the affinity is not changed, and only the lower priority protects the
+            // recorders.
             priority::keep_off_cpus(&taken);
         }
     }

@@ -23,27 +23,27 @@ pub struct Query {
     pub from: Timestamp,
     /// The last timestamp of the interval, inclusive.
     pub to: Timestamp,
-    /// The condition on a packet of the interval.
+    /// The filter that the packets must match.
     pub filter: Filter,
-    /// Interfaces of the store; empty for all.
+    /// Names of the interfaces of the store; empty for all interfaces.
     pub interfaces: Vec<String>,
-    /// Continue with new packets as they arrive, until `stop` or `to`.
+    /// If true, the query continues with new packets as they arrive, until `stop` is set or `to` is reached.
     pub follow: bool,
-    /// Read the ring of a running recorder too.
+    /// If true, the query also reads the ring of a running recorder.
     pub live: bool,
     /// Stream positions of the matching packets of one queue, if known: the query reads sealed files of that queue only
-    /// there.
+    /// at these positions.
     pub seek: Option<SeekHint>,
-    /// Ends the query early when another thread or a signal handler sets the flag.
+    /// The query ends early when another thread or a signal handler sets this flag.
     pub stop: Option<Arc<AtomicBool>>,
 }
 
 /// Stream positions between which the matching packets of one queue are. The hint saves reads and is not a condition:
-/// the result may also contain other packets that match. The query finds packets of other queues, of the growing file
-/// and of files with unknown stream positions by time and keys.
+/// the result may also contain other packets that match. Packets of other queues, of growing files and of files with
+/// unknown stream positions are selected by time and keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeekHint {
-    /// The interface, under the name that the recorder was given.
+    /// The name of the interface, as in the configuration of the recorder.
     pub interface: String,
     /// The queue of that interface.
     pub queue: u16,
@@ -52,7 +52,7 @@ pub struct SeekHint {
 }
 
 impl Default for Query {
-    /// Selects all packets that exist at this moment.
+    /// The default selects all packets that exist at this moment.
     fn default() -> Self {
         Self {
             from: Timestamp::ZERO,

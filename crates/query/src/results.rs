@@ -4,7 +4,7 @@ use crate::merge::Merge;
 use crate::{Batch, Cost, FoundPacket, Origin, Query, QueryContext, QueryError, QuerySource, foreign, sealed};
 use base::Tally;
 
-/// A running query: lends the selected packets and reports cost, warnings and accounting.
+/// A running query: returns the selected packets and reports cost, warnings and ledgers.
 pub struct Results {
     context: QueryContext,
     merge: Merge,
@@ -12,7 +12,7 @@ pub struct Results {
     record: Vec<u8>,
 }
 
-/// Starts a query. The start reads only file names and the claims of running recorders.
+/// Starts a query. This function reads only file names and the claims of running recorders.
 ///
 /// # Errors
 /// If the source cannot be listed, or the interval ends before it begins.
@@ -44,8 +44,9 @@ impl Results {
         Ok(self.merge.packet())
     }
 
-    /// The next packets in order of time, as many as are contiguous in memory: the fastest way to export packets.
-    /// Returns `None` as [`Results::next`] does; calls of the two functions may alternate.
+    /// The next packets in order of time, as many as are contiguous in memory; this is the fastest way to export
+    /// packets. Like [`Results::next`], returns `None` at the end, or when [`Query::stop`] was set. Calls of both
+    /// functions may alternate.
     ///
     /// # Errors
     /// If a file cannot be read.
@@ -74,7 +75,7 @@ impl Results {
         Ok(!self.context.is_stopped() && self.merge.advance(&mut self.context)?)
     }
 
-    /// The origins so far; the list only grows.
+    /// The origins of the packets so far. New origins are appended during the query.
     pub fn origins(&self) -> &[Origin] {
         self.context.origins()
     }
@@ -90,7 +91,8 @@ impl Results {
         self.context.warnings()
     }
 
-    /// Packets of the foreign captures whose wire length was less than their caplen; a warning names the files.
+    /// Number of packets of foreign captures whose wire length was less than their caplen; the names of the files are
+    /// in a warning.
     pub fn wire_raised(&self) -> u64 {
         self.context.all_wire_raised()
     }

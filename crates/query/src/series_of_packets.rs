@@ -1,13 +1,15 @@
-//! The time series of a filter. Rows do not contain addresses, so the series is computed again from the stored packets
-//! that match, with the counter of the meter, at the cost of reading these packets. The filter applies to the outermost
-//! packet, as in `netgrain packets`; the counter counts the innermost packet, as the meter does.
+//! The time series of a filter. The stored rows of a store do not contain addresses, so the series for a filter is
+//! computed from the stored packets that match, with the same counter as in the meter; these packets must be read. The
+//! filter applies to the outermost packet, as in `netgrain packets`; the counter counts the innermost packet, as the
+//! meter does.
 //!
-//! The store's own rows determine which seconds are known, from the oldest packet file on. A second with a row but
-//! without a matching packet is zero; a second without a row is a gap, as is the time before the oldest stored packet.
-//! The ledger of a row covers all packets of the second, so that losses are visible in each series. If packets were
-//! recorded without rows, the time between two packets counts as zero, as in the meter.
+//! The stored rows of the store determine which seconds were recorded, from the oldest packet file on. A second with a
+//! stored row but without a matching packet gets a row of zeros; a second without a stored row is a gap, and so is the
+//! time before the oldest stored packet. The ledger of a row covers all packets of the second, so that losses are
+//! visible in each series. If packets were recorded without rows, seconds between two packets get rows of zeros, as in
+//! the meter.
 //!
-//! Packet files do not record the direction of packets: all rows have direction `in`.
+//! Packet files do not contain the direction of packets, so all rows have the direction `in`.
 
 use crate::error::QueryError;
 use crate::found_packet::FoundPacket;
@@ -36,7 +38,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub struct SeriesOfPackets {
     packets: Results,
     made: ComputedRows,
-    /// The store's own rows, and the next of them.
+    /// The stored rows of the store, and the next of these rows.
     known: SeriesLoop,
     next_known: Option<Row>,
     ready: VecDeque<Row>,
@@ -46,11 +48,11 @@ pub struct SeriesOfPackets {
 /// The rows computed so far.
 struct ComputedRows {
     store: PathBuf,
-    /// The second of the oldest packet, by interface directory.
+    /// The second of the oldest packet, for each interface directory.
     oldest: HashMap<PathBuf, u64>,
     names: Vec<String>,
     all_series: Vec<InterfaceSeries>,
-    /// Index of the series by origin of the result: an interface has one origin for each queue.
+    /// The number of the series for each origin of the result; an interface has one origin per queue, but one series.
     of_origin: HashMap<usize, usize>,
     /// The second of the current packet.
     second: Option<u64>,
@@ -60,11 +62,11 @@ struct ComputedRows {
 /// The series of one interface.
 struct InterfaceSeries {
     counter: SeriesMeter,
-    /// The secret key with which its meter hashes addresses.
+    /// The secret key with which the meter of the interface hashes addresses.
     key: u64,
     /// True if the store has rows of this interface in the interval.
     is_known: bool,
-    /// The second of its oldest stored packet.
+    /// The second of the oldest stored packet of the interface.
     since: u64,
 }
 
@@ -112,7 +114,7 @@ impl SeriesOfPackets {
         Ok(Self { packets, made, known, next_known, ready: VecDeque::new(), ended: false })
     }
 
-    /// True if no packet has matched.
+    /// True if no packet has matched the filter.
     pub fn is_empty(&self) -> bool {
         self.made.second.is_none()
     }
@@ -133,7 +135,7 @@ impl SeriesOfPackets {
         all
     }
 
-    /// Counts packets until the first of another second; returns that second, or `None` at the end.
+    /// Counts packets until the first packet of another second; returns that second, or `None` at the end.
     fn take(&mut self) -> Result<Option<u64>, SeriesError> {
         loop {
             let Some(found) = self.packets.next()? else {
@@ -149,8 +151,8 @@ impl SeriesOfPackets {
             match self.made.of_origin.get(&found.origin) {
                 Some(series_meter) => self.made.all_series[*series_meter].count(&found),
                 None => {
-                    // The result lends either a packet or the list of origins, so the first packet of each origin is
-                    // copied.
+                    // [`Results`] cannot return a packet and the list of origins at the same time, so the first packet
+                    // of each origin is copied.
                     let (data, found) = (found.data.to_vec(), FoundPacket { data: &[], ..found });
                     let interface = &self.packets.origins()[found.origin].interface;
                     let series_meter = self.made.series_of(found.origin, interface)?;
@@ -224,7 +226,7 @@ impl ComputedRows {
                 Some(second) => series_meter.counter.tick(Timestamp::from_secs_nanos(second, 0)),
                 None => series_meter.counter.finish(),
             };
-            // Zero rows come from the store's own rows, if the store has any.
+            // If the store has stored rows of this interface, rows of zeros are created from these.
             let reported = rows.into_iter().filter(|row| row.total.packets > 0 || !series_meter.is_known);
             self.rows.extend(reported.map(|row| ((row.second, number as u16), row)));
         }
@@ -239,13 +241,13 @@ impl InterfaceSeries {
     }
 }
 
-/// A query for the rows of these interfaces; an empty list means all.
+/// A query for the rows of these interfaces; an empty list means all interfaces.
 fn rows_of(store: &Path, interfaces: &[String], from: Timestamp, to: Timestamp) -> columns::Query {
     columns::Query { interfaces: interfaces.to_vec(), from, to, ..columns::Query::new(store) }
 }
 
 fn next_row(rows: &mut SeriesLoop) -> Result<Option<Row>, SeriesError> {
-    // Only a live loop needs the time.
+    // The present time is used only for a query that follows, so any value is correct here.
     match rows.next(Timestamp::ZERO)? {
         Step::One(row) => Ok(Some(row)),
         Step::Idle | Step::End => Ok(None),

@@ -1,4 +1,5 @@
-//! The memory of a query does not grow with its result. The test counts all allocations of the process.
+//! Tests that the memory of a query does not grow with the size of its result. The test counts all allocations of the
+//! process.
 
 #[path = "it/common/mod.rs"]
 mod common;
@@ -39,7 +40,8 @@ fn a_long_result_over_many_files_and_queues_takes_bounded_memory() {
         }
         assert_eq!(packets, results.cost().matched);
         assert!(packets > 10_000 && results.cost().bytes_read > 100 << 20, "{:?}", results.cost());
-        // Sixteen blocks ahead, one current block per queue, one more per queue during a change, and small allocations.
+        // The bound consists of sixteen blocks that are read in advance, two blocks per queue (the current block, and
+        // the next during a change), and small allocations.
         let chunk = (1 << 20) + 2 * 17 * 4096;
         let most = COUNTING.most_since(before);
         let bound = (16 + 2 * usize::from(QUEUES)) * chunk + (2 << 20);

@@ -1,6 +1,7 @@
-//! Benchmark of recording: `cargo bench -p netgrain-recorder [-- DIRECTORY]`. The producer only copies descriptors, so
-//! the rate is that of the index thread or of the disk, whichever is slower. The benchmark prints the processor time of
-//! both threads. Compare its rate with that of `fio` on the same volume at the same time.
+//! Benchmark of recording: `cargo bench -p netgrain-recorder [-- DIRECTORY]`. The producer of the benchmark only copies
+//! descriptors, so the measured rate is that of the cutter thread or of the disk, whichever is slower. The output also
+//! gives the processor time of the cutter thread and of the writer thread. Compare the rate with that of `fio` on the
+//! same volume, measured immediately before or after.
 
 use base::Timestamp;
 use index::Header;
@@ -14,7 +15,7 @@ use store::DiskDevice;
 use store::bytes::Bytes;
 use sys::uring::Region;
 
-/// Bytes of the ring. Its first `BEYOND` bytes follow again after its end, so that a record that wraps around is
+/// Bytes of the ring. A copy of its first `BEYOND` bytes follows its end, so that a record that wraps around is
 /// contiguous.
 const RING: usize = 64 << 20;
 const BEYOND: usize = 1 << 17;
@@ -35,7 +36,9 @@ impl Bytes for Ring {
     }
 }
 
-/// One lap of UDP packets of one size in `flows` flows; it begins and ends after a file header.
+/// Fills the ring once with UDP packets of one size in `flows` flows; returns the ring and the descriptors of the
+/// packets, which the benchmark repeats. The first packet follows the file header at the begin of the ring, and the
+/// last packet ends where the next repetition of the sequence begins.
 fn lap(caplen: u16, flows: u32) -> (Arc<Ring>, Vec<Desc>) {
     let mut bytes = vec![0u8; RING + BEYOND + 4096];
     let aligned = bytes.as_ptr().align_offset(4096);
@@ -45,7 +48,7 @@ fn lap(caplen: u16, flows: u32) -> (Arc<Ring>, Vec<Desc>) {
     let mut at = FILE_HEADER;
     while at < RING + FILE_HEADER {
         let left = RING + FILE_HEADER - at;
-        // The last packet fills the rest of the lap.
+        // The last packet fills the rest of the ring.
         let caplen = if left < 2 * (usize::from(caplen) + 16) { (left - 16) as u16 } else { caplen };
         let flow = descs.len() as u32 % flows;
         let packet = &mut bytes[aligned + at + 16..][..usize::from(caplen)];
@@ -75,7 +78,7 @@ impl Feed for Laps {
     }
 
     fn wait(&mut self, timeout: Duration) -> Wait {
-        // A full ring: the producer waits for the recorder.
+        // The ring is full, so the producer waits for the recorder.
         if self.finished_laps * RING as u64 + self.at as u64 >= self.released + (RING as u64 - 2 * BLOCK)
             && self.at == 0
         {
@@ -159,7 +162,7 @@ fn main() {
     }
 }
 
-/// The index machine over one lap, without writing.
+/// The time of the cutter per packet, in nanoseconds, without writing.
 fn index_alone(ring: &Arc<Ring>, lap: &[Desc]) -> f64 {
     let mut best = f64::MAX;
     for _ in 0..5 {

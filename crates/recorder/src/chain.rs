@@ -1,9 +1,9 @@
-//! Finds the end of the in-order files of a queue in the store. A file that begins before this end needs an
-//! out-of-order marker ([`store::out_of_order`]).
+//! Finds the latest timestamp in the in-order files of a queue in the store. A file that begins before this end needs
+//! an out-of-order marker ([`store::out_of_order`]).
 //!
-//! Each in-order file begins no earlier than the previous file ends. So the newest file by name is also the file that
-//! ends last, and its index holds the latest timestamp: the search lists one hour directory and opens one index,
-//! however large the store is.
+//! Each in-order file begins no earlier than the previous file ends. So the newest file by name also ends last, and its
+//! index contains the latest timestamp: the search usually lists one hour directory and opens one index, however large
+//! the store is.
 
 use crate::writer::Config;
 use base::Timestamp;
@@ -14,11 +14,11 @@ use store::catalogue::{Entry, Hours};
 use store::names;
 use store::out_of_order::{OutOfOrderMarkers, Span};
 
-/// Hour directories that a search for a file of the queue visits at most.
+/// The largest number of hour directories that a search for a file of the queue lists.
 const HOURS: usize = 7 * 24;
 
 /// The latest timestamp of the in-order files; [`Timestamp::ZERO`] if there are none or a directory cannot be listed.
-/// An error is ignored here, because the recorder reports an unreadable store when it writes there.
+/// An error is ignored here, because the recorder reports an unreadable store when it writes to the store.
 pub fn end(config: &Config) -> Timestamp {
     let folder = names::interface_folder(&config.store, &config.header.interface);
     let newest = OrderedFiles::back(&folder, config.header.queue).and_then(|mut in_order| in_order.next());
@@ -50,14 +50,14 @@ pub fn covering(config: &Config, start: Timestamp) -> Option<PathBuf> {
     None
 }
 
-/// The files of a queue that have no out-of-order marker, by their names, from the newest on.
+/// Iterates over the files of a queue that have no out-of-order marker, in the order of their names, the newest first.
 pub struct OrderedFiles {
     hours: Hours,
     markers: OutOfOrderMarkers,
     queue: u16,
-    /// The files of the hour directory listed last; the newest is last.
+    /// The files of the hour directory that was listed last, not yet returned; the newest file is the last element.
     found: Vec<Entry>,
-    /// Hour directories that the search may still visit.
+    /// Number of hour directories that the search may still list.
     left: usize,
 }
 
@@ -71,7 +71,7 @@ impl OrderedFiles {
         Ok(Self { hours, markers, queue, found: Vec::new(), left: HOURS })
     }
 
-    /// The next older file; `None` if the search limit is reached without another file.
+    /// The next older file; `None` if there is none within [`HOURS`] hour directories.
     ///
     /// # Errors
     /// When an hour directory cannot be listed.
@@ -83,8 +83,8 @@ impl OrderedFiles {
             let all = listing.sealed.into_iter().chain(listing.unfinished).filter(|e| e.queue == self.queue);
             let (out_of_order, in_order): (Vec<Entry>, Vec<Entry>) =
                 all.partition(|e| self.markers.get((e.start, e.queue, e.copy)).is_some());
-            // Hour directories with out-of-order files do not count towards the limit: there may be any number of them
-            // between the newest file and the in-order files.
+            // Hour directories with out-of-order files do not count towards the limit: any number of such directories
+            // may be newer than the newest in-order file.
             self.left -= usize::from(out_of_order.is_empty());
             self.found = in_order;
             self.found.sort_unstable_by_key(|e| (e.start, e.copy));

@@ -1,10 +1,11 @@
-//! The index machine: reads descriptors, divides the stream into blocks of 1 MiB, and makes the jobs for the writer.
+//! The cutter: reads descriptors, divides the stream into blocks of 1 MiB, indexes them, and creates the jobs for the
+//! writer.
 //!
-//! A record belongs to the block in which it starts. At every tick the machine sends the bytes that the current block
-//! A record belongs to the block in which it starts. At every tick the machine sends the bytes that the current block
-//! has so far, so a packet is on disk within a second of its arrival even at a low packet rate. The index entry of the
-//! block is final only when the block is complete. Several ticks in one batch (replay of a slow capture) cause one such
-//! job, after the last of them. The machine never waits and reads no clock: it takes the time from the descriptors.
+//! A record belongs to the block in which it starts. At every tick the cutter sends the bytes that the current block
+//! has so far to the writer, so a packet is on disk within a second of its arrival even at a low packet rate. The index
+//! entry of the block is final only when the block is complete. Several ticks in one batch (replay of a slow capture)
+//! cause only one such job, after the batch. The cutter never waits and reads no clock: it takes the time from the
+//! descriptors.
 
 mod block;
 mod job;
@@ -33,12 +34,12 @@ pub enum BrokenStream {
         /// Begin of this record, as a stream position.
         found: u64,
     },
-    /// A segment does not begin at a multiple of the block size, or its gap does not start at the end of the previous
-    /// record.
+    /// A segment does not begin at a multiple of the block size, or the gap before the segment does not start at the
+    /// end of the previous record.
     Segment {
-        /// Begin of the segment, as a stream position.
+        /// Begin of the new segment, as a stream position.
         pos: u64,
-        /// End of the previous segment according to the segment descriptor.
+        /// End of the previous segment according to the descriptor of the new segment, as a stream position.
         end: u64,
     },
 }
@@ -62,7 +63,7 @@ impl fmt::Display for BrokenStream {
 
 impl std::error::Error for BrokenStream {}
 
-/// The index machine for pcap files.
+/// The cutter for pcap files.
 pub struct Cutter {
     memory: Arc<dyn Bytes>,
     block: Block,
@@ -73,12 +74,12 @@ pub struct Cutter {
     /// Number of descriptors processed.
     seen: u64,
     last: Timestamp,
-    /// A tick came after the last job for the block.
+    /// True if a tick was processed after the last job for the block.
     ticked: bool,
 }
 
 impl Cutter {
-    /// A machine over this memory, before the first segment.
+    /// A cutter of the stream in this memory, before the first segment.
     pub fn new(memory: Arc<dyn Bytes>) -> Self {
         Self { memory, block: Block::default(), segment: None, next: 0, seen: 0, last: Timestamp::ZERO, ticked: false }
     }
@@ -89,8 +90,8 @@ impl Cutter {
     /// [`BrokenStream`]; the jobs for the descriptors before the error are in `jobs`, and [`Cutter::finish`] closes the
     /// file.
     pub fn read_descriptors(&mut self, descriptors: &[Desc], jobs: &mut Vec<Job>) -> Result<bool, BrokenStream> {
-        // One clone of the `Arc` for the whole batch: a virtual call per packet is cheap, an atomic reference count is
-        // not.
+        // The `Arc` is cloned once per batch: the virtual call per packet is cheap, but a change of an atomic reference
+        // count per packet would not be.
         let memory = Arc::clone(&self.memory);
         for d in descriptors {
             if d.is_packet() {
@@ -124,8 +125,8 @@ impl Cutter {
 
     fn control(&mut self, d: &Desc, jobs: &mut Vec<Job>) -> Result<bool, BrokenStream> {
         let second = d.timestamp().secs();
-        // By the contract of the ring, a control descriptor of an unknown kind does not concern packets, so it is
-        // skipped.
+        // A control descriptor of an unknown kind is skipped: the specification of the ring guarantees that it does not
+        // concern packets.
         let Some(control) = d.as_control() else { return Ok(false) };
         match control {
             Control::Segment { pos, gap } => self.open(pos, gap, d.timestamp(), jobs)?,
@@ -155,7 +156,8 @@ impl Cutter {
         if !pos.is_multiple_of(BLOCK) || !follows {
             return Err(BrokenStream::Segment { pos, end });
         }
-        // Counts made before the boundary belong to the old file, although the boundary may have a later timestamp.
+        // Events that were counted before the segment boundary belong to the old file, although the boundary may have a
+        // later timestamp.
         self.close(self.next, jobs);
         self.segment = Some(pos);
         self.next = pos + FILE_HEADER as u64;
@@ -171,7 +173,7 @@ impl Cutter {
         jobs.push(Job::Write(self.block.full_block(&self.memory, release)));
     }
 
-    /// Sends the bytes and ledger rows that the block has so far.
+    /// Sends the bytes and ledger rows that were added to the block since the last job.
     fn flush(&mut self, jobs: &mut Vec<Job>) {
         if self.segment.is_none() {
             return;

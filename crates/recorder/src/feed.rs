@@ -12,23 +12,23 @@ pub enum Wait {
     Ready,
     /// The timeout passed without descriptors.
     Idle,
-    /// No more descriptors will come: the producer exited without an end descriptor in the stream.
+    /// The producer exited without an end descriptor in the stream, so no more descriptors follow.
     Gone,
 }
 
 /// A lossless reader of the ring.
 pub trait Feed {
-    /// The memory that holds the stream.
+    /// The memory that contains the stream.
     fn memory(&self) -> Arc<dyn Bytes>;
 
-    /// Waits until there are descriptors, the producer is gone, or `timeout` has passed.
+    /// Waits until descriptors are available, the producer has exited, or `timeout` has passed.
     fn wait(&mut self, timeout: Duration) -> Wait;
 
-    /// The next descriptors, contiguous; each descriptor is returned once. Empty if there are none now. The first
-    /// descriptor of the stream is a [`ring::Control::Segment`].
+    /// Returns the next descriptors; each descriptor is returned once. The result is empty if no descriptor is
+    /// available. The first descriptor of the stream is a [`ring::Control::Segment`].
     fn descriptors(&mut self) -> &[Desc];
 
-    /// Releases the stream before position `pos` and the first `descriptors` descriptors of the stream: the producer
-    /// may overwrite them.
+    /// Releases the bytes of the stream before position `pos` and the first `descriptors` descriptors of the stream:
+    /// the producer may overwrite them.
     fn release(&mut self, pos: u64, descriptors: u64);
 }

@@ -1,14 +1,14 @@
 //! Handles files with timestamps in the future: the clock was far ahead when they were recorded (for example in 2099
-//! after a boot), and was corrected since.
+//! after a boot), and was corrected later.
 //!
-//! Every later file begins before the end of the future files, and would need an out-of-order marker
-//! ([`store::out_of_order`]) as long as they are in the store. So the future files get the markers instead. Their
-//! packets keep their timestamps, and queries find them by these.
+//! Every file recorded after the correction begins before the end of the future files, and would need an out-of-order
+//! marker ([`store::out_of_order`]) as long as they are in the store. So the future files get markers instead. The
+//! timestamps of their packets are not changed, and queries find the packets by these timestamps.
 //!
-//! The current clock may be the wrong one. It is trusted if it shows a time after the release of this code, and either
-//! the kernel reports it as synchronised or the store has no more hour directories after the clock's time than before
-//! it. If a wrong clock is trusted, some files have unnecessary markers: a query then reads more names, and its result
-//! is the same.
+//! The present time of the clock may be wrong too. The clock is trusted if it shows a time after the release of this
+//! code, and either the kernel reports it as synchronised or the store has at most as many hour directories after the
+//! clock's time as before it. If a wrong clock is trusted, some files have unnecessary markers: a query then reads more
+//! names, and its result is the same.
 
 use crate::chain::{OrderedFiles, span, stem};
 use crate::wall_clock::WallClock;
@@ -20,16 +20,16 @@ use store::catalogue::Hours;
 use store::device::Device;
 use store::{names, out_of_order};
 
-/// 2026-01-01: no clock that shows an earlier time is right.
+/// 2026-01-01: a clock that shows an earlier time is wrong.
 const RELEASED: Timestamp = Timestamp::from_secs_nanos(1_767_225_600, 0);
 
-/// The most files that get their markers at once, because a new file is about to be written. The rest follows at the
-/// next file.
+/// The largest number of markers that are written before one new file, because the packets of the new file wait. The
+/// other future files get their markers before the next new file.
 const MAX: u64 = 64;
 
 /// The files whose timestamps are ahead of the clock.
 pub struct FutureFiles {
-    /// Number of files that got markers.
+    /// Number of files for which markers were written.
     files: u64,
     /// The latest timestamp of these files.
     last: Timestamp,
@@ -52,7 +52,7 @@ impl FutureFiles {
     }
 }
 
-/// True if the clock is trusted to decide which files of an interface lie in the future.
+/// True if the clock is trusted, so that files of the interface with later timestamps are future files.
 pub fn is_right(folder: &Path, wall: &WallClock) -> bool {
     if wall.now < RELEASED || wall.synchronised {
         return wall.now >= RELEASED;
@@ -60,8 +60,8 @@ pub fn is_right(folder: &Path, wall: &WallClock) -> bool {
     let (mut ahead, mut before) =
         (Hours::forward(folder, wall.latest_plausible(), Timestamp::MAX), Hours::back(folder, wall.latest_plausible()));
     let has_another = |hours: &mut Hours| matches!(hours.next(), Ok(Some(_)));
-    // The loop takes one hour from each side in turn, so the smaller side bounds the number of directories listed. Both
-    // sides contain the current hour.
+    // The loop takes one hour directory after and one before the clock's time in turn, so the number of listed
+    // directories is at most twice the smaller of the two numbers. The current hour is in both.
     while has_another(&mut ahead) {
         if !has_another(&mut before) {
             return false;
@@ -71,7 +71,7 @@ pub fn is_right(folder: &Path, wall: &WallClock) -> bool {
 }
 
 /// Writes markers for the files of a queue that end ahead of the clock, the newest first and at most `MAX` of them.
-/// In-order files that end ahead of the clock are the last by name.
+/// In-order files that end ahead of the clock have the last names.
 ///
 /// # Errors
 /// Errors of the volume; markers that were written before the error remain.
@@ -86,7 +86,8 @@ pub fn write_markers<D: Device>(device: &mut D, config: &Config, wall: &WallCloc
             break;
         }
         let Some(stem) = stem(&entry) else { continue };
-        // A file that a killed recorder left unpublished gets its time range in the marker when recovery publishes it.
+        // The marker of an unpublished file of a killed recorder has no time range; recovery adds the range when it
+        // publishes the file.
         let span = is_sealed.then_some(out_of_order::Span { first, last, is_out_of_order: false });
         out_of_order::write_marker(device, &folder, &stem, span)?;
         (found.files, found.last) = (found.files + 1, found.last.max(last));

@@ -1,4 +1,4 @@
-//! A lossless ring reader as a [`Feed`]: the recorder reads packets in the ring's memory, without a copy.
+//! A lossless ring reader as a [`Feed`]: the recorder reads packets directly from the ring's memory, without a copy.
 
 use crate::feed::{Feed, Wait};
 use ring::{Desc, DescPosition, IdleBackoff, LosslessReader, RingMemory};
@@ -7,19 +7,21 @@ use std::time::{Duration, Instant};
 use store::bytes::Bytes;
 use sys::uring::Region;
 
-/// Descriptors read per batch; between two batches the recorder processes the blocks that the writer has released.
+/// The largest number of descriptors per batch; between two batches the recorder releases the ring memory of written
+/// blocks.
 const MAX: usize = 16 << 10;
 
 /// A [`Feed`] over a lossless ring reader.
 pub struct RingFeed {
     reader: LosslessReader,
     memory: Arc<HeldBytes>,
-    /// Pauses between two reads of the ring's head position.
+    /// The pause between two reads of the ring's head position.
     backoff: IdleBackoff,
 }
 
 impl RingFeed {
-    /// The reader must join before the producer writes its first descriptor, so that the stream begins with a segment.
+    /// A feed for this reader. The reader must join before the producer writes its first descriptor, so that the stream
+    /// begins with a segment.
     pub fn new(reader: LosslessReader) -> Self {
         let memory = Arc::new(HeldBytes(Arc::clone(reader.memory())));
         let backoff = IdleBackoff::of(reader.memory().byte_capacity());
@@ -35,7 +37,8 @@ impl Feed for RingFeed {
     fn wait(&mut self, timeout: Duration) -> Wait {
         let until = Instant::now() + timeout;
         loop {
-            // This read precedes the read of the head, so descriptors published before the end are not missed.
+            // The end flag is read before the head position, so that no descriptor that was published before the end is
+            // missed.
             let ended = self.reader.ended();
             if self.reader.waiting() > 0 {
                 self.backoff.reset();
@@ -61,7 +64,7 @@ impl Feed for RingFeed {
     }
 }
 
-/// The bytes of the ring that the lossless reader has not released.
+/// The bytes of the stream that the lossless reader has not released.
 struct HeldBytes(Arc<RingMemory>);
 
 impl Bytes for HeldBytes {

@@ -15,16 +15,17 @@ use std::time::{Duration, Instant};
 use store::bytes::Bytes;
 use store::device::Device;
 
-/// Time for which the index thread waits for packets before it processes the writer's releases.
+/// Time for which the cutter thread waits for packets before it processes the releases of the writer.
 const FEED_WAIT: Duration = Duration::from_millis(20);
 
-/// The same while writes are in progress, so that the ring gets its memory back soon.
+/// Time for which the cutter thread waits for packets while writes are in progress; it is short, so that ring memory is
+/// released soon after the writes.
 const BUSY_WAIT: Duration = Duration::from_millis(2);
 
-/// Time for which the writing thread waits for the device while more jobs could come.
+/// Time for which the writer thread waits for the device before it checks for new jobs.
 const DEVICE_WAIT: Duration = Duration::from_millis(2);
 
-/// Time for which the writing thread waits for jobs when no operation is in progress.
+/// Time for which the writer thread waits for jobs when no operation is in progress.
 const IDLE_WAIT: Duration = Duration::from_millis(100);
 
 /// Control and counters of a running recorder for other threads.
@@ -48,15 +49,15 @@ struct Shared {
 /// The threads that are blocked by a slow disk. A watchdog must not treat such a thread as hung.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadWaits {
-    /// The index thread has a job for the writing thread, whose job queue is full.
+    /// The cutter thread waits because the job queue of the writer thread is full.
     pub index: bool,
-    /// The writing thread is in a call to the device, or operations are in progress at the device.
+    /// The writer thread is in a call to the device, or waits for operations of the device.
     pub writer: bool,
 }
 
 impl Handle {
-    /// Reports that the producer stops or has stopped: from now on the recorder retries a failing volume only for the
-    /// grace period.
+    /// The caller reports that the producer stops or has stopped: from now on the recorder retries a failing volume
+    /// only for the grace period.
     pub fn stop(&self) {
         self.0.stop.store(true, Relaxed);
     }
@@ -66,7 +67,7 @@ impl Handle {
         self.0.refusing.load(Relaxed)
     }
 
-    /// Describes how the device writes; empty before the first block is written.
+    /// Describes by which method the device writes; empty before the first block is written.
     pub fn device(&self) -> String {
         self.0.device.get().cloned().unwrap_or_default()
     }
@@ -81,12 +82,12 @@ impl Handle {
         self.0.published.load(Relaxed)
     }
 
-    /// Files left so far under their hidden name; see [`Summary::hidden`].
+    /// Number of files that were left under their hidden names so far; see [`Summary::hidden`].
     pub fn hidden(&self) -> u64 {
         self.0.hidden.load(Relaxed)
     }
 
-    /// Processor time used so far by the index thread and by the writing thread.
+    /// Processor time used so far by the cutter thread and by the writer thread.
     pub fn processor_time(&self) -> (Duration, Duration) {
         let of = |n: &AtomicU64| Duration::from_nanos(n.load(Relaxed));
         (of(&self.0.index_nanos), of(&self.0.write_nanos))
@@ -105,21 +106,21 @@ pub struct Summary {
     pub ledger: Ledger,
     /// Files published.
     pub published: u64,
-    /// Files left under their hidden name.
+    /// Number of files that could not be published and keep their hidden names.
     pub hidden: u64,
-    /// Packets with an earlier timestamp than a packet before them.
+    /// Packets with an earlier timestamp than a preceding packet.
     pub late: OutOfOrderCounts,
     /// Bytes of packet files written.
     pub bytes: u64,
     /// The contradiction in the descriptor stream that ended the recording, if there was any.
     pub broken: Option<BrokenStream>,
-    /// Processor time of the index thread.
+    /// Processor time of the cutter thread.
     pub index_time: Duration,
-    /// Processor time of the writing thread.
+    /// Processor time of the writer thread.
     pub write_time: Duration,
 }
 
-/// A recorder that does not run yet.
+/// A recorder; [`Recorder::run`] starts it.
 pub struct Recorder<D> {
     device: D,
     config: Config,
@@ -141,8 +142,8 @@ impl<D: Device> Recorder<D> {
     /// function returns, writes to the device and calls `report` for each event.
     ///
     /// # Errors
-    /// When the thread cannot be started; nothing was taken from the feed then. A failing volume is reported as an
-    /// [`Event`] instead, and the packets lost by it are in the summary.
+    /// If the thread cannot be started; then no descriptor was read from the feed. A failing volume is no error: it is
+    /// reported as an [`Event`], and the summary contains the packets lost by it.
     pub fn run<F: Feed>(self, feed: &mut F, mut report: impl FnMut(Event) + Send) -> io::Result<Summary> {
         let Self { mut device, mut config, handle } = self;
         config.after = config.after.max(chain::end(&config));
@@ -154,7 +155,7 @@ impl<D: Device> Recorder<D> {
         {
             report(Event::Warning(warning));
         }
-        let machine = Machine::new(config.format, memory);
+        let cutter = AnyCutter::new(config.format, memory);
         let (jobs, to_do) = sync_channel(depth);
         let (done, released) = channel();
         let writer = Writer::new(device, config);
@@ -162,7 +163,7 @@ impl<D: Device> Recorder<D> {
         let (broken, totals) = std::thread::scope(|scope| -> io::Result<_> {
             let thread = std::thread::Builder::new().name("netgrain-write".into());
             let writing = thread.spawn_scoped(scope, move || write(writer, cold, &to_do, &done, shared, report))?;
-            let broken = cut(feed, machine, &jobs, &released, shared);
+            let broken = cut(feed, cutter, &jobs, &released, shared);
             drop(jobs);
             let totals = writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             while let Ok(r) = released.try_recv() {
@@ -173,7 +174,8 @@ impl<D: Device> Recorder<D> {
         let (index_time, write_time) = handle.processor_time();
         let Totals { ledger, published, hidden, late, bytes } = totals;
         if let Some(page) = page {
-            // If files remain under hidden names, the next recovery enters their packets.
+            // If files remain under hidden names, the page is kept, and the next recovery adds their lost packets to
+            // the ledger.
             page.end();
             if hidden == 0 {
                 page.confirm();
@@ -183,13 +185,13 @@ impl<D: Device> Recorder<D> {
     }
 }
 
-/// The index machine for the configured file format.
-enum Machine {
+/// The cutter for the configured file format.
+enum AnyCutter {
     Pcap(Box<Cutter>),
     Raw(Box<RawCutter>),
 }
 
-impl Machine {
+impl AnyCutter {
     fn new(format: Format, memory: Arc<dyn Bytes>) -> Self {
         match format {
             Format::Pcap => Self::Pcap(Box::new(Cutter::new(memory))),
@@ -212,10 +214,10 @@ impl Machine {
     }
 }
 
-/// The loop of the index thread.
+/// The loop of the cutter thread.
 fn cut<F: Feed>(
     feed: &mut F,
-    mut cutter: Machine,
+    mut cutter: AnyCutter,
     jobs: &SyncSender<Job>,
     released: &Receiver<Release>,
     shared: &Shared,
@@ -224,7 +226,7 @@ fn cut<F: Feed>(
     let mut outstanding = false;
     let mut ended = false;
     let mut broken = None;
-    // The caller's thread may have used processor time before.
+    // The processor time that the calling thread used before is subtracted.
     let before = processor_time();
     while !ended {
         let waited = feed.wait(if outstanding { BUSY_WAIT } else { FEED_WAIT });
@@ -240,7 +242,8 @@ fn cut<F: Feed>(
         }
         for job in made.drain(..) {
             outstanding = true;
-            // The receiver exists until it has received the end of the stream.
+            // An error means that the writer thread has ended; it normally ends only after it has received the end of
+            // the stream.
             if send_job(jobs, job, shared).is_err() {
                 return broken;
             }
@@ -254,7 +257,7 @@ fn cut<F: Feed>(
     broken
 }
 
-/// Sends a job to the writing thread; sets `index_waits` while the job queue is full.
+/// Sends a job to the writer thread; sets `index_waits` while the job queue is full.
 fn send_job(jobs: &SyncSender<Job>, job: Job, shared: &Shared) -> Result<(), SendError<Job>> {
     match jobs.try_send(job) {
         Ok(()) => Ok(()),
@@ -268,7 +271,8 @@ fn send_job(jobs: &SyncSender<Job>, job: Job, shared: &Shared) -> Result<(), Sen
     }
 }
 
-/// The loop of the writing thread. It adopts the memory in `cold` once the producer has touched its pages.
+/// The loop of the writer thread. The device adopts the memory in `cold` as soon as the producer has written to all of
+/// its pages.
 fn write<D: Device>(
     mut writer: Writer<D>,
     mut cold: Option<Arc<dyn Bytes>>,
@@ -306,7 +310,7 @@ fn write<D: Device>(
         shared.write_waits.store(writer.is_waiting(), Relaxed);
         writer.take_events().into_iter().for_each(&mut report);
         if shared.device.get().is_none() && writer.totals().bytes > 0 {
-            // Only the first write shows which method the file system accepts.
+            // The method that the file system accepts is known only after the first write.
             let device = shared.device.get_or_init(|| writer.describe());
             if !writer.is_best() {
                 report(Event::Warning(format!("packet files are written with {device}")));
@@ -314,7 +318,7 @@ fn write<D: Device>(
         }
         if writer.released() != reported {
             reported = writer.released();
-            // The index thread may have ended already; `run` processes the remaining releases afterwards.
+            // The cutter thread may have ended already; `run` processes the remaining releases afterwards.
             let _ = done.send(reported);
         }
         shared.refusing.store(writer.retry_at().is_some(), Relaxed);
@@ -332,7 +336,7 @@ fn write<D: Device>(
     totals
 }
 
-/// Sleeps when there is nothing to do: until a job comes, or until it is time to retry the volume.
+/// If the writer has nothing to do, sleeps until a job arrives or until it is time to retry the volume.
 fn rest<D: Device>(writer: &mut Writer<D>, to_do: &Receiver<Job>, began: Instant, fresh: bool) {
     if fresh || writer.is_waiting() || writer.is_done() {
         return;

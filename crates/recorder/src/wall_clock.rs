@@ -3,10 +3,10 @@
 use base::Timestamp;
 use std::time::Duration;
 
-/// How far ahead of the clock a timestamp may be; the same tolerance as in retention.
+/// A timestamp may be ahead of the clock by this time; retention has the same tolerance.
 const AHEAD: Duration = Duration::from_secs(3600);
 
-/// The time of day of this machine.
+/// The time of the system clock, and whether the clock is synchronised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WallClock {
     /// The time that the clock shows.

@@ -1,22 +1,22 @@
-//! The writing machine: keeps several writes in progress at the device, writes the index of each file beside it, and
-//! publishes complete files.
+//! The writer: has several writes in progress at the device, writes the index of each packet file, and publishes
+//! complete files.
 //!
-//! Invariants: jobs finish in the order in which they came, whatever the order of the device's completions; memory of
+//! Invariants: jobs finish in the order in which they arrived, in whatever order the device completes them; memory of
 //! the ring is released only after its bytes and their index entry are written; two writes of the same page are never
-//! in progress at the same time; a file gets its final name only after content and index are synced, the index first.
-//! When the volume refuses an operation, the machine keeps all jobs and retries until the recorder has been stopped and
-//! the grace period has passed. Then it counts the unwritten packets as lost and ends the file after the last complete
-//! packet.
+//! in progress at the same time; a file is renamed to its final name only after content and index are synced, and the
+//! index is renamed first. If the volume refuses an operation, the writer retains all jobs and retries until the
+//! recorder has been stopped and the grace period has passed. Then it counts the unwritten packets as lost and ends the
+//! file after the last complete packet.
 //!
-//! Its states, each in the module of its transitions:
+//! The writer has these states; each state is in the module that contains its transitions:
 //!
 //! - the run (`run_state`): recording; stopping, within the grace period; given up; with the stream open or ended;
-//! - the volume (`volume`): takes writes, or refuses them until a retry succeeds;
+//! - the volume (`volume`): accepts writes, or refuses them until a retry succeeds;
 //! - the next file (`next_file`): none, being preallocated, or ready;
 //! - each write (`flight`): waiting, in progress, or done;
-//! - each file (`seal`): takes packets, then the steps of its publication; and its checkpoints (`checkpoint`).
+//! - each file (`seal`): open, then the steps of its publication; and its checkpoints (`checkpoint`).
 //!
-//! The machine reads no clock: `now` arrives as an argument, counted from an arbitrary origin.
+//! The writer reads no clock: `now` is passed as an argument, counted from an arbitrary origin.
 
 mod checkpoint;
 mod config;
@@ -49,19 +49,21 @@ use volume::{Completions, VolumeState};
 /// The outcome counters of all packets so far.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
-    /// The outcome counters of each second; packets that could not be written are lost to [`base::Cause::Disk`].
+    /// The outcome counters of each second; packets that could not be written are counted as lost with the cause
+    /// [`base::Cause::Disk`].
     pub ledger: Rows,
     /// Files published.
     pub published: u64,
-    /// Files left under their hidden name, or removed by another process before they were published.
+    /// Number of files that were left under their hidden names, or that another process removed before they were
+    /// published.
     pub hidden: u64,
-    /// Packets with an earlier timestamp than a packet before them.
+    /// Packets with an earlier timestamp than a preceding packet.
     pub late: OutOfOrderCounts,
-    /// Bytes of packet files written; a page that was rewritten with more content counts once.
+    /// Bytes of packet files written; a page that was written twice, with more content the second time, counts once.
     pub bytes: u64,
 }
 
-/// The writing machine.
+/// The writer of packet files: a state machine over a device.
 pub struct Writer<D> {
     device: D,
     config: Config,
@@ -69,7 +71,7 @@ pub struct Writer<D> {
     flights: VecDeque<Flight>,
     files: Vec<OpenFile>,
     next: NextFile,
-    /// The token of the operation started last.
+    /// The token of the operation that was started last.
     token: u64,
     run: RunState,
     volume: VolumeState,
@@ -79,17 +81,17 @@ pub struct Writer<D> {
     events: Vec<Event>,
 }
 
-/// The parts whose writes have begun.
+/// Sums over all parts whose writes have begun.
 struct BegunParts {
-    /// The latest timestamp of the in-order files (files without a marker), in the store and of this run.
+    /// The latest timestamp in the in-order files (files without a marker) of the store and of this run.
     latest: Timestamp,
-    /// Offered packets for which the parts account.
+    /// Number of offered packets in the ledger rows of these parts.
     offered: u64,
     /// True if the first file was begun.
     has_file: bool,
 }
 
-/// The index entry of a job cannot be written now; a later step retries.
+/// The error that the index entry of a job cannot be written now; a later step retries.
 struct Unwritten;
 
 impl<D: Device> Writer<D> {
@@ -117,40 +119,41 @@ impl<D: Device> Writer<D> {
         self.device.adopt(memory)
     }
 
-    /// Describes in one line how the device writes.
+    /// Describes in one line by which method the device writes.
     pub fn describe(&self) -> String {
         self.device.describe()
     }
 
-    /// True if the device uses the fastest method that it has.
+    /// True if the device writes by its fastest method.
     pub fn is_best(&self) -> bool {
         self.device.is_best()
     }
 
-    /// True if the queue takes another job now.
+    /// True if the job queue has space for another job.
     pub fn has_room(&self) -> bool {
         self.queue.len() < self.config.depth
     }
 
-    /// Takes a job. The caller calls [`Writer::has_room`] first; a job beyond that limit is kept too.
+    /// Appends a job to the queue. The caller tests [`Writer::has_room`] first, but the queue also accepts a job beyond
+    /// its limit.
     pub fn accept(&mut self, job: Job) {
         self.queue.push_back(job);
     }
 
     /// From now on the recorder retries a refusing volume only for the grace period. The end of the stream has the same
-    /// effect.
+    /// effect as this call.
     pub fn stop(&mut self, now: Duration) {
         self.run = std::mem::take(&mut self.run).stop(now);
     }
 
-    /// True if the stream has ended and no file is left to publish.
+    /// True if the stream has ended, all jobs are done, and no file is still to be published.
     pub fn is_done(&self) -> bool {
         self.run.has_ended() && self.queue.is_empty() && self.flights.is_empty() && self.files.is_empty()
     }
 
-    /// True if operations are in progress at the device or the next step can proceed without a new job, so the caller
-    /// must not wait for jobs. False while the device fails to report completions: the caller retries at
-    /// [`Writer::retry_at`].
+    /// True if operations are in progress at the device, or the next step can proceed without a new job; then the
+    /// caller calls [`Writer::step`] again instead of waiting for a job. False while the device fails to report
+    /// completions: then the caller waits until [`Writer::retry_at`].
     pub fn is_waiting(&self) -> bool {
         !self.volume.is_unresponsive() && self.is_in_progress()
     }
@@ -161,12 +164,12 @@ impl<D: Device> Writer<D> {
             || self.files.iter().any(|f| f.token().is_some() || f.is_sealing() || f.checkpoint.is_in_progress())
     }
 
-    /// Time of the next retry, if the volume refuses.
+    /// Time of the next retry; `None` if the volume refuses no operation.
     pub fn retry_at(&self) -> Option<Duration> {
         self.failures().map(|t| t.retry_at).min()
     }
 
-    /// The stream position and descriptors that the ring may overwrite.
+    /// The stream position and the number of descriptors up to which the ring may be overwritten.
     pub fn released(&self) -> Release {
         self.released
     }
@@ -188,8 +191,8 @@ impl<D: Device> Writer<D> {
             self.complete(completion, now);
         }
         self.consider_giving_up(now);
-        // A volume that refuses writes gets no new operation during the pause; each file that is being sealed has its
-        // own pause.
+        // A volume that refuses writes gets no new operation during the pause; each file that is being sealed has a
+        // separate pause.
         if !self.volume.pauses(now) {
             self.restart_failed();
             self.retire(now);
@@ -205,8 +208,8 @@ impl<D: Device> Writer<D> {
         self.report_recovery(now);
     }
 
-    /// The device's completions. If the machine gave up the device because it reports no completions, it is not polled
-    /// again.
+    /// The completions of the device. If the recording was ended because the device reports no completions, the device
+    /// is not polled again.
     fn reap(&mut self, now: Duration, wait: Duration) -> Vec<Completion> {
         let mut done = Vec::new();
         if self.run.has_given_up() && self.volume.is_unresponsive() {
@@ -281,7 +284,7 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Writes the index entry of the oldest job, if the job is a part; returns the position of its file in `files` with
+    /// Writes the index entry of the oldest job, if the job is a part; returns the number of its file in `files`, and
     /// the entry.
     fn write_entry(&mut self, now: Duration) -> Result<Option<(usize, IndexWrite)>, Unwritten> {
         let Some(front) = self.flights.front() else { return Err(Unwritten) };
@@ -290,8 +293,8 @@ impl<D: Device> Writer<D> {
         if self.files[at].checkpoint.guards(part.entry.block) {
             return Err(Unwritten);
         }
-        // The marker precedes the index entry that makes the packets visible: queries find a file without a marker by
-        // its name only.
+        // The marker is written before the index entry, because the entry makes the packets visible, and queries find a
+        // file without a marker only by the time in its name.
         if part.is_out_of_order(self.files[at].start)
             && let Err(error) = self.files[at].mark_out_of_order(&mut self.device, &self.config.folder())
         {
@@ -333,12 +336,13 @@ impl<D: Device> Writer<D> {
             }
         }
         if !self.run.has_given_up() && !self.run.has_ended() && self.files.last().is_some_and(OpenFile::is_open) {
-            // In advance. A failure is ignored here: the same error occurs and is reported when the file is needed.
+            // Creates the next file in advance. A failure is ignored here: the same error occurs and is reported when
+            // the file is needed.
             let _ = self.prepare();
         }
     }
 
-    /// True if the next job can begin now; opens its file if it begins a segment.
+    /// True if the next job can begin now. If the job begins a segment, opens the file of the segment.
     fn is_ready(&mut self, now: Duration) -> bool {
         match self.queue.front() {
             Some(Job::Write(part)) => {
@@ -380,7 +384,7 @@ impl<D: Device> Writer<D> {
         self.flights.push_back(flight);
     }
 
-    /// True if an earlier part is still writing a page of this part.
+    /// True if a write of an earlier part is in progress for a page of this part.
     fn overlaps(&self, part: &Part) -> bool {
         let Some(file) = self.files.last().map(|f| f.data) else { return false };
         let pieces = self.flights.iter().filter(|f| f.file == Some(file)).flat_map(|f| &f.pieces);

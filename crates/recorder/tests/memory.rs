@@ -1,5 +1,5 @@
 //! The memory of the recorder grows with the packets of a capture and not with its duration. The test counts all
-//! allocations of the process, so it is a program of its own.
+//! allocations of the process, so it is the only test of its program.
 
 #[path = "it/common/mod.rs"]
 mod common;
@@ -12,7 +12,7 @@ use testkit::{Counting, TempDir};
 #[global_allocator]
 static COUNTING: Counting = Counting::new();
 
-/// The maximum of allocated bytes while recording this number of packets, one every second second.
+/// The maximum of allocated bytes while this number of packets is recorded, one packet per two seconds.
 fn peak(packets: u64, format: Format) -> usize {
     let dir = TempDir::new("recorder-memory");
     let mut prng = base::Prng::new(packets);
@@ -36,7 +36,8 @@ fn peak(packets: u64, format: Format) -> usize {
 fn memory_grows_with_packets_and_not_with_idle_seconds() {
     for format in [Format::Pcap, Format::Raw { file_bytes: 2 << 20 }] {
         let (few, many) = (peak(2_000, format), peak(8_000, format));
-        // A ledger row takes less than 400 bytes in each of its places: block, file, and sum of all files.
+        // A ledger row takes less than 400 bytes in each of the three ledgers: of the block, of the file, and of all
+        // files.
         assert!(many < 24 << 20, "{format:?}: {many} bytes for 8,000 packets, {few} for 2,000");
         assert!(many < 6 * few.max(4 << 20), "{format:?}: {many} bytes for 8,000 packets, {few} for 2,000");
     }

@@ -45,7 +45,7 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the server checks whether it should end.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The users that may attach. Root and the engine's own user always may.
+/// The users that may attach. Root and the engine's own user may always attach.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttachPolicy {
     /// Another user that may attach.
@@ -195,8 +195,8 @@ impl Clients {
         if connection.set_timeout(HELLO_TIMEOUT).is_err() {
             return;
         }
-        // Before the Hello: otherwise users without permission could occupy all connections of a world-accessible
-        // socket.
+        // This check precedes the Hello, because otherwise users without permission could occupy all connections of a
+        // world-accessible socket.
         if let Some(why) = self.policy.refusal(&peer, Mode::Lossy, self.own_uid) {
             return refuse_connection(&connection, &why);
         }
@@ -355,7 +355,7 @@ fn serve_hello(
     Ok(std::mem::take(&mut joined.slots))
 }
 
-/// Slots to leave on drop, unless the caller has taken them.
+/// The slots of a listener; dropping the guard leaves them, unless the caller has taken them.
 struct JoinGuard<'a> {
     rings: &'a [OfferedRing],
     slots: Vec<u8>,

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// which a slow reader releases a few packets, do not restart the timeout.
 const RECOVERY: Duration = Duration::from_secs(1);
 
-/// The lossless readers of one ring, from the producer's side.
+/// The lossless readers of one ring, as the producer tracks them.
 pub struct BackPressure {
     readers: Vec<LosslessSlot>,
     limit: DescPosition,

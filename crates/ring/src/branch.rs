@@ -6,9 +6,9 @@
 //!
 //! Invariant: the writer never waits, and every packet meant for the reader is either in the branch or counted as lost.
 //! The writer overwrites only descriptors that the reader has released; without free space it counts the packet as lost
-//! and writes a [`Control::Lost`] at that point of the branch. So the writer knows exactly the delivered packets, and a
-//! reader that is slow, dead or stores a false cursor loses only its own packets. Only the reader can count the packets
-//! whose bytes the ring had overwritten before the reader copied them ([`Listener::torn`]).
+//! and writes a [`Control::Lost`] at that point of the branch. So the writer counts the delivered packets exactly, and
+//! a reader that is slow, dead or stores a false cursor loses only its own packets. Only the reader can count the
+//! packets whose bytes the ring had overwritten before the reader copied them ([`Listener::torn`]).
 
 use crate::attach::AttachError;
 use crate::desc::{Control, DESC_BYTES, Desc, DescPosition};
@@ -300,7 +300,8 @@ impl BranchWriter {
     fn claim(&mut self, desc: u64) {
         if desc > self.claimed {
             self.claimed = desc;
-            // The producer of the ring claims the bytes; readers of a branch check its claim.
+            // The producer of the ring, not the writer of the branch, claims the packet bytes; readers of a branch
+            // check the producer's claim.
             self.memory.control.positions().claim(desc, 0);
         }
     }

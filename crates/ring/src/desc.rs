@@ -1,5 +1,5 @@
-//! The descriptor: 32 bytes per packet beside the packet bytes, so that applications scan, steer and prefetch packets
-//! without parsing them.
+//! The descriptor: 32 bytes per packet in a separate ring, so that applications scan, steer and prefetch packets
+//! without parsing their bytes.
 //!
 //! ```text
 //!  0        8        16       20       24       26       28    29    30    31
@@ -26,7 +26,7 @@ pub mod flag {
     pub const VLAN_RESTORED: u8 = 1 << 4;
     /// Sent by this host.
     pub const OUTGOING: u8 = 1 << 5;
-    /// The timestamp was raised to that of the packet before.
+    /// The timestamp was raised to that of the previous packet.
     pub const CLAMPED: u8 = 1 << 6;
     /// The capture file states a wire length below its captured length; the wire length was raised.
     pub const WIRE_RAISED: u8 = 1 << 7;
@@ -45,6 +45,9 @@ pub mod flag {
 
 /// Bytes of one descriptor.
 pub const DESC_BYTES: usize = 32;
+
+/// The last timestamp that a nanosecond-pcap record can hold: its seconds have 32 bits.
+pub const TIMESTAMP_MAX: Timestamp = Timestamp::from_secs_nanos(u32::MAX as u64, 999_999_999);
 
 /// Bytes of the nanosecond-pcap record header that precedes each packet in the stream.
 pub const RECORD_HEADER: usize = 16;
@@ -211,7 +214,7 @@ impl Desc {
     /// Stream position after the packet's last byte.
     #[inline]
     pub const fn end(&self) -> u64 {
-        // Wrapping, because a listener must not panic on any value that an engine writes.
+        // The addition wraps around, because a listener must not panic on any value that an engine writes.
         self.pos.wrapping_add(RECORD_HEADER as u64 + self.caplen as u64)
     }
 

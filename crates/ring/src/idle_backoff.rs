@@ -6,15 +6,17 @@ use std::time::Duration;
 /// The first sleep. Descriptors arrive in batches, either many times per millisecond or rarely.
 const SHORT: Duration = Duration::from_micros(500);
 
-/// The longest sleep at a ring of 8 MiB, which holds three times the traffic of that time at 10 Gb/s. Larger rings
-/// allow longer sleeps.
+/// The longest sleep for a ring of 8 MiB, which can hold three times the traffic that arrives during this sleep at 10
+/// Gb/s. Larger rings allow longer sleeps.
 const LONG: Duration = Duration::from_millis(2);
 const LONG_RING_BYTES: u64 = 8 << 20;
 
-/// The longest sleep at any ring: a client that follows the records and rows of a silent interface sees no delay.
+/// The longest sleep for a ring of any size: so short that a client that follows the records and rows of a silent
+/// interface sees no delay.
 const LONGEST: Duration = Duration::from_millis(20);
 
-/// The sleep times of a reader. On a silent interface they cost a tenth of the CPU time of sleeps of the first length.
+/// The sleep times of a reader. On a silent interface, the longer sleeps take a tenth of the CPU time that sleeps of
+/// the first length would take.
 #[derive(Clone, Copy, Debug)]
 pub struct IdleBackoff {
     next: Duration,
@@ -22,7 +24,7 @@ pub struct IdleBackoff {
 }
 
 impl IdleBackoff {
-    /// For a reader of one or more rings, the smallest of which has this many bytes of packet memory.
+    /// The sleep times for a reader of one or more rings, the smallest of which has this many bytes of packet memory.
     pub fn of(bytes: u64) -> Self {
         let times = u32::try_from(bytes / LONG_RING_BYTES).unwrap_or(u32::MAX).max(1);
         Self { next: SHORT, longest: LONG.saturating_mul(times).min(LONGEST) }
@@ -37,7 +39,7 @@ impl IdleBackoff {
         now
     }
 
-    /// The last poll returned descriptors: the next sleep is the shortest.
+    /// Makes the next sleep the shortest; call it after a poll that returned descriptors.
     pub fn reset(&mut self) {
         self.next = SHORT;
     }

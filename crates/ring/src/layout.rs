@@ -105,7 +105,7 @@ impl ControlPage {
         Ok(page)
     }
 
-    /// Takes an attached page and reads its parameters. Refuses contradictory parameters.
+    /// Reads the parameters of a control page that the engine sent. Contradictory parameters are an error.
     pub fn attach(memory: SharedMemory) -> Result<(Self, RingParameters), &'static str> {
         let page = Self(memory);
         if page.get(at::MAGIC) != MAGIC {
@@ -144,7 +144,7 @@ impl ControlPage {
 
     #[cfg(loom)]
     fn word(&self, _: usize) -> &AtomicU64 {
-        unreachable!("the loom tests use their own words")
+        unreachable!("the loom tests have atomics of loom in place of this page")
     }
 
     fn get(&self, offset: usize) -> u64 {
@@ -248,7 +248,7 @@ impl CursorPage {
 
     #[cfg(loom)]
     fn word(&self, _: usize) -> &AtomicU64 {
-        unreachable!("the loom tests use their own words")
+        unreachable!("the loom tests have atomics of loom in place of this page")
     }
 
     /// The words of the released position.

@@ -35,7 +35,7 @@ mod search;
 pub use attach::{AttachError, AttachPolicy, OfferedRing, Server, attach};
 pub use branch::{BRANCH_DESCS_MAX, BRANCH_DESCS_MIN, Branch, BranchWriter};
 pub use config::{CAPLEN_MAX, Config, Prefault, file_header};
-pub use desc::{BLOCK, Control, DESC_BYTES, Desc, DescPosition, FILE_HEADER, RECORD_HEADER, flag};
+pub use desc::{BLOCK, Control, DESC_BYTES, Desc, DescPosition, FILE_HEADER, RECORD_HEADER, TIMESTAMP_MAX, flag};
 pub use idle_backoff::IdleBackoff;
 pub use layout::{ControlPage, CursorPage, NAME as NAME_BYTES, RingParameters};
 pub use listener::{Listener, ListenerCounts};

@@ -139,7 +139,7 @@ impl Listener {
     }
 
     /// Releases the descriptors of the last call (without this, a lossless listener blocks its producer), then copies
-    /// up to `most` further descriptors. An empty result means that none is available now.
+    /// up to `most` further descriptors. An empty result means that no further descriptor is available now.
     pub fn next(&mut self, most: usize, out: &mut Vec<Desc>) {
         out.clear();
         self.cursor.release(self.next, self.end);
@@ -148,8 +148,8 @@ impl Listener {
         // A lag above the ring's capacity means that the listener was overtaken, so a longer copy is useless.
         let most = (most as u64).min(self.memory.desc_capacity());
         let to = head.min(self.next.saturating_add(most)).max(self.next);
-        // PERF: 7.3 → 4.5 ns per record with three listeners on one core (bench ring, 60 B), by keeping the words as
-        // they lie and counting controls on the way.
+        // PERF: 7.3 → 4.5 ns per record with three listeners on one core (bench ring, 60 B), by copying the words
+        // unchanged and counting the control descriptors during the copy.
         let controls = self.memory.copy_descs(self.next, to, out);
         let oldest = positions.oldest_desc(self.memory.desc_capacity());
         if oldest > self.next {

@@ -33,7 +33,7 @@ impl Mode {
     }
 }
 
-/// One listener, from the engine's side.
+/// One listener, as the engine's status shows it.
 #[derive(Clone, Debug)]
 pub struct ListenerState {
     /// Slot number; [`crate::Control::Lost`] names a lossless reader by its slot.
@@ -111,7 +111,8 @@ impl ListenerRegistry {
         has_no_timeout: bool,
     ) -> Result<(ListenerState, Option<DescPosition>), JoinError> {
         let (reply, reply_receiver) = channel();
-        // Created before the lock is taken: the producer takes the lock too and must not wait for a system call.
+        // The cursor page is created before the lock is taken: the producer takes the lock too and must not wait for a
+        // system call.
         let cursor = Arc::new(CursorPage::create(0, 0).map_err(|_| JoinError::Full)?);
         let state = {
             let mut inner = self.lock();

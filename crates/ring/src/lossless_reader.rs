@@ -40,7 +40,8 @@ impl LosslessReader {
         })
     }
 
-    /// The position up to which the reader has released the ring; at first, the position at which it joined.
+    /// The position up to which the reader has released the ring; before the first release, the position at which the
+    /// reader joined.
     pub fn released(&self) -> DescPosition {
         self.released
     }
@@ -59,7 +60,8 @@ impl LosslessReader {
     pub fn next(&mut self, most: usize) -> &[Desc] {
         let head = self.memory.control.positions().head();
         let to = head.min(self.read.saturating_add(most as u64));
-        // SAFETY: below the head, not below the released position, and the producer waits for this reader.
+        // SAFETY: the descriptors are below the head and not below the released position, and the producer waits for
+        // this reader.
         let descs = unsafe { self.memory.held_descs(self.read, to) };
         self.read = to;
         self.end = descs.iter().rev().find_map(end_of).unwrap_or(self.end);
@@ -79,7 +81,7 @@ impl LosslessReader {
             pos + len as u64,
             self.end
         );
-        // SAFETY: published, not below the released position, and the producer waits for this reader.
+        // SAFETY: the bytes are published and not below the released position, and the producer waits for this reader.
         unsafe { self.memory.held_bytes(pos, len) }
     }
 

@@ -186,8 +186,8 @@ impl RingMemory {
         assert!(out.len() as u64 <= self.byte_capacity());
         let from = self.at(pos);
         let mut i = 0;
-        // Bytes to the first aligned word, then words, then the remaining bytes: all atomic, so that the race is
-        // defined.
+        // Copies single bytes up to the first aligned word, then words, then the remaining bytes: all atomic, so that
+        // the race with the producer is defined behaviour.
         let head = from.align_offset(8).min(out.len());
         while i < head {
             out[i] = self.byte(from, i);

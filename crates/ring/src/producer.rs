@@ -30,7 +30,7 @@ const CLAIM_DESCS: u64 = 1024;
 const CONTROL_RESERVE: u64 = 128;
 /// Largest number of control descriptors before one packet: a tick and all pending counts.
 const CONTROLS_BEFORE: u64 = 16;
-/// Reader timeout after the last packet, for lossless readers without a timeout.
+/// The reader timeout that applies after the last packet to lossless readers that have no timeout before.
 const LAST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The producer of a ring.
@@ -329,7 +329,7 @@ impl Producer {
         self.second_start = ts.secs() * NANOS;
         if self.second_start > self.last_tick && self.segment_limit.is_some() {
             self.last_tick = self.second_start;
-            // A tick may be lost: without space for it, the next second brings another tick.
+            // A tick may be lost: if there is no space for it, the next second has another tick.
             self.write_control(Control::Tick, Timestamp::from_nanos(self.second_start));
         }
         if self.is_past(ts) {
@@ -352,7 +352,7 @@ impl Producer {
     fn make_room(&mut self, need: u64, ts: Timestamp) -> Result<(), RingFull> {
         let (start, gap, due) = self.next_record(need, ts);
         let end = if due { start + FILE_HEADER as u64 + need } else { start + need };
-        // Two descriptors: one of the segment, one of the packet.
+        // Two descriptors: one for a segment, one for the packet.
         if !self.back_pressure.allow(end, self.desc + 2 + CONTROL_RESERVE) {
             self.update_back_pressure();
             if !self.back_pressure.allow(end, self.desc + 2 + CONTROL_RESERVE) {
@@ -440,7 +440,7 @@ impl Producer {
         self.controls += 1;
     }
 
-    /// Writes a control descriptor if there is space for it.
+    /// Writes a control descriptor; returns false if there is no space for it.
     fn write_control(&mut self, control: Control, ts: Timestamp) -> bool {
         if self.desc + 1 > self.back_pressure.limit().desc {
             self.update_back_pressure();

@@ -20,9 +20,10 @@ use crate::desc::DescPosition;
 pub struct Positions<'a> {
     /// Number of descriptors published.
     pub head: &'a AtomicU64,
-    /// Number of published control descriptors, stored before the head…
+    /// Number of published control descriptors. The producer stores it before the head.
     pub controls_before: &'a AtomicU64,
-    /// …and after it, so that a reader can determine the head to which the number belongs.
+    /// Number of published control descriptors, stored again after the head. If a reader finds both numbers equal, they
+    /// belong to the head that it read between them.
     pub controls_after: &'a AtomicU64,
     /// Descriptors below `claimed_desc - capacity` may have been overwritten.
     pub claimed_desc: &'a AtomicU64,

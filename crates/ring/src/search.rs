@@ -143,7 +143,10 @@ mod tests {
                 assert!(found.complete, "{context}");
             }
         }
-        assert!(complete > 5000 && overwritten > 5000, "{complete} complete, {overwritten} with overwrites");
+        assert!(
+            complete > 5000 && overwritten > 5000,
+            "complete results: {complete}, searches with overwrites: {overwritten}"
+        );
     }
 
     /// Index of the first descriptor at or after `pos` among those that are not overwritten.

@@ -49,7 +49,7 @@ fn a_packet_for_which_has_room_is_true_is_never_lost() {
     let bytes = vec![7; 65_535];
     let (mut ts, mut written, mut waits) = (START, 0, 0);
     while written < 20_000 {
-        // Usually a little later, sometimes up to three seconds later or earlier.
+        // The next timestamp is usually a little later, sometimes up to three seconds later or earlier.
         ts = match random.below(50) {
             0 => ts.after(Duration::from_millis(random.below(3000))),
             1 => ts.before(Duration::from_millis(random.below(3000))),
@@ -115,7 +115,7 @@ fn the_reader_timeout_follows_the_clock_and_not_packet_timestamps() {
         p.publish();
         ts = ts.after(Duration::from_secs(3600));
     }
-    // Repeated calls, as a waiting producer makes them.
+    // Repeats the call, as a source that waits for space does.
     let moments = || (0..100).map(|i| START.after(Duration::from_millis(100 * i)));
     let expired_at = moments().find(|now| !p.has_room(bytes.len(), ts, *now) && stuck.expired());
     assert_eq!(expired_at, Some(START.after(Duration::from_millis(5100))));

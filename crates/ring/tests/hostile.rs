@@ -282,7 +282,7 @@ fn a_hostile_engine_cannot_make_a_listener_panic_hang_or_map_huge_sizes() {
         };
         let connection = socket.accept().expect("the listener connects");
         let served = hostile.serve_attach(&connection, &mut prng);
-        // The engine sends no further message; a listener that waits for one sees the end of the connection.
+        // The engine sends no further message; a listener that waits for a message receives the end of the connection.
         drop(connection);
         match client.join().unwrap_or_else(|_| panic!("attach panicked in round {i} ({served:?})")) {
             Ok(mut rings) => {

@@ -324,7 +324,8 @@ fn through_a_branch(publish: Publish, claim: Claim) {
         let writer = Arc::clone(&ring);
         let writing = loom::thread::spawn(move || {
             for lap in 0..2 {
-                // The second round needs the memory of the first; the producer does not wait until it is released.
+                // The second round reuses the memory of the first; the producer does not wait until that memory is
+                // released.
                 if lap == 1 && writer.released().get().pos < CAPACITY {
                     return;
                 }

@@ -29,7 +29,8 @@ impl ChildProcess {
     }
 
     fn command(role: &str, socket: &Path) -> Command {
-        // Not the path of the program: some of these processes change their user, who may not read that directory.
+        // The program's own path is not used, because some of these processes change their user, who may not be
+        // permitted to read that directory.
         let mut command = Command::new("/proc/self/exe");
         command.args(["--exact", "the_body_of_another_process", "--ignored", "--nocapture"]);
         command.env(ROLE, role).env(SOCKET, socket).current_dir("/");
@@ -190,7 +191,8 @@ fn killed_listeners_free_their_slots_and_no_longer_block_the_producer() {
     until("the lossy listener's slot is free", || engine.registry.listeners().len() == 1);
     lossless.child.kill().expect("SIGKILL");
     until("the lossless listener's slot is free", || engine.registry.listeners().is_empty());
-    // The producer may still be writing a batch; after that batch no packet is lost for a whole round of the ring.
+    // The producer may still be writing a batch; after that batch no packet is lost while the whole ring is overwritten
+    // once.
     let at = engine.offered();
     until("a batch has passed", || engine.offered() > at + 128);
     let lost = engine.lost();

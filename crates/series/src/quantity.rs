@@ -11,8 +11,8 @@ use std::sync::LazyLock;
 pub enum MergeRule {
     /// The sum; exact.
     Sum,
-    /// The maximum of both. Rows do not contain the addresses or the milliseconds, so the exact value of the union is
-    /// unknown: it is at least the maximum and at most the sum.
+    /// The maximum of both values. Rows do not contain the addresses or the milliseconds, so the exact value of the
+    /// union is unknown: it is at least the maximum and at most the sum.
     Max,
 }
 
@@ -91,8 +91,8 @@ fn all() -> Vec<Quantity> {
         all.push(quantity!(name, "packets", what, Sum, [i = class] sizes[i]));
     }
     all.extend([
-        quantity!("tcp_syn", "packets", "TCP packets with SYN and without ACK: connection requests", Sum, syn),
-        quantity!("tcp_syn_ack", "packets", "TCP packets with SYN and ACK: accepted connections", Sum, syn_ack),
+        quantity!("tcp_syn", "packets", "TCP packets with SYN and without ACK, which request connections", Sum, syn),
+        quantity!("tcp_syn_ack", "packets", "TCP packets with SYN and ACK, which accept connections", Sum, syn_ack),
         quantity!("tcp_fin", "packets", "TCP packets with FIN", Sum, fin),
         quantity!("tcp_rst", "packets", "TCP packets with RST", Sum, rst),
         quantity!(
@@ -112,10 +112,34 @@ fn all() -> Vec<Quantity> {
             Max,
             destinations
         ),
-        quantity!("peak_1ms_bytes", "bytes", "most bytes in a millisecond of the second", Max, peak_1ms.bytes),
-        quantity!("peak_1ms_packets", "packets", "most packets in a millisecond of the second", Max, peak_1ms.packets),
-        quantity!("peak_10ms_bytes", "bytes", "most bytes in 10 ms of the second", Max, peak_10ms.bytes),
-        quantity!("peak_10ms_packets", "packets", "most packets in 10 ms of the second", Max, peak_10ms.packets),
+        quantity!(
+            "peak_1ms_bytes",
+            "bytes",
+            "largest number of bytes within a millisecond of the second",
+            Max,
+            peak_1ms.bytes
+        ),
+        quantity!(
+            "peak_1ms_packets",
+            "packets",
+            "largest number of packets within a millisecond of the second",
+            Max,
+            peak_1ms.packets
+        ),
+        quantity!(
+            "peak_10ms_bytes",
+            "bytes",
+            "largest number of bytes within 10 ms of the second",
+            Max,
+            peak_10ms.bytes
+        ),
+        quantity!(
+            "peak_10ms_packets",
+            "packets",
+            "largest number of packets within 10 ms of the second",
+            Max,
+            peak_10ms.packets
+        ),
         quantity!(
             "tunnel_numbered",
             "packets",
@@ -130,11 +154,17 @@ fn all() -> Vec<Quantity> {
             Sum,
             tunnel_missing
         ),
-        quantity!("tunnel_late", "packets", "missing numbers that arrived later (in rows of `in`)", Sum, tunnel_late),
+        quantity!(
+            "tunnel_late",
+            "packets",
+            "tunnel sequence numbers that were counted as missing and arrived later (in rows of `in`)",
+            Sum,
+            tunnel_late
+        ),
         quantity!(
             "offered",
             "packets",
-            "packets that reached the counting point (ledger, in rows of `in`)",
+            "packets that reached the point at which the source counts (ledger, in rows of `in`)",
             Sum,
             ledger.offered
         ),
@@ -143,7 +173,7 @@ fn all() -> Vec<Quantity> {
         quantity!(
             "filtered",
             "packets",
-            "packets that the capture filter or the program of the interface kept from the ring",
+            "packets that the capture filter or the program of the interface excluded from the ring",
             Sum,
             ledger.filtered
         ),

@@ -78,13 +78,13 @@ impl TrafficClass {
     /// A description for people.
     pub const fn description(self) -> &'static str {
         match self {
-            Self::Tcp => "TCP",
-            Self::Udp => "UDP",
-            Self::Icmp => "ICMP and ICMPv6",
-            Self::Sctp => "SCTP",
-            Self::OtherIp => "any other protocol above IP",
-            Self::Arp => "ARP",
-            Self::Other => "anything else",
+            Self::Tcp => "TCP packets",
+            Self::Udp => "UDP packets",
+            Self::Icmp => "ICMP and ICMPv6 packets",
+            Self::Sctp => "SCTP packets",
+            Self::OtherIp => "IP packets of other protocols",
+            Self::Arp => "ARP packets",
+            Self::Other => "all other packets",
         }
     }
 }

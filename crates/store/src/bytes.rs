@@ -1,4 +1,4 @@
-//! The memory from which packets are written: shared with the ring, never copied.
+//! The memory from which the recorder writes packets: it is shared with the ring, so packets are not copied.
 //!
 //! Invariant: the bytes of a [`Slice`] do not change while it lives. The producer does not overwrite memory that a
 //! lossless reader has not released, and the recorder releases a range of the memory only after all slices of that
@@ -7,26 +7,26 @@
 use std::sync::Arc;
 use sys::uring::{Region, Stable};
 
-/// Alignment of direct writes, in memory and in the file.
+/// Alignment of direct writes (`O_DIRECT`), for the address in memory and for the offset in the file.
 pub const PAGE: u64 = 4096;
 
 /// Memory that holds a range of the packet stream, addressed by stream position.
 pub trait Bytes: Send + Sync {
-    /// The `len` bytes at stream position `pos`, contiguous. Whole blocks (1 MiB at a multiple of it) are aligned to
-    /// [`PAGE`] in memory too. The caller must request only positions that are published and not yet released.
+    /// The `len` bytes at stream position `pos`, contiguous. A complete block (1 MiB at a multiple of 1 MiB) is also
+    /// aligned to [`PAGE`] in memory. The caller must request only positions that are published and not yet released.
     fn at(&self, pos: u64, len: usize) -> &[u8];
 
-    /// The address ranges of the memory, for pinning it; each byte once.
+    /// The address ranges of the memory that io_uring pins; no byte is in two ranges.
     fn regions(&self) -> Vec<Region>;
 
-    /// True if the memory may be pinned now. Pinning allocates all pages at once, so memory whose pages are allocated
-    /// on first write is pinned later.
+    /// True if the memory may be pinned now. Pinning allocates all pages, so memory whose pages are allocated on first
+    /// write must not be pinned before these writes.
     fn is_warm(&self) -> bool {
         true
     }
 }
 
-/// One aligned page, for the tail of a partial block.
+/// One aligned page, for the end of a partial block.
 #[repr(align(4096))]
 #[derive(Clone, Debug)]
 pub struct Page(pub [u8; PAGE as usize]);
@@ -42,7 +42,7 @@ enum Kind {
         pos: u64,
         len: usize,
     },
-    /// A copy in separate pages: the bytes from the first offset up to the second.
+    /// A copy, in separate pages, of the bytes in this range of offsets.
     Own(Arc<Vec<Page>>, usize, usize),
 }
 
@@ -52,8 +52,8 @@ impl Slice {
         Self(Kind::Stream { memory: Arc::clone(memory), pos, len })
     }
 
-    /// A copy of `content` (at most a page) padded with zeros to a page, so that old bytes after the content in memory
-    /// do not reach the disk.
+    /// A copy of `content` (at most a page), padded with zeros to a page, so that the bytes that follow `content` in
+    /// memory are not written to the disk.
     pub fn padded(content: &[u8]) -> Self {
         let Self(kind) = Self::copied(content);
         match kind {
@@ -94,7 +94,7 @@ impl Slice {
         self.len() == 0
     }
 
-    /// The first `len` bytes, at most all.
+    /// The first `len` bytes, or all bytes if the slice is shorter.
     #[must_use]
     pub fn until(&self, len: usize) -> Self {
         let mut out = self.clone();
@@ -118,12 +118,13 @@ impl Slice {
 }
 
 fn flat(pages: &[Page]) -> &[u8] {
-    // SAFETY: a page is an array of bytes whose size is its alignment, so a slice of pages is one of bytes.
+    // SAFETY: a page is an array of bytes whose size equals its alignment, so a slice of pages can be read as a slice
+    // of bytes.
     unsafe { std::slice::from_raw_parts(pages.as_ptr().cast(), size_of_val(pages)) }
 }
 
-// SAFETY: the pages and the shared memory are behind an Arc and do not move with the slice; the module's invariant says
-// that the bytes do not change while it lives.
+// SAFETY: the pages and the shared memory are behind an Arc and do not move when the slice moves; the module's
+// invariant says that the bytes do not change while it lives.
 unsafe impl Stable for Slice {
     fn bytes(&self) -> &[u8] {
         Self::bytes(self)

@@ -1,6 +1,6 @@
-//! Lists the content of a store by names only: interfaces, hour directories in order of time, and the packet files of
-//! an hour. No file is opened, and an hour directory is listed only on request, so the first packet of a long result
-//! costs as much as that of a short result.
+//! Lists the content of a store from directory and file names only: interfaces, hour directories in order of time, and
+//! the packet files of an hour. No file is opened, and an hour directory is listed only when its files are needed, so
+//! the time to the first packet of a query does not depend on the length of its interval.
 //!
 //! Foreign files and directories are ignored: directories whose names do not follow [`names::hour_folder`], files whose
 //! names do not follow [`names::stem`], symbolic links, and other hidden files.
@@ -14,21 +14,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use sys::nofollow::{self, FileKind};
 
-/// Years accepted in names of directories; the largest [`Timestamp`] lies in 2554.
+/// Years accepted in names of directories; the largest [`Timestamp`] is in the year 2554.
 const YEARS: std::ops::RangeInclusive<u32> = 1970..=2553;
 
-/// A packet file, as described by its name.
+/// A packet file, with the properties that its name gives.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
     /// Start of its time range.
     pub start: Timestamp,
     /// The hardware queue.
     pub queue: u16,
-    /// Copy number, for the second file and later files of the same start and queue.
+    /// Copy number: 0 for the first file of this start and queue, then 1, 2, …
     pub copy: u32,
     /// Path of the packet file.
     pub path: PathBuf,
-    /// Path of its index; `None` if there is none.
+    /// Path of the index of the packet file; `None` if there is no index.
     pub index: Option<PathBuf>,
 }
 
@@ -46,7 +46,7 @@ pub struct Hour {
 pub struct Listing {
     /// Files that are complete and will not change.
     pub sealed: Vec<Entry>,
-    /// Files that are being written, or were when their recorder was killed; their names are hidden.
+    /// Files that are being written, or were being written when their recorder was killed; their names are hidden.
     pub unfinished: Vec<Entry>,
 }
 
@@ -54,7 +54,7 @@ pub struct Listing {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Names(Vec<(String, FileKind)>);
 
-/// The interfaces of a store, by the names of their directories.
+/// The names of the interfaces of a store, which are the names of their directories.
 ///
 /// # Errors
 /// When the store cannot be listed.
@@ -73,13 +73,14 @@ pub fn interfaces(store: &Path) -> io::Result<Vec<String>> {
 }
 
 impl Entry {
-    /// The packet file with this name, without its ending, in an hour directory, hidden or not; `None` if it does not
-    /// exist.
+    /// The packet file in an hour directory whose name without ending is `stem`; its name may be hidden. `None` if the
+    /// file does not exist.
     pub fn find(hour: &Path, stem: &str) -> Option<Self> {
         let (start, queue, copy) = parse_stem(stem)?;
         let there = |name: String| Some(hour.join(name)).filter(|path| nofollow::exists(path));
         let visible = || there(format!("{stem}.{}", names::INDEX));
-        // The hidden name is tested first: a file that is published between the two tests is found by the second.
+        // The hidden name is tested first: a file that is published between the two tests is found by the test of the
+        // visible name.
         for ending in names::PACKETS {
             if let Some(path) = there(names::hidden(stem, ending)) {
                 let index = there(names::hidden(stem, names::INDEX)).or_else(visible);
@@ -100,8 +101,8 @@ impl Hour {
         Ok(self.read(&self.names()?))
     }
 
-    /// The names in the directory, not parsed: comparing names to find that nothing changed costs a quarter of
-    /// [`Hour::list`].
+    /// The names in the directory, not parsed. A caller that only tests whether the directory has changed compares
+    /// them, which costs a quarter of [`Hour::list`].
     ///
     /// # Errors
     /// Those of [`Hour::list`].
@@ -145,15 +146,15 @@ impl Hour {
 
 /// A parser for the file names of one hour, which share a prefix: only the rest of each name is parsed.
 // PERF: 340 → 138 million instructions for the listings before a query's first packet, of hours with 3600 files of one
-// second each (72 → 36 ms, warm). Most of them went into parsing each name as an arbitrary time and formatting it
-// again.
+// second each (72 → 36 ms, warm). Most of the instructions were needed to parse each name as an arbitrary time and to
+// format it again.
 struct Stems {
-    /// The prefix up to the hour.
+    /// The common prefix of the file names of the hour: date and hour.
     begin: String,
     start: Timestamp,
 }
 
-/// Length of the prefix of a stem up to the hour.
+/// Length of the prefix of a stem that gives date and hour.
 const TO_THE_HOUR: usize = "20261121T19".len();
 
 impl Stems {
@@ -164,7 +165,7 @@ impl Stems {
         Self { begin, start }
     }
 
-    /// Like [`parse_stem`], which parses the names of any other hour.
+    /// Parses a stem like [`parse_stem`], but faster for names of this hour.
     fn parse(&self, stem: &str) -> Option<(Timestamp, u16, u32)> {
         let Some(rest) = stem.strip_prefix(&self.begin) else { return parse_stem(stem) };
         let (minute, rest) = (decimal(rest.get(..2)?)?, &rest[2..]);
@@ -188,24 +189,24 @@ impl Stems {
     }
 }
 
-/// A number of digits only, leading zeros included.
+/// Parses a decimal number that consists of digits only; leading zeros are permitted.
 fn decimal(digits: &str) -> Option<u64> {
     digits.bytes().try_fold(0, |n, digit| digit.is_ascii_digit().then(|| 10 * n + u64::from(digit - b'0')))
 }
 
-/// A number without sign and leading zeros.
+/// Parses a decimal number without sign and without leading zeros.
 fn number<T: std::str::FromStr>(digits: &str) -> Option<T> {
     let plain = digits.bytes().all(|b| b.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
     plain.then(|| digits.parse().ok())?
 }
 
-/// The name without its leading dot and `.partial`, and true if it was hidden.
+/// The name without its leading dot and `.partial`, and true if the name had both.
 fn shown(name: &str) -> (&str, bool) {
     let inner = name.strip_prefix('.').and_then(|n| n.strip_suffix(names::PARTIAL)?.strip_suffix('.'));
     inner.map_or((name, false), |inner| (inner, true))
 }
 
-/// The inverse of [`names::stem`]; `None` for any other name.
+/// The inverse of [`names::stem`]; `None` for a name that [`names::stem`] cannot produce.
 pub fn parse_stem(stem: &str) -> Option<(Timestamp, u16, u32)> {
     let (moment, rest) = stem.split_once('Z')?;
     let (rest, copy) = match rest.split_once('_') {
@@ -235,11 +236,11 @@ pub fn parse_stem(stem: &str) -> Option<(Timestamp, u16, u32)> {
 pub struct Hours {
     root: PathBuf,
     direction: Direction,
-    /// The first and the last hour, as year, month, day, hour.
+    /// The first and the last hour of the iteration, as year, month, day, hour.
     bounds: ([u32; LEVELS], [u32; LEVELS]),
-    /// For each open level, the names still to visit, the next name last.
+    /// For each listed level of directories, the names that are not visited yet; the next name is the last element.
     open: Vec<Vec<u32>>,
-    /// The names of the directories on the current path.
+    /// The names of the directories from the interface to the current directory.
     at: Vec<u32>,
 }
 
@@ -285,7 +286,7 @@ impl Hours {
             let Some(name) = level.pop() else {
                 self.open.pop();
                 if self.at.pop().is_none() {
-                    // After the last year, an empty level keeps the next call from listing the years again.
+                    // An empty level after the last year prevents the next call from listing the years again.
                     self.open.push(Vec::new());
                     return Ok(None);
                 }
@@ -308,7 +309,7 @@ impl Hours {
         Ok(None)
     }
 
-    /// The names in a directory that lie within the bounds, in reverse order of iteration.
+    /// The names of the subdirectories whose times are within the bounds, in reverse order of iteration.
     fn inside(&self, folder: &Path) -> io::Result<Vec<u32>> {
         let entries = match list(folder) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),

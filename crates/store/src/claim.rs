@@ -1,13 +1,13 @@
-//! The claim of a recorder on an interface of a store: one process at a time. Two files in the directory of the
-//! interface implement it:
+//! The claim of a recorder on an interface of a store: only one process at a time records or repairs an interface. Two
+//! files in the directory of the interface implement the claim:
 //!
-//! * [`LOCK`] is the lock. It is empty, and only its owner may open it (0600), so no other user can lock it and keep a
-//!   recorder out.
-//! * [`CLAIM`] is the description (0640) of the recorder and of its ring socket. Each recorder replaces the file of its
-//!   predecessor; it locks the new file before the file gets its name. Readers test whether the file is locked; a
-//!   reader's lock on it blocks no recorder.
+//! * [`LOCK`] is the lock file. It is empty, and only its owner may open it (0600), so no other user can lock it and so
+//!   block a recorder.
+//! * [`CLAIM`] is the description (0640) of the recorder and of its ring socket. Each recorder replaces the file of the
+//!   previous recorder; it locks the new file before it renames the file to [`CLAIM`]. Readers test whether the file is
+//!   locked; if a reader locks this file, no recorder is blocked.
 //!
-//! Both locks end with the process.
+//! The kernel releases both locks when the process ends.
 
 use base::Timestamp;
 use std::fs::{File, TryLockError};
@@ -24,7 +24,7 @@ pub const CLAIM: &str = ".recorder";
 /// Name of the lock file.
 pub const LOCK: &str = ".claim";
 
-/// Most bytes of such a file that are read.
+/// The largest number of bytes that are read of a [`CLAIM`] file.
 const MAX: u64 = 16 << 10;
 
 /// The description of a recorder.
@@ -34,16 +34,17 @@ pub struct Claimant {
     pub pid: u32,
     /// Begin of its recording.
     pub since: Timestamp,
-    /// The ring socket; `None` if listeners cannot attach.
+    /// Path of the ring socket; `None` if the recorder admits no listeners.
     pub socket: Option<PathBuf>,
-    /// CPUs of its engine threads, which other processes should leave alone; empty if none were chosen.
+    /// CPUs of the engine threads of the recorder, which other processes should not use; empty if the threads are not
+    /// bound to CPUs.
     pub cpus: Vec<usize>,
 }
 
 /// The claim on an interface; dropping it releases the claim.
 #[derive(Debug)]
 pub struct Claim {
-    /// The two open files keep their locks.
+    /// The lock file. The two open files of a claim stay locked until they are closed.
     lock: File,
     _claim_file: File,
     folder: PathBuf,
@@ -58,7 +59,7 @@ pub enum ClaimError {
         folder: PathBuf,
         /// The description that the other recorder wrote.
         by: Claimant,
-        /// The living process that has the lock, if this process can see it.
+        /// The running process that has the lock, if it is visible to this process.
         holder: Option<Holder>,
     },
     /// A file cannot be created.
@@ -75,7 +76,8 @@ impl fmt::Display for ClaimError {
         match self {
             Self::Taken { folder, by, holder } => write!(
                 f,
-                "{}: {}: one at a time per interface and store; stop that one, or name another --store",
+                "{}: {}; only one process at a time can record or repair an interface of a store: stop that process, or \
+                 name another --store",
                 folder.display(),
                 at_work(by, holder.as_ref())
             ),
@@ -92,13 +94,18 @@ impl fmt::Display for ClaimError {
 
 impl std::error::Error for ClaimError {}
 
-/// Text for messages: the process that has the lock, and the begin of its recording if the description is from the same
-/// process.
+/// The text of messages about the process that has the lock, with the begin of its recording if the description is from
+/// the same process.
 pub fn at_work(by: &Claimant, holder: Option<&Holder>) -> String {
     match holder {
-        Some(holder) if holder.pid == by.pid => format!("{holder} has recorded or repaired here since {}", by.since),
-        Some(holder) => format!("{holder} records or repairs here"),
-        None => "a process that cannot be seen from here (in another container?) records or repairs here".to_owned(),
+        Some(holder) if holder.pid == by.pid => {
+            format!("{holder} has been recording or repairing this interface since {}", by.since)
+        }
+        Some(holder) => format!("{holder} is recording or repairing this interface"),
+        None => {
+            "a process that cannot be seen from here (in another container?) is recording or repairing this interface"
+                .to_owned()
+        }
     }
 }
 
@@ -113,7 +120,7 @@ impl Claim {
         let lock = loop {
             nofollow::create_folders(folder).map_err(io)?;
             let lock = match crate::hold::make_private(&path) {
-                // The previous recorder has removed the directory.
+                // The previous recorder has removed the directory before the lock file was created.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 other => other.map_err(io)?,
             };
@@ -122,8 +129,8 @@ impl Claim {
                 let by = nofollow::open(&folder.join(CLAIM)).ok().and_then(|mut file| read(&mut file));
                 return Err(ClaimError::Taken { folder: folder.to_owned(), by: by.unwrap_or_default(), holder });
             }
-            // Between open and lock, the previous recorder may have removed the file: a later recorder would lock
-            // another file.
+            // Between open and lock, the previous recorder may have removed the lock file. Then this lock would have no
+            // effect, because the next recorder creates and locks a new file.
             let opened = lock.metadata().map_err(io)?;
             if nofollow::stat(&path).is_ok_and(|named| (named.dev(), named.ino()) == (opened.dev(), opened.ino())) {
                 break lock;
@@ -134,7 +141,7 @@ impl Claim {
         Ok(Self { lock, _claim_file: reported, folder: folder.to_owned() })
     }
 
-    /// The recorder of this directory at this moment, if there is one.
+    /// The description of the recorder that has claimed this directory at this moment; `None` without a recorder.
     pub fn holder(folder: &Path) -> Option<Claimant> {
         let mut file = nofollow::open(&folder.join(CLAIM)).ok()?;
         match file.try_lock_shared() {
@@ -144,22 +151,22 @@ impl Claim {
     }
 }
 
-/// Replaces the description that an earlier recorder left, even if a process has locked it.
+/// Writes the description and replaces that of an earlier recorder, even if a process has locked the old file.
 fn write_holder(folder: &Path, claimant: &Claimant) -> io::Result<File> {
     let hidden = folder.join(format!("{CLAIM}.new"));
     match nofollow::remove(&hidden) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
     }
-    // With these permissions no other user can open the file, and so lock it, before this process has.
+    // With these permissions no other user can open and lock the file before this process has locked it.
     let mut file = nofollow::open_as(
         &hidden,
         OpenOptions { write: true, create: Some(0o600), new: true, ..OpenOptions::default() },
     )?;
     let _ = file.try_lock();
     match file.write_all(claimant.to_string().as_bytes()) {
-        // The lock is the claim; on a full volume, which this recorder's retention may free, only the description is
-        // missing.
+        // The claim needs only the lock. On a full volume the description may be missing, because the retention of this
+        // recorder may free space later.
         Err(error) if crate::device::is_full(&error) => {}
         other => other?,
     }
@@ -170,7 +177,7 @@ fn write_holder(folder: &Path, claimant: &Claimant) -> io::Result<File> {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Removed before the lock ends with the descriptor. A directory in which nothing was recorded is removed too.
+        // The files are removed before the lock is released. A directory in which no file was recorded is removed too.
         let _ = nofollow::remove(&self.folder.join(CLAIM));
         let _ = nofollow::remove(&self.folder.join(LOCK));
         let _ = crate::hold::remove_empty(&self.folder);
@@ -185,7 +192,7 @@ impl Claimant {
     }
 }
 
-/// One line per value: a key and the value.
+/// The format of the description: one line per value, with a key and the value.
 impl fmt::Display for Claimant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "pid {}\nsince {}", self.pid, self.since.nanos())?;

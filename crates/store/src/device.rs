@@ -1,6 +1,6 @@
 //! The operations of the recorder on a volume. Every disk operation that can fail goes through [`Device`], so that
-//! tests can inject failures: [`DiskDevice`] is the real volume, [`MemoryDevice`] keeps files in memory and fails on
-//! demand.
+//! tests can inject failures: [`DiskDevice`] uses the real volume; [`MemoryDevice`] stores files in memory and fails as
+//! a test requests.
 
 mod disk;
 mod housekeeping;
@@ -16,8 +16,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// True if a volume refused a write for want of space: the volume is full, or (`EDQUOT`) the user's quota is exhausted.
-/// In both cases the removal of files frees space.
+/// True if a write failed for lack of space: the volume is full, or (`EDQUOT`) the user's quota is exhausted. In both
+/// cases the removal of files frees space.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
@@ -32,7 +32,7 @@ pub struct FileId(pub u32);
 /// The content of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Packets, in large aligned writes past the page cache.
+    /// Packets, in large aligned writes that bypass the page cache.
     Packets,
     /// An index, in small writes of any length.
     Index,
@@ -40,16 +40,17 @@ pub enum Content {
 
 /// An asynchronous operation of a device.
 pub enum Op {
-    /// Writes bytes at an offset; both, and the length, are multiples of [`crate::bytes::PAGE`] for packet files.
+    /// Writes bytes at an offset. For packet files, offset, length and memory address are multiples of
+    /// [`crate::bytes::PAGE`].
     Write {
         /// Byte offset in the file.
         offset: u64,
         /// The bytes to write.
         slice: Slice,
     },
-    /// Allocates this many bytes for the file and sets its size to them.
+    /// Allocates this many bytes for the file and sets its size to this number.
     Allocate(u64),
-    /// Makes content and length (for a directory, its names) survive a power failure.
+    /// Syncs the file: content and length (of a directory: the names in it) survive a power failure afterwards.
     Sync,
 }
 
@@ -64,22 +65,22 @@ pub struct Completion {
 
 /// A volume.
 pub trait Device: Send {
-    /// Describes in one line how this device writes.
+    /// Describes in one line by which method this device writes.
     fn describe(&self) -> String;
 
-    /// True if the device uses the fastest method that it has.
+    /// True if the device writes by its fastest method.
     fn is_best(&self) -> bool;
 
-    /// Prepares for writes from this memory. Returns a warning if the preparation failed.
+    /// Prepares the device for writes from this memory. Returns a warning if the preparation failed.
     fn adopt(&mut self, memory: &Arc<dyn Bytes>) -> Option<String>;
 
-    /// Creates a directory with its parents, and makes them survive a power failure.
+    /// Creates a directory with its parents, and syncs them so that they survive a power failure.
     ///
     /// # Errors
     /// Those of the file system.
     fn create_folder(&mut self, path: &Path) -> io::Result<()>;
 
-    /// Creates a file that must not exist, and locks it until it is closed or this process ends, even if it is renamed.
+    /// Creates a new file, and locks it until it is closed or this process ends, even if it is renamed.
     ///
     /// # Errors
     /// `EEXIST`, or an error of the file system.
@@ -97,7 +98,7 @@ pub trait Device: Send {
     /// Those of the file system.
     fn open(&mut self, path: &Path) -> io::Result<FileId>;
 
-    /// Opens a file for reading and writing, and locks it until it is closed; `None` if a living process has the lock,
+    /// Opens a file for reading and writing, and locks it until it is closed; `None` if a running process has the lock,
     /// or the lock cannot be tested.
     ///
     /// # Errors
@@ -110,7 +111,8 @@ pub trait Device: Send {
     /// Those of the file system.
     fn len(&mut self, file: FileId) -> io::Result<u64>;
 
-    /// Reads from `offset` into `buffer` and returns the number of bytes; the buffer is full unless the file ends.
+    /// Reads from `offset` into `buffer` and returns the number of bytes; it is smaller than the buffer only at the end
+    /// of the file.
     ///
     /// # Errors
     /// Those of the file system.
@@ -119,16 +121,17 @@ pub trait Device: Send {
     /// Starts an operation that will end as a [`Completion`] with this token.
     ///
     /// # Errors
-    /// `EBUSY` when too many operations are under way; nothing was started then.
+    /// `EBUSY` if too many operations are in progress; then the operation was not started.
     fn start(&mut self, file: FileId, op: Op, token: u64) -> io::Result<()>;
 
-    /// Waits up to `wait` for a completion and appends all completions to `out`. A wait of zero never sleeps.
+    /// Waits up to `wait` for a completion and appends all completions to `out`. With a wait of zero, the function
+    /// returns immediately.
     ///
     /// # Errors
-    /// When the device itself fails; the failure of an operation is in its [`Completion`].
+    /// An error of the device; the error of an operation is in its [`Completion`].
     fn reap(&mut self, wait: Duration, out: &mut Vec<Completion>) -> io::Result<()>;
 
-    /// Writes all bytes, synchronously; for small writes.
+    /// Writes all bytes and waits for the end of the write; for small writes.
     ///
     /// # Errors
     /// Those of the file system; some of the bytes may have been written.
@@ -140,22 +143,23 @@ pub trait Device: Send {
     /// Those of the file system.
     fn truncate(&mut self, file: FileId, len: u64) -> io::Result<()>;
 
-    /// Closes the file; operations under way still complete.
+    /// Closes the file; operations in progress still complete.
     fn close(&mut self, file: FileId);
 
     /// True if a file or directory of this name exists.
     fn exists(&mut self, path: &Path) -> bool;
 
-    /// The entries of a directory: each name, and true if it is a directory. Names that are not UTF-8 are left out.
+    /// The entries of a directory: each name, and true if the entry is a directory. Names that are not UTF-8 are left
+    /// out.
     ///
     /// # Errors
     /// Those of the file system.
     fn list(&mut self, folder: &Path) -> io::Result<Vec<(String, bool)>>;
 
-    /// True if a living process has this file locked, or the lock cannot be tested.
+    /// True if a running process has locked this file, or the lock cannot be tested.
     fn is_held(&mut self, path: &Path) -> bool;
 
-    /// Keeps retention from removing files in this directory until the lock is dropped, as [`Hold::reader`] does.
+    /// Prevents retention from removing files in this directory until the lock is dropped, like [`Hold::reader`].
     ///
     /// [`Hold::reader`]: crate::Hold::reader
     ///
@@ -163,14 +167,14 @@ pub trait Device: Send {
     /// `ENOENT`, or an error of the file system.
     fn hold(&mut self, folder: &Path) -> io::Result<Lock>;
 
-    /// Removes a file that no living process has locked, and returns how many bytes of space that freed; `None`,
-    /// without a removal, if a process has the lock or the lock cannot be tested.
+    /// Removes a file that no running process has locked, and returns the number of bytes of space that the removal
+    /// freed. If a process has the lock or the lock cannot be tested, the file is not removed and the result is `None`.
     ///
     /// # Errors
     /// Those of the file system.
     fn remove_unheld(&mut self, path: &Path) -> io::Result<Option<u64>>;
 
-    /// Renames a file, never over an existing name.
+    /// Renames a file; never replaces an existing file.
     ///
     /// # Errors
     /// `EEXIST`, or an error of the file system.

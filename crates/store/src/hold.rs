@@ -1,11 +1,11 @@
 //! Locks between readers and retention: a reader holds an hour directory, and retention removes files only from
 //! directories without holds. A hold is a lock (flock(2)) on a small file in the hour directory, [`HOLD`]. The owner of
-//! the store creates that file with the permissions of the packet files (0640): members of the group, who may read
-//! packets, may hold them, and no other user can, even if they may list or read the rest. A hold ends with its process,
-//! and one descriptor holds a whole hour.
+//! the store creates that file with the permissions of the packet files (0640): members of its group, who may read
+//! packets, can hold the directory; other users cannot, even if they may list it or read other files. The kernel
+//! releases a hold when its process ends, and a reader needs only one file descriptor per hour directory.
 //!
-//! A hold is a request and not a right: retention waits for it only for a bounded time (a [`Hold`] delays the removal
-//! of a file by some seconds). A reader keeps the files that it has opened.
+//! A hold delays the removal of a file only by some seconds: then retention removes the file in spite of the hold.
+//! Files that a reader has opened stay readable after their removal.
 
 use crate::names;
 use std::fs::{File, TryLockError};
@@ -17,47 +17,47 @@ use std::time::{Duration, Instant};
 use sys::locks::Holder;
 use sys::nofollow::{self, OpenOptions};
 
-/// Name of the locked file in each hour directory and each interface directory.
+/// Name of the lock file in each hour directory and each interface directory.
 pub const HOLD: &str = ".hold";
 
 /// Name of the file that the retention worker of an interface locks: only the store's owner can open it.
 pub const RETENTION_LOCK: &str = ".keeper";
 
-/// Default time for which retention waits for readers, and for which readers wait for a process that keeps them out.
+/// Default time for which retention waits for readers, and for which readers wait for a process with an exclusive lock.
 pub const WAIT: Duration = Duration::from_secs(5);
 
-/// Time after a timeout in which no reader of this process waits again. If a process locks a thousand hour directories,
-/// a query waits for the first of them only.
+/// After a timeout, no reader of this process waits for a lock for this time. So if a process locks a thousand hour
+/// directories, a query waits only for the first of them.
 const NO_WAIT_FOR: Duration = Duration::from_secs(60);
 
-/// The last time at which a reader of this process waited until the timeout.
+/// The time of the last timeout of a reader of this process.
 static LAST_TIMEOUT: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// Permissions of the lock file.
 const MODE: u32 = 0o640;
 
-/// Number of attempts to get a lock. A process that only tests whether a file is held has a lock itself for some
-/// microseconds, or longer if it is preempted; a holder keeps its lock through all attempts.
+/// Number of attempts to get a lock. A process that only tests whether a file is locked has a lock itself for some
+/// microseconds, or longer if it is preempted; a real holder has its lock during all attempts.
 const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
 /// A lock on a directory; dropping it releases the lock.
 #[derive(Debug)]
 pub struct Hold {
-    #[expect(dead_code, reason = "the lock lasts while the file is open")]
+    #[expect(dead_code, reason = "the open file keeps the lock")]
     file: Option<File>,
     obstacle: Option<String>,
 }
 
 impl Hold {
-    /// The hold of a reader: while it lives, no file in this directory is removed within the time that retention waits
-    /// for readers. This function waits while files are being removed, which is short; the wait has a timeout because
-    /// every member of the store's group can lock the file. A reader that cannot hold (a user outside of the store's
-    /// group, a file system without locks) or whose wait timed out reads without a hold, and may find that files were
-    /// removed.
+    /// Takes the hold of a reader: until it is dropped, or until the time is over for which retention waits for
+    /// readers, no file in this directory is removed. While retention is removing files, this function waits. The wait
+    /// is short, but it has a timeout because every member of the store's group can lock the file. If a reader cannot
+    /// get a lock (a user outside of the store's group, a file system without locks, a timeout), the result is a hold
+    /// without a lock, and files may be removed while they are read.
     ///
     /// # Errors
-    /// When the directory does not exist; it may have been removed.
+    /// If the directory does not exist (any more).
     pub fn reader(folder: &Path) -> io::Result<Self> {
         Self::reader_within(folder, WAIT, &LAST_TIMEOUT)
     }
@@ -94,12 +94,13 @@ impl Hold {
         Self { file: Some(file), obstacle: None }
     }
 
-    /// Why a reader that has the permission could not hold the directory; the reader continues without a hold.
+    /// The reason why the lock is missing although this user may open the lock file; the reader continues without a
+    /// lock.
     pub fn obstacle(&self) -> Option<&str> {
         self.obstacle.as_deref()
     }
 
-    /// The exclusive lock of retention: `None` while a reader holds the directory.
+    /// Takes the exclusive lock with which retention removes files; `None` while a reader holds the directory.
     ///
     /// # Errors
     /// When the directory does not exist.
@@ -114,8 +115,8 @@ impl Hold {
         }
     }
 
-    /// The lock of the only retention worker of this directory: `None` while another process has it. Only the store's
-    /// owner can take it.
+    /// Takes the lock of the only retention worker of this interface directory; `None` while another process has this
+    /// lock. Only the store's owner can take the lock.
     ///
     /// # Errors
     /// When the directory does not exist, or belongs to another user.
@@ -127,13 +128,14 @@ impl Hold {
         }
     }
 
-    /// The living processes that hold a directory, as far as this process can see them.
+    /// The running processes that hold a directory, as far as they are visible to this process.
     pub fn holders(folder: &Path) -> Vec<Holder> {
         nofollow::open(&folder.join(HOLD)).and_then(|file| sys::locks::holders(&file)).unwrap_or_default()
     }
 }
 
-/// Describes the processes that keep readers out, as far as this process can see them.
+/// The message for a reader that timed out; it names the processes that have the lock, as far as they are visible to
+/// this process.
 fn obstacle(folder: &Path) -> String {
     let holders: Vec<String> = Hold::holders(folder).iter().map(ToString::to_string).collect();
     let holder =
@@ -152,8 +154,8 @@ pub(crate) fn make(folder: &Path) -> io::Result<File> {
     nofollow::open_as(&folder.join(HOLD), OpenOptions { write: true, create: Some(MODE), ..OpenOptions::default() })
 }
 
-/// Creates a lock file that only the owner of its directory can lock. A file that root creates is given to that owner,
-/// who could not open it later otherwise.
+/// Creates a lock file that only the owner of its directory can lock. If root creates the file, its ownership is
+/// changed to that owner, who otherwise could not open the file later.
 ///
 /// # Errors
 /// Those of the file system.
@@ -161,45 +163,46 @@ pub(crate) fn make_private(path: &Path) -> io::Result<File> {
     let file = nofollow::open_as(path, OpenOptions { write: true, create: Some(0o600), ..OpenOptions::default() })?;
     let folder = nofollow::stat(path.parent().unwrap_or(path))?;
     if file.metadata()?.uid() != folder.uid() {
-        // Without the right to change owners, the process is the owner already.
+        // A process without the right to change the owner is not root, so it has created the file as its own user.
         let _ = std::os::unix::fs::fchown(&file, Some(folder.uid()), Some(folder.gid()));
     }
     Ok(file)
 }
 
-/// The lock file of a directory, created by the directory's owner if it is missing; `None` for users who may not open
-/// it.
+/// Opens the lock file of a directory. The owner of the directory creates the file if it is missing; `None` for users
+/// who may not open it.
 fn open(folder: &Path) -> io::Result<Option<File>> {
     match nofollow::open(&folder.join(HOLD)) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         other => return other.map(Some),
     }
-    // If another user owned the lock file, users outside the store's group could lock it.
+    // Only the owner of the directory creates the lock file: a file of another user could be locked by users outside of
+    // the store's group.
     if nofollow::stat(folder)?.uid() != sys::cpu::effective_uid() {
         return Ok(None);
     }
     match make(folder) {
         Err(e) if e.kind() == io::ErrorKind::NotFound && !nofollow::is_folder(folder) => Err(e),
-        // A full or read-only volume, or a process without write permission.
+        // The lock file cannot be created on a full or read-only volume, or without write permission.
         other => Ok(other.ok()),
     }
 }
 
-/// True if the open file still has its name: an emptied directory is removed with its lock file, and may be created
-/// again.
+/// True if the open file is still the lock file of the directory: an emptied directory is removed with its lock file,
+/// and may be created again with a new lock file.
 fn is_named(file: &File, folder: &Path) -> bool {
     let named = nofollow::stat(&folder.join(HOLD));
     match (file.metadata(), named) {
         (Ok(opened), Ok(named)) => (opened.dev(), opened.ino()) == (named.dev(), named.ino()),
-        // The lookup failed for another reason; the next operation fails if the directory is gone.
+        // The lookup failed although the file may exist; if the directory was removed, the next operation fails.
         (_, Err(e)) if e.kind() != io::ErrorKind::NotFound => true,
         (Err(_), _) => true,
         _ => false,
     }
 }
 
-/// Locks a file that no process holds; retries, because processes that only test the lock have it for a short time.
+/// Locks a file that no process holds; retries, because a process that only tests the lock has it for a short time.
 ///
 /// # Errors
 /// `WouldBlock` if another process holds it, or an error of the file system.
@@ -244,8 +247,9 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
 
-    /// True as soon as the condition holds, false after 30 s. A lock outlives its holder while another test starts a
-    /// program: the child has a copy of every descriptor until it executes.
+    /// Waits until the condition is true; returns false after 30 s. The wait is needed because a lock may last longer
+    /// than its holder: while another test starts a program, the child process has a copy of every descriptor until it
+    /// executes the program.
     fn becomes(condition: impl Fn() -> bool) -> bool {
         let started = Instant::now();
         while !condition() {
@@ -277,7 +281,7 @@ mod tests {
         let reader = Hold::reader_within(folder.path(), Duration::from_millis(20), &last_timeout).expect("a reader");
         let why = reader.obstacle().expect("the reason of the missing hold");
         assert!(why.contains("read without a hold") && why.contains(&std::process::id().to_string()), "{why}");
-        // The second reader must not wait: with this timeout it would never end.
+        // The second reader must not wait: with this timeout, the test would not end.
         let next = Hold::reader_within(folder.path(), Duration::MAX, &last_timeout).expect("a reader");
         assert!(next.obstacle().is_some());
         drop(locker);

@@ -1,11 +1,12 @@
 //! The secret key with which the meter of an interface hashes addresses, and the file that keeps the key.
 //!
-//! With a known key, a sender could choose source addresses that the address estimate counts as one address (so that a
-//! scan is invisible in the time series), or one address that counts as millions; UDP lets a sender choose source
-//! addresses freely. So each interface has a random key from its first recording on. The key is kept beside the packets
-//! ([`METER_KEY`] in the directory of the interface), so that metering the same packets again gives the same estimates;
-//! its readers can also read the packets. Files outside a store are metered under [`MeterKey::OPEN`]: each replay gives
-//! the same rows, and no sender can add addresses to an existing file.
+//! With a known key, a sender, who can choose source addresses freely in UDP, could choose many addresses that the
+//! estimate of distinct addresses counts as one (so that a scan is invisible in the time series), or one address that
+//! the estimate counts as millions. So each interface has a random key from its first recording on. The key is stored
+//! in the store ([`METER_KEY`] in the directory of the interface), so that metering the same packets again gives the
+//! same estimates; a user who can read the key can also read the packets. Files outside of a store are metered with the
+//! public key [`MeterKey::OPEN`], so that each replay gives the same rows; a known key is harmless there, because no
+//! sender can add addresses to an existing file.
 
 use crate::names::{METER_KEY, interface_folder};
 use std::fmt;
@@ -14,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use sys::nofollow::{self, OpenOptions};
 
-/// Levels from a packet file up to the directory of its interface: hour, day, month, year, interface.
+/// Number of directory levels from a packet file up to the directory of its interface: hour, day, month, year,
+/// interface.
 const DEPTH: usize = 5;
 
 /// The secret key of the address hash: sixteen hexadecimal digits.
@@ -22,13 +24,13 @@ const DEPTH: usize = 5;
 pub struct MeterKey(pub u64);
 
 impl MeterKey {
-    /// The key of packets outside a store.
+    /// The public key for packets outside of a store.
     pub const OPEN: Self = Self(0);
 
-    /// Reads the key of an interface directory; `None` if it has none.
+    /// Reads the key from an interface directory; `None` if the directory contains no key.
     ///
     /// # Errors
-    /// The file cannot be read, or is not a key.
+    /// If the file cannot be read, or does not contain a key.
     pub fn read(folder: &Path) -> Result<Option<Self>, MeterKeyError> {
         let path = folder.join(METER_KEY);
         match nofollow::read_to_string(&path) {
@@ -41,7 +43,7 @@ impl MeterKey {
         }
     }
 
-    /// The key of an interface in a store; [`MeterKey::OPEN`] if it has none.
+    /// The key of an interface in a store; [`MeterKey::OPEN`] if the interface has no key.
     ///
     /// # Errors
     /// As of [`MeterKey::read`].
@@ -49,8 +51,8 @@ impl MeterKey {
         Ok(Self::read(&interface_folder(store, interface))?.unwrap_or(Self::OPEN))
     }
 
-    /// The key under which a packet file of a store was first metered; `None` for a file outside a store and for a
-    /// missing file, which is reported when it is opened.
+    /// The key with which a packet file of a store was first metered. `None` for a file outside of a store, and for a
+    /// missing file, because the later open of the file reports that error.
     ///
     /// # Errors
     /// As of [`MeterKey::read`].
@@ -77,7 +79,8 @@ impl MeterKey {
             if replace {
                 return nofollow::rename(&complete, &path);
             }
-            // Another run on the same interface may write first; the link publishes a complete key or fails.
+            // Another run on the same interface may write its key first. link(2) either publishes a complete key or
+            // fails if a key exists.
             let linked = nofollow::link(&complete, &path);
             nofollow::remove(&complete)?;
             linked
@@ -90,7 +93,7 @@ impl MeterKey {
     }
 
     fn write(self, path: &Path) -> io::Result<()> {
-        // Overwrites the hidden file of a run that was killed here.
+        // The hidden file of an earlier run that was killed at this point is overwritten.
         let options = OpenOptions { write: true, create: Some(0o640), ..OpenOptions::default() };
         let mut file = nofollow::open_as(path, options)?;
         file.set_len(0)?;
@@ -115,7 +118,7 @@ impl fmt::Display for MeterKey {
     }
 }
 
-/// The error of a text that is not a key.
+/// The error of parsing a text that is not a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotAKey(pub String);
 
@@ -127,7 +130,7 @@ impl fmt::Display for NotAKey {
 
 impl std::error::Error for NotAKey {}
 
-/// The reason why a key cannot be read or kept.
+/// The reason why a key cannot be read or written.
 #[derive(Debug)]
 pub enum MeterKeyError {
     /// The directory of the interface cannot be created.
@@ -214,7 +217,10 @@ mod tests {
         let dir = TempDir::new("an_unwritable_store");
         let store = dir.join("store");
         fs::write(&store, "").expect("a file");
-        let error = MeterKey(1).keep(&store.join("eth1"), false).expect_err("a file is no store").to_string();
+        let error = MeterKey(1)
+            .keep(&store.join("eth1"), false)
+            .expect_err("a store path that is a file is an error")
+            .to_string();
         assert!(error.starts_with(&format!("{}: cannot record into this directory", store.display())), "{error}");
         assert!(error.contains("--store") && !error.contains(METER_KEY), "{error}");
         fs::write(dir.join(METER_KEY), "abc").expect("a file");

@@ -1,7 +1,7 @@
 //! Names of directories and files in the store: `STORE/IFACE/YYYY/MM/DD/HH/<start time>.pcap`, all in UTC.
 //!
-//! A name that begins with a dot and ends in `.partial` belongs to a file that is being written, or was when its
-//! recorder was killed.
+//! A file whose name begins with a dot and ends in `.partial` is being written, or was being written when its recorder
+//! was killed.
 
 use base::Timestamp;
 use std::path::{Path, PathBuf};
@@ -18,17 +18,18 @@ pub const PARTIAL: &str = "partial";
 /// File in the interface's directory with the secret key with which its meter hashes addresses.
 pub const METER_KEY: &str = ".meter-key";
 
-/// File in the interface's directory: how many seconds late its flow records may come, as a decimal number.
+/// File in the interface's directory with a decimal number: by how many seconds a flow record may be later than its
+/// packets.
 pub const FLOW_LATENESS: &str = ".flow-late";
 
 /// Directory in the interface's directory with the markers of out-of-order files ([`crate::out_of_order`]).
 pub const OUT_OF_ORDER: &str = ".out-of-order";
 
-/// Prefix of the name of a file that was created in advance and has no packets.
+/// Prefix of the name of a file that was created in advance and contains no packets yet.
 pub const PREPARED: &str = ".next-";
 
-/// The directory of an interface in the store. In a name that is not a single path component (`sim:60` is, `a/b.pcap`
-/// is not), slashes and a leading dot are replaced.
+/// The directory of an interface in the store. If the interface name is not a valid path component (`a/b.pcap`, in
+/// contrast to `sim:60`), slashes and a leading dot are replaced.
 pub fn interface_folder(store: &Path, interface: &str) -> PathBuf {
     let mut name = interface.replace(['/', '\0'], "_");
     if name.starts_with('.') || name.is_empty() {
@@ -66,7 +67,7 @@ pub fn stem(start: Timestamp, queue: Option<u16>, copy: u32) -> String {
     name
 }
 
-/// The queue in the name of a file, 0 if the name has none.
+/// The queue in the name of a file; 0 if the name contains no queue.
 pub fn queue_of(stem: &str) -> u16 {
     let digits = stem.split_once("Z-q").map_or("", |(_, queue)| queue.split('_').next().unwrap_or(""));
     digits.parse().unwrap_or(0)

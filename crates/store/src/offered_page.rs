@@ -1,10 +1,11 @@
-//! The offered counter page keeps the number of packets offered to a recorder after its process is killed: recovery of
-//! the files enters the difference between offered and stored packets in the ledger.
+//! The offered counter page: shared memory with the number of packets offered to a recorder, which stays readable after
+//! its process is killed. Recovery of the files adds the difference between offered and stored packets to the ledger as
+//! lost packets.
 //!
-//! Each queue has one page of shared memory in `/dev/shm`: the kernel keeps it when the process is killed, and a
-//! stalled volume cannot block the counting thread, as it could with a page of a file on that volume. A power failure
-//! erases the page; the number of lost packets is unknown then, and recovery reports that. The recorder keeps the page
-//! locked (flock(2)) while it lives.
+//! Each queue has one page of shared memory in `/dev/shm`. The page exists after the process was killed, and a stalled
+//! volume cannot block the counting thread, which would be possible with a mapped file on the volume. A power failure
+//! erases the page; then the number of lost packets is unknown, and recovery reports this. The page is locked
+//! (flock(2)) as long as the recorder runs.
 //!
 //! ```text
 //! word  0 "NGBEAT1\0" | 1 packets offered | 2 second of the last | 3 number of the active slot | 4 ended in order
@@ -22,8 +23,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use sys::memory::SharedMemory;
 
-/// Directory of the pages: memory that outlives a process. The service manager removes files there when a unit with
-/// `RemoveIPC=yes` ends.
+/// Directory of the pages: a file system in memory, whose files remain after the end of a process. The service manager
+/// removes files in it when a unit with `RemoveIPC=yes` ends.
 pub const FOLDER: &str = "/dev/shm";
 /// Prefix of the pages' names.
 const PREFIX: &str = "netgrain-beat-";
@@ -39,37 +40,37 @@ mod at {
     pub const SLOTS: [usize; 2] = [8, 16];
 }
 
-/// The page of a queue that is being recorded. Dropping it does not remove the page: see [`OfferedPage::confirm`].
+/// The page of a queue that is being recorded. [`OfferedPage::confirm`] removes the page; dropping this value does not.
 #[derive(Debug)]
 pub struct OfferedPage {
     memory: SharedMemory,
     path: PathBuf,
 }
 
-/// The content of a page whose recorder no longer lives.
+/// The content of a page whose recorder no longer runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrphanedCount {
     /// The queue.
     pub queue: u16,
     /// Packets offered since the start of the recorder, lost and filtered packets included.
     pub offered: u64,
-    /// The second since 1970 of the last offered packet; 0 if there was none.
+    /// The second (since 1970) of the last offered packet; 0 if no packet was offered.
     pub second: u64,
-    /// Start time and first stream position of the file that was being written; `None` if there was none yet.
+    /// Start time and first stream position of the packet file that was being written; `None` if no file was begun.
     pub file: Option<(Timestamp, u64)>,
-    /// Packets for which the files before that file account.
+    /// Offered packets that the ledgers of the earlier files contain, as stored or lost.
     pub before: u64,
-    /// True if the recorder was not killed but gave up packets that its volume refused.
+    /// True if the recorder ended normally, but without storing packets that its volume refused.
     pub ended: bool,
     path: PathBuf,
 }
 
 impl OfferedPage {
-    /// Creates the page for a queue of the interface that is recorded into this directory. The caller holds the
-    /// interface's claim.
+    /// Creates the page for a queue of the interface that is recorded into this directory. The caller must have the
+    /// claim of the interface.
     ///
     /// # Errors
-    /// If `/dev/shm` is missing or full; the number of packets lost by a kill is unknown then.
+    /// If `/dev/shm` is missing or full. Without the page, the number of packets lost by a kill is unknown.
     pub fn begin(folder: &Path, queue: u16) -> io::Result<Self> {
         let folder = fs::canonicalize(folder)?;
         let (dev, ino) = identity(&folder)?;
@@ -78,7 +79,12 @@ impl OfferedPage {
         page[..8].copy_from_slice(&MAGIC.to_le_bytes());
         page[PATH_AT..PATH_AT + 8].copy_from_slice(&(path.len() as u64).to_le_bytes());
         page.get_mut(PATH_AT + 8..PATH_AT + 8 + path.len())
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path of the directory is too long"))?
+            .ok_or_else(|| {
+                io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "the path of the interface directory is too long for the offered counter page",
+                )
+            })?
             .copy_from_slice(path);
         for number in 0u32.. {
             let path = Path::new(FOLDER).join(format!("{PREFIX}{dev:x}-{ino:x}-q{queue}-{number}"));
@@ -88,7 +94,7 @@ impl OfferedPage {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
                 other => other?,
             };
-            // Locked while the page is still empty: [`orphaned_counts`] ignores an empty page.
+            // The page is locked before it is filled, because [`orphaned_counts`] ignores an empty page.
             let locked = file.try_lock().map_err(io::Error::from);
             let made = locked.and_then(|()| file.write_all(&page));
             match made.and_then(|()| SharedMemory::of_own_file(file.into(), PAGE)) {
@@ -103,8 +109,7 @@ impl OfferedPage {
     }
 
     fn word(&self, word: usize) -> &AtomicU64 {
-        // SAFETY: the mapping has a page, which is aligned, lasts as long as `self`, and is only ever accessed by
-        // words.
+        // SAFETY: the mapping has one aligned page, exists as long as `self`, and is only accessed as atomic words.
         unsafe { &*self.memory.base().cast::<AtomicU64>().add(word) }
     }
 
@@ -115,8 +120,8 @@ impl OfferedPage {
         self.word(at::OFFERED).store(packets, Ordering::Release);
     }
 
-    /// Stores start time and first stream position of a new file, and the number of packets for which the files before
-    /// it account. Only one thread may call it.
+    /// Stores start time and first stream position of a new packet file, and the number of offered packets that the
+    /// ledgers of the earlier files contain. Only one thread may call it.
     pub fn file(&self, start: Timestamp, first_pos: u64, before: u64) {
         // The inactive slot is completely written before it becomes the active slot.
         let which = self.word(at::WHICH).load(Ordering::Relaxed) % 2;
@@ -125,11 +130,11 @@ impl OfferedPage {
         self.word(place).store(start.nanos(), Ordering::Relaxed);
         self.word(place + 1).store(first_pos, Ordering::Relaxed);
         self.word(place + 2).store(before, Ordering::Relaxed);
-        // 2 and 3 stand for the slots 0 and 1 of a recorder that has begun a file.
+        // The values 2 and 3 name the slots 0 and 1; smaller values mean that no file was begun.
         self.word(at::WHICH).store(2 + next, Ordering::Release);
     }
 
-    /// Records that the stream has ended in order, although some packets are in no published file.
+    /// Stores that the recorder ended normally although some packets are in no published file.
     pub fn end(&self) {
         self.word(at::ENDED).store(1, Ordering::Release);
     }
@@ -139,19 +144,19 @@ impl OfferedPage {
         OrphanedCount::parse(&fs::read(&self.path).ok()?, self.path.clone()).map(|(tail, _)| tail)
     }
 
-    /// Removes the page: published files account for all offered packets.
+    /// Removes the page. The caller has published files whose ledgers contain all offered packets.
     pub fn confirm(&self) {
         let _ = fs::remove_file(&self.path);
     }
 }
 
 impl OrphanedCount {
-    /// A count without a page; for tests.
+    /// Creates a count without a page, for tests.
     pub fn of(queue: u16, offered: u64, second: u64, file: Option<(Timestamp, u64)>, before: u64) -> Self {
         Self { queue, offered, second, file, before, ended: false, path: PathBuf::new() }
     }
 
-    /// Removes the page when the ledger has its count.
+    /// Removes the page; the caller has added its count to the ledger.
     pub fn forget(&self) {
         if !self.path.as_os_str().is_empty() {
             let _ = fs::remove_file(&self.path);
@@ -183,9 +188,9 @@ impl OrphanedCount {
     }
 }
 
-/// The counts of killed recorders of this directory. Pages of directories that no longer exist are removed. If the
-/// directory belongs to another user, that user's pages count too: root repairs what a recorder without root's rights
-/// left.
+/// Reads the pages of killed recorders of this interface directory. Pages of directories that no longer exist are
+/// removed. If the directory belongs to another user, the pages of that user are read too, so that root can repair the
+/// files of a recorder without root's rights.
 pub fn orphaned_counts(folder: &Path) -> Vec<OrphanedCount> {
     let Ok((dev, ino)) = identity(folder) else { return Vec::new() };
     let own = sys::cpu::effective_uid();
@@ -270,7 +275,7 @@ mod tests {
         let give = |file: &Path, uid| std::os::unix::fs::chown(file, Some(uid), None).expect("chown as root");
         give(store.path(), 65_532);
         give(&path, 65_533);
-        assert_eq!(orphaned_counts(store.path()), [], "a page of another user");
+        assert_eq!(orphaned_counts(store.path()), [], "the page of another user is not read");
         give(&path, 65_532);
         let [tail] = &orphaned_counts(store.path())[..] else { panic!("one page") };
         assert_eq!((tail.offered, tail.second), (5, 7));

@@ -1,22 +1,23 @@
 //! Markers for the out-of-order files of an interface, so that queries find files whose packets are outside the time
 //! range that their names imply.
 //!
-//! A name has the time at which a file began. For live recording, queries need no more than that: each file of a queue
-//! begins no earlier than the file before it ends, and holds no packet from before its own begin. The replay of
-//! captures in another order, or a clock that is set back, makes files that break this rule. Each such file has a
-//! marker. (If the clock had been far ahead, the files recorded then have the markers, instead of the files recorded
-//! once the clock is right.) The invariant is that *all files without a marker are in order*: queries find them by
-//! their names alone, however many there are, and a store without out-of-order files has no markers and no cost.
+//! The name of a packet file gives the time at which the file begins. For live recording, this time is enough for
+//! queries: each file of a queue begins no earlier than the previous file ends, and contains no packet from before its
+//! own begin. The replay of captures in another order, or a clock that is set back, creates files that break this rule.
+//! Each such file has a marker. (If the clock had been far ahead, the files recorded during that time have the markers,
+//! and not the files recorded after the correction.) The invariant is that *all files without a marker are in order*:
+//! queries find them by their names alone, and a store without out-of-order files has no markers and no additional
+//! cost.
 //!
-//! A marker is an empty file in the directory [`names::OUT_OF_ORDER`] of the interface; its name holds all its data:
+//! A marker is an empty file in the directory [`names::OUT_OF_ORDER`] of the interface; its name contains all its data:
 //! ```text
 //! STEM                the file is being written, or its recorder died: its time range is unknown, read the file
 //! STEM=FIRST-LAST     times of its earliest and latest packet; the packets are in order of time
 //! STEM~FIRST-LAST     times of its earliest and latest packet; the packets are out of order
 //! ```
-//! The marker is written before the packet file is published, so a reader that finds the file finds its marker; names
-//! are created and renamed one by one, and no file is appended or rewritten. A marker for an older file is written
-//! before the recording that requires it begins. A marker without a file has no meaning.
+//! The marker is written before the packet file is published, so a reader that finds the file finds its marker. Markers
+//! are only created and renamed, never appended or rewritten. If a recording turns older files into out-of-order files,
+//! their markers are written before that recording begins. A marker without a packet file is ignored.
 
 use crate::catalogue::parse_stem;
 use crate::device::{Content, Device};
@@ -26,10 +27,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-/// Identity of a file: start time, queue, and copy number.
+/// Identity of a packet file: start time, queue, and copy number.
 pub type FileIdentity = (Timestamp, u16, u32);
 
-/// The time range in a file's marker.
+/// The time range of an out-of-order file, from its marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The timestamp of the earliest packet.
@@ -44,12 +45,12 @@ impl Span {
     /// The range of a file that is not yet sealed.
     pub const UNKNOWN: Self = Self { first: Timestamp::ZERO, last: Timestamp::MAX, is_out_of_order: true };
 
-    /// The range of a file whose packets lie between these two timestamps and are out of order.
+    /// The range of a file whose packets are between these two timestamps, and not in order of time.
     pub const fn out_of_order((first, last): (Timestamp, Timestamp)) -> Self {
         Self { first, last, is_out_of_order: true }
     }
 
-    /// True if the file may have packets of the interval.
+    /// True if the file may contain packets of this interval.
     pub fn overlaps(&self, from: Timestamp, to: Timestamp) -> bool {
         self.first <= to && from <= self.last
     }
@@ -63,7 +64,7 @@ impl Span {
     }
 }
 
-/// All markers of an interface: the range of each file, and its name without an ending.
+/// All markers of an interface: for each out-of-order file, its time range and its name without ending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutOfOrderMarkers(BTreeMap<FileIdentity, (Span, String)>);
 
@@ -92,7 +93,8 @@ impl OutOfOrderMarkers {
         }
     }
 
-    /// The markers with these names; two markers of one file are combined. Names that are no markers are ignored.
+    /// Parses these names of markers. If a file has two markers, they are combined. Names that are not names of markers
+    /// are ignored.
     pub fn of<'a>(markers: impl Iterator<Item = &'a str>) -> Self {
         let mut all: BTreeMap<FileIdentity, (Option<Span>, String)> = BTreeMap::new();
         for (which, stem, span) in markers.filter_map(parse) {
@@ -112,20 +114,20 @@ impl OutOfOrderMarkers {
         self.0.is_empty()
     }
 
-    /// The range in the marker of a file.
+    /// The time range in the marker of this file; `None` if the file has no marker.
     pub fn get(&self, which: FileIdentity) -> Option<Span> {
         self.0.get(&which).map(|(span, _)| *span)
     }
 
-    /// All files with a marker: identity, range, and name without an ending.
+    /// All files with a marker: identity, time range, and name without ending.
     pub fn iter(&self) -> impl Iterator<Item = (FileIdentity, Span, &str)> {
         self.0.iter().map(|(which, (span, stem))| (*which, *span, stem.as_str()))
     }
 }
 
-/// Writes the marker of an out-of-order file: at first without a range, and with it when the file is sealed. The marker
-/// without a range is removed then. The marker is as safe as the name of the packet file, which is made after it: the
-/// journal of the file system keeps the order of names.
+/// Writes the marker of an out-of-order file: without a time range when the file is begun, and with the range when the
+/// file is sealed; then the marker without a range is removed. The marker needs no sync: it is created before the
+/// packet file is renamed, and the journal of the file system preserves this order after a power failure.
 ///
 /// # Errors
 /// Those of the device.
@@ -143,7 +145,7 @@ pub fn write_marker<D: Device>(
         Err(e) => return Err(e),
     }
     if span.is_some() {
-        // If the removal fails, the marker with a range takes precedence.
+        // The removal may fail, because readers prefer the marker with a range.
         let _ = device.remove(&folder.join(stem));
     }
     Ok(())
@@ -236,7 +238,7 @@ mod tests {
         let whole = text(&stem, Some(Span::out_of_order((at(1), at(2)))));
         assert!(parse(&whole).is_some());
         for cut in 0..whole.len() {
-            // Up to the separator the name is a marker without a range.
+            // The first part of the name, up to the separator, is itself the name of a marker without a range.
             assert_eq!(parse(&whole[..cut]).is_some(), cut == stem.len(), "{}", &whole[..cut]);
         }
         assert_eq!(parse(&format!("{stem}=")), None);

@@ -1,19 +1,19 @@
 //! Ownership of a store. A process that runs as root records only into a store in which no other user can create or
-//! rename files: another user who can write to a directory can move a file that root made there and put a different
-//! file in its place. Processes without root's rights need no such rule, nor do the subcommands that only repair or
-//! remove existing files, because they follow no links.
+//! rename files: another user who can write to a directory can replace a file that root created in it. Processes
+//! without root's rights need no such rule. The subcommands that only repair or remove existing files need none either,
+//! because they follow no symbolic links.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use sys::nofollow::{self, FileKind};
 
-/// A directory that root does not record into.
+/// The error for a directory into which root does not record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedFolder {
-    /// Path of the directory: the store's, or that of an interface in it.
+    /// Path of the directory: the store, or an interface directory in the store.
     pub folder: PathBuf,
-    /// The user id of its owner.
+    /// The user id of the owner of the directory.
     pub owner: u32,
     /// Its permissions.
     pub mode: u32,
@@ -40,9 +40,10 @@ impl fmt::Display for SharedFolder {
 
 impl std::error::Error for SharedFolder {}
 
-/// Refuses a store into which this process must not write as root. The store directory and the directories of its
-/// interfaces must belong to root and must not be writable for a group (other than root's) or for all users. The store
-/// directory itself may have the sticky bit, as `/tmp` has. A missing directory is no error, because root creates it.
+/// If this process runs as root, tests whether it may record into this store. The store directory and the directories
+/// of its interfaces must belong to root and must not be writable for a group (other than root's) or for all users. The
+/// store directory itself may have the sticky bit, as `/tmp` has. A missing directory is no error, because root creates
+/// it.
 ///
 /// # Errors
 /// The first directory that breaks the rule.

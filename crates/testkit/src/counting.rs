@@ -25,7 +25,7 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// An allocator before the first allocation.
+    /// An allocator whose counters are zero.
     pub const fn new() -> Self {
         Self { now: AtomicUsize::new(0), most: AtomicUsize::new(0) }
     }
@@ -37,7 +37,7 @@ impl Counting {
         now
     }
 
-    /// The largest number of bytes allocated at once since [`Self::begin`] returned `begun`, less `begun`.
+    /// The highest number of allocated bytes since [`Self::begin`] returned `begun`, minus `begun`.
     pub fn most_since(&self, begun: usize) -> usize {
         self.most.load(Relaxed) - begun
     }

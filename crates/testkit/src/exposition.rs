@@ -32,7 +32,7 @@ const NOT_IN_NAMES: [&str; 22] = [
     "summary",
 ];
 
-/// Units, which are the last word of a name, or the last before `total`.
+/// The permitted units. A unit is the last word of a metric name, or the last word before `total`.
 const UNITS: [&str; 3] = ["seconds", "bytes", "ratio"];
 
 /// The problems of this page, one sentence each. HTTP headers before an empty line are skipped.
@@ -171,12 +171,12 @@ pub fn promtool_problems(test: &str, page: &str) -> String {
     let Some(mut command) = go_tool(test, "promtool") else { return String::new() };
     command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("promtool starts");
-    // If promtool exits before it has read everything, its output has the reason.
+    // Errors are ignored: if promtool exits before it has read everything, its output has the reason.
     let _ = child.stdin.take().expect("a pipe").write_all(body.as_bytes());
     let output = child.wait_with_output().expect("promtool ends");
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    if output.status.success() { said } else { format!("{said}promtool: {}", output.status) }
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed).into_owned();
+    if output.status.success() { printed } else { format!("{printed}promtool: {}", output.status) }
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub fn random_frame(prng: &mut Prng) -> Vec<u8> {
     let mut bytes = vec![0; frame.header_len() + prng.below(20) as usize];
     frame.fill(&mut bytes);
     match prng.below(8) {
-        // ARP in place of IP, under the same number of tags.
+        // ARP instead of IP, behind the same number of tags.
         0 => {
             let at = (12..bytes.len() - 1).find(|i| matches!(bytes[*i..*i + 2], [8, 0] | [0x86, 0xdd])).unwrap_or(12);
             bytes.truncate(at);
@@ -34,7 +34,7 @@ pub fn random_frame(prng: &mut Prng) -> Vec<u8> {
             let at = bytes.len().min(14);
             bytes.splice(12..at, [0x88, 0x47, 0, 1, 0, 64, 0, 2, 1, 64]);
         }
-        // A fragment, or an extension header.
+        // Changes bytes so that the packet may become a fragment or have an extension header.
         2 if bytes.len() > 40 => {
             let byte = [20, 21][prng.below(2) as usize];
             bytes[byte] = prng.next_u64() as u8;

@@ -63,7 +63,7 @@ impl Sandbox {
         };
         let sandbox = Self { home, inside, here: PhantomData };
         for file in ["all/disable_ipv6", "default/disable_ipv6"] {
-            // The file does not exist in a kernel without IPv6, which sends no such frames.
+            // A kernel without IPv6 has no such file and sends no IPv6 frames.
             let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{file}"), "1");
         }
         let mut netlink = sandbox.netlink();
@@ -151,7 +151,7 @@ impl Sandbox {
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
-        // Without this, the next test of this thread would run in the wrong namespace.
+        // If the thread stayed in this namespace, its next test would run in the wrong namespace.
         self.home.enter().expect("the thread returns to its former namespace");
     }
 }

@@ -41,7 +41,7 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // An error only leaves the directory behind, and must not hide the failure of a test.
+        // An error is ignored: it leaves the directory in place, and a panic would hide the failure of the test.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

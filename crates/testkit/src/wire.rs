@@ -8,7 +8,7 @@ use sys::packet::PacketSocket;
 const EVERY_PROTOCOL: u16 = 0x0003;
 /// The longest wait for a frame that must arrive.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Enough for a burst of test frames; the kernel counts its own overhead per frame too.
+/// Size of the receive buffer: enough for a burst of test frames; the kernel also counts its overhead for each frame.
 const READER_BUFFER_BYTES: u32 = 256 << 20;
 
 /// Sends whole frames on an interface.

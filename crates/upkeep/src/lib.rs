@@ -1,8 +1,8 @@
 //! Maintenance of a store: recovery, verification, repair and retention.
 //!
-//! `recovery` completes at start the files that a killed recorder left unpublished; `verify` and `repair` do the same
-//! on demand; `retention` removes old files. All of them work on a [`store::Device`], so that a test can make each step
-//! fail.
+//! When a recorder starts, `recovery` completes the files that a killed recorder left unpublished. `verify` reports
+//! damaged and incomplete files, and `repair` completes or rebuilds them; users start both. `retention` removes old
+//! files. All of them access files through a [`store::Device`], so that a test can make each step fail.
 #![forbid(unsafe_code)]
 
 mod packet_file;

@@ -1,16 +1,16 @@
-//! Recovery: completes at start the files that a killed recorder left in the directory of its interface.
+//! Recovery: when a recorder starts, completes the files that a killed recorder left in the directory of the interface.
 //!
 //! A recorder locks every file that it writes, and its index, so a file with a hidden name and no lock is a leftover.
-//! Recovery compares each such file with its index, truncates it after the last verified packet, gives it an index that
-//! accounts for the losses, and publishes it. From the offered counter page of the dead recorder, recovery computes the
-//! number of offered packets that are in no file ([`store::offered_page`]); without the page, the ledger marks the
-//! number as unknown. Recovery completes an interrupted publication and removes files that were only prepared. It does
-//! not change foreign files.
+//! Recovery compares each such file with its index, truncates it after the last verified packet, writes an index whose
+//! ledger contains the losses, and publishes the file. From the offered counter page of the dead recorder, recovery
+//! computes the number of offered packets that are in no file ([`store::offered_page`]); without the page, the ledger
+//! marks the number as unknown. Recovery completes an interrupted publication and removes files that were only
+//! prepared. It does not change foreign files.
 //!
-//! [`Recovery::prepare`] is the part that a recorder must wait for: it frees the space of the files that a dead
-//! recorder prepared, which may be the only free space left. The rest examines one directory in each
-//! [`Recovery::step`]. It examines the newest directories first and a bounded number of them, so that a large store
-//! neither delays the first packet nor is read completely. It may run while a recorder writes into the same directory.
+//! A recorder must call [`Recovery::prepare`] before it creates files: this function frees the space of the files that
+//! a dead recorder prepared, which may be the only free space. Each [`Recovery::step`] then examines one directory.
+//! Recovery examines the newest directories first and a bounded number of them, so that a large store neither delays
+//! the first packet nor is read completely. It may run while a recorder writes into the same directory.
 
 mod event;
 mod file;
@@ -39,21 +39,22 @@ use volume::WAIT;
 /// The most directories that recovery examines: more than a month of hours.
 pub const MAX_FOLDERS: usize = 1000;
 
-/// The newest hours, in which recovery searches for a file that lost its name in a power failure.
+/// Number of the newest hours in which recovery searches for the original name of a packet file whose rename a power
+/// failure has undone.
 const NEWEST: usize = 3;
 
 /// Length of the pcap file header, which is the same in all packet files.
 const MEANINGLESS: u32 = pcap::classic::FILE_HEADER as u32;
 
-/// The first second that is too large for a timestamp.
+/// The first second since 1970 that is too large for a timestamp.
 const LATEST: u64 = u64::MAX / 1_000_000_000;
 
-/// Link type of a file without packets whose link type is unknown.
+/// Link type in the header of a created file without packets, whose real link type is unknown.
 const ETHERNET: u16 = 1;
 
-/// The number of attempts to lock a file that existed before this recovery and is still held, and the pause between
-/// them. The kernel releases the locks of a killed process only after it has completed the pending writes of that
-/// process, some time after the process ends.
+/// The number of attempts to lock a file that existed before this recovery and is still locked, and the pause between
+/// two attempts. The kernel releases the locks of a killed process only after it has completed the pending writes of
+/// that process, some time after the process ends.
 const AGAIN: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -66,7 +67,7 @@ pub struct Recovery<D> {
     most: usize,
     /// Hidden files of the newest hours that existed before the caller created any.
     before: BTreeSet<PathBuf>,
-    /// The files among these that another process still holds.
+    /// The files in `before` that another process still holds.
     held: Vec<(PathBuf, FileNames)>,
     again: u32,
     /// If set, recovery examines only files of this queue.
@@ -79,7 +80,7 @@ pub struct Recovery<D> {
 }
 
 impl<D: Device> Recovery<D> {
-    /// A recovery of the directory of an interface. The caller holds the interface's claim, or has excluded other
+    /// A recovery of the directory of an interface. The caller must have the claim of the interface, or exclude other
     /// processes in another way.
     pub fn new(device: D, root: &Path) -> Self {
         let volume = Volume::new(device, root.to_owned());
@@ -100,34 +101,34 @@ impl<D: Device> Recovery<D> {
     }
 
     /// Adds the offered counts that the dead recorders of this interface left. Recovery removes the page of each count
-    /// after it has entered the count into a ledger.
+    /// after it has added the count to a ledger.
     #[must_use]
     pub fn with_orphaned_counts(mut self, tails: Vec<OrphanedCount>) -> Self {
         self.volume.tails = tails;
         self
     }
 
-    /// Examines every directory: their number has no bound.
+    /// Removes the limit on the number of directories that are examined.
     #[must_use]
     pub fn thorough(self) -> Self {
         Self { most: usize::MAX, ..self }
     }
 
-    /// Examines one directory and all below it instead of the whole interface.
+    /// Restricts the recovery to one directory and all directories below it.
     #[must_use]
     pub fn below(self, folder: &Path) -> Self {
         Self { folders: vec![folder.to_owned()], ..self }
     }
 
-    /// Recovers files of one queue and does not change those of other queues, because the counts of their recorders are
-    /// unknown here.
+    /// Restricts the recovery to the files of one queue, because the offered counts of the recorders of other queues
+    /// are unknown.
     #[must_use]
     pub fn of_queue(self, queue: u16) -> Self {
         Self { queue: Some(queue), ..self }
     }
 
-    /// Ends before the next file once the flag is set. The device may then fail reads. A file that is left incomplete
-    /// is completed by the next recovery, as after a kill, and causes no event.
+    /// As soon as the flag `stop` is set, the recovery ends before the next file, and the device may let reads fail. A
+    /// file that is not completed because of the flag causes no event; the next recovery completes it, as after a kill.
     #[must_use]
     pub fn until(self, stop: Arc<AtomicBool>) -> Self {
         Self { stop, ..self }
@@ -138,7 +139,8 @@ impl<D: Device> Recovery<D> {
         std::mem::take(&mut self.events)
     }
 
-    /// Removes the files that a dead recorder prepared and never wrote to, and renames those that it wrote to.
+    /// Removes the files that a dead recorder prepared but never wrote, and renames prepared files that contain
+    /// packets.
     pub fn prepare(&mut self) {
         for folder in self.newest_hours() {
             let names = self.volume.names(&folder).unwrap_or_default();
@@ -148,7 +150,8 @@ impl<D: Device> Recovery<D> {
         self.forget();
     }
 
-    /// Removes the out-of-order markers of removed files. No other process creates markers at this moment.
+    /// Removes the out-of-order markers of removed files. This is safe because no other process creates markers at this
+    /// moment.
     fn forget(&mut self) {
         let root = self.volume.root.clone();
         let Ok(noted) = OutOfOrderMarkers::list(&mut self.volume.device, &root) else { return };
@@ -156,7 +159,7 @@ impl<D: Device> Recovery<D> {
             let hour = names::hour_folder(&root, start);
             let mut named = names::PACKETS.iter().flat_map(|e| [format!("{stem}.{e}"), names::hidden(stem, e)]);
             if !named.any(|name| self.volume.device.exists(&hour.join(name))) {
-                // A marker that cannot be removed has no file, so it has no effect.
+                // An error is ignored, because a marker without a file has no effect.
                 for span in [None, Some(span)] {
                     let _ = out_of_order::remove_marker(&mut self.volume.device, &root, stem, span);
                 }
@@ -182,7 +185,7 @@ impl<D: Device> Recovery<D> {
         }
     }
 
-    /// Examines one more directory; false if none is left.
+    /// Examines the next directory; returns false if no directory is left.
     pub fn step(&mut self) -> bool {
         if self.is_stopped() {
             return false;
@@ -207,8 +210,8 @@ impl<D: Device> Recovery<D> {
         more
     }
 
-    /// Removes the offered counts after all leftovers were recovered and the counts are in the ledger. The count of a
-    /// file that could not be recovered, or was not examined, is kept for the next recovery.
+    /// Removes the offered counts after all leftovers were recovered and the counts are in the ledger. If a file could
+    /// not be recovered or was not examined, its count is kept for the next recovery.
     fn forget_tails(&mut self) {
         let complete = self.examined < self.most && self.held.is_empty() && !self.is_stopped();
         for tail in std::mem::take(&mut self.volume.tails) {
@@ -228,8 +231,8 @@ impl<D: Device> Recovery<D> {
         }
     }
 
-    /// Creates a file without packets whose ledger has the packets offered to a recorder that died before its first
-    /// file. False if that fails, which is reported.
+    /// Creates a file without packets whose ledger contains, as lost, the packets offered to a recorder that was killed
+    /// before its first file. Returns false after an error, which is reported.
     fn enter_unfiled(&mut self, tail: &OrphanedCount) -> bool {
         let start = base::Timestamp::from_secs_nanos(tail.second, 0);
         let folder = names::hour_folder(&self.volume.root, start);
@@ -241,7 +244,7 @@ impl<D: Device> Recovery<D> {
                 return false;
             }
         };
-        // Treat the new file as the file that the recorder was writing.
+        // The new file is recovered as if the recorder had been writing it.
         let mut tail = tail.clone();
         tail.file = Some((start, 0));
         self.volume.tails = vec![tail.clone()];
@@ -250,8 +253,8 @@ impl<D: Device> Recovery<D> {
         self.volume.entered.contains(&tail)
     }
 
-    /// The hidden file with only a file header; `None` if an earlier recovery entered the count and was killed before
-    /// it removed the page of the count.
+    /// Creates the hidden file, which contains only a file header. `None` if the count is already in a ledger, because
+    /// an earlier recovery was killed before it removed the page of the count.
     fn create_unfiled(
         &mut self,
         tail: &OrphanedCount,
@@ -283,7 +286,7 @@ impl<D: Device> Recovery<D> {
         Ok(None)
     }
 
-    /// Examines held files again; false if there are none, or after the last attempt.
+    /// Examines held files again; returns false if no file is held, or after the last attempt.
     fn retry(&mut self) -> bool {
         if self.held.is_empty() || self.again == AGAIN {
             return false;
@@ -327,7 +330,7 @@ impl<D: Device> Recovery<D> {
         if blank? {
             return self.volume.device.remove_unheld(path);
         }
-        // A file with content has a prepared name only after a power failure that undid its rename.
+        // A prepared file with content exists only after a power failure that has undone its rename.
         self.place(path, name, ending)?;
         Ok(None)
     }
@@ -394,7 +397,7 @@ impl<D: Device> Recovery<D> {
         Ok(false)
     }
 
-    /// The hours that may have contained a file that lost its name.
+    /// The hour directories from which a file may have come whose rename a power failure has undone.
     fn newest_hours(&mut self) -> Vec<PathBuf> {
         let mut folders = vec![self.volume.root.clone()];
         for _ in ["year", "month", "day", "hour"] {
@@ -414,7 +417,7 @@ impl<D: Device> Recovery<D> {
     fn examine(&mut self, folder: &Path) {
         let list = match self.volume.device.list(folder) {
             Ok(list) => list,
-            // Retention has removed the directory, or nothing was ever recorded.
+            // The directory is missing because retention has removed it, or because no file was ever recorded.
             Err(e) if e.kind() == io::ErrorKind::NotFound => return,
             Err(error) => return self.events.push(Event::Trouble { path: folder.to_owned(), error }),
         };
@@ -436,7 +439,8 @@ impl<D: Device> Recovery<D> {
             }
             self.recover(folder, called);
         }
-        // Indexes come after the packet files, because the recovery of a packet file also takes its index.
+        // Indexes are examined after the packet files, because the recovery of a packet file also publishes or removes
+        // its index.
         let names = self.volume.names(folder).unwrap_or_default();
         for name in &names {
             if self.is_stopped() {
@@ -505,7 +509,7 @@ impl<D: Device> Recovery<D> {
         self.volume.remove_unheld(&path).map(|_| ())
     }
 
-    /// True if a published index describes the same file.
+    /// True if a published index describes the same packet file as this index.
     fn is_reported(&mut self, folder: &Path, stem: &str, verified: &VerifiedIndex) -> io::Result<bool> {
         let called = FileNames { stem: stem.to_owned(), ending: names::PACKETS[0] };
         for number in 0.. {
@@ -523,7 +527,7 @@ impl<D: Device> Recovery<D> {
     }
 }
 
-/// True if the directory is a year, month, day or hour; recovery examines other directories after these.
+/// True if the name of the directory is that of a year, month, day or hour; recovery examines other directories later.
 fn is_dated(folder: &Path, root: &Path) -> bool {
     folder.strip_prefix(root).is_ok_and(|below| below.iter().all(|part| part.to_str().is_some_and(is_number)))
 }
@@ -532,10 +536,10 @@ fn is_number(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Repairs a published file that is damaged or has lost its index: the file gets its hidden name again, and is then
-/// recovered as if its recorder had died. A damaged original is kept.
+/// Repairs a published file that is damaged or has no index: renames it to its hidden name, and then recovers it like a
+/// file of a killed recorder. A damaged original is retained under another name.
 pub(crate) fn repair_published<D: Device>(device: D, path: &Path) -> io::Result<Outcome> {
-    // A bare file name is in the current directory, whose path would be empty.
+    // A file name without a directory means the current directory, for which `parent` returns an empty path.
     let path = &match path.parent() {
         Some(folder) if folder.as_os_str().is_empty() => Path::new(".").join(path),
         _ => path.to_owned(),
@@ -560,8 +564,7 @@ pub(crate) fn repair_published<D: Device>(device: D, path: &Path) -> io::Result<
     let Some(mending) = FileRecovery::new(&mut volume, folder, called) else { return Ok(Outcome::Unknown) };
     match mending.careful().hidden() {
         Ok(Outcome::Unknown) if *path != hidden => volume.device.rename(&hidden, path).map(|()| Outcome::Unknown),
-        // The progress of the repair is unknown here, so the file keeps the hidden name under which the repair can
-        // continue.
+        // After an error, the file keeps its hidden name, so that the next recovery can continue the repair.
         Err(e) if *path != hidden && volume.device.exists(&hidden) => {
             let text =
                 format!("{e}; the file now has the name {}: to continue, run netgrain repair on it", hidden.display());

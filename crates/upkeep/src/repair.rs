@@ -1,9 +1,10 @@
-//! Repair: does on demand what recovery does at start, and more: for every directory of a store, for published files
-//! that are damaged, and for foreign captures.
+//! Repair: recovers the files of killed recorders when a user requests it. In contrast to the recovery at the start of
+//! a recorder, repair examines every directory of a store, and also repairs damaged published files and foreign
+//! captures.
 //!
-//! Repair removes only data that it can rebuild from the remaining data: a damaged original keeps its bytes under a
-//! name that ends in `.damaged`. Repair refuses files that a running process holds, and interfaces that another process
-//! records or repairs, because the unpublished files of one recovery would be leftovers to another.
+//! Repair removes only data that it can rebuild from the remaining data: a damaged original is retained under a name
+//! that ends in `.damaged`. Repair refuses files that a running process holds, and interfaces that another process
+//! records or repairs, because it could not distinguish the unpublished files of that process from leftovers.
 
 mod salvage;
 
@@ -24,7 +25,7 @@ use store::names::{INDEX, PACKETS};
 use store::offered_page;
 use store::out_of_order;
 
-/// An action of a repair; in a dry run, a possible action.
+/// An action or a refusal of a repair; in a dry run, an action that a repair would take.
 #[derive(Debug)]
 pub enum RepairEvent {
     /// An event of recovery.
@@ -72,7 +73,7 @@ pub enum RepairEvent {
     },
     /// A file that is out of order received its out-of-order marker, by which queries find its packets.
     Marked(PathBuf),
-    /// A finding that repair would act on, with `--dry-run`.
+    /// With `--dry-run`: a finding that a repair would resolve.
     WouldRepair(Finding),
     /// The file has no damage.
     Undamaged(PathBuf),
@@ -141,7 +142,12 @@ impl fmt::Display for RepairEvent {
                     None => Ok(()),
                 }
             }
-            Self::Repaired { path, outcome } => write!(f, "{}: {outcome:?}, not changed", path.display()),
+            Self::Repaired { path, outcome: Outcome::Held } => {
+                write!(f, "{}: not repaired, because a running process holds it", path.display())
+            }
+            Self::Repaired { path, outcome: Outcome::Removed } => {
+                write!(f, "{}: contained no packets, removed", path.display())
+            }
             Self::Salvaged { path, original, records, bytes } => write!(
                 f,
                 "{}: {records} complete records saved, {bytes} bytes left out; the original is {}",
@@ -188,9 +194,9 @@ pub struct Repair<D, M, F> {
     /// Creates another device for the same volume.
     another: M,
     report: F,
-    /// If set, repair claims interfaces, with this start time of the process.
+    /// If set, repair claims interfaces; the value is the start time of the process, which is written into the claim.
     since: Option<Timestamp>,
-    /// The interfaces checked so far: the claim of this process, or `None` if another process holds the claim.
+    /// For each interface checked so far: the claim of this process, or `None` if another process has the claim.
     claims: BTreeMap<PathBuf, Option<Claim>>,
     seal: Option<Box<Seal>>,
 }
@@ -198,30 +204,31 @@ pub struct Repair<D, M, F> {
 /// Seals the journals of an interface.
 type Seal = dyn FnMut(&Path) -> Vec<RepairEvent>;
 
-/// Damaged packet files, each with true if its records are damaged.
+/// Damaged packet files; for each, true if its records are damaged, false if only its index is.
 type DamagedFiles = BTreeMap<PathBuf, bool>;
 
-/// True for a damaged frame of a sealed file of flow records or series rows. A file in the wrong hour directory has a
-/// valid frame.
+/// Sealed files of flow records or series rows with findings; for each, true if its begin or end is invalid. For a file
+/// in the wrong hour directory it is false.
 fn is_unreadable_row_file(finding: &Finding) -> bool {
     finding.kind == FindingKind::Frame
 }
 
 impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
-    /// A repair that calls `report` for each event at once.
+    /// A repair that calls `report` for each event as soon as it occurs.
     pub fn new(another: M, report: F) -> Self {
         Self { device: another(), another, report, since: None, claims: BTreeMap::new(), seal: None }
     }
 
     /// Seals the journals of dead recorders with a function of the crate that writes them. Repair calls `seal` for each
-    /// interface after its packet files are repaired and while it holds the claim, and reports the events returned.
+    /// interface, after the packet files of the interface are repaired and while repair has the claim, and reports the
+    /// returned events.
     #[must_use]
     pub fn sealing(self, seal: impl FnMut(&Path) -> Vec<RepairEvent> + 'static) -> Self {
         Self { seal: Some(Box::new(seal)), ..self }
     }
 
-    /// Claims each interface that ever had a recorder before it changes the interface, as a recorder does. Use it on a
-    /// file system where other processes may run. Repair refuses an interface that another process has claimed.
+    /// Makes repair claim each interface before it changes the interface, like a recorder, so that it refuses an
+    /// interface that another process has claimed. Needed if other processes may use the store.
     #[must_use]
     pub fn claiming(self, now: Timestamp) -> Self {
         Self { since: Some(now), ..self }
@@ -244,7 +251,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
             {
                 (self.report)(RepairEvent::Unreadable { path: finding.path, why: finding.text });
             } else if can_repair(kind) && !wrong.contains_key(&packets) {
-                // The finding about the version of this file is reported instead.
+                // No event: the finding about the version of this file is already reported.
             } else if matches!(kind, FindingKind::Leftover | FindingKind::Unmarked)
                 || can_repair(kind)
                     && RepairMethod::of(&packets, wrong.get(&packets) == Some(&true)) != RepairMethod::Index
@@ -307,7 +314,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         }
     }
 
-    /// Creates the out-of-order marker of a file from the time range in its index, which verification has read.
+    /// Creates the out-of-order marker of a file from the time range in its index, which verification has read before.
     fn write_marker(&mut self, root: &Path, path: &Path) -> io::Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let beside = [path.with_extension(INDEX), path.with_file_name(format!("{name}.{INDEX}"))];
@@ -315,7 +322,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         let verified = index.map(|index| VerifiedIndex::read(&mut self.device, &index)).transpose()?.flatten();
         let Some(span) = verified.and_then(|verified| verified.marker_range()) else {
             let text =
-                "no marker written: no index has the time range of its packets; run netgrain verify, then repair again";
+                "no marker written: no index has the time range of the packets; run netgrain verify, then repair again";
             return Err(io::Error::new(io::ErrorKind::NotFound, text));
         };
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -362,8 +369,8 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         });
     }
 
-    /// Calls a function with the file header that the index beside a capture verifies, if the capture has another
-    /// header. Then returns the ledger of that index.
+    /// If the file header of a capture is damaged and its index confirms another header, calls a function with that
+    /// header, and returns the ledger of the index.
     fn head_of(
         &mut self,
         path: &Path,
@@ -399,7 +406,8 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         candidates.find(|packets| self.device.exists(packets)).unwrap_or_else(|| path.to_owned())
     }
 
-    /// True if no other process works on this interface until the repair ends; otherwise reports that.
+    /// Claims this interface until the repair ends. Returns true if no other process records or repairs it; otherwise
+    /// reports the other process.
     fn claimed(&mut self, root: &Path) -> bool {
         let Some(since) = self.since else { return true };
         if let Some(claim) = self.claims.get(root) {
@@ -425,7 +433,8 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         self.claims.entry(root.to_owned()).or_insert(claim.ok()).is_some()
     }
 
-    /// The interface directories that this directory is, is in, or contains; for each, the part to repair.
+    /// The interface directories that contain this directory, are equal to it, or are in it; for each, the directory to
+    /// repair.
     fn interfaces(&mut self, path: &Path) -> Vec<(PathBuf, PathBuf)> {
         let root = interface_of(path);
         if root != path {
@@ -444,7 +453,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         inner.iter().flat_map(|folder| self.interfaces(folder)).collect()
     }
 
-    /// Repairs a single file of any kind.
+    /// Repairs a single file: a packet file, an index, a foreign capture, or a file of rows.
     fn file(&mut self, path: &Path) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if FileNames::hidden(&name).is_some() || name.ends_with(&format!(".{DAMAGED}")) {
@@ -472,8 +481,8 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         }
     }
 
-    /// Renames an unreadable file of flow records or series rows so that queries skip it. Nothing can be salvaged,
-    /// because the offsets of the content are in the damaged footer.
+    /// Renames an unreadable file of flow records or series rows so that queries skip it. Its content cannot be
+    /// salvaged, because the damaged footer contains the offsets of the content.
     fn put_aside(&mut self, finding: &Finding) {
         let path = &finding.path;
         if !self.claimed(&interface_of(path.parent().unwrap_or(path))) {
@@ -488,7 +497,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         (self.report)(did);
     }
 
-    /// Repairs a file with damaged records, or with only a wrong index.
+    /// Repairs a packet file with damaged records (`records` is true), or with only a wrong index.
     fn damaged(&mut self, path: &Path, broken: bool) {
         match RepairMethod::of(path, broken) {
             RepairMethod::Store => {
@@ -582,7 +591,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
     }
 }
 
-/// True if repair can act on findings of this kind.
+/// True if repair can resolve findings of this kind.
 fn can_repair(kind: FindingKind) -> bool {
     matches!(
         kind,
@@ -600,7 +609,7 @@ fn can_repair(kind: FindingKind) -> bool {
 /// The method of repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RepairMethod {
-    /// A packet file of the store: recovers what its index verifies.
+    /// For a packet file of the store, recovers the records that its index verifies.
     Store,
     /// Copies the complete records.
     Salvage,

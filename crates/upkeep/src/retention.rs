@@ -1,24 +1,25 @@
 //! Retention: removes the oldest files of a store, or moves them to an archive, by free space, size and age.
 //!
 //! A [`RetentionWorker`] applies the rules to interface directories of one store. [`RetentionWorker::step`] does one
-//! bounded piece of work (listing changes, removing one file, copying one MiB) and reads no clock. The worker keeps no
-//! state on disk; after a restart it derives everything from file names. Invariants: it removes only published files of
-//! netgrain, each in the directory that its name implies. It removes the index before the packets, so that a crash
-//! between the two leaves a packet file that every tool can read and that is still the oldest. It removes files of an
-//! hour that a reader holds ([`store::Hold`]) only after a wait ([`Rules::wait`]; no wait if very little space is free)
-//! and if no other file can be removed. With an archive, a file leaves the store only after its copy is synced and
-//! verified, unless the volume is almost full.
+//! bounded piece of work (lists changed directories, removes one file, or copies one MiB) and reads no clock. The
+//! worker stores no state on disk; after a restart it derives its state from file names. Invariants: the worker removes
+//! only published files of netgrain, each in the directory that its name implies. It removes the index before the
+//! packet file, so that a crash between both removals leaves a packet file that every tool can read and that is still
+//! the oldest. It removes files of an hour that a reader holds ([`store::Hold`]) only after a wait ([`Rules::wait`]; no
+//! wait if very little space is free), and only if no other file can be removed. With an archive, a file leaves the
+//! store only after its copy is synced and verified, unless the volume is almost full.
 //!
-//! The worker is a set of small state machines, each with its own module:
+//! The worker consists of small state machines, each in one module:
 //!
-//! - `scan`: all directories are due, or were listed at known times;
-//! - `clock`: the age rule waits until the clock runs in step, suspends itself, or trusts the clock;
-//! - `pressure`: enough space is free, or too little since some moment, after so many removals without effect;
-//! - `held`: each hour is free, held since some moment, or overruled;
-//! - `moving`: no file is being archived, or the worker has its job, or another thread has it.
+//! - `scan`: all directories must be listed, or they were listed at known times;
+//! - `clock`: the age rule waits until the clock runs in step with the monotonic clock, is suspended, or applies;
+//! - `pressure`: enough space is free, or too little space is free since a stored time, with a count of removals
+//!   without effect;
+//! - `held`: each hour is free, held by a reader since a stored time, or its hold is overruled;
+//! - `moving`: no file is being archived, or the worker has the job of archiving a file, or another thread has the job.
 //!
-//! A step lists the store if a listing is due. Then it continues the move of a file, or applies the first rule that is
-//! not met.
+//! Each step lists the store if a listing is due. Then the step continues the move of a file to the archive, or applies
+//! the first rule that is not met.
 
 mod archive;
 mod catalogue;
@@ -58,9 +59,9 @@ const RETRY_EVERY: Duration = Duration::from_secs(10);
 /// The state after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// There is more work, and the next step can follow at once.
+    /// There is more work, and the next step can follow immediately.
     More,
-    /// There is more work, but not while the writer is busy.
+    /// There is more work, but it must wait until the recorder's writer is not busy.
     Waiting,
     /// There is no work now.
     Idle,
@@ -73,8 +74,8 @@ pub struct RetentionScope {
     pub store: PathBuf,
     /// The interfaces of the store that this worker is responsible for.
     pub interfaces: Vec<String>,
-    /// True if other workers may run for other interfaces at the same time: for free space, the worker with the oldest
-    /// files then removes first.
+    /// True if other workers may run for other interfaces of the store at the same time. Then, if too little space is
+    /// free, the worker with the oldest files removes first.
     pub beside_others: bool,
     /// How long a directory must be empty before the worker removes it, because a recorder may be about to use it.
     pub folders_after: Duration,
@@ -101,7 +102,7 @@ pub struct RetentionWorker<D: Housekeeping> {
 enum Mode {
     /// It removes and moves files.
     Apply,
-    /// It changes nothing. `freed` is the number of bytes that it would have removed so far.
+    /// The worker changes nothing and only reports. `freed` is the number of bytes that it would have removed so far.
     DryRun { freed: u64 },
 }
 
@@ -113,22 +114,23 @@ struct InterfaceFolder {
     lock: Option<Lock>,
     /// True if incomplete files of earlier workers have been removed from the archive.
     swept: bool,
-    /// The out-of-order markers, read when the first removal needs them and dropped at the next scan. A marker exists
-    /// before its file is published, so the list is complete for all files in the catalogue.
+    /// The out-of-order markers, read when the first removal needs them and dropped at the next scan. A marker is
+    /// created before its file is published, so the list contains the markers of all files in the catalogue.
     markers: Option<OutOfOrderMarkers>,
 }
 
-/// A rule that is not met.
+/// A rule that is not met, so that files must be removed.
 struct SpaceNeeded {
     why: RemovalReason,
-    /// The interface; `None` for all interfaces.
+    /// The interface whose files must be removed; `None` for all interfaces.
     interface: Option<usize>,
-    /// Only files that begin before this moment.
+    /// Only files that begin before this time are removed.
     before: Timestamp,
 }
 
 impl<D: Housekeeping> RetentionWorker<D> {
-    /// A worker that has listed nothing yet. It reads the volume of the archive if the archive exists.
+    /// A worker that has not listed the store yet. If the archive exists, this function determines on which volume it
+    /// is.
     pub fn new(mut device: D, scope: RetentionScope, rules: Rules) -> Self {
         let volume = rules.archive.as_ref().and_then(|archive| Some(device.stat(archive).ok()?.volume));
         let interface = |name: &String| {
@@ -151,38 +153,39 @@ impl<D: Housekeeping> RetentionWorker<D> {
         }
     }
 
-    /// Trusts the clock of this machine from the start, because a user started the worker.
+    /// Makes the age rule trust the system clock from the start, because a user started the worker.
     #[must_use]
     pub fn trusting_the_clock(mut self) -> Self {
         self.clock.trust();
         self
     }
 
-    /// Sets whether the clock of this machine is synchronised; the age rule then trusts the clock even if all files are
+    /// Sets whether the system clock is synchronised; the age rule trusts a synchronised clock even if all files are
     /// too old.
     pub fn set_synchronised(&mut self, synchronised: bool) {
         self.clock.is_synchronised = synchronised;
     }
 
-    /// Only reports what would be removed, and changes nothing. Files that would be archived are reported as removed.
+    /// Turns on the dry run: the worker reports the files that it would remove, and changes nothing. Files that would
+    /// be archived are reported as removed.
     #[must_use]
     pub fn dry_run(mut self) -> Self {
         self.mode = Mode::DryRun { freed: 0 };
         self
     }
 
-    /// True if all rules are met, as of the last step.
+    /// True if all rules were met at the last step.
     pub fn is_content(&self, at: ClockReading) -> bool {
         !self.is_moving() && self.needs(at, self.rules.short_of(self.reports.state.space)).is_empty()
     }
 
-    /// True if a file is being archived. [`RetentionWorker::step`] then copies it, if `slack` is set, unless the job
+    /// True if a file is being archived. If `slack` is true, [`RetentionWorker::step`] copies the file, unless the job
     /// was [sent out](RetentionWorker::send_out).
     pub fn is_moving(&self) -> bool {
         self.archive.is_moving()
     }
 
-    /// Sets the number of bytes that the recorder's next files will take within a second.
+    /// Sets the number of bytes that the recorder may allocate for its next files within a second.
     pub fn set_ahead(&mut self, ahead: u64) {
         self.rules.ahead = ahead;
     }
@@ -202,7 +205,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         &self.reports.state
     }
 
-    /// Does one piece of work. `slack` is true if the writer has time, so that copying does not delay it.
+    /// Does one piece of work. `slack` is true if the recorder's writer is not busy, so that copying does not delay it.
     pub fn step(&mut self, at: ClockReading, slack: bool) -> Progress {
         let progress = self.work(at, slack);
         if progress == Progress::Idle && !self.is_moving() {
@@ -214,7 +217,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
 
     fn work(&mut self, at: ClockReading, slack: bool) -> Progress {
         self.reports.begin_step(at.up);
-        // In a dry run, a second scan would find the files again that were only reported.
+        // In a dry run, the store is listed only once, because a second listing would return the files again that were
+        // only reported as removed.
         if let Some((extent, next)) = self.scans.next(at.up, self.is_dry_run()) {
             self.scans = next;
             self.scan(at.now, extent);
@@ -236,7 +240,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         }
         self.held.begin_search();
         for need in self.needs(at, is_short) {
-            // A rule that cannot be met now must not block the other rules.
+            // If a rule cannot be met now, the loop continues with the other rules.
             let progress = self.apply_rule(&need, at, forced);
             if progress != Progress::Idle {
                 return progress;
@@ -249,7 +253,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         matches!(self.mode, Mode::DryRun { .. })
     }
 
-    /// The space of the volume; `None` with a warning if it is unknown.
+    /// The capacity and free space of the volume; if they cannot be determined, reports a warning and returns `None`.
     fn read_space(&mut self) -> Option<Space> {
         let pretended = if let Mode::DryRun { freed } = self.mode { freed } else { 0 };
         match self.device.space(&self.scope.store) {
@@ -264,8 +268,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
         }
     }
 
-    /// Warns if the clock may be wrong although it runs in step: if all files from before the start are too old by a
-    /// clock that is not synchronised, the age rule does not apply.
+    /// Warns if the age rule does not apply because the system clock may be wrong: the clock is not synchronised, and
+    /// by this clock all files from before the start of the worker are too old.
     fn check_clock(&mut self, at: ClockReading) {
         let Some(age) = self.rules.max_age else { return };
         if self.clock.check(at, age) == ClockFinding::AllTooOld {

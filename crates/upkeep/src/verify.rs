@@ -2,8 +2,8 @@
 //! against the index, key sets against the packets, the ledger against the content, and gaps between files.
 //! Verification writes nothing.
 //!
-//! It reads growing files as far as their index covers them, so it may run beside a recorder. It checks foreign
-//! captures as far as their format allows.
+//! Verification reads growing files up to the end that their index describes, so it may run while a recorder runs. It
+//! checks foreign captures as far as their format allows.
 
 mod content;
 mod finding;
@@ -21,7 +21,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use store::device::Device;
 
-/// The most foreign files that findings name.
+/// The largest number of foreign files that are reported by name.
 const MAX_FOREIGN: usize = 10;
 
 /// The totals of a verification.
@@ -29,13 +29,13 @@ const MAX_FOREIGN: usize = 10;
 pub struct Totals {
     /// Packet files.
     pub files: u64,
-    /// Of these, growing files of a recorder.
+    /// Number of packet files that are growing files of a recorder.
     pub open: u64,
-    /// Packets read, or counted from the indexes if the content was not read.
+    /// Number of packets: read from the files, or from the indexes if the content was not read.
     pub packets: u64,
     /// Bytes of packet files.
     pub bytes: u64,
-    /// Files of flow records and series rows, and their journals.
+    /// Number of files of flow records and series rows, including their journals.
     pub row_files: u64,
     /// The sum of the ledgers of all indexes.
     pub ledger: Tally,
@@ -50,11 +50,11 @@ pub struct Totals {
 /// A verification: reports findings and counts totals.
 pub struct Verify<D, F> {
     device: D,
-    /// Check only indexes, lengths and names.
+    /// If true, only indexes, lengths and names are checked.
     quick: bool,
     on_finding: F,
     totals: Totals,
-    /// True if the directory contains a file that a recorder made.
+    /// True if the verified directory contains a file that a recorder wrote.
     is_own: bool,
     /// Number of foreign files below the path to verify.
     foreign: usize,
@@ -67,17 +67,17 @@ pub struct Verify<D, F> {
 
 /// Compares the packets stored on an interface with its series rows, second by second and in order. The arguments are
 /// the interface directory, the seconds with their packet counts, and the seconds with packets of each recording. The
-/// result lists the differences as text, each with true if it is certain.
+/// result lists the differences as text; for each, a flag is true if the difference is certain to be an error.
 type Count = dyn FnMut(&Path, &[(u64, u64)], &[Vec<u64>]) -> io::Result<Vec<(bool, String)>>;
 
 /// The packets of an interface, from its indexes.
 #[derive(Default)]
 struct Stored {
-    /// Seconds, with the number of packets stored in each.
+    /// For each second, the number of packets stored in it.
     seconds: Vec<(u64, u64)>,
-    /// For each recording (files that follow each other in the stream of one recorder), its seconds.
+    /// For each recording (files that follow each other in the stream of one recorder), its seconds with packets.
     recordings: Vec<Vec<u64>>,
-    /// By queue and stream position: the recordings that continue there.
+    /// For each queue and stream position: the recording whose next file begins at this position.
     open: BTreeMap<(u16, u64), Vec<usize>>,
 }
 
@@ -103,7 +103,7 @@ type Read = dyn FnMut(&Path) -> io::Result<Option<String>>;
 type JournalCheck = dyn FnMut(&Path) -> io::Result<Option<(Option<u64>, String)>>;
 
 impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
-    /// A verification that reports each finding at once. With `quick`, it does not read the packets.
+    /// A verification that reports each finding as soon as it is found. With `quick`, it does not read the packets.
     pub fn new(device: D, quick: bool, on_finding: F) -> Self {
         Self {
             device,
@@ -165,7 +165,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             let text = format!("{} more files do not belong to the store; ignored", self.foreign - MAX_FOREIGN);
             self.find(path, FindingKind::Foreign, None, text);
         }
-        // Without this finding, a mistyped store path would always verify as healthy.
+        // Without this finding, the verification of a mistyped path would always succeed.
         if !self.is_own && (self.totals.files, self.totals.unreadable) == (files, unreadable) {
             self.find(path, FindingKind::NoCapture, None, "the directory contains no packet file");
         }
@@ -205,8 +205,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         (self.on_finding)(&finding, &self.totals);
     }
 
-    /// Reports a foreign file in a store. Only the first ones get a finding by name: a directory that is no store may
-    /// contain any number of files.
+    /// Reports a foreign file in a store. Only the first foreign files get a finding with their name, because a
+    /// directory that is no store may contain any number of files.
     fn foreign(&mut self, path: &Path, text: &str) {
         self.foreign += 1;
         if self.foreign <= MAX_FOREIGN {
@@ -215,7 +215,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     }
 
     fn unreadable(&mut self, path: &Path, error: &io::Error) {
-        // The text of an error that is not from a system call already describes the problem.
+        // If the error is not from a system call, its text already describes the problem.
         let advice = if error.raw_os_error().is_some() { sys::advice::to_read(error) } else { "" };
         self.report(Finding {
             path: path.to_owned(),
@@ -226,7 +226,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         });
     }
 
-    /// Verifies a single packet file with the index beside it.
+    /// Verifies a single packet file with the index in the same directory.
     fn file(&mut self, path: &Path) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if let Some((data_type, holds)) = RowFile::named(&name)
@@ -252,8 +252,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         self.check(path, index.as_deref(), open);
     }
 
-    /// Reports a file that is no capture; returns true if it did. An error on opening is reported when the file is
-    /// checked.
+    /// If the file is no capture, reports this and returns true. An error on opening is not reported here, but when the
+    /// file is checked.
     fn is_no_capture(&mut self, path: &Path) -> bool {
         let Ok(file) = self.device.open(path) else { return false };
         let mut head = [0; 32];
@@ -271,7 +271,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         true
     }
 
-    /// Checks a packet file against its index; returns the position of the file among the others.
+    /// Checks a packet file against its index; returns the interval of the file in time and in the stream, for the
+    /// comparison with other files.
     fn check(&mut self, path: &Path, index: Option<&Path>, open: bool) -> Option<FileInterval> {
         let verified = match index.map(|index| VerifiedIndex::read(&mut self.device, index)) {
             Some(Err(e)) => {
@@ -335,7 +336,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             let indexed = verified.map(VerifiedIndex::file_bytes);
             let limit = match (indexed, verified) {
                 (None, _) if open => 0,
-                // Bytes after those that a sealed index describes were never recorded.
+                // Bytes after the end that a sealed index gives were never recorded.
                 (Some(indexed), Some(verified)) if open || !verified.is_foreign() => indexed,
                 _ => len,
             };
@@ -343,7 +344,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 && verified.is_none_or(|v| !v.is_foreign() || self.quick)
                 && (indexed > len || indexed < len && !open)
             {
-                let text = format!("the file has {len} bytes, its index describes {indexed}");
+                let text = format!("the file has {len} bytes, its index describes {indexed} bytes");
                 let kind = if verified.is_some_and(VerifiedIndex::is_foreign) {
                     FindingKind::Stale
                 } else {
@@ -364,21 +365,21 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     }
 }
 
-/// A packet file and its position among the other files of its interface.
+/// A packet file with its interval in time and in the stream, for the comparison with the other files of its interface.
 #[derive(Clone, Debug)]
 struct FileInterval {
     path: std::path::PathBuf,
     queue: u16,
     start: Timestamp,
-    /// First and end stream position, if the file is a part of the stream.
+    /// First stream position and end position, if they are known.
     stream_range: Option<(u64, u64)>,
     /// The timestamps of its earliest and latest packet; `None` for a growing file.
     span: Option<(Timestamp, Timestamp)>,
-    /// True if its blocks are in order of time and not before the begin of the file.
+    /// True if the blocks of the file are in order of time and no packet is earlier than the start time of the file.
     is_in_order: bool,
-    /// First and last second in its ledger.
+    /// First and last second in the ledger of the file.
     seconds: Option<(u64, u64)>,
-    /// True if its ledger counts packets lost in a crash.
+    /// True if the ledger of the file counts packets lost in a crash.
     cut: bool,
 }
 

@@ -8,7 +8,7 @@ use netgrain_wire::{Decoded, EtherType, Fragments, Headers, IpProtocol, Sessions
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Frames per run: so many fit in the first two caches.
+/// Frames per run: few enough to fit into the caches of level 1 and 2.
 const FRAMES: usize = 1024;
 const RUNS: usize = 400;
 
@@ -42,7 +42,7 @@ fn main() {
     println!("{:<34} {id:>22.1}", "community id of TCP over IPv4");
 }
 
-/// A name and a function that makes one frame.
+/// The name of a kind of frames, and a function that makes one frame.
 type Kind = (&'static str, fn(&mut Prng) -> Vec<u8>);
 
 const KINDS: [Kind; 11] = [
@@ -56,7 +56,7 @@ const KINDS: [Kind; 11] = [
         let (src, dst) = (u128::from(prng.next_u64()), u128::from(prng.next_u64()));
         built(Frame::tcp6(src, 1, dst, 2).payload(&[0; 20]))
     }),
-    ("a mix of these, with ICMP", |prng| match prng.below(4) {
+    ("the frames above mixed with ICMP", |prng| match prng.below(4) {
         0 => tcp4(prng),
         1 => (KINDS[1].1)(prng),
         2 => (KINDS[2].1)(prng),

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use base::Prng;
 
-    /// The definition: adds two bytes at a time and adds each carry at once.
+    /// The checksum by its definition, as the oracle: adds two bytes at a time and adds each carry at once.
     fn by_definition(bytes: &[u8]) -> u16 {
         let mut sum = 0u32;
         for pair in bytes.chunks(2) {

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The header in which a [`ParseError`] occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names are those of the protocols")]
+#[allow(missing_docs, reason = "each variant is named after a protocol")]
 pub enum Layer {
     Ethernet,
     Vlan,

@@ -51,7 +51,7 @@ const _: () = assert!(size_of::<Option<Entry>>() == 64);
 pub struct FragmentCounts {
     /// First fragments stored in the table.
     pub first: u64,
-    /// Later fragments that got their ports.
+    /// Later fragments whose ports were set from the first fragment.
     pub resolved: u64,
     /// Orphan fragments: later fragments whose first fragment is not in the table.
     pub orphaned: u64,
@@ -135,7 +135,7 @@ impl Fragments {
         self.buckets[index][place] = Some(new);
     }
 
-    /// Packet time may step back, even by years: an entry too far in the future counts as expired.
+    /// Packet time may step back, even by years: an entry with a time too far in the future counts as expired.
     fn is_fresh(&self, entry: &Entry, now: Timestamp) -> bool {
         now.since(entry.seen).max(entry.seen.since(now)) <= self.timeout
     }

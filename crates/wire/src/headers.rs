@@ -35,10 +35,10 @@ pub mod link {
     /// All supported link types. [`crate::Headers::link`] is an index of this list.
     pub const UNDERSTOOD: [u16; 8] = [ETHERNET, RAW_IP, RAW_IPV4, RAW_IPV6, NULL, LOOP, LINUX_SLL, LINUX_SLL2];
 
-    /// Not a link type: stands for every unsupported link type.
+    /// Not a link type: a number that stands for every unsupported link type.
     pub const UNKNOWN: u16 = u16::MAX;
 
-    /// The index in [`UNDERSTOOD`]; its length for unsupported link types.
+    /// The index in [`UNDERSTOOD`]; the length of this list for unsupported link types.
     pub(crate) const fn index(link_type: u16) -> u8 {
         let mut i = 0;
         while i < UNDERSTOOD.len() && UNDERSTOOD[i] != link_type {
@@ -114,7 +114,7 @@ pub struct Headers {
 mod bit {
     pub const MALFORMED: u8 = 1 << 0;
     pub const ETHERNET: u8 = 1 << 1;
-    /// The first bit of the index of the link type; the index of Ethernet is 0.
+    /// The lowest of the four bits that have the index of the link type; the index of Ethernet is 0.
     pub const LINK: u32 = 4;
 }
 
@@ -123,7 +123,8 @@ const _: () = assert!(link::UNDERSTOOD[0] == link::ETHERNET && link::UNDERSTOOD.
 /// The largest offset of a transport header that fits the field; a later header is not reported.
 const FARTHEST: usize = u8::MAX as usize;
 
-// The longest link header with the most tags and labels ends before the limit, except for nested pseudowires.
+// Tags and labels in the supported numbers, after the longest link header, end before the limit; only nested
+// pseudowires can exceed it.
 const _: () = assert!(link::SLL2_LEN + vlan::MAX_TAGS * vlan::at::END + mpls::MAX_LABELS * mpls::LABEL_LEN <= FARTHEST);
 
 /// The ethertype of IPv4 and the first byte of an IPv4 header without options, as three consecutive bytes.
@@ -263,7 +264,7 @@ impl Headers {
         self.bits & bit::MALFORMED != 0
     }
 
-    /// The index of the link type in [`link::UNDERSTOOD`]; its length for unsupported link types.
+    /// The index of the link type in [`link::UNDERSTOOD`]; the length of this list for unsupported link types.
     #[inline]
     pub const fn link(&self) -> usize {
         (self.bits >> bit::LINK) as usize
@@ -464,8 +465,7 @@ impl<'a> HeaderParser<'a> {
         Some(at + vlan::at::END)
     }
 
-    /// The offset after the label stack, or after the last label that the parser follows; the second value
-    /// distinguishes the two.
+    /// The offset after the last label that the parser follows, and true if that label is the bottom of the stack.
     fn labels(&mut self, mut at: usize, labels: &mut usize) -> Option<(usize, bool)> {
         while *labels < mpls::MAX_LABELS {
             *labels += 1;
@@ -493,7 +493,7 @@ impl<'a> HeaderParser<'a> {
             self.malformed();
             return None;
         }
-        // A frame that the NIC or the kernel merged may exceed the range of the field, which is then 0.
+        // A frame that the NIC or the kernel merged may be too long for the total length field, which is then 0.
         let end =
             if total == 0 && self.wire - at > usize::from(u16::MAX) { self.wire } else { self.bounded(at, total, len) };
         self.transport(at + len, end)
@@ -509,7 +509,7 @@ impl<'a> HeaderParser<'a> {
         self.out.protocol = IpProtocol(head[ipv6::at::NEXT]);
         let mut next = at + ipv6::at::END;
         let end = match usize::from(be16(head, ipv6::at::PAYLOAD_LEN)) {
-            // A jumbogram (RFC 2675), or a frame that the NIC or the kernel merged.
+            // The payload length is 0 in a jumbogram (RFC 2675) and in a frame that the NIC or the kernel merged.
             0 if self.out.protocol == IpProtocol::HOP_BY_HOP || self.wire - at > usize::from(u16::MAX) => self.wire,
             len => self.bounded(at, ipv6::at::END + len, ipv6::at::END),
         };
@@ -555,11 +555,12 @@ impl<'a> HeaderParser<'a> {
             IpProtocol::TCP => tcp::at::END,
             IpProtocol::UDP | IpProtocol::ICMP | IpProtocol::ICMPV6 => udp::at::END,
             IpProtocol::SCTP => crate::sctp::at::END,
-            // For other protocols the minimum header length is unknown; at least one byte must be present.
+            // For other transport protocols the minimum header length is unknown; at least one byte must be present.
             _ if at >= end => return None,
             _ => 1,
         };
-        // Only the first fragment of a datagram may be shorter than the transport header; it has ports if they fit.
+        // A datagram that is shorter than the transport header is malformed; its first fragment alone may be shorter,
+        // and has ports if they fit.
         let fits = at + least <= end;
         if !fits {
             if whole {
@@ -580,7 +581,7 @@ impl<'a> HeaderParser<'a> {
             }),
             IpProtocol::UDP => chunk(self.frame, at + udp::at::LEN).is_some_and(|b| {
                 let len = usize::from(u16::from_be_bytes(*b));
-                // In a jumbogram a length of 0 means that the length exceeds the field.
+                // A UDP length of 0 in a jumbogram means that the datagram is too long for the length field.
                 let jumbo = len == 0 && end - at > usize::from(u16::MAX);
                 !jumbo && (len < udp::at::END || whole && at + len > end)
             }),
@@ -619,7 +620,7 @@ mod tests {
                 }
             }
         }
-        assert!(accepted > 10_000, "only {accepted} frames took the common case");
+        assert!(accepted > 10_000, "the common case accepted only {accepted} frames");
     }
 
     #[test]
@@ -638,7 +639,8 @@ mod tests {
         }
     }
 
-    /// Parses in both ways, compares the results, and returns 1 if the common case accepted the frame, else 0.
+    /// Parses a frame with the common case and with the general parser, compares the results, and returns 1 if the
+    /// common case accepted the frame, else 0.
     fn compare(bytes: &[u8]) -> usize {
         let mut accepted = 0;
         for wire in [bytes.len() as u32, bytes.len() as u32 + 4] {

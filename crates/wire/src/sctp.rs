@@ -45,7 +45,7 @@ impl<'a> Sctp<'a> {
         be32(self.head, at::TAG)
     }
 
-    /// The captured bytes of the chunks.
+    /// The captured bytes of the SCTP chunks.
     pub const fn payload(&self) -> &'a [u8] {
         self.rest
     }

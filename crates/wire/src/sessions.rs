@@ -5,7 +5,7 @@
 //! session count, whatever they carry (any flow, ARP, other tunnels), and first fragments too. Therefore one thread
 //! must see all packets in order, before packets are distributed to threads.
 //!
-//! A sequence number is judged as in RFC 3550, appendix A.1, with the window of RFC 4303, section 3.4.3:
+//! Each sequence number is classified as in RFC 3550, appendix A.1, with the window of RFC 4303, section 3.4.3:
 //!
 //! ```text
 //! ahead of the newest by up to 2^24 (GTP-U: 2^14)   next; the numbers skipped are missing
@@ -24,7 +24,8 @@ use base::hash;
 /// The number of sessions in the table: 16,384, in 2 MiB that are allocated when the first session begins.
 pub const CAPACITY: usize = 16_384;
 
-/// The table records which of this many numbers before the newest arrived.
+/// The length of the window before the newest number: for each number in the window, the table records whether it
+/// arrived.
 pub const WINDOW: u32 = u128::BITS;
 
 /// Entries of a bucket.
@@ -46,7 +47,7 @@ pub struct SessionCounts {
     pub duplicate: u64,
     /// Numbers outside the window.
     pub out_of_window: u64,
-    /// Sessions that restarted with another number.
+    /// Sessions whose sender restarted with another sequence number.
     pub restarts: u64,
     /// Sessions that were evicted.
     pub evicted: u64,
@@ -190,7 +191,7 @@ impl Space {
 }
 
 impl State {
-    /// A new session; numbers before the first are not expected.
+    /// A new session. Numbers before its first number do not count as missing.
     const fn begin(number: u32, space: Space) -> Self {
         Self { next: space.after(number), received: u128::MAX, restart: None }
     }
@@ -261,7 +262,11 @@ mod tests {
         assert_eq!(counts(Erspan2, &[7, 10]), SessionCounts { missing: 2, ..EMPTY });
         assert_eq!(counts(Erspan2, &[7, 10, 8]), SessionCounts { missing: 2, late: 1, ..EMPTY });
         assert_eq!(counts(Erspan2, &[7, 10, 8, 8, 10]), SessionCounts { missing: 2, late: 1, duplicate: 2, ..EMPTY });
-        assert_eq!(counts(Erspan2, &[7, 6]), SessionCounts { duplicate: 1, ..EMPTY }, "a number before the first one");
+        assert_eq!(
+            counts(Erspan2, &[7, 6]),
+            SessionCounts { duplicate: 1, ..EMPTY },
+            "a number before the session's first number"
+        );
         assert_eq!(counts(Erspan2, &[u32::MAX - 1, u32::MAX, 0, 1]), EMPTY);
         assert_eq!(counts(Erspan2, &[u32::MAX, 1]), SessionCounts { missing: 1, ..EMPTY });
         assert_eq!(counts(GtpU, &[0xffff, 0, 1]), EMPTY);
@@ -270,7 +275,7 @@ mod tests {
         assert_eq!(
             counts(Erspan2, &[0; 5]),
             SessionCounts { duplicate: 4, ..EMPTY },
-            "a sender that never increments its number"
+            "a sender that never increments its sequence number"
         );
     }
 
@@ -281,8 +286,8 @@ mod tests {
         assert_eq!(one, SessionCounts { out_of_window: 1, ..EMPTY });
         let two = counts(TunnelKind::Gre, &[far, far + 1, 0, 1, 3]);
         assert_eq!(two, SessionCounts { out_of_window: 1, restarts: 1, missing: 1, ..EMPTY });
-        // The largest jump that is a gap and the smallest that is not; the oldest number that counts as late and the
-        // first that does not.
+        // The largest jump that counts as a gap, and the smallest that does not; the oldest number that counts as late,
+        // and the next older number.
         assert_eq!(counts(TunnelKind::Gre, &[9, 10 + (1 << 24)]).missing, 1 << 24);
         assert_eq!(counts(TunnelKind::Gre, &[9, 11 + (1 << 24)]), SessionCounts { out_of_window: 1, ..EMPTY });
         assert_eq!(counts(TunnelKind::GtpU, &[9, 11 + (1 << 14)]), SessionCounts { out_of_window: 1, ..EMPTY });
@@ -340,7 +345,7 @@ mod tests {
                     0..5 => (),
                     5..8 => arrivals.extend([(time, sent), (time + prng.below(50), sent)]),
                     8..20 => arrivals.push((time + prng.below(60), sent)),
-                    // An outage: no packet from before it arrives after it.
+                    // An outage: no packet sent before the outage arrives after it.
                     20 => (sent, pause) = (sent + prng.below(Space::of(kind).ahead.into()) / 4, pause + 1),
                     _ => arrivals.push((time, sent)),
                 }

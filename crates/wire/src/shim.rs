@@ -78,7 +78,7 @@ pub(crate) fn snap(length: EtherType, frame: &[u8], at: usize) -> Option<(EtherT
 
 /// The payload of a label stack.
 pub(crate) enum LabelPayload {
-    /// This ethertype, at the end of the stack; [`EtherType::MPLS`] if the payload is unknown.
+    /// The payload at the end of the label stack has this ethertype; [`EtherType::MPLS`] if the payload is unknown.
     Network(EtherType),
     /// An Ethernet header at this offset, captured whole.
     Ethernet(usize),

@@ -18,7 +18,7 @@ pub(crate) mod at {
 }
 
 /// Bits of [`Tcp::flags`].
-#[allow(missing_docs, reason = "the names are those of the RFC")]
+#[allow(missing_docs, reason = "the constants are named after the flags of RFC 9293")]
 pub mod flags {
     pub const FIN: u8 = 1 << 0;
     pub const SYN: u8 = 1 << 1;

@@ -10,7 +10,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EtherType(pub u16);
 
-#[allow(missing_docs, reason = "the names are those of the protocols")]
+#[allow(missing_docs, reason = "each constant is named after a protocol")]
 impl EtherType {
     pub const IPV4: Self = Self(0x0800);
     pub const ARP: Self = Self(0x0806);
@@ -36,7 +36,7 @@ impl EtherType {
     /// IEEE 802 "local experimental 1": [`crate::build`] writes it into frames that are too short for their headers.
     pub const EXPERIMENTAL: Self = Self(0x88b5);
 
-    /// True if a VLAN tag follows.
+    /// True if a VLAN tag follows a header with this ethertype.
     #[inline]
     pub const fn is_vlan(self) -> bool {
         matches!(self, Self::VLAN | Self::QINQ | Self::QINQ_OLD)
@@ -49,7 +49,7 @@ impl EtherType {
         self.0 >= 3 && self.0 < 1536
     }
 
-    /// True if an MPLS label follows.
+    /// True if an MPLS label follows a header with this ethertype.
     #[inline]
     pub const fn is_mpls(self) -> bool {
         matches!(self, Self::MPLS | Self::MPLS_MULTICAST)
@@ -71,7 +71,7 @@ impl fmt::Display for EtherType {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IpProtocol(pub u8);
 
-#[allow(missing_docs, reason = "the names are those of the protocols")]
+#[allow(missing_docs, reason = "each constant is named after a protocol")]
 impl IpProtocol {
     pub const HOP_BY_HOP: Self = Self(0);
     pub const ICMP: Self = Self(1);
@@ -93,8 +93,8 @@ impl IpProtocol {
     pub const NONE: Self = Self(59);
     pub const DEST_OPTIONS: Self = Self(60);
     pub const SCTP: Self = Self(132);
-    /// IPv6 mobility (RFC 6275). Like the next two, it is an extension header by IANA's list, although no header
-    /// follows.
+    /// IPv6 mobility (RFC 6275). IANA lists mobility, HIP and Shim6 as extension headers, although no header follows
+    /// them.
     pub const MOBILITY: Self = Self(135);
     pub const UDP_LITE: Self = Self(136);
     pub const HIP: Self = Self(139);

@@ -27,7 +27,7 @@ impl<'a> VlanTag<'a> {
     /// Bytes that a tag adds to a frame.
     pub const LEN: usize = at::END;
 
-    /// The tag at byte `offset` of the frame, which is that of its control information.
+    /// The tag whose control information begins at byte `offset` of the frame.
     ///
     /// # Errors
     /// [`ParseError::TooShort`] below 4 bytes.

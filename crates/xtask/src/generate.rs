@@ -127,7 +127,7 @@ fn markdown(spec: &Spec) -> String {
         (
             "note",
             "Notes",
-            "A note counts stored packets with a property, or describes the run; it is no term of the equation.",
+            "A note counts stored packets with a property, or events of the run; it is not a term of the equation.",
         ),
     ] {
         let _ = write!(out, "\n## {title}\n\n{intro}\n\n");

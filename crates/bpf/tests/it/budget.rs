@@ -1,5 +1,6 @@
-//! The number of instructions that the kernel's verifier processes for a program, compared with a golden file. The
-//! verifier rejects a program after a million processed instructions, and its time is part of the time of a swap.
+//! Compares the number of instructions that the kernel's verifier processes for typical programs with a golden file.
+//! The verifier rejects a program after a million processed instructions, and the time of a program swap includes the
+//! time of the verifier.
 
 use crate::kernel;
 
@@ -7,7 +8,7 @@ use kernel::{Kernel, OPTIONS};
 use kernel_programs::{EmitOptions, Metadata, emit};
 use std::fmt::Write;
 
-/// A program with three maps and 32 predicates.
+/// A large program, with three maps and 32 predicates.
 fn largest() -> String {
     let ports: Vec<_> = (1..=26).map(|n| format!("has_port {}", n * 100)).collect();
     let (first, second) = ports.split_at(13);
@@ -36,7 +37,7 @@ fn programs() -> Vec<(&'static str, Metadata, String)> {
     all
 }
 
-/// The series of the running kernel, such as `6.18`; the numbers in the golden file are for one series.
+/// The series of the running kernel, such as `6.18`. The numbers in the golden file apply to one series of kernels.
 fn series() -> String {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     release.split('.').take(2).collect::<Vec<_>>().join(".")

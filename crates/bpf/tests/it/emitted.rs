@@ -1,5 +1,5 @@
-//! Compiled kernel programs have the results of the reference interpreter, or leave the packet undecided, in the kernel
-//! and in a strict eBPF interpreter ([`Vm`]).
+//! Tests that compiled kernel programs either give the results of the reference interpreter or leave the packet
+//! undecided. The programs run in the kernel and in a strict eBPF interpreter ([`Vm`]).
 
 use crate::frames;
 use crate::kernel;
@@ -20,13 +20,13 @@ const DROP: u32 = 1;
 const PASS: u32 = 2;
 const REDIRECT: u32 = 4;
 
-/// The kernel part of a program in a machine, and the same stages in the reference interpreter.
+/// The kernel part of a program in a machine, and the same stages in the reference interpreter, for comparison.
 struct Both<M> {
     head: Ir,
     kernel: M,
     memory: ProgramState,
     last: u64,
-    /// True if expired entries are removed before each packet, as user space does periodically.
+    /// True if the test removes expired entries before each packet, as user space does periodically.
     sweeps: bool,
 }
 
@@ -35,20 +35,23 @@ impl<M: Machine> Both<M> {
     fn new(ir: &Ir, metadata: Metadata, load: impl Fn(Object) -> Option<M>) -> Result<Option<Self>, Refusal> {
         let object = emit(ir, &EmitOptions { metadata, ..OPTIONS })?;
         let head = ir.split(object.stages).0;
-        // User space evaluates such packets again, so the kernel must not have changed a counter or a map.
+        // If packets do not carry the full record, user space evaluates them again from the first stage on, so the
+        // kernel must not change a counter or a map.
         let has_effects = head.effects().has(Effect::Count) || head.effects().has(Effect::MapWrite);
         assert!(object.metadata == Metadata::Full || !has_effects, "{head}");
         let memory = ProgramState::of(&head, OPTIONS.hash_key);
         Ok(load(object).map(|kernel| Self { head, kernel, memory, last: 0, sweeps: true }))
     }
 
-    /// Runs one packet on both and compares the results; true if the kernel decided the packet.
+    /// Runs one packet in the machine and in the interpreter, and compares the results; returns true if the kernel
+    /// decided about the packet.
     fn run(&mut self, frame: &[u8], time: u64, context: &dyn Fn() -> String) -> bool {
         if self.sweeps && self.head.maps.iter().any(|m| m.expiry != Expiry::Never) {
             (0..self.head.maps.len()).for_each(|m| drop(self.kernel.entries(&self.head, m, time)));
         }
         let mut result = self.kernel.run(frame, time);
-        // Packets that carry only the generation carry no metadata after user space has seen the generation.
+        // If the metadata of packets would contain only the generation, packets carry none after user space has
+        // received the first packet of the generation.
         let needs_no_metadata =
             self.kernel.object().is_evaluated_again && self.kernel.seen().by_user == OPTIONS.generation;
         if needs_no_metadata && result.verdict == USER {
@@ -80,7 +83,7 @@ impl<M: Machine> Both<M> {
                     _ => None,
                 });
                 if object.metadata == Metadata::Compact && metadata.stages == 0 {
-                    // User space computes the record. The metadata show only that the packet passes.
+                    // User space computes the record in this case; the metadata show only that the packet passes.
                     let kind_is_set = sets.clone().any(|var| var == Var::Kind);
                     assert!(sets.next().is_some() && (kind_is_set || out.kind != VerdictKind::Drop), "{}", describe());
                 } else {
@@ -118,10 +121,11 @@ impl<M: Machine> Both<M> {
     }
 }
 
-/// The kinds of metadata to test.
+/// The kinds of metadata with which each test runs.
 const METADATA: [Metadata; 2] = [Metadata::Full, Metadata::Compact];
 
-/// Runs random programs on random packets; returns early if `load` returns `None`.
+/// Runs random programs on random packets. If `load` returns `None`, because programs cannot be loaded, the function
+/// returns at once.
 fn random_walk<M: Machine>(test: &str, rounds: u64, load: impl Fn(Object) -> Option<M>) {
     let seed = testkit::seed(test);
     let rounds = std::env::var("NETGRAIN_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(rounds);
@@ -129,8 +133,8 @@ fn random_walk<M: Machine>(test: &str, rounds: u64, load: impl Fn(Object) -> Opt
     for round in 0..rounds {
         let mut prng = Prng::new(seed.wrapping_add(round));
         let mut ir = random::program(&mut prng, 4);
-        // A removed entry stays removed if the time goes back, so a round either has timestamps that go back or removes
-        // expired entries.
+        // If the time goes back, entries that were removed as expired would be present again in the interpreter. So a
+        // round has either timestamps that go back or the removal of expired entries.
         let back = round % 2 == 0;
         if back {
             ir.maps.iter_mut().for_each(|m| m.capacity = 4096);
@@ -186,7 +190,7 @@ fn compiled(text: &str) -> Ir {
     lang::compile(text).unwrap_or_else(|e| panic!("{}", e.show(text, "program"))).program
 }
 
-/// Typical programs, each with the number of stages that run in the kernel.
+/// Typical programs, and for each program the number of stages that run in the kernel.
 const PROGRAMS: [(&str, usize); 17] = [
     ("main = ip >-> steer_flow", 2),
     ("main = when is_tcp (mark 42) >-> steer_p2p", 2),
@@ -215,7 +219,7 @@ const PROGRAMS: [(&str, usize); 17] = [
     ("main = icmp >-> when (icmp_type .== 8) drop >-> kernel >-> drop", 4),
 ];
 
-/// Runs the typical programs on frames of all kinds.
+/// Runs the typical programs on generated frames, with all kinds of headers.
 fn typical<M: Machine>(test: &str, load: impl Fn(Object) -> Option<M>) {
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
@@ -234,7 +238,7 @@ fn typical<M: Machine>(test: &str, load: impl Fn(Object) -> Option<M>) {
     }
 }
 
-/// The program has more sets than a kernel program may have maps.
+/// The program of this test has more address sets than a kernel program may have maps.
 #[test]
 fn seventy_stages_with_address_sets_run_in_the_kernel() {
     let test = "seventy_stages_with_address_sets_run_in_the_kernel";
@@ -306,7 +310,7 @@ fn captured_packets_in_the_kernel() {
                 Err(Refusal::Nothing { .. }) => continue,
                 Err(other) => panic!("{}: {other}\n{ir}", path.display()),
             };
-            // Timestamps go back in some captures, so expired entries are not removed.
+            // In some capture files timestamps go back, so expired entries are not removed here.
             both.sweeps = false;
             for (at, (frame, time)) in frames.iter().enumerate() {
                 packets += 1;
@@ -318,7 +322,7 @@ fn captured_packets_in_the_kernel() {
     assert!(packets > 1000 && decided > packets / 4, "only {decided} of {packets} packets were decided");
 }
 
-/// A program with one map: the first byte of the frame selects the operation, the second byte is the key.
+/// A program with one map. The first byte of a frame selects the operation on the map, and the second byte is the key.
 fn one_map(expiry: Expiry) -> Ir {
     let mut b = Builder::default();
     let map = Map { name: "m".into(), key: ir::Key::default(), words: 1, capacity: 64, expiry };
@@ -352,7 +356,7 @@ fn one_map(expiry: Expiry) -> Ir {
     b.finish()
 }
 
-/// Few keys and short timeouts, so that packets arrive exactly when an entry expires.
+/// There are few keys, and timeouts are short, so that some packets arrive exactly when an entry expires.
 fn check_expiry<M: Machine>(test: &str, load: impl Fn(Object) -> Option<M>) {
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
@@ -386,7 +390,7 @@ fn entries_expire_at_the_same_time_as_in_the_interpreter() {
     check_expiry(test, |object| Kernel::load(test, object));
 }
 
-/// Tests the addresses at and next to both check_sets of each range.
+/// Tests, for each range of an address set, the first address, the last address and their neighbours.
 fn check_sets<M: Machine>(load: impl Fn(Object) -> Option<M>) {
     let few = vec![(0, 3), (5 << 64, (9 << 64) - 1), (10 << 64 | 7, 10 << 64 | 7), (12 << 64 | 1, 12 << 64 | 9)];
     let many: Vec<(u128, u128)> = (0..30).map(|n| (n << 120 | 5, n << 120 | 1 << 70 | 1)).collect();
@@ -461,7 +465,7 @@ fn a_seen_generation_is_not_sent_again() {
 fn check_until_seen<M: Machine>(flow: &mut M, full_verdict: &mut M, nothing: &mut M) {
     let mut bytes = [0; 60];
     let udp = wire::build::Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes).to_vec();
-    // A packet with a malformed IPv4 header is undecided.
+    // The kernel must leave a packet with a malformed IPv4 header undecided.
     let mut malformed = udp.clone();
     malformed[14] = 0x41;
     for (seen, silent) in [(0, false), (OPTIONS.generation - 1, false), (OPTIONS.generation, true), (0, false)] {
@@ -479,14 +483,15 @@ fn check_until_seen<M: Machine>(flow: &mut M, full_verdict: &mut M, nothing: &mu
             (result.verdict, result.outcome, result.metadata.is_none()),
             (USER, Some(PacketOutcome::Undecided), silent)
         );
-        // The packets of this program carry the number of stages, so they always carry metadata.
+        // Packets of this program carry the number of stages that ran, so every packet carries metadata.
         full_verdict.see(seen);
         let metadata = full_verdict.run(&udp, 0).metadata.expect("metadata");
         assert_eq!((metadata.generation, metadata.stages), (OPTIONS.generation, 1));
     }
 }
 
-/// The number of executed instructions for common packets: a measure of cost that does not depend on a clock.
+/// Limits the number of instructions that programs execute for common packets. This number is a measure of cost that
+/// does not depend on a clock.
 #[test]
 fn common_packets_take_few_instructions() {
     use wire::build::Frame;

@@ -1,4 +1,4 @@
-//! Programs, maps and links in the kernel. A test that cannot run on this host reports that it is skipped.
+//! Tests of programs, maps and links in the kernel. If a test cannot run on this host, it reports that it is skipped.
 
 use base::Prng;
 use netgrain_bpf::{
@@ -15,7 +15,7 @@ fn code(write: impl FnOnce(&mut Asm)) -> Code {
     asm.finish().expect("every label is placed")
 }
 
-/// Loads the program; `None` and a report that `test` is skipped if this process may not load programs.
+/// Loads the program. If this process may not load programs, reports that `test` is skipped and returns `None`.
 fn load(test: &str, code: &Code) -> Option<Program> {
     match Program::load("test", code, Frames::Linear) {
         Ok(program) => Some(program),
@@ -57,7 +57,8 @@ fn a_test_run_rejects_a_frame_below_14_bytes() {
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
 }
 
-/// The program swaps the first bytes of both addresses in frames with one ethertype and passes other frames unchanged.
+/// The test program exchanges the first bytes of the source and destination MAC addresses in frames with one ethertype,
+/// and passes other frames unchanged.
 #[test]
 fn a_program_reads_writes_and_decides() {
     let swap = code(|asm| {
@@ -92,7 +93,7 @@ fn a_program_reads_writes_and_decides() {
     assert_eq!(out[..60], frame);
 }
 
-/// Random arithmetic and comparisons, evaluated in the kernel and in Rust.
+/// Random arithmetic and comparisons, which are evaluated both in the kernel and in Rust.
 #[test]
 fn arithmetic_and_jumps_agree_with_rust() {
     let test = "arithmetic_and_jumps_agree_with_rust";
@@ -131,7 +132,7 @@ fn arithmetic_and_jumps_agree_with_rust() {
         let (condition, holds) = TESTS[random.below(TESTS.len() as u64) as usize];
         let program = code(|asm| {
             let no = asm.label();
-            // The values go through memory, so the verifier cannot compute them and decide the jump.
+            // The values are loaded from memory, so the verifier cannot compute the result of the jump in advance.
             for (slot, value) in [(-8, a), (-16, b), (-24, c)] {
                 asm.wide(Reg::R1, value);
                 asm.store(Size::Dw, Reg::R10, slot, Reg::R1);
@@ -140,13 +141,13 @@ fn arithmetic_and_jumps_agree_with_rust() {
             asm.load(Size::Dw, Reg::R1, Reg::R10, -8);
             asm.load(Size::Dw, Reg::R2, Reg::R10, -16);
             asm.load(Size::Dw, Reg::R3, Reg::R10, -24);
-            // The verifier rejects constant shift amounts above 63.
+            // The verifier rejects shifts by a constant above 63, so the amount is reduced modulo 64.
             if matches!(op, Alu::Shl | Alu::Sar) {
                 asm.alu(Alu::And, Reg::R2, 63);
             }
             asm.alu_reg(op, Reg::R1, Reg::R2);
             asm.jump_if_reg(condition, Reg::R1, Reg::R3, no);
-            // The result is folded to the 32 bits of a verdict.
+            // The 64-bit result is folded to 32 bits, because the return value of an XDP program has 32 bits.
             asm.mov_reg(Reg::R0, Reg::R1);
             asm.alu(Alu::Shr, Reg::R0, 32);
             asm.alu_reg(Alu::Xor, Reg::R0, Reg::R1);

@@ -1,6 +1,6 @@
-//! Differential tests of the kernel part together with the user part: random programs that use all functions of the
-//! table, on generated packets and on packets of captures, in the kernel and in a strict eBPF interpreter ([`Vm`]),
-//! compared with the model of crate `difftest`.
+//! Differential tests of programs that are split between kernel and user space: random programs that use all functions
+//! of the packet language run on generated and captured packets. The kernel part runs in the kernel or in a strict eBPF
+//! interpreter ([`Vm`]), and the results are compared with the model of crate `difftest`.
 
 use crate::kernel;
 use crate::vm;
@@ -16,16 +16,16 @@ use kernel::{Kernel, Machine, OPTIONS, RunResult, USER};
 use kernel_programs::{EmitOptions, KernelVerdict, Metadata, Object, PacketOutcome as End, Refusal, emit};
 use vm::Vm;
 
-/// The kernel part in a machine, and the user part in the interpreter.
+/// A back end: the kernel part of a program runs in a machine, and the user part in the interpreter.
 struct SplitBackEnd<M> {
     name: &'static str,
     metadata: Metadata,
     load: fn(Object) -> Option<M>,
-    /// True if the driver leaves no space for metadata.
+    /// True if the simulated driver leaves no space for metadata.
     silent: bool,
 }
 
-/// The type of a refusal. Other refusals are bugs, because the program was verified.
+/// Names the type of a refusal. Refusals of other types are bugs, because the program was verified.
 fn refused(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Nothing { .. } => "no stage for the kernel",
@@ -44,7 +44,7 @@ impl<M: Machine> BackEnd for SplitBackEnd<M> {
     }
 
     fn accepts(&self, packet: &Packet) -> bool {
-        // A test run in the kernel requires an Ethernet header and a frame that fits into a page.
+        // `BPF_PROG_TEST_RUN` requires an Ethernet header and a frame that fits into a memory page.
         (14..3000).contains(&packet.bytes.len())
     }
 
@@ -58,8 +58,8 @@ impl<M: Machine> BackEnd for SplitBackEnd<M> {
         let request = EmitOptions { hash_key, link_type, metadata: self.metadata, ..OPTIONS };
         let object = emit(&compiled.program, &request).map_err(|e| refused(&e))?;
         let (_, rest) = compiled.program.split(object.stages);
-        // For half of the programs whose packets carry only the generation, user space has seen the generation, so
-        // the packets carry no metadata.
+        // Some programs pass packets whose metadata would contain only the generation. For half of these, the test
+        // records that user space has received a packet of the generation, so that the packets carry no metadata.
         let seen = object.is_evaluated_again && hash_key.is_multiple_of(2);
         let mut machine = (self.load)(object).expect("`can_load` has loaded a program");
         if seen {
@@ -67,8 +67,9 @@ impl<M: Machine> BackEnd for SplitBackEnd<M> {
         }
         let silent = self.silent || seen;
         let memory = ProgramState::of(&compiled.program, hash_key);
-        // A removed entry stays removed if the time goes back, so expired entries are removed only from small maps,
-        // which are full at times.
+        // If the time goes back, the model would find entries again that were removed as expired. So the test removes
+        // expired entries only from small maps; such maps are full at times, and timestamps do not go back in their
+        // cases.
         let sweeps = compiled.program.maps.iter().any(|m| m.expiry != Expiry::Never && m.capacity < 100);
         Ok(Box::new(Running { compiled, machine, rest, memory, sweeps, silent, number: 0 }))
     }
@@ -80,7 +81,7 @@ struct Running<'a, M> {
     rest: Program,
     memory: ProgramState,
     sweeps: bool,
-    /// True if packets may arrive without metadata.
+    /// True if packets may arrive in user space without metadata.
     silent: bool,
     number: u64,
 }
@@ -107,7 +108,7 @@ impl<M: Machine> Running<'_, M> {
             }
             End::User | End::Undecided => {
                 assert_eq!(verdict, USER, "{end:?}");
-                // A packet without metadata is undecided.
+                // A packet without metadata is evaluated in user space from the first stage on.
                 assert!(metadata.is_some() || self.silent, "{end:?} without metadata");
                 let metadata = metadata.unwrap_or(KernelVerdict {
                     generation: OPTIONS.generation,
@@ -150,7 +151,7 @@ impl<M: Machine> Execution for Running<'_, M> {
     }
 }
 
-/// Functions that cannot run in the kernel: they read values of the worker, or write a log.
+/// Functions that cannot run in the kernel, because they read values of the worker or write a log.
 const USER_SPACE: [&str; 10] = [
     "log_msg",
     "log_buff",
@@ -172,7 +173,8 @@ fn assert_coverage(report: &Report) {
     }
     assert!(*ran > cases / 2, "{ran} of {cases} programs ran, refused: {:?}", report.refused);
     assert!(*first_half > packets / 4, "{first_half} of {packets} packets were decided in the kernel");
-    // The trials in the kernel are short; the longer trials in the eBPF interpreter check the coverage of functions.
+    // Few programs run in the kernel. Whether all functions are covered is checked with the larger number of programs
+    // in the eBPF interpreter.
     let least = cases / 750;
     let missing = Report::missing(&report.functions_first, least, &USER_SPACE);
     assert!(missing.is_empty(), "in the kernel in fewer than {least} of {cases} programs: {missing:?}");
@@ -206,8 +208,8 @@ fn the_ebpf_interpreter_agrees_with_the_model() {
     run_with_both_metadata("the eBPF interpreter", &Trial::new(seed, 1500), load_vm);
 }
 
-/// A driver that leaves no space before a frame, with programs that were compiled without metadata and programs that
-/// find out for each packet.
+/// Simulates a driver that leaves no space before a frame. Some programs were compiled without metadata; the others
+/// detect the missing space for each packet.
 #[test]
 fn without_space_for_metadata_the_results_agree_with_the_model() {
     fn load(object: Object) -> Option<Vm> {
@@ -221,7 +223,8 @@ fn without_space_for_metadata_the_results_agree_with_the_model() {
         let report = trial.run(&SplitBackEnd { name: "a driver without metadata space", metadata, load, silent: true });
         eprintln!("{metadata:?}: {report:?}");
         let Report { cases, ran, packets, first_half, .. } = report;
-        // With full metadata, the kernel decides no packet that cannot carry its record.
+        // Packets that must carry the full record do not fit without space for metadata, so the kernel must leave every
+        // packet undecided.
         let enough = if metadata == Metadata::Full { first_half == 0 } else { first_half > packets / 10 };
         assert!(ran > cases / 4 && enough, "{ran} of {cases} ran, {first_half} of {packets} packets decided");
     }
@@ -251,8 +254,8 @@ fn the_kernel_agrees_with_the_model_on_captured_packets() {
     }
 }
 
-/// Bug, found by the random programs: UDP behind long IPv6 options, whose ports the kernel does not test, may be a
-/// tunnel.
+/// Regression test for a bug that random programs found: a UDP packet behind long IPv6 options may be a tunnel, because
+/// the kernel does not test its ports.
 #[test]
 fn a_possible_tunnel_behind_long_options_is_undecided() {
     let options = [(wire::IpProtocol::DEST_OPTIONS, &[0; 126][..]); 2];

@@ -181,8 +181,8 @@ impl File {
         let other_interface = (self.other_interface > 0).then(|| {
             format!(
                 "{name}: {} packets are of another interface than the first, and all count as one interface: a frame \
-                 captured on two interfaces counts twice; `netgrain run -r` separates the interfaces of a file, but not \
-                 of a pipe",
+                 captured on two interfaces counts twice; `run -r` and `record -r` separate the \
+                 interfaces of a file that describes them first, but not of a pipe",
                 self.other_interface
             )
         });

@@ -12,23 +12,21 @@ mod simulated;
 mod walkthrough;
 
 use crate::outcome::{Failure, Outcome, json};
-use crate::screen::{Ticker, summary};
+use crate::screen::{PERIOD, StatusLine, Warnings, summary};
 use crate::signals;
 use base::units::{Rate, parse_rate, parse_span, show_count};
 use checker::Options;
 use clap::Args;
-use engine::{
-    Capture, EngineError, Format, MeterPlan, MeterReport, Plan, Report, Sent, Sink, SocketPlan, SourcePlan, StorePlan,
-    StoreSink,
-};
+use engine::{Capture, EngineError, Format, Plan, Report, Sent, SocketPlan, SourcePlan, StorePlan};
 use r#gen::Spec;
 use incident::{SCANNER, Scan};
+use meter::{MeterPlan, MeterReport, Sink, StoreSink};
 use queries::{LiveQuery, QueryRun};
 use scratch::Scratch;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use walkthrough::Walkthrough;
 
 #[derive(Args)]
@@ -39,7 +37,7 @@ pub struct DemoArgs {
     /// Background traffic to send
     #[arg(long, value_name = "SPEC", default_value = "1000,flows=1k")]
     pub traffic: String,
-    /// Rate of the traffic; flat is as fast as this machine can
+    /// Rate of the traffic; flat means as fast as the machine can send
     #[arg(long, value_name = "RATE", value_parser = parse_rate, default_value = "50kpps")]
     pub rate: Rate,
     /// Keep the store in this folder, which must be new or empty, instead of removing it
@@ -144,18 +142,21 @@ fn watch(
     live_query: &mut LiveQuery,
     mut is_running: impl FnMut() -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
-    let mut ticker = Ticker::new();
+    let (mut line, mut warnings) = (StatusLine::new(), Warnings::default());
+    let mut due = Instant::now() + PERIOD;
     while is_running()? {
         std::thread::sleep(CHECK_INTERVAL);
         live_query.query_when_due();
-        if ticker.is_due() {
-            ticker.skip();
+        if due <= Instant::now() {
+            due += PERIOD;
             if !args.json {
-                ticker.show(capture.report());
+                let report = capture.report();
+                warnings.print(&report);
+                line.show(&[report]);
             }
         }
     }
-    ticker.done();
+    line.done();
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 use super::incident::{SCANNER, Second, seconds};
 use super::queries::{QueryRun, objects, query};
 use base::units::show_count;
-use engine::MeterReport;
+use meter::MeterReport;
 use std::io::{self, Write};
 use std::path::Path;
 

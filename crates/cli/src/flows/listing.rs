@@ -1,7 +1,7 @@
 //! A flow record as a line of text: time, duration, addresses, counters of each direction, TCP state.
 
-use super::names::Names;
 use super::ranking::span;
+use crate::flow_records::names::Names;
 use crate::style::{Paint, StylePart};
 use crate::table_layout::{Align, Cell, Column, Layout, Step};
 use crate::zone::Zone;

@@ -1,12 +1,13 @@
 //! `netgrain flows --live --top`: at the end of each period, a ranking of the records that arrived in it. On a terminal
 //! each ranking replaces the previous one.
 
+use super::FlowsArgs;
 use super::ranking::{self, Period};
-use super::source::{Records, Step};
-use super::{FlowsArgs, aggregation_failure};
+use crate::flow_records::source::{Records, Step, aggregation_failure};
 use crate::interval;
 use crate::outcome::Failure;
 use crate::style::{StylePart, terminal_height};
+use crate::values::ValueError;
 use aggregate::{Aggregation, Aggregator, Plan};
 use base::Timestamp;
 use base::units::{parse_span, show_count};
@@ -20,11 +21,10 @@ const EVERY: Duration = Duration::from_secs(10);
 const OTHER_LINES: usize = 4;
 
 /// Reads a period of at least one second.
-pub fn every(text: &str) -> Result<Duration, String> {
-    match parse_span(text) {
-        Ok(span) if span < Duration::from_secs(1) => Err(format!("{text} is too short: at least 1s")),
-        Ok(span) => Ok(span),
-        Err(e) => Err(e.to_string()),
+pub fn every(text: &str) -> Result<Duration, ValueError> {
+    match parse_span(text)? {
+        span if span < Duration::from_secs(1) => Err(ValueError::new(format!("{text} is too short: at least 1s"))),
+        span => Ok(span),
     }
 }
 

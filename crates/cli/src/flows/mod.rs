@@ -1,37 +1,28 @@
 //! `netgrain flows`: selects flow records by time and filter from a store, IPFIX files or the network; prints them as
 //! lines, JSON or CSV, groups and ranks them, or prints their packets.
 
-pub mod files;
-pub mod from_capture;
 mod listing;
 mod live;
-pub mod names;
-pub mod network;
 mod parquet;
 mod query;
 mod ranking;
-pub mod source;
 mod to_packets;
-pub mod tunnel_hint;
 
-pub use query::{file_hint, id};
-pub use to_packets::packets_of_flow;
-
+use crate::flow_records::query::FlowQuery;
+use crate::flow_records::source::{Records, Step};
 use crate::interval::{self, Interval};
 use crate::outcome::{Failure, Outcome};
+use crate::output::background_writer::BackgroundWriter;
+use crate::output::target::Target;
 use crate::overwrite::{self, OverwriteArgs};
-use crate::packets::background_writer::BackgroundWriter;
-use crate::packets::target::Target;
+use crate::signals;
 use crate::style::{ColorArgs, WidthArgs};
-use crate::{packets, signals};
-use aggregate::{Field, Measure, Plan, ReportError};
+use aggregate::{Field, Measure, Plan};
 use base::units::{show_bytes, show_count, show_si};
 use clap::Args;
 use export::text;
 use flow::Record;
 use listing::Listing;
-use query::FlowQuery;
-use source::{Records, Step};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -59,19 +50,19 @@ flags (of both directions; after src or dst, of the packets that this host sent)
 {}", interval::HELP)
 )]
 pub struct FlowsArgs {
-    /// Only flows that match: host net port proto vlan tcp udp bytes duration state …, and or not, parentheses
-    /// [default: all]
+    /// Filter: only matching flows, with host, net, port, proto, vlan, tcp, udp, bytes, duration, state …, and, or,
+    /// not, parentheses [default: all flows]
     #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
-    /// FILTER after --, where no word is taken for a file
+    /// FILTER after `--`; words there are never interpreted as file names
     #[arg(value_name = "FILTER", last = true)]
     pub filter: Vec<String>,
     /// Folder of the store
     #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
     /// Read files instead of a store: captures (as for run -r; - for standard input), from which the records are
-    /// computed, or files of records: IPFIX (RFC 5655) or Parquet of netgrain; words after it that are files are read
-    /// too
+    /// computed, or files of records: IPFIX (RFC 5655) or Parquet of netgrain; following words that are names of
+    /// existing files are read too
     #[arg(short = 'r', long, value_name = "FILE")]
     pub read: Vec<PathBuf>,
     #[command(flatten)]
@@ -79,7 +70,7 @@ pub struct FlowsArgs {
     /// Interface; repeat for several [default: all interfaces of the store]
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',')]
     pub interface: Vec<String>,
-    /// Print only the N greatest flows, or groups of --group
+    /// Print only the N greatest flows, or with --group the N greatest groups
     #[arg(long, value_name = "N", value_parser = base::units::whole::<u32>(1..=u64::from(u32::MAX)))]
     pub top: Option<u32>,
     /// Measure of the ranking: bytes packets flows records sent received duration retransmitted rtt syn … [default:
@@ -102,11 +93,11 @@ pub struct FlowsArgs {
     /// Print CSV with a header
     #[arg(long, conflicts_with = "parquet")]
     pub csv: bool,
-    /// Print lines in the format of M3OMon: legacy, one line per direction of a record
+    /// Print text lines in the format of M3OMon (legacy), one line per direction of a record
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "csv", "parquet", "top", "group", "by", "fields", "packets"])]
     pub format: Option<LegacyFormat>,
-    /// With --format legacy: write the first payload bytes of the flows to this file; the lines have their offsets in
-    /// it
+    /// With --format legacy: write the first payload bytes of the flows to this file; each line contains the offset of
+    /// its bytes in the file
     #[arg(long, value_name = "FILE", requires = "format")]
     pub payload: Option<PathBuf>,
     /// Write the records with all known values, or the groups, to a Parquet file
@@ -116,12 +107,12 @@ pub struct FlowsArgs {
     /// after each period
     #[arg(long, conflicts_with_all = ["read", "parquet", "packets"])]
     pub live: bool,
-    /// With --live and --top or --group: period of the rankings; each ranking is of the records that arrived in its
+    /// With --live and --top or --group: period of the rankings; a ranking includes the records that arrived in its
     /// period [default: 10s]
     #[arg(long, value_name = "SPAN", requires = "live", value_parser = live::every)]
     pub every: Option<std::time::Duration>,
-    /// With --live: longest time from the last packet of a flow to its record [default: as computed from the timeouts
-    /// of the run that writes the store; at least 90s]
+    /// With --live: longest time from the last packet of a flow to its record [default: computed from the timeouts of
+    /// the run that writes the store; at least 90s]
     #[arg(long, value_name = "SPAN", requires = "live", value_parser = base::units::parse_span)]
     pub max_lateness: Option<std::time::Duration>,
     /// With --live: read the records that another machine sends to this multicast group, or to this UDP port of this
@@ -178,7 +169,7 @@ const FLOW: [&str; 7] = ["flow", "interface", "proto", "src", "sport", "dst", "d
 
 /// Runs the verb. `No` if nothing was found, or if a part could not be read.
 pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
-    let flow_query = FlowQuery::of(args, interval::now())?;
+    let flow_query = query::query(args, interval::now())?;
     let protected = parquet::protected(&flow_query, args.overwrite.force);
     if args.payload.as_deref().is_some_and(overwrite::is_stdout) {
         return Err(Failure::Said("--payload: the lines go to standard output; name a file".into()));
@@ -364,14 +355,4 @@ fn explain(records: &Records, found: u64, seconds: f64, json: bool) {
         show_count(found),
         format!("{:.3} ms", seconds * 1e3)
     );
-}
-
-/// The failure of an aggregation that cannot be computed.
-fn aggregation_failure(e: ReportError) -> Failure {
-    Failure::Said(format!("flows: {e}"))
-}
-
-/// Runs `netgrain packets` for these flows.
-fn hand_over(args: packets::PacketsArgs, flow_packets: ::query::FlowPackets) -> Result<Outcome, Failure> {
-    packets::run_for_flows(&args, Some(flow_packets))
 }

@@ -1,11 +1,12 @@
 //! Writes flow records as a Parquet file, with the columns of a store and all known values; writes groups as one, with
 //! the keys of their `--json` as columns.
 
-use super::query::{self, RecordSource};
-use super::source::{Records, Step};
-use super::{names::Names, ranking};
+use super::ranking;
+use crate::flow_records::names::Names;
+use crate::flow_records::query::{self, RecordSource};
+use crate::flow_records::source::{Records, Step};
 use crate::outcome::Failure;
-use crate::packets::target::ProtectedPaths;
+use crate::output::target::ProtectedPaths;
 use crate::parquet;
 use aggregate::Aggregation;
 use flow::Record;

@@ -2,131 +2,49 @@
 
 use super::listing::Listing;
 use super::{FLOW, FlowsArgs, SHOWN};
+use crate::flow_records::query::{FlowQuery, RecordSource, file_hint};
+use crate::inventory;
 use crate::outcome::Failure;
-use crate::packets::inventory;
-use crate::zone::Zone;
 use aggregate::{Field, Measure, Plan};
 use base::Timestamp;
-use columns::DataFileKind;
 use filter::FlowFilter;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A hint for flow queries without result in a store that has flow records.
-pub const FLOW_TIME_HINT: &str = "a flow record is written when its flow ends; packets are written at once";
-
-/// The source of flow records.
-pub enum RecordSource {
-    /// A store.
-    Store(PathBuf),
-    /// Files of IPFIX messages, Parquet files or captures.
-    Files(Vec<PathBuf>),
-    /// Messages from the network, received by a given interface.
-    Network(SocketAddr, Option<String>),
-}
-
-/// A checked flow query.
-pub struct FlowQuery {
-    pub source: RecordSource,
-    pub from: Timestamp,
-    pub to: Timestamp,
-    /// The zone of printed times.
-    pub zone: Zone,
-    pub of_flows: FlowFilter,
-    pub interfaces: Vec<String>,
-    pub plan: Option<Plan>,
-    pub limit: Option<u64>,
-    pub follow: bool,
-    /// The maximum delay of a record with `--live`, if given.
-    pub late: Option<Duration>,
-    /// The ID of the only flow to select.
-    pub id: Option<u64>,
-    /// The fields of records that are needed; `None` for all.
-    pub fields: Option<Vec<String>>,
-}
-
-impl FlowQuery {
-    /// Reads the query from the command line; relative times refer to `now`.
-    pub fn of(args: &FlowsArgs, now: Timestamp) -> Result<Self, Failure> {
-        if !args.fields.is_empty() && plan(args)?.is_none() && !args.json && !args.csv {
-            return Err(Failure::Said(
-                "--fields needs --json or --csv for the fields of records, or --group or --top for the measures of groups".into(),
-            ));
+/// Reads the query from the command line; relative times refer to `now`.
+pub fn query(args: &FlowsArgs, now: Timestamp) -> Result<FlowQuery, Failure> {
+    if !args.fields.is_empty() && plan(args)?.is_none() && !args.json && !args.csv {
+        return Err(Failure::Said(
+            "--fields needs --json or --csv for the fields of records, or --group or --top for the measures of groups"
+                .into(),
+        ));
+    }
+    let mut files = args.read.clone();
+    let more = match files.is_empty() {
+        true => 0,
+        false => args.words.iter().take_while(|w| Path::new(w).is_file()).count(),
+    };
+    files.extend(args.words[..more].iter().map(PathBuf::from));
+    let words: Vec<&str> = args.words[more..].iter().chain(&args.filter).map(String::as_str).collect();
+    let of_flows =
+        FlowFilter::parse(&words.join(" ")).map_err(|e| Failure::filter(&e).with(file_hint(&words).as_deref()))?;
+    let (from, to) = args.when.interval(now, args.live)?;
+    let source = match (&args.store, args.from_multicast) {
+        (Some(store), _) => {
+            inventory::check(store, &inventory::inventories(store)?, &args.interface)?;
+            RecordSource::Store(store.clone())
         }
-        let mut files = args.read.clone();
-        let more = match files.is_empty() {
-            true => 0,
-            false => args.words.iter().take_while(|w| Path::new(w).is_file()).count(),
-        };
-        files.extend(args.words[..more].iter().map(PathBuf::from));
-        let words: Vec<&str> = args.words[more..].iter().chain(&args.filter).map(String::as_str).collect();
-        let of_flows =
-            FlowFilter::parse(&words.join(" ")).map_err(|e| Failure::filter(&e).with(file_hint(&words).as_deref()))?;
-        let (from, to) = args.when.interval(now, args.live)?;
-        let source = match (&args.store, args.from_multicast) {
-            (Some(store), _) => {
-                inventory::check(store, &inventory::inventories(store)?, &args.interface)?;
-                RecordSource::Store(store.clone())
-            }
-            (None, Some(group)) => RecordSource::Network(group, args.multicast_interface.clone()),
-            (None, None) => RecordSource::Files(files),
-        };
-        let interfaces = args.interface.clone();
-        let (plan, limit, follow) = (plan(args)?, args.limit, args.live);
-        let (late, zone) = (args.max_lateness, args.when.tz.zone.clone());
-        if args.every.is_some() && plan.is_none() {
-            return Err(Failure::Said("--every is for rankings: add --top, --group or --by".into()));
-        }
-        let fields = fields(args).filter(|_| of_flows.is_empty() && plan.is_none() && !follow);
-        Ok(Self { source, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: None, fields })
+        (None, Some(group)) => RecordSource::Network(group, args.multicast_interface.clone()),
+        (None, None) => RecordSource::Files(files),
+    };
+    let interfaces = args.interface.clone();
+    let (plan, limit, follow) = (plan(args)?, args.limit, args.live);
+    let (late, zone) = (args.max_lateness, args.when.tz.zone.clone());
+    if args.every.is_some() && plan.is_none() {
+        return Err(Failure::Said("--every is for rankings: add --top, --group or --by".into()));
     }
-
-    /// A query for all records of one flow in a store.
-    pub fn of_id(id: u64, store: &Path, from: Timestamp, to: Timestamp, interfaces: &[String]) -> Self {
-        let of_flows = FlowFilter::default();
-        let (source, interfaces) = (RecordSource::Store(store.to_owned()), interfaces.to_vec());
-        let (plan, limit, follow, late) = (None, None, false, None);
-        let zone = Zone::Utc;
-        Self { source, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: Some(id), fields: None }
-    }
-
-    /// The store, if the source is one.
-    pub fn store(&self) -> Option<&Path> {
-        match &self.source {
-            RecordSource::Store(store) => Some(store),
-            _ => None,
-        }
-    }
-
-    /// Advice for a query without result: the searched interval and the existing data.
-    pub fn no_match_advice(&self) -> String {
-        let filter = self.of_flows.to_string();
-        let which = if filter.is_empty() { "flows".to_owned() } else { format!("flows of `{filter}`") };
-        let source = match &self.source {
-            RecordSource::Store(store) => match inventory::inventories(store) {
-                Ok(found) => {
-                    inventory::missing(store, &found, DataFileKind::Flows, &self.interfaces).unwrap_or_else(|| {
-                        let has = inventory::print(&found, &self.interfaces, &self.zone);
-                        format!("{} has {has}; {FLOW_TIME_HINT}", store.display())
-                    })
-                }
-                Err(_) => format!("{} is empty now", store.display()),
-            },
-            RecordSource::Files(files) => match &files[..] {
-                [one] => format!("searched {}", one.display()),
-                all => format!("searched {} files", all.len()),
-            },
-            RecordSource::Network(group, _) => format!("listened to {group}"),
-        };
-        format!("no {which} {}; {source}", self.zone.interval_in_words(self.from, self.to))
-    }
-}
-
-/// The advice for a filter that contains the name of a file.
-pub fn file_hint(words: &[&str]) -> Option<String> {
-    let file = words.iter().find(|word| Path::new(word).is_file())?;
-    Some(format!("{file} is a file: use -r {file} instead of --store"))
+    let fields = fields(args).filter(|_| of_flows.is_empty() && plan.is_none() && !follow);
+    Ok(FlowQuery { source, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: None, fields })
 }
 
 /// The plan of the sums, if groups or totals are requested.
@@ -157,11 +75,6 @@ fn plan(args: &FlowsArgs) -> Result<Option<Plan>, Failure> {
         Some(n) => plan.keep(n as usize),
         None => plan,
     }))
-}
-
-/// Reads a flow ID as records have it: a number of 64 bits.
-pub fn id(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("{text:?} is not a flow ID: write the number that `netgrain flows` prints"))
 }
 
 /// The output fields of each record, as columns are named; `None` if all may be needed.

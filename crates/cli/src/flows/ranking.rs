@@ -1,6 +1,6 @@
 //! Output of groups as a table, JSON objects, CSV or columns.
 
-use super::names::Names;
+use crate::flow_records::names::Names;
 use crate::outcome::Failure;
 use crate::style::{Paint, StylePart};
 use crate::table_layout;

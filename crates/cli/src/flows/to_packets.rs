@@ -1,34 +1,16 @@
-//! From flows to packets: `netgrain packets --flow` and `netgrain flows --packets`.
+//! From flows to packets: `netgrain flows --packets`.
 
-use super::files::{Format, format};
-use super::query::{FLOW_TIME_HINT, FlowQuery, RecordSource};
-use super::source::{Records, Step};
-use super::{FlowsArgs, hand_over};
+use super::FlowsArgs;
+use crate::flow_records::files::{Format, format};
+use crate::flow_records::packets::collect;
+use crate::flow_records::query::{FlowQuery, RecordSource};
+use crate::flow_records::source::Records;
 use crate::outcome::{Failure, Outcome};
-use crate::packets::{PacketsArgs, inventory};
+use crate::packets::{self, PacketsArgs};
 use crate::{interval, signals};
-use ::query::FlowPackets;
 use aggregate::Value;
-use columns::DataFileKind;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-
-/// Finds one flow by its ID in the records of the store. `None` if there is no such flow, after a message about it.
-pub fn packets_of_flow(id: u64, args: &PacketsArgs) -> Result<Option<FlowPackets>, Failure> {
-    let Some(store) = &args.store else { return Ok(None) };
-    let (from, to) = args.when.interval(interval::now(), false)?;
-    let interfaces = inventory::inventories(store)?;
-    let flow_query = FlowQuery::of_id(id, store, from, to, &args.interface);
-    let flow_packets = collect(&flow_query, |_| true)?;
-    if flow_packets.flows() == 0 {
-        let (at, interval) = (store.display(), args.when.tz.zone.interval_in_words(from, to));
-        let text = inventory::missing(store, &interfaces, DataFileKind::Flows, &args.interface);
-        let text = text.unwrap_or_else(|| format!("{at} has no record of flow {id} {interval}; {FLOW_TIME_HINT}"));
-        sys::say!("netgrain: nothing found: {text}");
-        return Ok(None);
-    }
-    Ok(Some(flow_packets))
-}
 
 /// Finds the packets of the flows that match a query; with --top, of the greatest flows.
 pub fn packets(args: &FlowsArgs, flow_query: &FlowQuery) -> Result<Outcome, Failure> {
@@ -74,7 +56,7 @@ pub fn packets(args: &FlowsArgs, flow_query: &FlowQuery) -> Result<Outcome, Fail
         no_live: false,
         color: args.color,
     };
-    hand_over(args, flow_packets)
+    packets::run_for_flows(&args, Some(flow_packets))
 }
 
 /// The files of `-r`, if they are captures from which packets can be read.
@@ -101,24 +83,4 @@ fn flow_id(value: &Value) -> Option<u64> {
         Value::Flow(id) => Some(*id),
         _ => None,
     }
-}
-
-fn collect(flow_query: &FlowQuery, wanted: impl Fn(u64) -> bool) -> Result<FlowPackets, Failure> {
-    let mut flow_packets = FlowPackets::new();
-    let mut records = Records::open(flow_query, signals::stop_flag())?;
-    loop {
-        match records.next()? {
-            Step::Idle => {}
-            Step::End => break,
-            Step::Record(record) if wanted(record.id) => {
-                flow_packets.add(&record, &records.names().interface(record.interface));
-            }
-            Step::Record(_) => {}
-        }
-    }
-    records.warnings().iter().for_each(|warning| sys::say!("netgrain: {warning}"));
-    if let Some(store) = flow_query.store() {
-        flow_packets.expect_late(store);
-    }
-    Ok(flow_packets)
 }

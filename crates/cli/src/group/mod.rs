@@ -1,5 +1,6 @@
 //! `netgrain group`: distributes the packets of a running engine among the member programs of a group.
 
+pub mod report;
 pub mod show;
 
 use crate::listen;
@@ -10,6 +11,7 @@ use crate::signals;
 use base::units;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use group::{Client, ClientError, Policy, Request, WEIGHT_MAX};
+use report::ReportedGroup;
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -46,9 +48,9 @@ enum GroupVerb {
     Swap(SwapArgs),
     /// Print the packet counters of groups, classes and members
     Stats(StatsArgs),
-    /// Change a member's share of the steered packets
+    /// Change the weight of a member, which determines its share of the steered packets
     SetWeight(SetWeightArgs),
-    /// Add a member that the engine serves itself: an interface or a file
+    /// Add an interface or a file as a member, to which the engine sends or writes the packets
     Attach(Box<AttachArgs>),
     /// Remove a member that was added with attach
     Detach(DetachArgs),
@@ -58,8 +60,8 @@ enum GroupVerb {
 
 #[derive(Args)]
 struct ControlArgs {
-    /// Interface of the engine; for a group with packets of several interfaces, all of them; `list` and `stats` report
-    /// each
+    /// Interface of the engine; give all interfaces for a group that gets packets of several; `list` and `stats` print
+    /// a report for each
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',', required_unless_present = "socket")]
     interface: Vec<String>,
     /// Control socket of the engine [default: /run/netgrain/IFACE.groups]
@@ -104,13 +106,14 @@ struct CreateArgs {
     named: NamedArgs,
     #[command(flatten)]
     source: SourceArgs,
-    /// Who may join and change the group
+    /// Users who may join and change the group
     #[arg(long, value_enum, default_value_t = PolicyArg::Restricted)]
     policy: PolicyArg,
     /// Only these queues of the interface [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = units::whole::<u16>(0..=65535))]
     queues: Option<Vec<u16>>,
-    /// Steer as PFQ did: any change of members moves nearly all flows to other members
+    /// Steer by the method of PFQ, for comparison: any change of members moves nearly all flows to other
+    /// members
     #[arg(long)]
     fold: bool,
 }
@@ -190,7 +193,7 @@ struct JoinArgs {
     named: NamedArgs,
     #[command(flatten)]
     part: MemberArgs,
-    /// Capacity of the member's branch on each queue, in descriptors [default: 131072]
+    /// Capacity of the branch that the member has on each queue, in descriptors [default: 131072]
     #[arg(long, value_name = "N", value_parser = units::parse_count)]
     descs: Option<u64>,
     /// Write nanosecond pcap to a file, or to standard output with -
@@ -372,7 +375,7 @@ impl ControlArgs {
     }
 
     fn paths(&self) -> impl Iterator<Item = PathBuf> {
-        let of = |interface: &String| engine::groups_socket(&engine::default_socket(interface));
+        let of = |interface: &String| group_services::groups_socket(&engine::default_socket(interface));
         let interfaces = if self.socket.is_some() { &[][..] } else { &self.interface };
         self.socket.iter().cloned().chain(interfaces.iter().map(of))
     }
@@ -384,9 +387,8 @@ impl ControlArgs {
     /// The results of all control sockets. A group with packets of several interfaces is reported by several sockets
     /// and kept once. A socket without response is an error, because a partial list could be mistaken for the complete
     /// one.
-    fn request_all(&self, request: &Request) -> Result<Vec<Value>, Failure> {
-        let mut all: Vec<Value> = Vec::new();
-        let same = |one: &Value, other: &Value| one["group"] == other["group"] && one["sources"] == other["sources"];
+    fn request_all(&self, request: &Request) -> Result<Vec<ReportedGroup>, Failure> {
+        let mut all: Vec<ReportedGroup> = Vec::new();
         let several = self.paths().count() > 1;
         for path in self.paths() {
             let reported = Client::connect(&path).and_then(|client| client.request(request));
@@ -394,8 +396,8 @@ impl ControlArgs {
                 ClientError::Refused(why) if several => Failure::Said(format!("{}: {why}", path.display())),
                 e => failed(&e, &path),
             });
-            for group in reported?.1 {
-                if !all.iter().any(|known| same(known, &group)) {
+            for group in ReportedGroup::read_all(reported?.1)? {
+                if !all.iter().any(|known| known.is_same(&group)) {
                     all.push(group);
                 }
             }
@@ -437,8 +439,8 @@ impl NamedArgs {
             return Ok(());
         }
         let (_, groups) = self.control.request(&Request::Stats { group: Some(self.group.clone()) })?;
-        let sources: Vec<&str> =
-            groups.iter().flat_map(|g| g["sources"].as_array()).flatten().filter_map(Value::as_str).collect();
+        let groups = ReportedGroup::read_all(groups)?;
+        let sources: Vec<&str> = groups.iter().flat_map(|g| &g.report.sources).map(String::as_str).collect();
         match named.iter().find(|name| !sources.contains(&name.as_str())) {
             None => Ok(()),
             Some(unknown) => Err(Failure::Said(format!(

@@ -27,7 +27,7 @@ pub fn run() -> Result<Outcome, Failure> {
     }
     let mut session = Session::default();
     while let Some(text) = prompt.read()? {
-        let done = match text.trim() {
+        let reply = match text.trim() {
             "" => continue,
             ":q" | ":quit" | "quit" | "exit" => break,
             "?" | "help" | ":?" | ":h" | ":help" => {
@@ -43,7 +43,7 @@ pub fn run() -> Result<Outcome, Failure> {
             },
             _ => session.enter(&text)?,
         };
-        if let Err(shown) = done {
+        if let Reply::Wrong(shown) = reply {
             write!(io::stderr(), "{shown}")?;
         }
     }
@@ -93,6 +93,14 @@ impl Prompt {
     }
 }
 
+/// The result of one input.
+enum Reply {
+    /// It was carried out.
+    Done,
+    /// It is wrong: the text of the error, with its position.
+    Wrong(String),
+}
+
 /// The bindings so far, each text with its names.
 #[derive(Default)]
 struct Session(Vec<(Vec<String>, String)>);
@@ -107,13 +115,13 @@ struct Trial {
 }
 
 impl Session {
-    /// Keeps bindings or explains an expression; returns the error text if the input is wrong.
-    fn enter(&mut self, typed: &str) -> Result<Result<(), String>, Failure> {
+    /// Keeps bindings or explains an expression; see [`Reply`].
+    fn enter(&mut self, typed: &str) -> Result<Reply, Failure> {
         let names: Vec<String> = match parse(typed) {
             Ok(bindings) => bindings.into_iter().map(|b| b.name).collect(),
             // For a wrong binding, the error of the binding is more useful than its error as an expression.
             Err(e) if typed.split_whitespace().any(|word| word == "=") && parse(&bound_to("it", typed)).is_err() => {
-                return Ok(Err(e.show(typed, "line")));
+                return Ok(Reply::Wrong(e.show(typed, "line")));
             }
             Err(_) => return self.explain(Trial::of_expression(&self.texts(&[]), "main", typed), typed),
         };
@@ -128,26 +136,29 @@ impl Session {
                 names.iter().try_for_each(|name| print_type(&compiled, name, name))?;
                 self.0.retain(|(old, _)| !old.iter().any(|name| names.contains(name)));
                 self.0.push((names, typed.to_owned()));
-                Ok(Ok(()))
+                Ok(Reply::Done)
             }
-            Err(e) => Ok(Err(whole.shown(e, typed))),
+            Err(e) => Ok(Reply::Wrong(whole.shown(e, typed))),
         }
     }
 
     /// Prints the type of an expression.
-    fn type_of(&self, typed: &str) -> Result<Result<(), String>, Failure> {
+    fn type_of(&self, typed: &str) -> Result<Reply, Failure> {
         let mut trial = Trial::of_expression(&self.texts(&[]), TYPE_BINDING, typed);
         trial.text.push_str("main = unit\n");
         match compile(&trial.text) {
-            Ok(compiled) => print_type(&compiled, TYPE_BINDING, typed).map(Ok),
-            Err(e) => Ok(Err(trial.shown(e, typed))),
+            Ok(compiled) => print_type(&compiled, TYPE_BINDING, typed).map(|()| Reply::Done),
+            Err(e) => Ok(Reply::Wrong(trial.shown(e, typed))),
         }
     }
 
-    fn explain(&self, trial: Trial, typed: &str) -> Result<Result<(), String>, Failure> {
+    fn explain(&self, trial: Trial, typed: &str) -> Result<Reply, Failure> {
         match compile(&trial.text) {
-            Ok(compiled) => Ok(Ok(explain::table(&compiled, &mut io::stdout())?)),
-            Err(e) => Ok(Err(trial.shown(e, typed))),
+            Ok(compiled) => {
+                explain::table(&compiled, &mut io::stdout())?;
+                Ok(Reply::Done)
+            }
+            Err(e) => Ok(Reply::Wrong(trial.shown(e, typed))),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The capture that a listener writes: nanosecond pcap, whose records are copied from the ring, or pcapng, which also
 //! has the queue of each packet and the number of packets that the listener missed before it.
 
-use crate::packets::CaptureFormat;
+use crate::output::capture_format::CaptureFormat;
 use base::Timestamp;
 use pcap::{MAX_PACKET, ng};
 use ring::Listener;

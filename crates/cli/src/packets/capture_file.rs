@@ -1,8 +1,8 @@
 //! The packets of a query result as a capture. pcapng has for each interface its timestamp source, filter and queue,
 //! before each packet the lost packets, and at the end the ledger of the interval.
 
-use super::CaptureFormat;
-use super::background_writer::BackgroundWriter;
+use crate::output::background_writer::BackgroundWriter;
+use crate::output::capture_format::CaptureFormat;
 use base::units::show_count;
 use base::{Cause, Tally, Timestamp};
 use pcap::{FILE_HEADER_NS, MAX_PACKET, classic, ng, record_header_ns};

@@ -1,28 +1,26 @@
 //! `netgrain packets`: finds packets in a store or in capture files, and prints them as lines or JSON, counts them, or
 //! writes them as a capture with the numbers of lost packets.
 
-pub mod background_writer;
 mod capture_file;
 mod explain;
 mod frame;
-pub mod inventory;
 mod output;
 mod query;
-pub mod target;
 
-use crate::flows;
+use crate::flow_records;
 use crate::interval::Interval;
 use crate::outcome::{Failure, Outcome};
+use crate::output::capture_format::CaptureFormat;
 use crate::overwrite::OverwriteArgs;
 use crate::signals;
 use crate::style::ColorArgs;
 use ::query::{Batch, FlowPackets, FoundPacket, Origin, QuerySource, Results};
 use base::units::show_count;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use explain::Clock;
 use output::PacketOutput;
 use query::PacketQuery;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -40,17 +38,18 @@ use std::sync::atomic::Ordering;
 {}", crate::interval::HELP)
 )]
 pub struct PacketsArgs {
-    /// Only packets that match: host net port proto vlan tcp udp less …, and or not, parentheses [default: all]
+    /// Filter: only matching packets, with host, net, port, proto, vlan, tcp, udp, less …, and, or, not, parentheses
+    /// [default: all packets]
     #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
-    /// FILTER after --, where no word is taken for a file
+    /// FILTER after `--`; words there are never interpreted as file names
     #[arg(value_name = "FILTER", last = true)]
     pub filter: Vec<String>,
     /// Folder of the store
     #[arg(long, value_name = "DIR", required_unless_present = "read", conflicts_with = "read", value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
-    /// Read captures (pcap, pcapng, RAW) or their indexes instead of a store; words after it that are files are read
-    /// too
+    /// Read captures (pcap, pcapng, RAW) or their indexes instead of a store; following words that are names of
+    /// existing files are read too
     #[arg(short = 'r', long, value_name = "FILE")]
     pub read: Vec<PathBuf>,
     #[command(flatten)]
@@ -67,7 +66,7 @@ pub struct PacketsArgs {
     #[command(flatten)]
     pub overwrite: OverwriteArgs,
     /// Only packets of the flow with this ID, as `netgrain flows` prints it
-    #[arg(long, value_name = "ID", value_parser = crate::flows::id, conflicts_with_all = ["read", "follow"])]
+    #[arg(long, value_name = "ID", value_parser = crate::flow_records::query::id, conflicts_with_all = ["read", "follow"])]
     pub flow: Option<u64>,
     /// Print only the number of packets and bytes
     #[arg(long)]
@@ -81,7 +80,8 @@ pub struct PacketsArgs {
     /// Stop after this many packets
     #[arg(long, value_name = "N", value_parser = crate::values::positive_count)]
     pub limit: Option<u64>,
-    /// Print the cost of the query: files, blocks and bytes considered, skipped and read, and the time
+    /// Print the cost of the query: the numbers of files, blocks and bytes that were considered, skipped and read, and
+    /// the time
     #[arg(long)]
     pub explain: bool,
     /// Do not read the ring of a running recorder
@@ -91,47 +91,13 @@ pub struct PacketsArgs {
     pub color: ColorArgs,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum CaptureFormat {
-    /// With interfaces, loss counters and the query
-    Pcapng,
-    /// Nanosecond pcap: packets only, of one link type
-    Pcap,
-}
-
-impl CaptureFormat {
-    /// The format of a written file: as given, otherwise by the extension; all verbs use the same rule.
-    pub fn of(wanted: Option<Self>, path: &Path) -> Result<Self, Failure> {
-        unpacked(path)?;
-        match (wanted, convert::Format::of_path(path)) {
-            (Some(format), _) => Ok(format),
-            (None, convert::Format::Pcap | convert::Format::PcapMicros) => Ok(Self::Pcap),
-            (None, convert::Format::PcapNg) => Ok(Self::Pcapng),
-            (None, convert::Format::Raw) => Err(Failure::Said(format!(
-                "{}: only netgrain convert writes RAW: name a .pcapng or .pcap file, or use --format",
-                path.display()
-            ))),
-        }
-    }
-}
-
-/// Refuses the extension of a compressed file.
-pub fn unpacked(path: &Path) -> Result<(), Failure> {
-    match convert::packer_of(path) {
-        None => Ok(()),
-        Some(packer) => Err(Failure::Said(format!(
-            "{}: the output is not compressed: leave the extension out, or use -w - | {packer} > {}",
-            path.display(),
-            path.display()
-        ))),
-    }
-}
-
 /// Runs the verb. `No` if nothing was found, or if a part could not be read.
 pub fn run(args: &PacketsArgs) -> Result<Outcome, Failure> {
-    let Some(id) = args.flow else { return run_for_flows(args, None) };
-    let Some(flow_packets) = flows::packets_of_flow(id, args)? else { return Ok(Outcome::No) };
-    run_for_flows(args, Some(flow_packets))
+    let (Some(id), Some(store)) = (args.flow, &args.store) else { return run_for_flows(args, None) };
+    match flow_records::packets::of_flow(id, store, &args.when, &args.interface)? {
+        Some(flow_packets) => run_for_flows(args, Some(flow_packets)),
+        None => Ok(Outcome::No),
+    }
 }
 
 /// As [`run`], restricted to the packets of the given flows, if any.
@@ -180,7 +146,7 @@ pub fn run_for_flows(args: &PacketsArgs, mut flow_packets: Option<FlowPackets>) 
     if output.packets() == 0 && !stopped {
         sys::say!("netgrain: nothing found: {}", packet_query.no_match_advice());
         if let (QuerySource::Store(store), false) = (&packet_query.source, of_flows)
-            && let Some(remark) = flows::tunnel_hint::remark(
+            && let Some(remark) = flow_records::tunnel_hint::remark(
                 store,
                 &packet_query.filter,
                 (packet_query.from, packet_query.to),

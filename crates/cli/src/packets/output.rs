@@ -1,12 +1,13 @@
 //! The output of a packet query: lines, JSON objects, a count, or a capture.
 
-use super::background_writer::BackgroundWriter;
+use super::PacketsArgs;
 use super::capture_file::{CaptureFile, losses};
 use super::frame::Packet;
 use super::query::PacketQuery;
-use super::target::{ProtectedPaths, Target};
-use super::{CaptureFormat, PacketsArgs};
 use crate::outcome::{Failure, versioned};
+use crate::output::background_writer::BackgroundWriter;
+use crate::output::capture_format::CaptureFormat;
+use crate::output::target::{ProtectedPaths, Target};
 use crate::style::Paint;
 use crate::zone::Zone;
 use base::Tally;

@@ -1,7 +1,8 @@
 //! Translates the command line into a packet query: source, time, filter.
 
-use super::{PacketsArgs, inventory};
-use crate::flows;
+use super::PacketsArgs;
+use crate::flow_records::query::file_hint;
+use crate::inventory;
 use crate::outcome::Failure;
 use crate::zone::Zone;
 use base::Timestamp;
@@ -37,7 +38,7 @@ impl PacketQuery {
         let (files, words, hint) = files_and_words(args);
         let filter = Filter::parse(&words.join(" ")).map_err(|e| {
             if hint.is_empty() {
-                let of_file = args.store.as_ref().and_then(|_| flows::file_hint(&words));
+                let of_file = args.store.as_ref().and_then(|_| file_hint(&words));
                 Failure::filter(&e).with(of_file.as_deref())
             } else {
                 Failure::Said(format!("filter: {e}{hint}"))

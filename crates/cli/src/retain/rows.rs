@@ -116,5 +116,5 @@ fn rules(args: &RetainArgs, kind: DataFileKind) -> Result<RetentionRules, Failur
             "--max-size: less than 1MiB would empty the store: write a size with its unit, as in 2GB".into(),
         );
     }
-    Ok(RetentionRules { max_age: given.max_age, max_size: given.max_size, wait: given.wait_for_readers })
+    Ok(RetentionRules { max_age: given.max_age, max_size: given.max_size, wait: given.wait_for_readers() })
 }

@@ -1,30 +1,40 @@
 //! Makes the plans for the engine from the configuration, one for each interface.
 
-use super::RunArgs;
+use super::sources::{refused_for_several, sources};
+use super::verb::Verb;
 use crate::outcome::Failure;
-use crate::port::port;
-use crate::record::id;
 use crate::retain;
-use crate::signals;
-use capture::file::Port;
-use config::{Config, FILE, Group, RetentionRules};
-use engine::{Format, GroupPlan, MeterPlan, Plan, ProgramPlan, RetentionPlan, SocketPlan, SourcePlan, StorePlan};
-use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use config::{Config, Group, RetentionRules};
+use engine::{Plan, RetentionPlan, SocketPlan, SourcePlan, StorePlan};
+use group_services::GroupPlan;
+use interface_program::ProgramPlan;
+use meter::MeterPlan;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+/// The missing source, with an example of each kind.
+const NO_SOURCE: &str = "no source of packets: add an interface (-i eth1), a capture file (-r monday.pcap) or a simulation \
+    (--sim 60,packets=1000); see netgrain run --help";
 
 /// One plan for each interface, or one for files or a simulation. [`engine::choose_key`] sets the secrets of the
 /// meters.
 ///
 /// # Errors
-/// The contradiction, with the name of its key.
-pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
-    let has_source = !args.read.is_empty() || args.sim.is_some() || !config.capture.interfaces.is_empty();
-    if !has_source {
-        return say(NO_SOURCE);
+/// The contradiction, with the name of its key or flag; a source that cannot be captured.
+pub fn plans(verb: Verb<'_>, config: &Config, stop: &AtomicBool) -> Result<Vec<Plan>, Failure> {
+    let args = verb.capture();
+    if args.read.is_empty() && args.sim.is_none() && config.capture.interfaces.is_empty() {
+        return Err(Failure::say(NO_SOURCE));
     }
-    check(config)?;
-    let sources = sources(args, config)?;
+    if let Some(first) = config::contradictions(config).first() {
+        return Err(verb.refused(first));
+    }
+    has_destination(config)?;
+    let sources = sources(args, config, stop)?;
+    if let Some(problem) = refused_for_several(config, sources.len()).filter(|_| sources.len() > 1) {
+        return Err(verb.refused(&problem));
+    }
     let labels: Vec<String> = sources.iter().map(SourcePlan::label).collect();
     let groups = groups(config, labels.iter().map(String::as_str));
     let plan = |(number, source): (usize, SourcePlan)| -> Result<Plan, Failure> {
@@ -37,14 +47,14 @@ pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
             plan.snaplen = plan.snaplen.min(u32::try_from(config.capture.snaplen.0).unwrap_or(u32::MAX));
         }
         plan.filter.clone_from(&config.capture.filter);
-        plan.program = program(args, config)?;
+        plan.program = program(verb, config)?;
         plan.cpus = config.capture.cpus.clone().map(|c| c.0).unwrap_or_default();
         plan.spin = config.capture.spin;
         (plan.duration, plan.packets) = (args.duration, args.packets);
         plan.reader_timeout = (config.listen.reader_timeout > Duration::ZERO).then_some(config.listen.reader_timeout);
         if let Some(dir) = config.store.dir.as_ref().filter(|_| config.packets.record) {
-            let depth = config.packets.depth.0 as u32;
-            plan.store = Some(StorePlan { dir: dir.clone(), format: Format::Pcap, depth });
+            let (format, depth) = (verb.format(), config.packets.depth.0 as u32);
+            plan.store = Some(StorePlan { dir: dir.clone(), format, depth });
         }
         plan.socket = socket(config, &plan.source)?;
         plan.meter = meter(config, number as u16, plan.shares);
@@ -59,10 +69,10 @@ pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
 ///
 /// # Errors
 /// The file cannot be read.
-pub fn program(args: &RunArgs, config: &Config) -> Result<Option<ProgramPlan>, Failure> {
-    match (&args.program.expression, &config.capture.program) {
-        (Some(_), _) => args.program.plan(),
-        (None, Some(path)) => crate::program::read(path).map(Some),
+pub fn program(verb: Verb<'_>, config: &Config) -> Result<Option<ProgramPlan>, Failure> {
+    match (&verb.capture().program.expression, &config.capture.program) {
+        (Some(text), _) => Ok(Some(ProgramPlan { name: "-e".into(), text: text.clone() })),
+        (None, Some(path)) => config::read_program(path).map(Some).map_err(Failure::say),
         (None, None) => Ok(None),
     }
 }
@@ -78,18 +88,8 @@ pub fn retention(config: &Config, plan: &Plan) -> Result<Option<RetentionPlan>, 
     }
 }
 
-fn say<T>(text: &str) -> Result<T, Failure> {
-    Err(Failure::Said(text.to_owned()))
-}
-
-/// The sources with an example of each.
-const NO_SOURCE: &str = "no source of packets: add an interface (-i eth1), a capture file (-r monday.pcap) or a simulation \
-    (--sim 60,packets=1000); see netgrain run --help";
-
-fn check(config: &Config) -> Result<(), Failure> {
-    if let Some(first) = config::contradictions(config).into_iter().next() {
-        return Err(Failure::Said(first.text));
-    }
+/// Refuses a capture of which nothing would be kept.
+fn has_destination(config: &Config) -> Result<(), Failure> {
     let (packets, flow) = (&config.packets, &config.flow);
     let kept = config.store.dir.is_some() && (packets.record || flow.record || config.series.record);
     let sent = !config.export.targets.is_empty() && (flow.record || config.series.record);
@@ -98,62 +98,6 @@ fn check(config: &Config) -> Result<(), Failure> {
         return Err(Failure::Said(format!("nothing would be kept: {how}")));
     }
     Ok(())
-}
-
-fn sources(args: &RunArgs, config: &Config) -> Result<Vec<SourcePlan>, Failure> {
-    if !args.read.is_empty() {
-        let ports = captures(&args.read, args.speed, args.name.clone())?;
-        if ports.len() > 1 {
-            check_several(config, ports.len())?;
-        }
-        return Ok(ports);
-    }
-    if let Some(spec) = &args.sim {
-        let spec = spec.parse().map_err(Failure::say)?;
-        return Ok(vec![SourcePlan::Sim { spec, start: None, name: args.name.clone() }]);
-    }
-    let capture = &config.capture;
-    let queues = capture.queues.map(|n| u16::try_from(n.0).unwrap_or(u16::MAX));
-    let one = |name: &String| port(name, capture.source, capture.dedicated, queues, capture.busy_poll);
-    capture.interfaces.iter().map(one).collect()
-}
-
-/// Capture files as one stream, or as one for each of their interfaces.
-///
-/// # Errors
-/// The stop flag was set while the files were examined.
-pub fn captures(
-    files: &[PathBuf],
-    speed: capture::file::Speed,
-    name: Option<String>,
-) -> Result<Vec<SourcePlan>, Failure> {
-    let plan = |paths: &[PathBuf], name, port| {
-        let options = capture::file::Options { speed, format: None, port };
-        SourcePlan::Files { paths: paths.to_vec(), options, name }
-    };
-    let whole = plan(files, name, None);
-    let stop = signals::stop_flag();
-    let ports = capture::file::ports(files, &stop);
-    if stop.load(Ordering::Relaxed) {
-        return say("interrupted while the capture was looked through for its interfaces; nothing was done");
-    }
-    let one = |port: Port| {
-        let label = format!("{}.{}", whole.label(), port.name);
-        plan(&port.paths, Some(label), Some((port.name, port.link_type)))
-    };
-    Ok(if ports.is_empty() { vec![whole] } else { ports.into_iter().map(one).collect() })
-}
-
-/// Checks settings that do not work with several interfaces, for files whose number of interfaces was not known before.
-fn check_several(config: &Config, ports: usize) -> Result<(), Failure> {
-    let one = "give the capture by standard input (-r -) to have it as one interface";
-    if let Some(target) = config.export.targets.iter().find(|target| target.starts_with(FILE)) {
-        return say(&format!("export.targets: {target}: a file is of one interface, the capture of {ports}; {one}"));
-    }
-    match config.listen.socket.to_str() {
-        Some("auto" | "none") => Ok(()),
-        _ => say(&format!("listen.socket: one socket is for one interface, the capture is of {ports}; {one}")),
-    }
 }
 
 fn socket(config: &Config, source: &SourcePlan) -> Result<Option<SocketPlan>, Failure> {
@@ -172,6 +116,17 @@ fn socket(config: &Config, source: &SourcePlan) -> Result<Option<SocketPlan>, Fa
         allow_lossless: listen.lossless,
         forward: listen.forward.clone(),
     }))
+}
+
+/// The ID of a user or group.
+///
+/// # Errors
+/// No entry of the file has this name.
+fn id(name: Option<&str>, file: &str) -> Result<Option<u32>, Failure> {
+    let Some(name) = name else { return Ok(None) };
+    sys::unix::id_of(name, Path::new(file))
+        .map(Some)
+        .ok_or_else(|| Failure::Said(format!("{name}: not a number and not in {file}")))
 }
 
 /// The groups for these interfaces, each restricted to its interfaces among them. Interfaces of files and simulations
@@ -216,7 +171,7 @@ mod tests {
     use config::{RawValue, set};
 
     #[test]
-    fn what_cannot_be_is_refused_by_the_name_of_its_key() {
+    fn an_invalid_value_is_refused_with_the_name_of_its_key() {
         for (key, value) in [
             ("capture.ring", "1MiB"),
             ("packets.segment", "1k"),
@@ -231,21 +186,19 @@ mod tests {
             let mut config = Config::default();
             config.store.dir = Some("/data".into());
             set(&mut config, key, &RawValue::from_flag(value)).expect("read");
-            match check(&config) {
-                Err(Failure::Said(text)) => assert!(text.contains(key), "{key}: {text}"),
-                other => panic!("{key}={value}: {other:?}"),
-            }
+            let found = config::contradictions(&config);
+            assert!(found.first().is_some_and(|problem| problem.text.contains(key)), "{key}: {found:?}");
         }
     }
 
     #[test]
-    fn a_run_of_which_nothing_would_be_left_is_refused() {
+    fn a_run_without_a_destination_is_refused() {
         let config = Config::default();
-        assert!(matches!(check(&config), Err(Failure::Said(text)) if text.contains("nothing would be kept")));
+        assert!(matches!(has_destination(&config), Err(Failure::Said(text)) if text.contains("nothing would be kept")));
     }
 
     #[test]
-    fn without_data_types_above_the_packets_there_is_no_meter() {
+    fn without_flow_records_and_rows_there_is_no_meter() {
         let mut config = Config::default();
         assert!(meter(&config, 3, 1).is_some_and(|m| m.interface == 3 && m.flows.is_some() && m.series));
         config.flow.record = false;

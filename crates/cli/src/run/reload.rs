@@ -1,91 +1,104 @@
-//! SIGHUP: reads the configuration again and applies changes of collectors, retention, groups and packet programs.
+//! SIGHUP: rereads the configuration and applies changes of collectors, retention, groups and packet programs.
 //! Other changes are reported and wait for the next start. An invalid configuration changes nothing.
 
-use super::{Port, RunArgs, configuration, plan, sinks};
+use super::captures::{CapturedInterface, RunningCaptures};
+use super::verb::Verb;
+use super::{plan, sinks};
 use crate::outcome::Failure;
-use crate::retain;
+use crate::{program, retain};
 use config::{Config, Group, KEYS, TakesEffect, contradictions_now};
-use engine::{Pace, Plan, Retention};
+use engine::Retention;
+use interface_program::ProgramPlan;
 
 /// The name of group sections.
 const GROUP: &str = "group";
 
-/// Reads and applies the configuration; returns a text about the result.
-pub fn reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [Port], pace: &Pace) {
-    match try_reload(args, config, plans, ports, pace) {
+/// Rereads the configuration and the program, applies them, and prints the result.
+pub fn reload(verb: Verb<'_>, captures: &mut RunningCaptures) {
+    if !verb.can_reload() {
+        sys::say!("netgrain: {}", verb.no_reload());
+        return;
+    }
+    match try_reload(verb, captures) {
         Ok(text) => sys::say!("netgrain: {text}"),
         Err(Failure::Said(text)) => sys::say!("netgrain: nothing is changed: {text}"),
         Err(Failure::ClosedPipe) => {}
     }
 }
 
-fn try_reload(
-    args: &RunArgs,
-    config: &mut Config,
-    plans: &[Plan],
-    ports: &mut [Port],
-    pace: &Pace,
-) -> Result<String, Failure> {
-    if args.config.is_none() && args.program.program.is_none() {
-        return Err(Failure::Said("SIGHUP reads the files of --config and --program again, and there is none".into()));
-    }
-    let fresh = configuration(args)?;
-    let mut difference = Difference::between(config, &fresh);
+fn try_reload(verb: Verb<'_>, captures: &mut RunningCaptures) -> Result<String, Failure> {
+    let fresh = verb.configuration()?;
+    let mut difference = Difference::between(&captures.config, &fresh);
     // All steps that can fail precede the first change.
-    let next = difference.applied(config, &fresh);
-    if let Some(first) = contradictions_now(&next).into_iter().next() {
-        return Err(Failure::Said(first.text));
+    let next = difference.applied(&captures.config, &fresh);
+    if let Some(first) = contradictions_now(&next).first() {
+        return Err(verb.refused(first));
     }
-    let keeping: Vec<_> = plans.iter().map(|p| plan::retention(&next, p)).collect::<Result<_, _>>()?;
-    let program = plan::program(args, &next)?;
-    if program.is_some() != plans.iter().any(|p| p.program.is_some()) {
-        let text = "capture.program: it can be exchanged while interfaces are captured, but not be added or taken away";
+    let plans = captures.plans.iter();
+    let retention: Vec<_> = plans.map(|p| plan::retention(&next, p)).collect::<Result<_, _>>()?;
+    let program = plan::program(verb, &next)?;
+    if program.is_some() != captures.plans.iter().any(|p| p.program.is_some()) {
+        let text = "capture.program: a reload can swap the program, but neither add nor remove it";
         return Err(Failure::Said(text.into()));
     }
     let (stay, come): (Vec<_>, Vec<_>) =
-        next.export.targets.iter().cloned().partition(|target| config.export.targets.contains(target));
-    let mut egresses = Vec::new();
+        next.export.targets.iter().cloned().partition(|target| captures.config.export.targets.contains(target));
+    let mut new_sinks = Vec::new();
     if difference.touches("export") {
-        for port in &*ports {
-            egresses.push(sinks::exports(&come, &port.label, port.number, pace)?);
+        for interface in &captures.interfaces {
+            new_sinks.push(sinks::exports(&come, &interface.label, interface.number, &captures.pace)?);
         }
     }
-    let mut programs = String::new();
-    // The kernel may reject a program, so it is exchanged before anything else is changed.
-    if let Some(program) = program {
-        for port in &*ports {
-            programs += &format!("; {}: {}", port.label, crate::program::exchange(&port.capture, &program)?);
-        }
-    }
-    for (port, egresses) in ports.iter().zip(egresses) {
-        port.capture.replace_sinks(sinks::EXPORT, stay.clone(), egresses);
+    // The kernel may reject a program, so it is swapped before anything else is changed.
+    let mut changes = match program {
+        Some(program) => swap_programs(captures, &program)?,
+        None => Vec::new(),
+    };
+    for (interface, sinks) in captures.interfaces.iter().zip(new_sinks) {
+        interface.capture.replace_sinks(sinks::EXPORT, stay.clone(), sinks);
     }
     if difference.touches("packets") {
-        for (port, keeping) in ports.iter_mut().zip(keeping) {
-            // The old retention worker must release the interface before the new one claims it.
-            port.retention = None;
-            let worker = |plan| Retention::start(plan, port.capture.observer(), retain::teller(args.json));
-            port.retention = keeping.map(worker).transpose()?;
+        for (interface, retention) in captures.interfaces.iter_mut().zip(retention) {
+            // The old retention worker must release the interface before the new worker claims it.
+            interface.retention = None;
+            let json = verb.capture().json;
+            let worker = |plan| Retention::start(plan, interface.capture.observer(), retain::teller(json));
+            interface.retention = retention.map(worker).transpose()?;
         }
     }
-    for keeping in ports.iter().filter_map(|port| port.data_types.as_ref()) {
-        keeping.set(sinks::rules(&next));
-    }
-    // Done at each reload: the groups in force differ from the configured ones if an earlier change failed.
-    let mut done = false;
-    for port in &*ports {
-        for said in port.capture.reconcile_groups(&plan::groups(&next, ports.iter().map(|port| port.label.as_str()))) {
-            done |= said.is_ok();
-            let (Ok(text) | Err(text)) = said;
-            sys::say!("netgrain: {}: {text}", port.label);
-        }
+    for retention in captures.interfaces.iter().filter_map(|i| i.row_retention.as_ref()) {
+        retention.set(sinks::rules(&next));
     }
     difference.now.retain(|name| *name != GROUP);
-    if done {
+    if reconcile_groups(captures, &next) {
         difference.now.push(GROUP);
     }
-    *config = next;
-    Ok(difference.to_string() + &programs)
+    captures.config = next;
+    if verb.has_config_file() {
+        changes.insert(0, difference.to_string());
+    }
+    Ok(changes.join("; "))
+}
+
+/// Swaps the program of each interface; returns a text about each.
+fn swap_programs(captures: &RunningCaptures, program: &ProgramPlan) -> Result<Vec<String>, Failure> {
+    let swap = |i: &CapturedInterface| program::swap(&i.capture, program).map(|text| format!("{}: {text}", i.label));
+    captures.interfaces.iter().map(swap).collect()
+}
+
+/// Makes the groups in force those of the configuration; true if a group has changed. It is done at each reload: the
+/// groups in force differ from the configured groups if an earlier change failed.
+fn reconcile_groups(captures: &RunningCaptures, next: &Config) -> bool {
+    let groups = plan::groups(next, captures.interfaces.iter().map(|i| i.label.as_str()));
+    let mut changed = false;
+    for interface in &captures.interfaces {
+        for result in interface.capture.reconcile_groups(&groups) {
+            changed |= result.is_ok();
+            let text = result.unwrap_or_else(|e| e.to_string());
+            sys::say!("netgrain: {}: {text}", interface.label);
+        }
+    }
+    changed
 }
 
 /// The keys with different values.
@@ -109,7 +122,7 @@ impl Difference {
         if old.group != settled(old, new) {
             difference.now.push(GROUP);
         }
-        for (new, old) in new.group.iter().filter_map(|new| Some((new, there(old, new)?))) {
+        for (new, old) in new.group.iter().filter_map(|new| Some((new, existing(old, new)?))) {
             let waiting = old.waiting(new).into_iter();
             difference.later.extend(waiting.map(|key| format!("{key} of group {}", new.name)));
         }
@@ -147,21 +160,21 @@ impl Difference {
 }
 
 /// The existing group of this name.
-fn there<'a>(old: &'a Config, new: &Group) -> Option<&'a Group> {
+fn existing<'a>(old: &'a Config, new: &Group) -> Option<&'a Group> {
     old.group.iter().find(|old| old.name == new.name)
 }
 
 /// The groups after the reload, as far as existing groups can change.
 fn settled(old: &Config, new: &Config) -> Vec<Group> {
-    let one = |new: &Group| there(old, new).map_or_else(|| new.clone(), |old| old.settled(new));
+    let one = |new: &Group| existing(old, new).map_or_else(|| new.clone(), |old| old.settled(new));
     new.group.iter().map(one).collect()
 }
 
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.now.as_slice() {
-            [] => f.write_str("configuration read again: nothing changes")?,
-            now => write!(f, "configuration read again: changed {}", now.join(", "))?,
+            [] => f.write_str("configuration reloaded: nothing changes")?,
+            now => write!(f, "configuration reloaded: changed {}", now.join(", "))?,
         }
         match self.later.as_slice() {
             [] => Ok(()),
@@ -173,14 +186,14 @@ impl std::fmt::Display for Difference {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::with;
-    use config::{JoinPolicy, RawValue, set};
+    use config::{JoinPolicy, RawValue, set, with};
     use group::Policy;
 
     #[test]
-    fn what_cannot_change_is_named_and_stays() {
+    fn keys_that_change_only_at_a_start_are_named_and_keep_their_values() {
         let old = Config::default();
-        let new = with(&[("flow.idle_timeout", "7s"), ("flow.max_age", "90d"), ("capture.ring", "64MiB")]);
+        let new =
+            with(&[("flow.idle_timeout", "7s"), ("flow.max_age", "90d"), ("capture.ring", "64MiB")]).expect("right");
         let difference = Difference::between(&old, &new);
         assert_eq!(difference.now, ["flow.max_age"]);
         assert_eq!(difference.later, ["capture.ring", "flow.idle_timeout"]);
@@ -190,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_is_there_keeps_its_members_until_the_next_start_and_that_is_all_that_is_said() {
+    fn an_existing_group_keeps_its_policy_until_the_next_start() {
         let group = |policy: Policy, program: &str| {
             let source = Some(program.to_owned());
             Group {
@@ -205,19 +218,23 @@ mod tests {
         let old = of(group(Policy::Restricted, "copy"));
         let new = of(group(Policy::Shared, "copy"));
         let difference = Difference::between(&old, &new);
-        let said = "configuration read again: nothing changes; only the next start changes policy of group web";
-        assert_eq!(difference.to_string(), said);
+        let text = "configuration reloaded: nothing changes; only the next start changes policy of group web";
+        assert_eq!(difference.to_string(), text);
         assert_eq!(difference.applied(&old, &new), old);
         let new = of(group(Policy::Shared, "drop"));
         let difference = Difference::between(&old, &new);
-        let said = "configuration read again: changed group; only the next start changes policy of group web";
-        assert_eq!(difference.to_string(), said);
+        let text = "configuration reloaded: changed group; only the next start changes policy of group web";
+        assert_eq!(difference.to_string(), text);
         assert_eq!(difference.applied(&old, &new), of(group(Policy::Restricted, "drop")));
-        assert_eq!(Difference::between(&Config::default(), &new).later, Vec::<String>::new(), "a new group is all new");
+        assert_eq!(
+            Difference::between(&Config::default(), &new).later,
+            Vec::<String>::new(),
+            "all keys of a new group take effect"
+        );
     }
 
     #[test]
-    fn every_key_that_may_change_does() {
+    fn every_key_of_a_reload_changes() {
         let old = Config::default();
         for key in KEYS.iter().filter(|k| k.when == TakesEffect::Reload) {
             let values = ["7d", "9GiB", "/x"];

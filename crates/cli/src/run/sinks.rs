@@ -1,8 +1,10 @@
 //! The sinks of flow records and rows: the store, and collectors.
 
 use crate::outcome::json;
+use columns::RetentionRules as ColumnRules;
 use config::{Age, Config, Size};
-use engine::{CollectorSink, ColumnRules, EngineError, Pace, RowRetention, RowRetentionRules, Sink, StoreSink};
+use engine::EngineError;
+use meter::{CollectorSink, Pace, RowRetention, RowRetentionRules, Sink, StoreSink};
 use std::io::{IsTerminal, Write};
 
 /// The common name of the sinks for collectors.
@@ -33,13 +35,13 @@ pub fn exports(targets: &[String], label: &str, number: u16, pace: &Pace) -> Res
     Ok(all)
 }
 
-/// Starts the retention of flow records and rows of one interface, if there is a store.
+/// Starts the retention of flow records and rows of one interface, if the store gets any.
 ///
 /// # Errors
 /// The thread cannot be started.
-pub fn keeping(config: &Config, label: &str, as_json: bool) -> Result<Option<RowRetention>, EngineError> {
-    let made = config.flow.record || config.series.record;
-    let Some(store) = config.store.dir.as_ref().filter(|_| made) else { return Ok(None) };
+pub fn row_retention(config: &Config, label: &str, as_json: bool) -> Result<Option<RowRetention>, EngineError> {
+    let has_rows = config.flow.record || config.series.record;
+    let Some(store) = config.store.dir.as_ref().filter(|_| has_rows) else { return Ok(None) };
     let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
     let tell = move |text: &str| {
         // Output errors are ignored; retention continues.
@@ -49,7 +51,7 @@ pub fn keeping(config: &Config, label: &str, as_json: bool) -> Result<Option<Row
             let _ = writeln!(std::io::stderr(), "{clear}netgrain: {text}");
         }
     };
-    RowRetention::start(store, label, rules(config), tell).map(Some)
+    Ok(Some(RowRetention::start(store, label, rules(config), tell)?))
 }
 
 /// The retention rules for flow records and rows.

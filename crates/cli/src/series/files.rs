@@ -2,15 +2,15 @@
 //! netgrain, or captures. Each exporter has its own interface numbers, so the numbers are mapped: one number stands for
 //! one name.
 
-use crate::flows::files::{Format, format, with_captures};
-use crate::flows::from_capture::{Captures, MeteredKind};
-use crate::flows::names::Names;
+use crate::flow_records::files::{Format, format, with_captures};
+use crate::flow_records::from_capture::{Captures, MeteredKind};
+use crate::flow_records::names::Names;
 use crate::outcome::Failure;
-use engine::MadeOffline;
 use export::element::PEN;
 use export::file::Reader;
 use export::ipfix::Item;
 use filter::Filter;
+use meter::MeterOutput;
 use series::{Direction, Row};
 use std::collections::HashMap;
 use std::fs::File;
@@ -69,10 +69,10 @@ fn captures(paths: &[PathBuf], filter: &Filter, warnings: &mut Vec<String>) -> R
     captures.name(&mut names);
     loop {
         match captures.next() {
-            Ok(Some(MadeOffline::Row(row))) => rows.push(row),
-            Ok(Some(MadeOffline::Record(_))) => {}
+            Ok(Some(MeterOutput::Row(row))) => rows.push(row),
+            Ok(Some(MeterOutput::Record(_))) => {}
             Ok(None) => return Ok((rows, names)),
-            Err(error) => warnings.push(error),
+            Err(error) => warnings.push(error.to_string()),
         }
     }
 }

@@ -10,13 +10,14 @@ mod source;
 mod sparkline;
 mod table;
 
-use crate::flows::{self, LegacyFormat};
+use crate::flow_records;
+use crate::flows::LegacyFormat;
 use crate::interval::{self, Interval};
+use crate::inventory;
 use crate::outcome::{Failure, Outcome};
+use crate::output::background_writer::BackgroundWriter;
+use crate::output::target::ProtectedPaths;
 use crate::overwrite::OverwriteArgs;
-use crate::packets::background_writer::BackgroundWriter;
-use crate::packets::inventory;
-use crate::packets::target::ProtectedPaths;
 use crate::signals;
 use crate::style::{ColorArgs, WidthArgs};
 use base::Timestamp;
@@ -48,14 +49,15 @@ unknown, and all rows have the direction `in`, because packet files do not store
 {}", interval::HELP)
 )]
 pub struct SeriesArgs {
-    /// Only packets that match: host net port proto vlan tcp udp less …, and or not, parentheses [default: all]
+    /// Filter: only matching packets, with host, net, port, proto, vlan, tcp, udp, less …, and, or, not, parentheses
+    /// [default: all packets]
     #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
     /// Folder of the store
     #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
     /// Read files instead of a store: captures (as for run -r; - for standard input), from which the rows are computed,
-    /// or files of rows: IPFIX (RFC 5655) or Parquet of netgrain. For captures, words after the files that are not
+    /// or files of rows: IPFIX (RFC 5655) or Parquet of netgrain. For captures, following words that are not names of
     /// files form FILTER
     #[arg(short = 'r', long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["live", "from_multicast"])]
     pub read: Vec<PathBuf>,
@@ -64,10 +66,10 @@ pub struct SeriesArgs {
     /// Interface; repeat for several [default: all interfaces of the store]
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',')]
     pub interface: Vec<String>,
-    /// Only this direction, as the host sees its interface [default: both]
+    /// Only packets that the host received (in) or sent (out) [default: both]
     #[arg(long, value_enum)]
     pub direction: Option<DirectionArg>,
-    /// Length of a row: one second, or a step with sum, mean, minimum, maximum and 95th percentile
+    /// Length of the interval of a row: one second, or a step with sum, mean, minimum, maximum and 95th percentile
     #[arg(long, value_enum, default_value_t = Step::Second)]
     pub step: Step,
     /// With --json or --csv: the fields to print
@@ -84,7 +86,7 @@ pub struct SeriesArgs {
     pub parquet: Option<PathBuf>,
     #[command(flatten)]
     pub overwrite: OverwriteArgs,
-    /// Print lines in the format of M3OMon: legacy, one line per second, summed over the selected interfaces
+    /// Print text lines in the format of M3OMon (legacy), one line per second, summed over the selected interfaces
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "csv", "fields", "step", "words"])]
     pub format: Option<LegacyFormat>,
     /// Continue with new seconds until interrupted [default of --from: now]
@@ -201,7 +203,7 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     }
     if let RowSource::Packets(store, filter) = &source
         && rows.is_empty_series()
-        && let Some(remark) = flows::tunnel_hint::remark(store, filter, (from, to), &args.interface)
+        && let Some(remark) = flow_records::tunnel_hint::remark(store, filter, (from, to), &args.interface)
     {
         sys::say!("netgrain: no packet matches; {remark}");
     }
@@ -233,7 +235,7 @@ fn row_source(args: &SeriesArgs) -> Result<RowSource, Failure> {
         return Ok(RowSource::Network(group, args.multicast_interface.clone()));
     };
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
-    let filter = filter(&words.join(" ")).map_err(|e| e.with(flows::file_hint(&words).as_deref()))?;
+    let filter = filter(&words.join(" ")).map_err(|e| e.with(flow_records::query::file_hint(&words).as_deref()))?;
     inventory::check(store, &inventory::inventories(store)?, &args.interface)?;
     Ok(if filter.is_empty() { RowSource::Store(store.clone()) } else { RowSource::Packets(store.clone(), filter) })
 }

@@ -2,7 +2,7 @@
 
 use super::source::Rows;
 use crate::outcome::Failure;
-use crate::packets::target::ProtectedPaths;
+use crate::output::target::ProtectedPaths;
 use crate::parquet;
 use series::Row;
 use std::cell::RefCell;

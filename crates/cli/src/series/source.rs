@@ -3,9 +3,9 @@
 
 use super::files::SeriesFromFiles;
 use super::{DirectionArg, RowSource, SeriesArgs};
-use crate::flows::names::Names;
-use crate::flows::network::NetworkRecords;
-use crate::flows::source::{has_passed, sleep_unless_stopped};
+use crate::flow_records::names::Names;
+use crate::flow_records::network::NetworkRecords;
+use crate::flow_records::source::{has_passed, sleep_unless_stopped};
 use crate::interval;
 use crate::outcome::Failure;
 use base::Timestamp;

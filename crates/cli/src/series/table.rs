@@ -1,6 +1,6 @@
 //! A second, or a step of several seconds, as a line of text.
 
-use crate::flows::names::Names;
+use crate::flow_records::names::Names;
 use crate::style::{Paint, StylePart};
 use crate::table_layout::{Align, Cell, Column, Layout, Step};
 use crate::zone::Zone;

@@ -163,7 +163,7 @@ fn sighup_swaps_changed_programs_and_leaves_the_others() {
         "[[group]]\nname = \"web\"\nprogram = \"main = tcp >-> steer_flow\"\n[[group]]\nname = \"dns\"\n[[group]]\nname = \"new\"\n",
     );
     signal(&engine.running.0, "HUP");
-    engine.message("configuration read again: changed group");
+    engine.message("configuration reloaded: changed group");
     let output = engine.group("list", &["--json"]);
     let generations: BTreeMap<String, u64> = objects(&output.out)
         .iter()
@@ -178,7 +178,7 @@ fn sighup_swaps_changed_programs_and_leaves_the_others() {
     );
     signal(&engine.running.0, "HUP");
     let line = engine.message("\n");
-    let expected = "configuration read again: nothing changes; only the next start changes members of group web";
+    let expected = "configuration reloaded: nothing changes; only the next start changes members of group web";
     assert!(line.contains(expected), "{line}");
     let web = engine.stats("web");
     assert!(web["execution"] == "native" || web["reason"].is_string(), "{web}");

@@ -78,49 +78,83 @@ fn an_interrupt_ends_cleanly_with_the_summary() {
 }
 
 #[test]
-fn sighup_without_a_terminal_does_not_end_a_recording() {
-    let test = "sighup_without_a_terminal_does_not_end_a_recording";
-    let Some(mut setsid) = testkit::tool(test, "setsid") else { return };
-    let dir = TempDir::new("hangup-service");
-    let store = dir.join("store");
-    setsid.args([env!("CARGO_BIN_EXE_netgrain"), "record", "--sim", "200,rate=10kpps,truth", "--store", arg(&store)]);
-    let (running, mut err) = Running::start(setsid.args(RING));
-    signal(&running.0, "HUP");
-    let mut line = String::new();
-    while !line.contains("SIGHUP") {
-        line.clear();
-        assert!(err.read_line(&mut line).expect("text") > 0, "the recording ended");
+fn sighup_without_a_terminal_does_not_end_a_capture() {
+    let test = "sighup_without_a_terminal_does_not_end_a_capture";
+    for verb in ["record", "run"] {
+        let Some(mut setsid) = testkit::tool(test, "setsid") else { return };
+        let dir = TempDir::new("hangup-service");
+        let store = dir.join("store");
+        setsid.args([env!("CARGO_BIN_EXE_netgrain"), verb, "--sim", "200,rate=10kpps,truth", "--store", arg(&store)]);
+        let (running, mut err) = Running::start(setsid.args(RING));
+        signal(&running.0, "HUP");
+        let mut line = String::new();
+        while !line.contains("SIGHUP") {
+            line.clear();
+            assert!(err.read_line(&mut line).expect("text") > 0, "the capture ended");
+        }
+        assert!(line.contains("there is none; recording goes on"), "{line}");
+        signal(&running.0, "TERM");
+        let output = running.end(err);
+        assert!(output.status == Some(0) && output.out.contains("ledger"), "{output:?}");
     }
-    assert!(line.contains("there is none; recording goes on"), "{line}");
-    signal(&running.0, "TERM");
-    let output = running.end(err);
-    assert!(output.status == Some(0) && output.out.contains("ledger"), "{output:?}");
 }
 
 #[test]
-fn hangup_of_the_terminal_ends_the_recording_cleanly() {
-    let test = "hangup_of_the_terminal_ends_the_recording_cleanly";
+fn hangup_of_the_terminal_ends_the_capture_cleanly() {
+    let test = "hangup_of_the_terminal_ends_the_capture_cleanly";
     if common::ignores_hangup() {
         return testkit::skip(test, "SIGHUP is ignored here");
     }
-    let Some(mut terminal) = testkit::tool(test, "script") else { return };
-    let dir = TempDir::new("hangup-terminal");
-    let store = dir.join("store");
-    let binary = env!("CARGO_BIN_EXE_netgrain");
-    let record = format!("exec {binary} record --sim 200,rate=10kpps,truth --store {} --ring 8MiB", arg(&store));
-    let child =
-        terminal.args(["-qec", &record, "/dev/null"]).stdout(Stdio::piped()).spawn().expect("the process starts");
-    let mut running = Running(child);
-    until("a file is open", || !walk(&store).is_empty());
-    let recorder = std::process::Command::new("pgrep").args(["-P", &running.0.id().to_string()]).output();
-    let recorder = String::from_utf8(recorder.expect("pgrep").stdout).expect("a number");
-    let hung_up = std::process::Command::new("kill").args(["-HUP", recorder.trim()]).status().expect("kill");
-    assert!(hung_up.success(), "{recorder}");
-    let mut out = String::new();
-    std::io::Read::read_to_string(&mut running.0.stdout.take().expect("a pipe"), &mut out).expect("text");
-    assert_eq!(running.0.wait().expect("the process ends").code(), Some(0), "{out}");
-    assert!(out.contains("ledger"), "{out}");
-    assert!(walk(&store).iter().all(|p| !arg(p).ends_with(".partial")));
+    for verb in ["record", "run"] {
+        let Some(mut terminal) = testkit::tool(test, "script") else { return };
+        let dir = TempDir::new("hangup-terminal");
+        let store = dir.join("store");
+        let binary = env!("CARGO_BIN_EXE_netgrain");
+        let capture = format!("exec {binary} {verb} --sim 200,rate=10kpps,truth --store {} --ring 8MiB", arg(&store));
+        let child =
+            terminal.args(["-qec", &capture, "/dev/null"]).stdout(Stdio::piped()).spawn().expect("the process starts");
+        let mut running = Running(child);
+        until("a file is open", || !walk(&store).is_empty());
+        let process = std::process::Command::new("pgrep").args(["-P", &running.0.id().to_string()]).output();
+        let process = String::from_utf8(process.expect("pgrep").stdout).expect("a number");
+        let hung_up = std::process::Command::new("kill").args(["-HUP", process.trim()]).status().expect("kill");
+        assert!(hung_up.success(), "{process}");
+        let mut out = String::new();
+        std::io::Read::read_to_string(&mut running.0.stdout.take().expect("a pipe"), &mut out).expect("text");
+        assert_eq!(running.0.wait().expect("the process ends").code(), Some(0), "{out}");
+        assert!(out.contains("ledger"), "{out}");
+        assert!(walk(&store).iter().all(|p| !arg(p).ends_with(".partial")));
+    }
+}
+
+#[test]
+fn each_interface_of_a_capture_file_is_recorded_by_itself() {
+    let dir = TempDir::new("record-interfaces");
+    let (store, both) = (dir.join("store"), dir.join("both.pcapng"));
+    let mut file = pcap::ng::Writer::new(Vec::new(), "", "").expect("a buffer");
+    let interfaces = ["left", "right"].map(|name| file.interface(name, pcap::ETHERNET).expect("a buffer"));
+    for n in 0..30 {
+        let (ts, frame) = (base::Timestamp::from_secs_nanos(1_700_000_000, n), [0x5a; 60]);
+        let interface = interfaces[usize::from(n % 3 == 0)];
+        file.packet(interface, ts, 60, &frame, pcap::ng::PacketOptions::default()).expect("a buffer");
+    }
+    std::fs::write(&both, file.finish().expect("a buffer")).expect("a file");
+    let output = run(&[&["record", "-r", arg(&both), "--store", arg(&store), "--json"], &RING[..]].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
+    let reports = objects(&output.out);
+    let reports: Vec<_> = reports.iter().filter(|o| o["report"].is_object()).collect();
+    assert_eq!(reports.len(), 2, "{output:?}");
+    assert!(reports.iter().all(|o| o["groups"].as_array().is_some_and(Vec::is_empty)), "{output:?}");
+    for (report, (name, stored)) in reports.iter().zip([("both.pcapng.right", 10), ("both.pcapng.left", 20)]) {
+        assert_eq!((&report["report"]["interface"], &report["report"]["stored"]), (&name.into(), &stored.into()));
+        assert!(store.join(name).is_dir(), "{:?}", walk(&store));
+    }
+    let socket = dir.join("socket");
+    let refused = run(&["record", "-r", arg(&both), "--store", arg(&store), "--socket", arg(&socket)]);
+    assert!(
+        refused.status == Some(2) && refused.err.contains("--socket: one socket is for one interface"),
+        "{refused:?}"
+    );
 }
 
 #[test]

@@ -472,7 +472,7 @@ fn sighup_reloads_keys_reports_fixed_ones_and_rejects_invalid_files() {
     let target = format!("file:{}", arg(&sent));
     write(&format!("[capture]\nring = \"16MiB\"\n[flow]\nmax_age = \"90d\"\n[export]\ntargets = [\"{target}\"]\n"));
     signal(&running.0, "HUP");
-    let line = message(&mut err, "configuration read again");
+    let line = message(&mut err, "configuration reloaded");
     assert!(line.contains("changed flow.max_age, export.targets"), "{line}");
     assert!(line.contains("only the next start changes capture.ring"), "{line}");
     // More than 1000 packets: all 50 flows have begun.

@@ -191,7 +191,7 @@ fn the_drop_in_for_interface_programs_grants_only_what_they_need() {
     assert_eq!(settings, [&expected[..], &["ExecReload=kill -HUP $MAINPID"]].concat());
     for text in [
         "; the drop-in for programs says `no`",
-        "| `record -i --program` | also `CAP_PERFMON` |",
+        "| `record -i --program` | also keeps `CAP_PERFMON` |",
         "dist/systemd/netgrain-record-programs.conf",
     ] {
         assert!(docs.contains(text), "{text}");

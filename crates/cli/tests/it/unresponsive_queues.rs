@@ -51,7 +51,8 @@ impl Engine {
                 }
             }));
         }
-        let registry = Arc::new(Registry::new(rings, engine::lent_to_groups(1), sys::cpu::effective_uid()));
+        let registry =
+            Arc::new(Registry::new(rings, group_services::standalone_services(1), sys::cpu::effective_uid()));
         let socket = dir.join("engine.groups");
         let listener = sys::unix::Listener::bind(&socket, 0o600, None, None).expect("a socket");
         let control = ControlServer::open(listener, registry, "p0", AttachPolicy::default()).expect("a thread");

@@ -1,5 +1,5 @@
-//! Fragment state: a later fragment follows the first fragment of its datagram, or the earlier-captured fragment of the
-//! datagram.
+//! Fragment tracking of the model: all fragments of a datagram get the target and ports of the fragment that was
+//! captured first, which is normally the first fragment.
 
 use super::steering::{SteeringTarget, ends_at};
 use super::view::Layer;
@@ -10,22 +10,22 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use wire::Fragment;
 
-/// Lifetime of a datagram's state, in nanoseconds of packet time.
+/// The time for which the state of a datagram is valid, in nanoseconds of packet time.
 const TIMEOUT: u64 = 30_000_000_000;
 
-/// Key of a datagram: addresses, identification, the protocol (IPv4 only), and the steering function, since each
-/// function has state of its own.
+/// The key of a datagram: addresses, identification, the protocol (IPv4 only), and the steering function, because each
+/// function has its own state.
 type Datagram = ([IpAddr; 2], u32, Option<u8>, String);
 
-/// Steering target and ports of fragmented datagrams.
+/// Steering targets and ports of fragmented datagrams.
 #[derive(Clone, Debug, Default)]
 pub struct FragmentTracker {
     steerings: FragmentInfo<SteeringTarget>,
     ports: FragmentInfo<[u16; 2]>,
 }
 
-/// The fragments that a lookup covers: that of the outermost packet, that of the innermost packet, or those of the
-/// innermost packet and the packets around it.
+/// The nested packets whose fragmentation is considered: the outermost packet, the innermost packet, or the innermost
+/// packet and the packets that enclose it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FragmentScope {
     Outer,
@@ -33,7 +33,7 @@ pub(super) enum FragmentScope {
     Around,
 }
 
-/// A value that all fragments of a datagram share.
+/// For each tracked datagram, a value that all its fragments share.
 #[derive(Clone, Debug)]
 struct FragmentInfo<T>(BTreeMap<Datagram, TrackedDatagram<T>>);
 
@@ -45,16 +45,16 @@ impl<T> Default for FragmentInfo<T> {
 
 #[derive(Clone, Debug)]
 struct TrackedDatagram<T> {
-    /// The value for all fragments, if any.
+    /// The value that all fragments get; `None` if they have no value.
     target: Option<T>,
-    /// The first fragment's own value, once the first fragment has arrived.
+    /// The value of the first fragment on its own; `None` until the first fragment has arrived.
     first: Option<Option<T>>,
     since: u64,
 }
 
 impl<T: Copy + PartialEq> FragmentInfo<T> {
-    /// The value for a fragment that alone has the value `own`. With `mistakes`, the first fragment keeps state even
-    /// without a value of its own, since a later fragment may have one.
+    /// The value for a fragment; `own` is the value that the fragment would have on its own. If `mistakes` is true, a
+    /// first fragment is stored even if it has no value, because a later fragment may have one on its own.
     fn find_or_insert(&mut self, of: Datagram, part: Fragment, own: Option<T>, mistakes: bool, now: u64) -> Option<T> {
         let known = self.0.get_mut(&of).filter(|known| now.abs_diff(known.since) <= TIMEOUT);
         match (part, known, own) {
@@ -76,7 +76,7 @@ impl<T: Copy + PartialEq> FragmentInfo<T> {
                 known.first = Some(own);
                 known.target
             }
-            // Another datagram with the same identification.
+            // If a first fragment has a different value, it belongs to another datagram with the same identification.
             (_, _, own) => {
                 self.0.insert(of, TrackedDatagram { target: own, first: Some(own), since: now });
                 own
@@ -86,11 +86,12 @@ impl<T: Copy + PartialEq> FragmentInfo<T> {
 }
 
 impl Run<'_> {
-    /// The destination of the packet: its own, except that all fragments of a datagram share one destination.
+    /// The destination of the packet. All fragments of a datagram get the same destination; other packets get their
+    /// own.
     pub(super) fn followed(&mut self, steer: &Steering, scope: ParsedPacket) -> Option<SteeringTarget> {
         let mut target = self.target(steer, scope);
         let Some(inside) = self.lacks(steer, scope) else { return target };
-        // With these functions a later fragment may lack the steering input although its first fragment has it.
+        // For these steering functions, a later fragment may lack the input that its first fragment contains.
         let selects = matches!(steer, Steering::Local(..) | Steering::Rtp(_) | Steering::GtpUser(_));
         if target.is_none() && !selects {
             return None;
@@ -112,13 +113,14 @@ impl Run<'_> {
         target
     }
 
-    /// The ports of the packet's datagram: those of the first fragment; 0 if a later fragment arrived first.
+    /// The ports of the datagram to which the packet belongs: those of the first fragment, or 0 if a later fragment
+    /// arrived first.
     pub(super) fn datagram_ports(&mut self, layer: Layer, fragment_scope: FragmentScope) -> [u16; 2] {
         let (mut ports, now) = (self.ports_of(layer), self.packet.facts.time);
         for (part, at) in self.parts(fragment_scope) {
             if let Some(datagram) = self.datagram(at, format!("{fragment_scope:?}")) {
                 let tracked = self.memory.datagrams.ports.find_or_insert(datagram, part, Some(ports), false, now);
-                ports = tracked.expect("the loop runs at least once");
+                ports = tracked.expect("the packet has own ports, so there is a value");
             }
         }
         ports
@@ -129,8 +131,8 @@ impl Run<'_> {
         layer.ip.map_or([0; 2], |ip| self.view.flow_ports(&ip))
     }
 
-    /// The packets that are fragments, with their offsets, from the innermost to the outermost, since the value of an
-    /// inner packet is the input of the packet around it.
+    /// The nested packets that are fragments, with their offsets. Inner packets come first, because the value of an
+    /// inner packet is the input for the packet that encloses it.
     fn parts(&self, fragment_scope: FragmentScope) -> Vec<(Fragment, usize)> {
         let of = |layer: Layer| layer.ip.map_or((Fragment::Whole, 0), |ip| (ip.part, ip.at));
         let (outer, inner) = (of(self.view.outer), of(self.view.inner));
@@ -143,8 +145,8 @@ impl Run<'_> {
         parts.into_iter().filter(|part| part.0 != Fragment::Whole).collect()
     }
 
-    /// `Some` if later fragments may lack the steering input (ports, or headers inside tunnels); then true if the input
-    /// is that of the innermost packet.
+    /// Returns `Some` if later fragments may lack the input of the steering function (ports, or headers inside
+    /// tunnels). The value is then true if the input is in the innermost packet.
     fn lacks(&self, steer: &Steering, scope: ParsedPacket) -> Option<bool> {
         const PORTS: [Field; 4] = [Field::SrcPort, Field::DstPort, Field::IcmpType, Field::IcmpCode];
         const FRAME: [Field; 3] = [Field::EthSrc, Field::EthDst, Field::Vlan];

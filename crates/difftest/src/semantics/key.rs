@@ -1,6 +1,6 @@
-//! Flow keys as words, in the order of [`Field::ALL`]: two words for an address, one for a MAC address, and the smaller
-//! fields packed into as few words as possible. In a symmetric key the smaller endpoint comes first, compared by
-//! address, then MAC address, then port.
+//! Flow keys as lists of words, in the order of [`Field::ALL`]: an address has two words, a MAC address one, and the
+//! smaller fields are packed into as few words as possible. In a symmetric key the smaller endpoint comes first;
+//! endpoints are compared by address, then MAC address, then port.
 
 use super::address::wide;
 use super::fragment::FragmentScope;
@@ -10,12 +10,12 @@ use ir::{Field, Key};
 use lang::term::{FlowMap, HeaderField};
 
 impl Run<'_> {
-    /// The packet that defines flows: the innermost, or the outermost under `outer`.
+    /// The packet whose headers define flows: the innermost packet, or the outermost packet under `outer`.
     pub(super) fn flows_of(&self, scope: ParsedPacket) -> Layer {
         if scope.outside { self.view.outer } else { self.view.inner }
     }
 
-    /// The map, and the key of the packet's flow, if the packet has all key fields.
+    /// Returns the map, and the flow key of the packet, if the packet contains all fields of the key.
     pub(super) fn entry(&mut self, map: &FlowMap, scope: ParsedPacket) -> Option<(&mut Table, Vec<u64>)> {
         let layer = self.flows_of(scope);
         let mut key = self.key(map.key, layer, [0; 2])?;
@@ -28,7 +28,7 @@ impl Run<'_> {
         Some((table, key))
     }
 
-    /// Calls `what` with the map and key of the packet's flow; does nothing if the packet lacks a key field.
+    /// Calls `what` with the map and the flow key of the packet; does nothing if the packet lacks a field of the key.
     pub(super) fn on_flow(&mut self, map: &FlowMap, scope: ParsedPacket, what: impl FnOnce(&mut Table, Vec<u64>, u64)) {
         let now = self.packet.facts.time;
         if let Some((table, key)) = self.entry(map, scope) {
@@ -36,7 +36,7 @@ impl Run<'_> {
         }
     }
 
-    /// The words of the packet's key with these ports; `None` if the packet lacks a field.
+    /// The words of the packet's flow key, with these ports; `None` if the packet lacks a field of the key.
     pub(super) fn key(&self, key: Key, layer: Layer, ports: [u16; 2]) -> Option<Vec<u64>> {
         let mut fields: Vec<(Field, u128)> = Vec::new();
         for field in key.fields() {
@@ -79,8 +79,8 @@ impl Run<'_> {
         Some(words)
     }
 
-    /// `None` if the field's IP or Ethernet header is missing. The value is 0 for a missing VLAN tag, ethertype,
-    /// transport header or ICMP header.
+    /// The value of a field; `None` if the packet lacks the IP or Ethernet header of the field. The value is 0 if a
+    /// VLAN tag, ethertype, transport header or ICMP header is missing.
     fn of_field(&self, field: Field, layer: Layer, ports: [u16; 2]) -> Option<u128> {
         let header = |field| self.field(field, layer);
         let mac = |end: usize| self.view.macs.map(|m| m[end].iter().fold(0, |n, b| n << 8 | u128::from(*b)));
@@ -101,7 +101,7 @@ impl Run<'_> {
         })
     }
 
-    /// ICMP type and code, if both were captured.
+    /// ICMP type and code of the packet, if both were captured.
     fn icmp(&self, layer: Layer) -> [u64; 2] {
         let of = |field| self.field(field, layer);
         match (of(HeaderField::IcmpType), of(HeaderField::IcmpCode)) {

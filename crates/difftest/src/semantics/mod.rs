@@ -1,9 +1,10 @@
-//! A second, independent model of the language: it evaluates the terms literally as `docs/reference/packet-language.md`
-//! and the function table define them, on the headers that [`wire`] finds in the packet.
+//! A second, independent model of the packet language. It evaluates terms literally as
+//! `docs/reference/packet-language.md` and the function table define them, on the headers that [`wire`] finds in the
+//! packet.
 //!
-//! The model uses neither the IR nor the packet facts, so it detects mistakes in lowering, in facts and in back ends.
-//! It shares the front end, which produces the terms, and the tcpdump filters inside programs; other tests compare
-//! those filters with tcpdump itself, and the model runs each filter as a program of its own.
+//! The model uses neither the IR nor the packet facts, so it detects mistakes in lowering, in the facts and in back
+//! ends. Model and back ends use the same front end, which produces the terms, and the same tcpdump filters inside
+//! programs; other tests compare those filters with tcpdump itself. The model runs each filter as a separate program.
 
 mod address;
 mod fragment;
@@ -23,22 +24,23 @@ use lang::term::{ActionTerm, Endpoint, LogItem, PacketScope};
 use std::collections::BTreeMap;
 use view::View;
 
-/// The environment of a program: everything it can read besides its packets.
+/// The environment of a program: all values that the program can read in addition to its packets.
 #[derive(Clone, Debug)]
 pub struct ProgramContext {
-    /// The key of the hash functions.
+    /// The secret key of the hash functions.
     pub hash_key: u64,
-    /// The link type in pcap's numbering.
+    /// The link type of the packets, as pcap numbers it.
     pub link_type: u16,
     /// The addresses of the interface.
     pub host: Vec<Prefix>,
-    /// Devices by their number in the program; the interface of the packet may be among them.
+    /// The names of devices, in the order in which the program numbers them. The interface on which a packet arrived
+    /// may be among them.
     pub devices: Vec<String>,
-    /// The fields that the keys of all maps of the program share.
+    /// The fields that the keys of all flow maps of the program have in common.
     pub common: Option<Key>,
 }
 
-/// The state of a program between packets.
+/// The state that a program retains between packets.
 #[derive(Clone, Debug)]
 pub struct ProgramState {
     /// Maps by name.
@@ -55,25 +57,25 @@ impl Default for ProgramState {
     }
 }
 
-/// The values delivered with a packet.
+/// The values that are delivered together with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Bit set of the classes whose members receive the packet.
+    /// The class mask: members of these classes receive the packet.
     pub classes: u64,
     /// The hash that selects the member.
     pub hash: u32,
-    /// The hash that selects the member of the second copy.
+    /// The hash that selects the member for the second copy.
     pub hash2: u32,
     /// The mark.
     pub mark: u32,
-    /// The state value of this program run.
+    /// The state variable of this evaluation.
     pub state: u32,
 }
 
 /// An action besides delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObservedAction {
-    /// Forwarded a copy to this device. Executions that do not report the device use [`ObservedAction::SOME`].
+    /// A copy was forwarded to this device. Executions that do not report the device use [`ObservedAction::SOME`].
     Forward(String),
     /// Wrote this text.
     Message(String),
@@ -81,27 +83,29 @@ pub enum ObservedAction {
     Log(Log),
 }
 
-/// The verdict and the actions for a packet.
+/// The verdict of a program for a packet, and the actions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketOutcome {
     /// The kind of verdict.
     pub kind: VerdictKind,
-    /// The values delivered with the packet; `None` if the execution delivers the packet to no member.
+    /// The values that are delivered together with the packet; `None` if the execution delivers the packet to no
+    /// member.
     pub record: Option<Record>,
-    /// True if the kernel's network stack receives a copy.
+    /// True if the network stack of the host receives a copy.
     pub kernel: bool,
     /// The actions, in order.
     pub done: Vec<ObservedAction>,
 }
 
 impl PacketOutcome {
-    /// The outcome before the first stage.
+    /// The outcome before the first stage has run.
     pub fn start(mark: u32) -> Self {
         let record = Record { classes: DEFAULT_CLASS, hash: 0, hash2: 0, mark, state: 0 };
         Self { kind: VerdictKind::Copy, record: Some(record), kernel: false, done: vec![] }
     }
 
-    /// True if this outcome agrees with `seen`, the possibly incomplete outcome of an execution.
+    /// True if this outcome agrees with `seen`, the outcome that an execution observed. An observed outcome may be
+    /// incomplete.
     pub fn is(&self, seen: &Self) -> bool {
         let record = seen.record.is_none() || self.record == seen.record;
         let same = |(a, b): (&ObservedAction, &ObservedAction)| {
@@ -114,7 +118,7 @@ impl PacketOutcome {
 }
 
 impl ObservedAction {
-    /// The placeholder for a device that the execution did not report.
+    /// The placeholder for a device that an execution did not report.
     pub const SOME: &str = "some device";
 }
 
@@ -126,7 +130,7 @@ pub fn stages(term: &ActionTerm) -> Vec<&ActionTerm> {
     }
 }
 
-/// Evaluates stages on a packet; `number` is the packet's sequence number at this worker.
+/// Evaluates the stages on a packet; `number` is the sequence number of the packet at this worker.
 pub fn run(
     stages: &[&ActionTerm],
     outcome: PacketOutcome,
@@ -153,19 +157,19 @@ pub fn run(
     PacketOutcome { kind, record: Some(run.record), kernel: run.kernel, done: run.done }
 }
 
-/// The part of the packet that a term refers to.
+/// The part of the packet to which a term refers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ParsedPacket {
     /// Number of enclosing `shift`.
     shifts: u8,
-    /// True under an `outer` that is nearer than any `shift`.
+    /// True if an `outer` encloses the term, and no `shift` is between them.
     outside: bool,
-    /// The endpoint, source or destination, that a predicate about either endpoint refers to.
+    /// For a predicate about either endpoint: the endpoint, source or destination, to which it is restricted.
     end: Option<Endpoint>,
 }
 
 impl ParsedPacket {
-    /// Whether the predicate refers to the source, and whether to the destination.
+    /// Two truth values: whether the predicate refers to the source, and whether it refers to the destination.
     fn ends(self, end: Endpoint) -> (bool, bool) {
         match (end, self.end) {
             (Endpoint::Src, _) | (Endpoint::Any, Some(Endpoint::Src)) => (true, false),
@@ -188,7 +192,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Evaluates a term; true if the packet passes.
+    /// Evaluates a term; returns true if the packet passes.
     fn act(&mut self, act: &ActionTerm, scope: ParsedPacket) -> bool {
         match act {
             ActionTerm::Unit => (),
@@ -211,8 +215,8 @@ impl Run<'_> {
                 self.kind = VerdictKind::Copy;
             }
             ActionTerm::Par(acts) => {
-                // Each alternative starts with the original delivery; mark and state keep the changes of earlier
-                // alternatives.
+                // Each alternative begins with the delivery from before the first alternative. Changes of mark and
+                // state by earlier alternatives are retained.
                 let (kind, Record { classes, hash, hash2, .. }) = (self.kind, self.record);
                 return acts.iter().any(|act| {
                     self.kind = kind;

@@ -1,4 +1,4 @@
-//! Predicates and properties of a packet.
+//! Predicates on packets, and properties of packets.
 
 use super::address::is_in;
 use super::fragment::FragmentScope;
@@ -10,7 +10,7 @@ use lang::term::{Endpoint, Gtp, HeaderField, Pred, Prop, Voip};
 use wire::Fragment;
 
 impl Run<'_> {
-    /// The packet that predicates refer to: the outermost, or the innermost under `shift`.
+    /// The packet to which predicates refer: the outermost packet, or the innermost packet under `shift`.
     pub(super) fn layer_for(&self, scope: ParsedPacket) -> Layer {
         if scope.shifts > 0 { self.view.inner } else { self.view.outer }
     }
@@ -72,8 +72,9 @@ impl Run<'_> {
         })
     }
 
-    /// VoIP by heuristics: SIP by its port; RTP and RTCP by UDP ports from 1024 on, version 2 (RFC 3550), and the
-    /// parity of both ports: RTCP (types 200 to 204) on odd ports, RTP with a known payload type on even ports.
+    /// Recognises VoIP packets heuristically: SIP by its port; RTP and RTCP by UDP ports from 1024 on, version 2 (RFC
+    /// 3550), and whether both ports are odd or even. RTCP (types 200 to 204) uses odd ports, and RTP with a known
+    /// payload type uses even ports.
     pub(super) fn is_voip(&self, ip: &Ip, kind: Voip) -> bool {
         let Some(ports) = self.view.ports(ip) else { return false };
         let is_sip = ports.iter().any(|p| matches!(p, 5060 | 5061));
@@ -93,7 +94,8 @@ impl Run<'_> {
         }
     }
 
-    /// GTP by its ports: GTP-C on 2123; on 2152 user packets (type 255) and signalling of the user plane.
+    /// Recognises GTP packets by port: GTP-C on port 2123; on port 2152 user packets (type 255) and signalling messages
+    /// of GTP-U.
     pub(super) fn is_gtp(&self, ip: &Ip, kind: Gtp) -> bool {
         let Some(ports) = self.view.ports(ip).filter(|_| ip.protocol == 17) else { return false };
         let is_user = if ports.contains(&2123) {
@@ -112,7 +114,7 @@ impl Run<'_> {
         }
     }
 
-    /// The value of the property, if the packet has it.
+    /// The value of the property; `None` if the packet does not have it.
     pub(super) fn property(&mut self, of: &Prop, scope: ParsedPacket) -> Option<u64> {
         match of {
             Prop::Header(field) => self.field(*field, self.layer_for(scope)),
@@ -127,7 +129,7 @@ impl Run<'_> {
             }
             Prop::Op(of, op, by) => {
                 let value = self.property(of, scope)?;
-                assert_eq!(*op, Op::And, "the function table uses no other operation");
+                assert_eq!(*op, Op::And, "properties in the function table use only the operation `and`");
                 Some(value & by)
             }
         }
@@ -144,7 +146,7 @@ impl Run<'_> {
         let of = |protocols: &[u8], at, size| view.above(&ip, at, size).filter(|_| protocols.contains(&ip.protocol));
         let tcp_or_udp = |tcp: bool| if tcp { &[6_u8] } else { &[17_u8] };
         match field {
-            F::EtherType => unreachable!("the caller handles the ethertype"),
+            F::EtherType => unreachable!("the caller evaluates the ethertype field"),
             F::IpProtocol => Some(ip.protocol.into()),
             F::IpTos if ip.version == 6 => Some(view.number(ip.at, 2)? >> 4 & 0xff),
             F::IpTos => four(1, 1),
@@ -166,7 +168,7 @@ impl Run<'_> {
     }
 }
 
-/// The values of those endpoints that the predicate refers to.
+/// The values of the endpoints, source and destination, to which the predicate refers.
 fn of_endpoint<T: Copy>(scope: ParsedPacket, end: Endpoint, [src, dst]: [T; 2]) -> impl Iterator<Item = T> {
     let (is_src, is_dst) = scope.ends(end);
     [(is_src, src), (is_dst, dst)].into_iter().filter(|e| e.0).map(|e| e.1)

@@ -1,8 +1,8 @@
-//! Steering: which members of a group receive a packet.
+//! Steering in the model: determines which members of a group receive a packet.
 //!
-//! The flow hash is that of [`wire::FlowHasher`]. Every other hash starts from the key plus the number of its input
-//! type ([`HashInput`]), computes `state = mix(state ^ word)` for each word, and is the upper half of the state, or 1
-//! if that is 0.
+//! The flow hash is that of [`wire::FlowHasher`]. All other hashes have an initial state of key plus number of the
+//! input type ([`HashInput`]). For each word, the new state is `mix(state ^ word)`. The hash is the upper half of the
+//! final state, or 1 if that is 0.
 
 use super::address::{is_in, wide};
 use super::view::{View, ip};
@@ -34,14 +34,15 @@ pub enum SteeringTarget {
     Member(u32),
     /// All members of all classes except the class `management`.
     All,
-    /// One member, chosen by a hash.
+    /// The member that this hash selects.
     One(u32),
-    /// Two members, each chosen by a hash.
+    /// The two members that these hashes select.
     Two(u32, u32),
 }
 
 impl Run<'_> {
-    /// Steers the packet; `None` if the packet lacks the steering input and is dropped.
+    /// Steers the packet. Returns `None` if the packet lacks the input of the steering function; the packet is then
+    /// dropped.
     pub(super) fn steering(&mut self, steer: &Steering, scope: ParsedPacket) -> Option<()> {
         match self.followed(steer, scope)? {
             SteeringTarget::Member(member) => (self.kind, self.record.hash) = (VerdictKind::Pick, member),
@@ -54,7 +55,7 @@ impl Run<'_> {
         Some(())
     }
 
-    /// The destination according to the packet alone, without fragment state.
+    /// The destination that the packet would have without fragment tracking.
     pub(super) fn target(&self, steer: &Steering, scope: ParsedPacket) -> Option<SteeringTarget> {
         let (flows, selected) = (self.flows_of(scope), self.layer_for(scope));
         let source = &self.packet.facts;
@@ -114,14 +115,14 @@ impl Run<'_> {
             }
             Steering::Common => {
                 let key = self.world.common.expect("a program with `steer_common` has a common key");
-                // The layer that the flow maps use, independent of `scope`.
+                // The packet that the keys of the flow maps refer to; it does not depend on `scope`.
                 let layer = self.flows_of(ParsedPacket { outside: key.is_outside(), ..ParsedPacket::default() });
                 SteeringTarget::One(self.hash(HashInput::Key, &self.key(key.both_ways(), layer, self.ports_of(layer))?))
             }
             Steering::Rtp(signalling) => {
                 let ip = selected.ip?;
                 if self.is_voip(&ip, Voip::Rtp) || self.is_voip(&ip, Voip::Rtcp) {
-                    // RTP and RTCP of a call use adjacent ports that differ only in the last bit.
+                    // RTP and RTCP of a call use two adjacent ports that differ only in the lowest bit.
                     let [src, dst] = self.view.ports(&ip)?.map(|port| port / 2);
                     let (a, b) = ((wide(ip.src), src), (wide(ip.dst), dst));
                     let ends = [a.min(b), a.max(b)];
@@ -148,7 +149,7 @@ impl Run<'_> {
         })
     }
 
-    /// Steers by each of the two addresses that is in the network; `None` if neither is.
+    /// Steers by each address, source or destination, that is in the network; `None` if neither is.
     fn local(&self, net: Prefix, bits: u8, src: IpAddr, dst: IpAddr) -> Option<SteeringTarget> {
         let hash = |address: IpAddr| {
             let dropped = u32::from(if net.is_v4() { 32 } else { 128 } - bits);
@@ -183,7 +184,7 @@ fn words(address: u128) -> [u64; 2] {
     [(address >> 64) as u64, address as u64]
 }
 
-/// Offset of the user's packet in a G-PDU (3GPP TS 29.281 §5) behind the UDP header at `udp`.
+/// Offset of the user's packet in a G-PDU (3GPP TS 29.281 §5) that follows the UDP header at offset `udp`.
 fn inside_gtp(view: &View<'_>, udp: usize) -> Option<usize> {
     let flags = view.number(udp + 8, 1)?;
     let mut at = udp + 8 + 8;

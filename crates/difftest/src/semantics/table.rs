@@ -11,7 +11,7 @@ pub struct Table {
     entries: BTreeMap<Vec<u64>, (u64, u64)>,
     capacity: usize,
     expiry: Expiry,
-    /// The number of entries that were refused because the map was full.
+    /// The number of new entries that were refused because the map was full.
     pub refused: u64,
 }
 
@@ -21,7 +21,7 @@ impl Table {
         Self { entries: BTreeMap::new(), capacity: map.capacity as usize, expiry: map.expiry, refused: 0 }
     }
 
-    /// The entries that are present at `now`.
+    /// The entries that have not expired at `now`.
     pub fn entries(&self, now: u64) -> Vec<(Vec<u64>, u64)> {
         self.entries.iter().filter(|e| !self.gone(e.1.1, now)).map(|e| (e.0.clone(), e.1.0)).collect()
     }
@@ -33,17 +33,17 @@ impl Table {
         }
     }
 
-    /// True if the entry is present; does not touch the entry.
+    /// True if the map contains the key. The entry's timestamp is not renewed.
     pub fn has(&self, key: &[u64], now: u64) -> bool {
         self.entries.get(key).is_some_and(|e| !self.gone(e.1, now))
     }
 
-    /// The number of the entry; 0 if it is absent.
+    /// The number that is stored under the key; 0 if there is no entry.
     pub fn get(&mut self, key: &[u64], now: u64) -> u64 {
         self.touched(key, now).map_or(0, |number| *number)
     }
 
-    /// Sets the number of the entry.
+    /// Stores a number under the key.
     pub fn put(&mut self, key: Vec<u64>, value: u64, now: u64) {
         match self.touched(&key, now) {
             Some(number) => *number = value,
@@ -51,7 +51,7 @@ impl Table {
         }
     }
 
-    /// Adds to the number of the entry.
+    /// Adds to the number that is stored under the key.
     pub fn add(&mut self, key: Vec<u64>, by: u64, now: u64) {
         match self.touched(&key, now) {
             Some(number) => *number = number.wrapping_add(by),

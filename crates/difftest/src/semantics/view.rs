@@ -1,35 +1,35 @@
-//! The parts of a packet that programs use: its bytes, its outermost and its innermost IP packet.
+//! The parts of a packet that programs read: its bytes, its outermost IP packet and its innermost IP packet.
 
 use crate::case::Packet;
 use std::net::IpAddr;
 use wire::{Decoded, Family, FlowKey, Fragment, Headers, IpProtocol, Port};
 
-/// The parts of a packet that programs use.
+/// The parts of a packet that programs read.
 pub(super) struct View<'a> {
     pub bytes: &'a [u8],
     /// Bytes on the wire.
     pub len: u32,
-    /// Number of tunnels around the innermost packet.
+    /// Number of tunnels that enclose the innermost packet.
     pub tunnels: u8,
-    /// VLAN id of the outermost tag.
+    /// VLAN ID of the outermost tag.
     pub vlan: Option<u16>,
     /// Source and destination MAC address of an Ethernet frame.
     pub macs: Option<[[u8; 6]; 2]>,
     pub outer: Layer,
     pub inner: Layer,
-    /// The outermost fragment among the innermost packet and the packets around it: its fragment type and its offset.
+    /// Type and offset of the outermost IP packet that is a fragment; tunnelled packets are included.
     pub part: (Fragment, usize),
 }
 
-/// The ethertype and IP header of the outermost or innermost packet.
+/// The ethertype and the IP header of the outermost or of the innermost packet.
 #[derive(Clone, Copy)]
 pub(super) struct Layer {
-    /// `None` without an ethertype, as in a frame of link type RAW whose first byte is not that of IP.
+    /// The ethertype; `None` if there is none, as in a frame of link type RAW that does not begin with IP.
     pub ethertype: Option<u16>,
     pub ip: Option<Ip>,
 }
 
-/// An IP packet whose fixed header was captured.
+/// An IP packet whose fixed header was captured completely.
 #[derive(Clone, Copy)]
 pub(super) struct Ip {
     /// 4 or 6.
@@ -40,7 +40,7 @@ pub(super) struct Ip {
     pub dst: IpAddr,
     pub protocol: u8,
     pub part: Fragment,
-    /// Offset of the transport header, if captured. Later fragments have none.
+    /// Offset of the transport header, if it was captured; `None` in later fragments.
     pub above: Option<usize>,
 }
 
@@ -63,8 +63,8 @@ impl<'a> View<'a> {
         let d = &decoded;
         let inner =
             Layer { ethertype: some(d.ethertype.0), ip: found(d.family, d.l3, Some(d.protocol), d.fragment, d.l4) };
-        // The inner packet also differs from the outer if it lies, without any tunnel, behind more headers than the
-        // parser of the outer packet follows.
+        // Even without a tunnel, the inner and the outer packet can differ: the inner packet may follow after more
+        // headers than the parser of the outer packet skips.
         let is_other = d.depth > 0 || outer.ip.is_none() && inner.ip.is_some();
         let macs = bytes.first_chunk::<12>().filter(|_| h.is_ethernet()).map(|b| {
             let mac = |at: usize| std::array::from_fn(|i| b[at + i]);
@@ -75,25 +75,25 @@ impl<'a> View<'a> {
         Self { bytes, len, tunnels: d.depth, vlan: h.vlan(), macs, outer, inner, part }
     }
 
-    /// A number in network byte order at an offset in the frame.
+    /// The number in `size` bytes at an offset of the frame, in network byte order.
     pub fn number(&self, at: usize, size: usize) -> Option<u64> {
         let bytes = self.bytes.get(at..at + size)?;
         Some(bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b)))
     }
 
-    /// A number at an offset from the transport header.
+    /// The number in `size` bytes at an offset from the start of the transport header.
     pub fn above(&self, ip: &Ip, at: usize, size: usize) -> Option<u64> {
         self.number(ip.above? + at, size)
     }
 
-    /// The ports that predicates use: of TCP, UDP and SCTP, also in first fragments.
+    /// The ports that predicates use: those of TCP, UDP and SCTP, including first fragments.
     pub fn ports(&self, ip: &Ip) -> Option<[u16; 2]> {
         let has = matches!(ip.protocol, 6 | 17 | 132);
         let [src, dst] = [self.above(ip, 0, 2), self.above(ip, 2, 2)];
         has.then_some([src? as u16, dst? as u16])
     }
 
-    /// The ports of the flow key, also in first fragments; 0 for protocols without ports.
+    /// The ports of the flow key, including first fragments; 0 for protocols without ports.
     pub fn flow_ports(&self, ip: &Ip) -> [u16; 2] {
         let counts = IpProtocol(ip.protocol).has_ports();
         match [self.above(ip, 0, 2), self.above(ip, 2, 2)] {

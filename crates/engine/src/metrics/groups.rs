@@ -1,6 +1,6 @@
 //! The accounting of groups as metrics: the numbers of `netgrain group stats`, by group, class, member and interface.
 
-use super::escape;
+use super::page::escape;
 use group::{CLASSES, ClassCounts, FragmentCounts, GroupView, MemberView, class};
 
 /// Passes all metric families of these groups to `family`.
@@ -13,21 +13,23 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
         let samples: Vec<_> = groups.iter().map(|group| (label(group), value(group) as f64)).collect();
         family(&format!("group_{name}"), kind, help, &samples);
     };
-    one("received_packets_total", "counter", "Packets that a group's program judged.", &|g| g.counts.received);
+    one("received_packets_total", "counter", "Packets that a group's program evaluated.", &|g| g.counts.received);
     one("dropped_packets_total", "counter", "Packets that a group's program dropped.", &|g| g.counts.dropped);
-    one("no_member_packets_total", "counter", "Packets for which nobody was there.", &|g| g.counts.no_member);
+    one("no_member_packets_total", "counter", "Packets for classes without members.", &|g| g.counts.no_member);
     one("passed_packets_total", "counter", "Packets that were for a member at least.", &|g| g.counts.passed);
-    one("skipped_packets_total", "counter", "Packets that nobody judged, too far behind.", &|g| g.counts.skipped);
+    one("skipped_packets_total", "counter", "Packets skipped because the dispatcher was too far behind.", &|g| {
+        g.counts.skipped
+    });
     one("forwarded_packets_total", "counter", "Packets put into an interface's queue.", &|g| g.counts.forwarded);
     one("forward_lost_packets_total", "counter", "Packets that found no room there.", &|g| g.counts.forward_lost);
     one("to_host_packets_total", "counter", "Packets that a program handed to the host.", &|g| g.counts.to_kernel);
     one("lost_packets_total", "counter", "Copies that found no room, of members now and before.", &|g| {
         g.counts.all_members().lost
     });
-    one("accounting_errors", "gauge", "What contradicts in the books; not 0 is a bug.", &|g| {
+    one("accounting_errors", "gauge", "Contradictions in the accounting; not 0 is a bug.", &|g| {
         g.counts.contradictions().len() as u64
     });
-    one("unresponsive_queues", "gauge", "Queues whose dispatcher has failed or stands still.", &|g| {
+    one("unresponsive_queues", "gauge", "Queues whose dispatcher has failed or does not answer.", &|g| {
         g.unresponsive.len() as u64
     });
     one("departed_lost_packets_total", "counter", "Packets lost by members that have left.", &|g| {
@@ -67,7 +69,7 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
     };
     by_class("packets", "Packets for a class that were not dropped.", |part| part.packets);
     by_class("copies", "Copies for members of a class.", |part| part.copies);
-    by_class("no_member_packets", "Packets for a class in which nobody was.", |part| part.no_member);
+    by_class("no_member_packets", "Packets for a class without members.", |part| part.no_member);
     by_class("lost_packets", "Copies for a class that found no room.", |part| part.lost);
     let ports = groups.iter().flat_map(|g| g.ports.iter().map(move |(port, sums)| (g, port, sums)));
     let ports: Vec<_> =

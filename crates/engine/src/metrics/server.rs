@@ -9,8 +9,8 @@
 //! A connection that is closed before the end of its response is reset: otherwise the kernel would keep the unsent rest
 //! for minutes.
 
-use super::exposition_of;
-use crate::status::Report;
+use super::exposition::exposition_of;
+use crate::report::Report;
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_scrape_gets_an_answer_that_says_so() {
+    fn other_requests_get_an_error_response() {
         let address = server();
         let address = address.address();
         let of = |request: &str| ask(address, request).expect("an answer");
@@ -464,9 +464,9 @@ mod tests {
 
     #[test]
     fn a_report_that_panics_costs_its_own_request_alone() {
-        let asked = AtomicUsize::new(0);
+        let requests = AtomicUsize::new(0);
         let report = move || {
-            assert!(asked.fetch_add(1, Ordering::Relaxed) > 0, "the first request panics, as this test wants");
+            assert!(requests.fetch_add(1, Ordering::Relaxed) > 0, "the first request panics on purpose");
             Report::default()
         };
         let server = MetricsServer::start("127.0.0.1:0", report).expect("an address");
@@ -487,6 +487,6 @@ mod tests {
             thread::sleep(PAUSE);
             scrape(server.address()).is_ok_and(|text| text.starts_with("HTTP/1.1 200"))
         });
-        assert!(again, "nobody answers any more");
+        assert!(again, "no server answers");
     }
 }

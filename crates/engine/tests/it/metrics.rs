@@ -3,9 +3,11 @@
 use crate::common;
 
 use common::{plan, run, sim};
+use interface_program::{MapReport, MapUsage, ProgramReport};
+use meter::{MeterReport, SinkReport};
 use netgrain_engine::{
-    Capture, ListenerReport, MapReport, MapUsage, MeterReport, MetricsServer, Plan, ProgramReport, QueueReport,
-    RecorderReport, Report, RetentionReport, Second, SinkReport, exposition,
+    Capture, ListenerReport, MetricsServer, Plan, QueueReport, RecorderReport, Report, RetentionReport, Second,
+    exposition,
 };
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

@@ -5,7 +5,8 @@ use crate::common;
 use bpf::{Asm, Frames, Helper, Program, Reg};
 use capture::auto::SourceKind;
 use common::{WAIT_MAX, end, plan, port, start, stop, until, until_offered};
-use netgrain_engine::{Capture, EngineError, Plan, ProgramPlan, ProgramReport, SocketPlan, SourcePlan};
+use interface_program::{ProgramPlan, ProgramReport};
+use netgrain_engine::{Capture, EngineError, Plan, SocketPlan, SourcePlan};
 use ring::{Desc, Listener, Mode};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -322,7 +323,7 @@ fn a_rejected_program_replaces_nothing() {
         ("main = when is_udp (forward \"lo\") >-> detour", "gives it no copies"),
     ] {
         match capture.swap_program(&text(program)) {
-            Err(EngineError::Program(error)) => assert!(error.contains(why), "{program}: {error}"),
+            Err(EngineError::Program(error)) => assert!(error.to_string().contains(why), "{program}: {error}"),
             other => panic!("{program}: {other:?}"),
         }
     }
@@ -382,7 +383,7 @@ fn one_program_handles_two_queues() {
     let SourcePlan::Interface(interface) = &mut plan.source else { unreachable!("a live interface") };
     interface.queues = Some(1);
     match Capture::start(&plan) {
-        Err(EngineError::Program(error)) => assert!(error.contains("leave --queues out"), "{error}"),
+        Err(EngineError::Program(error)) => assert!(error.to_string().contains("leave --queues out"), "{error}"),
         other => panic!("{:?}", other.err()),
     }
 }
@@ -513,7 +514,7 @@ fn a_program_filters_replayed_packets_and_may_not_forward_them() {
     assert_eq!((ended.report.counts.stored, ended.report.counts.filtered), (0, 1000), "{:?}", ended.report);
     let forwarding = Plan { program: Some(text("main = forward \"lo\"")), ..plan(source(), &dir.join("other")) };
     match Capture::start(&forwarding) {
-        Err(EngineError::Program(error)) => assert!(error.contains("only replayed"), "{error}"),
+        Err(EngineError::Program(error)) => assert!(error.to_string().contains("only replayed"), "{error}"),
         other => panic!("{:?}", other.err()),
     }
 }

@@ -5,7 +5,8 @@ use crate::common;
 
 use capture::auto::SourceKind;
 use common::{plan, port, start, stop, until, until_offered};
-use netgrain_engine::{Capture, Plan, ProgramPlan, ProgramReport, SourcePlan, exposition};
+use interface_program::{ProgramPlan, ProgramReport};
+use netgrain_engine::{Capture, Plan, SourcePlan, exposition};
 use std::path::Path;
 use std::time::Duration;
 use testkit::{Port, RawReader, RawSender, Sandbox, TempDir};

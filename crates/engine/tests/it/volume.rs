@@ -20,7 +20,8 @@ fn an_unwritable_store_is_rejected_before_the_capture() {
     std::fs::write(&blocked, "x").expect("a file");
     for store in [blocked.clone(), blocked.join("below")] {
         match Capture::start(&plan(sim("60,packets=10"), &store)).err() {
-            Some(EngineError::Store(text)) => {
+            Some(e @ EngineError::Store(..)) => {
+                let text = e.to_string();
                 assert!(text.starts_with(store.to_str().expect("a name")) && text.contains("--store"), "{text}");
             }
             other => panic!("{other:?}"),

@@ -9,10 +9,10 @@ use std::sync::LazyLock;
 type Part = (&'static str, fn(&Rollup) -> &Row, &'static str);
 
 const PARTS: [Part; 4] = [
-    ("sum", |rollup| &rollup.sum, "sum over the known seconds of"),
-    ("min", |rollup| &rollup.min, "minimum over the known seconds of"),
-    ("max", |rollup| &rollup.max, "maximum over the known seconds of"),
-    ("p95", |rollup| &rollup.p95, "95th percentile (nearest rank) over the known seconds of"),
+    ("sum", |rollup| &rollup.sum, "sum of"),
+    ("min", |rollup| &rollup.min, "minimum of"),
+    ("max", |rollup| &rollup.max, "maximum of"),
+    ("p95", |rollup| &rollup.p95, "95th percentile (nearest rank) of"),
 ];
 
 impl FieldTable for Row {
@@ -21,8 +21,10 @@ impl FieldTable for Row {
     fn fields() -> &'static [Field<Self>] {
         static ALL: LazyLock<Vec<Field<Row>>> = LazyLock::new(|| {
             let mut all = vec![
-                Field::new("second", "s", "the second, since 1970 (UTC)", |row: &Row| Value::Number(row.second)),
-                Field::new("time", "", "the same as text (RFC 3339)", |row: &Row| time(row.second)),
+                Field::new("second", "s", "the second that the row describes, since 1970 (UTC)", |row: &Row| {
+                    Value::Number(row.second)
+                }),
+                Field::new("time", "", "begin of the row as text (RFC 3339)", |row: &Row| time(row.second)),
                 Field::new("interface", "", "name of the interface", |row: &Row| Value::Interface(row.interface)),
                 Field::new("direction", "", "`in` or `out`, seen from the host", |row: &Row| {
                     Value::Word(row.direction.name())
@@ -48,7 +50,7 @@ impl FieldTable for Rollup {
                 Field::new("second", "s", "first second of the step, since 1970 (UTC)", |rollup: &Rollup| {
                     Value::Number(rollup.start())
                 }),
-                Field::new("time", "", "the same as text (RFC 3339)", |rollup: &Rollup| time(rollup.start())),
+                Field::new("time", "", "begin of the row as text (RFC 3339)", |rollup: &Rollup| time(rollup.start())),
                 Field::new("interface", "", "name of the interface", |rollup: &Rollup| {
                     Value::Interface(rollup.sum.interface)
                 }),
@@ -65,7 +67,7 @@ impl FieldTable for Rollup {
             for quantity in quantities() {
                 for (suffix, part, what) in PARTS {
                     let name = format!("{}_{suffix}", quantity.name);
-                    let meaning = format!("{what} {}", quantity.name);
+                    let meaning = format!("{what} `{}` over the known seconds of the step", quantity.name);
                     all.push(Field::new(name, quantity.unit, meaning, move |rollup: &Rollup| {
                         Value::Number(quantity.of(part(rollup)))
                     }));

@@ -1,5 +1,5 @@
-//! `anylink` filters match encapsulated frames (tags, labels, extension headers) like the same frames without
-//! encapsulation.
+//! Tests that filters with `anylink` match encapsulated frames (tags, labels, extension headers) exactly if they match
+//! the same frames without encapsulation.
 
 use crate::common::agree::chosen;
 use crate::common::{Packet, traffic};

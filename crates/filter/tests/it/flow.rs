@@ -1,5 +1,5 @@
-//! Filters on flow records: packet primitives refer to the packets of the initiator, whatever their encapsulation, and
-//! record primitives to the counters of the record.
+//! Tests of filters on flow records. Packet primitives must have the results that they have for the packets of the
+//! initiator, whatever encloses them; record primitives test the counters of the record.
 
 use base::Prng;
 use netgrain_filter::{Filter, FlowFilter, FlowTerms, KeyCondition};
@@ -11,7 +11,7 @@ fn filter(text: &str) -> FlowFilter {
     FlowFilter::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-/// A web download of 10 s, in a VLAN.
+/// A flow record of a web download of 10 s, in a VLAN.
 fn download() -> FlowTerms {
     FlowTerms {
         src: [10, 0, 0, 1].into(),
@@ -155,7 +155,7 @@ fn random_filter(prng: &mut Prng, depth: u64) -> String {
     }
 }
 
-/// A flow between few hosts and ports, so that filters match often.
+/// Generates a flow. There are only few hosts and ports, so that filters match often.
 fn random_flow(prng: &mut Prng) -> FlowTerms {
     let end = |prng: &mut Prng, v6: bool| -> IpAddr {
         match v6 {
@@ -169,7 +169,8 @@ fn random_flow(prng: &mut Prng) -> FlowTerms {
     let protocol = [IpProtocol::TCP, IpProtocol::UDP, echo][prng.below(3) as usize];
     let (src_port, dst_port) = match protocol.has_ports() {
         true => (1 + prng.below(3) as u16, 1 + prng.below(3) as u16),
-        // ICMP type and code of the first packet, which no primitive may interpret as a port.
+        // ICMP type and code of the first packet are stored in the port fields; no primitive may interpret them as a
+        // port.
         false => (0, if v6 { 128 << 8 } else { 8 << 8 }),
     };
     let tag = |prng: &mut Prng| 5 + prng.below(2) as u16;
@@ -182,7 +183,7 @@ fn random_flow(prng: &mut Prng) -> FlowTerms {
     FlowTerms { src, dst, src_port, dst_port, protocol, vlans, macs, ..download() }
 }
 
-/// A packet that the initiator sent, with a random payload length.
+/// A packet that the initiator of the flow sent, with a random payload length.
 fn frame(flow: &FlowTerms, prng: &mut Prng) -> Vec<u8> {
     let (p, q) = (flow.src_port, flow.dst_port);
     let mut frame = match (flow.src, flow.dst, flow.protocol) {
@@ -205,7 +206,7 @@ fn frame(flow: &FlowTerms, prng: &mut Prng) -> Vec<u8> {
     bytes
 }
 
-/// The flow with other values in all fields that the filter does not require.
+/// Returns a copy of the flow in which all fields that the filter does not require have other values.
 fn with_required_fields(flow: &FlowTerms, filter: &FlowFilter, prng: &mut Prng) -> FlowTerms {
     let (required, other) = (filter.required_fields(), random_flow(prng));
     let mut changed = FlowTerms { bytes: [7; 2], packets: [7; 2], ..*flow };

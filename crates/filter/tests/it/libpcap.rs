@@ -1,8 +1,8 @@
-//! Filters compared with tcpdump, packet by packet: on generated traffic and on captures, with complete and truncated
-//! frames.
+//! Compares filters with tcpdump, packet by packet: on generated traffic and on capture files, with complete and
+//! truncated frames.
 //!
-//! The packets are joined into one file whose timestamps are packet numbers. tcpdump writes the matching packets to its
-//! standard output, and their timestamps identify them.
+//! The packets are joined into one capture file in which each timestamp is a packet number. tcpdump writes the matching
+//! packets to its standard output, where the timestamps identify them.
 
 use crate::common;
 
@@ -15,13 +15,13 @@ use wire::link;
 /// Expressions that tcpdump accepts, one per line.
 pub const CORPUS: &str = include_str!("../corpus.txt");
 
-/// Maximum number of frames of one capture. Many short captures cover more cases than one long capture.
+/// Maximum number of frames of one capture file. Many short files cover more cases than one long file.
 const MAX_FRAMES: usize = 300;
 
-/// Expressions that libpcap's optimiser rejects because they match no packet; netgrain accepts them.
+/// Filters that libpcap's optimiser rejects because they match no packet; netgrain accepts them.
 const REJECTING: [&str; 3] = ["1 = 0", "tcp and udp", "tcp or udp and icmp"];
 
-/// Names of services and protocols in the corpus; tcpdump looks them up in files of the host.
+/// Names of services and protocols in the corpus; tcpdump looks these names up in files of the host.
 const SERVICES: [&str; 23] = [
     "http",
     "ntp",
@@ -48,8 +48,8 @@ const SERVICES: [&str; 23] = [
     "icmp6",
 ];
 
-/// True if `/etc/services` and `/etc/protocols`, which tcpdump uses, agree with netgrain's names. Tests a few names
-/// that differ between distributions.
+/// True if the names in `/etc/services` and `/etc/protocols`, which tcpdump uses, agree with those of netgrain. Only a
+/// few names that differ between distributions are tested.
 fn host_names_agree() -> bool {
     let file = |path| std::fs::read_to_string(path).unwrap_or_default();
     let (services, protocols) = (file("/etc/services"), file("/etc/protocols"));
@@ -62,16 +62,16 @@ fn host_names_agree() -> bool {
         && has(&protocols, "gre", "47")
 }
 
-/// The filters of the corpus that contain a service name (`is_named`), or the filters that contain none and so mean the
-/// same on all hosts.
+/// If `is_named`, the filters of the corpus that contain a service name; otherwise the filters that contain none and
+/// hence mean the same on all hosts.
 fn corpus(is_named: bool) -> impl Iterator<Item = String> + Clone {
     let named = |f: &str| SERVICES.iter().any(|s| f.contains(s));
     CORPUS.lines().filter(move |f| named(f) == is_named).map(str::to_owned)
 }
 
-/// True if the filter has the same results on truncated frames with and without libpcap's optimiser. Only the optimiser
-/// permits negative offsets, and only the optimiser (like netgrain) omits loads of address words outside of a network's
-/// mask.
+/// True if the filter has the same results on truncated frames with and without libpcap's optimiser. These differ for
+/// negative offsets, which only the optimiser permits, and for address words outside of a network's mask, which libpcap
+/// without optimiser loads and netgrain does not.
 fn is_independent_of_optimiser(f: &str) -> bool {
     !["net ", "[-", " - "].iter().any(|part| f.contains(part))
 }
@@ -82,7 +82,7 @@ fn compare_with_tcpdump(name: &str, mut packets: Vec<Packet>) {
     let values = Values::of(&packets, link::ETHERNET);
     let random: Vec<_> = (0..400).map(|_| (values.filter(&mut prng, 3), false)).collect();
     let differs = |text: &str| REJECTING.contains(&text);
-    // Long enough for every byte that the corpus reads.
+    // Frames are padded to 128 bytes, so that they contain every byte that a filter of the corpus reads.
     let long = |p: &Packet| {
         let mut bytes = p.bytes.clone();
         bytes.resize(bytes.len().max(128), 0);
@@ -99,7 +99,7 @@ fn compare_with_tcpdump(name: &str, mut packets: Vec<Packet>) {
         whole.filters,
         whole.selective
     );
-    // Without enough selective filters the comparison would be meaningless.
+    // The comparison is meaningful only if enough filters match some but not all packets.
     assert!(whole.selective > 400 && sums.selective > 500 && whole.filters > 500, "{whole:?} {sums:?}");
 }
 
@@ -154,7 +154,7 @@ fn a_port_in_a_tiny_first_fragment_is_found() {
     for (frame, text) in [(whole, "tcp port 8080"), (whole.tag(EtherType::VLAN, 5), "anylink tcp port 8080")] {
         let mut bytes = [0; 100];
         let bytes = frame.write(&mut bytes).expect("room");
-        // Eight bytes of TCP: the smallest fragment payload that RFC 791 permits.
+        // The payload is eight bytes of TCP, the smallest fragment payload that RFC 791 permits.
         let mut tiny = bytes[..bytes.len() - 12].to_vec();
         let ip = tiny.len() - 28;
         tiny[ip + 3] = 28;

@@ -1,5 +1,5 @@
-//! Filters compared with tcpdump on every supported link type. The frames are generated Ethernet frames with another
-//! link header, and frames of captures with that link type, if present.
+//! Compares filters with tcpdump on every supported link type. The frames are generated Ethernet frames whose link
+//! header is replaced, and frames of capture files with that link type, if such files are present.
 
 use crate::common;
 
@@ -12,7 +12,7 @@ use std::path::Path;
 use wire::build::Frame;
 use wire::{Headers, link};
 
-/// Maximum number of frames of one capture.
+/// Maximum number of frames of one capture file.
 const MAX_FRAMES: usize = 100;
 
 fn packets_of(link_type: u16, ethernet: &[Packet], traces: Option<&Path>) -> Vec<Packet> {
@@ -60,7 +60,7 @@ const COMMON_FILTERS: &[&str] = &[
     "ip proto 47 or ip6 proto 58",
     "arp host 192.168.1.1",
     "rarp or moprc",
-    // Primitives that some link types do not support.
+    // Primitives that only some link types support.
     "vlan",
     "vlan and ip",
     "mpls",

@@ -1,5 +1,5 @@
-//! Key conditions of filters. Tests of the index check that a condition is never stronger than its filter
-//! (`index/tests/it/agreement.rs`).
+//! Tests of the index conditions of filters. The tests of the index crate check that each frame that matches a filter
+//! also fulfils its condition (`index/tests/it/agreement.rs`).
 
 use netgrain_filter::{Filter, KeyCondition};
 use std::net::IpAddr;
@@ -61,7 +61,7 @@ fn tests_of_both_endpoints_yield_a_flow_condition() {
     );
     assert_eq!(flows("dst 10.0.0.1 and tcp dst port 80 and src 10.0.0.2 and src port 4000"), [straight]);
     assert_eq!(flows("host 10.0.0.1 and host 10.0.0.2 and icmp"), [KeyCondition::Flow(1, (a, 0), (b, 0))]);
-    // With only one port or only one host, the other endpoint is unknown.
+    // If the tests contain only one port or only one host, the other endpoint is unknown.
     assert_eq!(flows("host 10.0.0.1 and host 10.0.0.2 and tcp port 80"), []);
     assert_eq!(flows("host 10.0.0.1 and port 80 and tcp port 4000"), []);
 }
@@ -74,7 +74,7 @@ fn headers_that_the_index_does_not_parse_yield_no_condition() {
     let tagged = KeyCondition::All(vec![KeyCondition::Vlan(Some(5)), KeyCondition::Host("10.0.0.1".parse().unwrap())]);
     assert_eq!(need("vlan 5 and host 10.0.0.1"), tagged);
     assert_eq!(need("anylink vlan 5 and anylink host 10.0.0.1"), tagged);
-    // `tcp` follows more tags than the header parser skips.
+    // In this filter, `tcp` follows more VLAN tags than the header parser skips.
     let nine = format!("{} and tcp", ["vlan"; 8].join(" and "));
     assert_eq!(need(&nine), KeyCondition::Vlan(None));
 }

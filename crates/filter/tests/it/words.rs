@@ -1,4 +1,4 @@
-//! Invalid filters are rejected with a correction, and no text causes a panic.
+//! Tests that invalid filters are rejected with a correction, and that no text causes a panic.
 
 use crate::common::{Packet, joined, tcpdump};
 use crate::libpcap::CORPUS;
@@ -38,10 +38,9 @@ fn random_text_never_panics_the_parser() {
     assert!(Filter::parse(&deep).is_err() && Filter::parse(&"not ".repeat(100_000)).is_err());
 }
 
-/// Expressions of pcap-filter(7) that netgrain rejects, one per line: the expression; `reads` or `refuses` for the
-/// result of tcpdump on Ethernet, or `depends` if it depends on the names of the host; and a part of netgrain's
-/// message.
-/// `docs/reference/filters.md` has the reasons.
+/// Expressions of pcap-filter(7) that netgrain rejects, one per line. Each line contains the expression, then `reads`
+/// or `refuses` for the behaviour of tcpdump on Ethernet (or `depends` if that depends on the host names), then a part
+/// of netgrain's message. `docs/reference/filters.md` gives the reasons.
 const REFUSED: &str = include_str!("../refused.txt");
 
 #[test]
@@ -74,7 +73,7 @@ fn rejected_tcpdump_expressions_are_listed_with_the_result_of_tcpdump() {
 fn errors_contain_a_correction() {
     for (text, message) in [
         ("10.0.0.1", "write `host 10.0.0.1`"),
-        ("udp port ssh", "it is a service of tcp; write `tcp port ssh`"),
+        ("udp port ssh", "this service exists only over tcp; write `tcp port ssh`"),
         ("80", "write `port 80`"),
         ("hots 10.0.0.1", "did you mean `host`?"),
         ("host www.example.org", "host names are not resolved"),
@@ -115,7 +114,7 @@ fn errors_contain_a_correction() {
         ("bytes > 1M", "`netgrain flows`"),
         ("ifindex 3", "select the interface when capturing"),
         ("anylink", "a test is missing"),
-        ("anylink mpls 5", "already skips it"),
+        ("anylink mpls 5", "already skips these headers"),
         ("bytes 5", "a comparison is missing"),
         ("bytes > 5x", "not an amount"),
         ("duration > 10", "write `10ms` or `10s`"),
@@ -158,7 +157,7 @@ fn nfdump_notations_are_rejected_with_the_equivalent_filter() {
     ] {
         let error = FlowFilter::parse(text).expect_err(text).to_string();
         assert!(error.contains(instead), "`{text}`: {error}");
-        // The suggestion is itself a filter.
+        // The expression that the error suggests must be a valid filter.
         let instead = instead.split('`').nth(1).filter(|_| !instead.contains("ms`") && !instead.ends_with("1M`"));
         instead.map(|filter| FlowFilter::parse(filter).unwrap_or_else(|e| panic!("{filter}: {e}")));
     }

@@ -57,7 +57,7 @@ fn a_closed_flow_with_further_packets_has_interim_records() {
     packets.extend((2..60).map(|second| server(RST | ACK, 502, second as f64)));
     let records = all(Config { active_timeout: Some(secs(10)), ..Config::default() }, &packets);
     let ends: Vec<_> = records.iter().map(|r| r.end_reason).collect();
-    // Each is due after the active timeout plus the close timeout.
+    // Each interim record is due after the active timeout plus the close timeout.
     assert_eq!(
         ends,
         [EndReason::ActiveTimeout, EndReason::ActiveTimeout, EndReason::ActiveTimeout, EndReason::EndOfFlow]

@@ -107,7 +107,8 @@ fn talk(prng: &mut Prng, n: u32, packets: u32, again: Option<u64>, v6: bool) -> 
         owned.position = 24 + (now * 1e8) as u64;
         out.push(owned);
         next[side] = seq.wrapping_add(payload + (flags & SYN).count_ones());
-        // Microseconds within a burst; between bursts the time of a network or a person.
+        // The time between packets is microseconds within a burst; between bursts it is a network's round-trip time or
+        // a user's pause.
         now += match prng.below(3) {
             0 => prng.below(50_000) as f64 / 1e9,
             1 => prng.below(60_000_000) as f64 / 1e9,
@@ -241,7 +242,7 @@ fn compression_changes_no_record() {
             let records = sharded(&Config { compress_after: compressed, ..config.clone() }, &packets, shards);
             assert_eq!(records, never, "seed {seed}, round {round}, {compressed:?}, {shards} shards");
         }
-        // Packet by packet, so that the test can inspect which flows are compressed.
+        // The packets are metered one by one, so that the test can inspect which flows are compressed.
         let (mut meter, mut out) = (Meter::new(Config { compress_after: secs(1), ..config }, 1), Vec::<Record>::new());
         for packet in &packets {
             meter.push(&[packet.lend()], &mut out);

@@ -80,7 +80,7 @@ fn ticks_between_the_packets_change_nothing() {
     let mut traffic = Traffic::new(seed);
     traffic.jumps = false;
     let mut packets: Vec<Owned> = (0..5000).map(|_| traffic.packet()).collect();
-    // In order of time, as a live source delivers them.
+    // The packets are sorted by time, as a live source delivers them.
     packets.sort_by_key(|p| p.ts);
     let config = Config { capacity: 5000, ..Config::default() };
     let (mut meter, mut ticked) = (Meter::new(config.clone(), 1), Vec::new());

@@ -235,7 +235,7 @@ impl Traffic {
                 }
                 seq = next.wrapping_add(gap);
             }
-            // All of a hole, or its beginning, or its end.
+            // The segment fills a whole hole, or the beginning or the end of a hole.
             2 | 3 if !holes.is_empty() && flags & (tcp::SYN | tcp::FIN | tcp::RST) == 0 => {
                 let at = self.prng.below(holes.len() as u64) as usize;
                 let (from, len) = holes[at];

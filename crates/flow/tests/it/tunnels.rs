@@ -60,7 +60,7 @@ fn records_have_the_first_and_last_sequence_number_that_tshark_decodes() {
         let Some(command) = testkit::tool(name, "tshark") else { return };
         let theirs = tshark(&file, command);
         for record in records(&packets).iter().filter(|r| r.encapsulation.tunnel.is_some()) {
-            // The record's packets: from its first to its last, of its flow.
+            // The packets of the record's flow, from the first to the last packet of the record.
             let at = record.location.expect("packets of a file have a location");
             let first = packets.iter().find(|p| p.offset == at.first).and_then(flow_of);
             let of_record = |p: &Captured| (at.first..=at.last).contains(&p.offset) && flow_of(p) == first;

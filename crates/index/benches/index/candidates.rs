@@ -1,8 +1,8 @@
 //! The candidate structures for the hosts of a block, each in a plain implementation. All get the same keys: two per
 //! packet, including repeated keys.
 //!
-//! Bits are per distinct key, wrong answers (false positives) are over hosts that are in no block, and nanoseconds are
-//! per inserted key. The bytes read are those of one query for one host in a file of 1000 such blocks, if contiguous
+//! The output gives bits per distinct key, the false positive rate for hosts that are in no block, and nanoseconds per
+//! inserted key. The column of bytes read is for one query for one host in a file of 1000 such blocks, if contiguous
 //! bytes cost one read.
 
 use crate::key::{KeyKind, host_v4, host_v6};
@@ -19,10 +19,11 @@ use wire::{FlowKey, Headers};
 /// Blocks of the queried file.
 const BLOCKS: usize = 1000;
 
-/// Groups of a filter before it is folded.
+/// Number of groups of a filter before the filter is folded.
 const FULL: usize = 256;
 
-/// The structure of one block: its bits, its membership test, and the bytes of it that a query reads.
+/// The structure for the hosts of one block: its size in bits, its membership test, and the number of its bytes that a
+/// query reads.
 struct Structure {
     bits: usize,
     admits: Box<dyn Fn(u64) -> bool>,
@@ -52,8 +53,8 @@ pub fn compare(load: &Load) {
         let wrong = wrong(&structures, &distinct);
         println!("{name:<52} {:>8.1} {:>9.3} {nanos:>14.1} {read:>12}", bits as f64 / keys as f64, 100.0 * wrong);
     }
-    inverted("inverted lists or bitmaps, blocks repeat", &blocks, keys, |key, _| key);
-    inverted("inverted lists or bitmaps, blocks all differ", &blocks, keys, |key, n| mix64(key ^ (n as u64) << 48));
+    inverted("inverted lists or bitmaps, equal blocks repeated", &blocks, keys, |key, _| key);
+    inverted("inverted lists or bitmaps, all blocks different", &blocks, keys, |key, n| mix64(key ^ (n as u64) << 48));
     println!();
 }
 
@@ -95,7 +96,7 @@ fn wrong(structures: &[Structure], distinct: &[HashSet<u64>]) -> f64 {
     admitted as f64 / tested.max(1) as f64
 }
 
-/// The distinct keys, by a hash table with open addressing.
+/// The distinct keys, found with a hash table with open addressing.
 fn distinct_keys(keys: &[u64]) -> Vec<u64> {
     let mut table = vec![0u64; 64];
     let mut list: Vec<u64> = Vec::new();
@@ -136,7 +137,7 @@ fn distinct_bloom(keys: &[u64]) -> Structure {
         (0..4).for_each(|w| filter[group(key)][w] |= bits[w]);
     }
     let bytes = groups * GROUP;
-    // The filters have different lengths, so a query reads all of them.
+    // The filters of the blocks have different lengths, so a query reads the complete filter of each block.
     Structure { bits: bytes * 8, admits: Box::new(move |k| has_all(&filter[group(k)], &bits_of(k))), read: bytes }
 }
 
@@ -154,7 +155,7 @@ fn folded(keys: &[u64]) -> Structure {
     Structure { bits, admits: Box::new(admits), read: GROUP }
 }
 
-/// Folds words as long as at most the share `most` of the bits is set.
+/// Halves the array by OR of neighbouring words, as long as at most the share `most` of its bits is set.
 fn fold_words(mut words: Vec<u64>, most: f64) -> Vec<u64> {
     while words.len() > 1 {
         let half: Vec<u64> = words.chunks_exact(2).map(|c| c[0] | c[1]).collect();
@@ -189,7 +190,7 @@ fn bitmap(keys: &[u64]) -> Structure {
     Structure { bits, admits: Box::new(move |k| words[word_index(k, words.len())] >> (k & 63) & 1 != 0), read: 8 }
 }
 
-/// Binary fuse filter with three slots per key (Graf and Lemire, JEA 2022), by peeling.
+/// Binary fuse filter with three slots per key (Graf and Lemire, JEA 2022), constructed by peeling.
 fn fuse(keys: &[u64]) -> Structure {
     let keys = distinct_keys(keys);
     let n = keys.len().max(2) as f64;
@@ -205,7 +206,7 @@ fn fuse(keys: &[u64]) -> Structure {
             let third = (first + 2 * segment) ^ hash as usize & (segment - 1);
             ([first, second, third], hash as u8 ^ (hash >> 32) as u8)
         };
-        // For each slot: the number of its keys, and the XOR of its keys.
+        // For each slot: the number of keys that use the slot, and the XOR of these keys.
         let mut held = vec![(0u32, 0u64); len];
         for key in &keys {
             places(*key).0.iter().for_each(|p| held[*p] = (held[*p].0 + 1, held[*p].1 ^ key));
@@ -234,10 +235,10 @@ fn fuse(keys: &[u64]) -> Structure {
             let ([a, b, c], print) = places(key);
             table[a] ^ table[b] ^ table[c] == print
         };
-        // Seeds and sizes differ between blocks, so the bytes for one key are not contiguous.
+        // The filters of the blocks differ in seed and size, so the bytes for one key are not contiguous.
         return Structure { bits: 8 * len, admits: Box::new(admits), read: len };
     }
-    unreachable!("the construction succeeds with some seed")
+    unreachable!("no seed gave a binary fuse filter")
 }
 
 fn sorted(keys: &[u64]) -> Structure {
@@ -252,9 +253,9 @@ fn sorted(keys: &[u64]) -> Structure {
     }
 }
 
-/// One inverted list for the whole file: each key with its blocks, as a list or a bitmap, whichever is shorter. The
-/// file consists of repetitions of these blocks, either unchanged or with different hosts in each repetition; real
-/// files are between the two.
+/// One inverted list for the complete file: for each key the numbers of its blocks, as a list or a bitmap, whichever is
+/// shorter. The file repeats these blocks, either unchanged or with different hosts in each repetition; the hosts of
+/// real files repeat in some blocks only.
 fn inverted(name: &str, blocks: &[Vec<u64>], keys: usize, of: fn(u64, usize) -> u64) {
     let t = Instant::now();
     let mut lists: BTreeMap<u64, Vec<u16>> = BTreeMap::new();
@@ -271,7 +272,7 @@ fn inverted(name: &str, blocks: &[Vec<u64>], keys: usize, of: fn(u64, usize) -> 
     let nanos = t.elapsed().as_nanos() as f64 / inserted as f64;
     let bytes: usize = lists.values().map(|l| 8 + (2 * l.len()).min(BLOCKS / 8)).sum();
     let pairs = keys * BLOCKS / blocks.len();
-    // One page of the sorted keys, one page of the directory of these pages, and the list.
+    // A query reads one page of the sorted keys, one page of the directory of these pages, and the list of the key.
     let read = 2 * 4096 + BLOCKS / 8;
     println!("{name:<52} {:>8.1} {:>9.3} {nanos:>14.1} {read:>12}", 8.0 * bytes as f64 / pairs as f64, 0.0);
 }

@@ -1,10 +1,10 @@
 //! Benchmarks of the index: `cargo bench -p netgrain-index`. They measure the candidate structures for the key sets on
 //! real captures and on worst cases, the cost of key collection per packet, and the cost of a query on a sealed index.
-//! Each table takes a few seconds. `-- collecting` prints the first table only, and `-- collecting 'two other'` prints
-//! it for the traffic whose name contains that text. Run it on an idle machine.
+//! Each table takes a few seconds. `-- collecting` prints only the table of key collection, and `-- collecting 'two
+//! other'` prints this table only for traffic whose name contains "two other". Run the benchmarks on an idle machine.
 
 #[path = "../../src/bytes.rs"]
-#[allow(dead_code, reason = "the comparison uses a part of the module")]
+#[allow(dead_code, reason = "the benchmark uses only a part of the module")]
 mod bytes;
 #[path = "../../src/key.rs"]
 #[allow(dead_code, unused_imports, reason = "as above")]
@@ -37,11 +37,11 @@ fn main() {
     if args.iter().any(|arg| arg == "collecting") {
         return;
     }
-    println!("\ncandidate structures for the hosts of a block\n");
+    println!("\ncandidate index structures for the hosts of a block\n");
     for load in &loads {
         candidates::compare(load);
     }
-    println!("a sealed index of 1000 blocks\n");
+    println!("one sealed index of 1000 blocks\n");
     println!("{:<44} index %   seal ms    false positives for absent hosts %      bytes read per query", "traffic");
     loads.iter().for_each(sealed);
 }

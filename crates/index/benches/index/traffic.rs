@@ -1,10 +1,10 @@
-//! Blocks of packets: real captures if available, and worst cases.
+//! Blocks of packets as benchmark input: generated worst cases, and real captures if they are available.
 
 use base::Prng;
 use std::path::{Path, PathBuf};
 use wire::build::Frame;
 
-/// A packet as the index receives it.
+/// A packet as the recorder passes it to the index.
 pub struct Packet {
     pub frame: Vec<u8>,
     pub wire_len: u32,
@@ -17,7 +17,7 @@ pub struct Load {
     pub blocks: Vec<Vec<Packet>>,
 }
 
-/// Bytes of a record before the packet data.
+/// Bytes of a pcap record header, which precedes the packet data.
 const RECORD: usize = 16;
 
 pub fn loads() -> Vec<Load> {
@@ -28,7 +28,7 @@ pub fn loads() -> Vec<Load> {
             let n = prng.below(300) as u32;
             (0x0a00_0000 + n % 200, 1024 + 7 * n as u16, 0x0a01_0000 + n % 20, 443)
         }),
-        generated("each packet from another client, 1000 B", 1000, |prng| {
+        generated("each packet from a new client, 1000 B", 1000, |prng| {
             (wide(prng), wide(prng) as u16, 0x0a00_0002, 443)
         }),
         generated("each packet between two other hosts and ports, 1000 B", 1000, |prng| {
@@ -45,7 +45,7 @@ pub fn loads() -> Vec<Load> {
     ] {
         let blocks = captured(&folder.join(part), if part.is_empty() { &["zeek", "flowtest"] } else { &[] });
         if blocks.is_empty() {
-            eprintln!("no captures in {}; set NETGRAIN_TRACES", folder.join(part).display());
+            eprintln!("no captures in {}; set NETGRAIN_TRACES to a directory of captures", folder.join(part).display());
         } else {
             loads.push(Load { name, blocks });
         }
@@ -69,7 +69,7 @@ fn generated(name: &'static str, len: usize, ends: impl Fn(&mut Prng) -> (u32, u
 }
 
 /// The packets of all captures below a directory, in the order of the paths, split into blocks. If `named` is not
-/// empty, only its subdirectories are read.
+/// empty, only the subdirectories with these names are read.
 fn captured(folder: &Path, named: &[&str]) -> Vec<Vec<Packet>> {
     let mut folders: Vec<PathBuf> = named.iter().map(|n| folder.join(n)).collect();
     if named.is_empty() {

@@ -1,14 +1,14 @@
-//! The encoding of ledger rows. Each run has the number of seconds since the previous run, a mask of the terms that are
-//! not zero, and these terms. If all terms are zero, the number of silent seconds after the first follows instead. A
-//! silent week takes six bytes. All numbers are LEB128.
+//! The encoding of ledger rows. Each run is encoded as the number of seconds since the previous run, a mask of the
+//! ledger terms that are not zero, and the values of these terms. In a silent run, the length of the run minus one
+//! follows the mask instead of values. A silent week takes six bytes. All numbers are encoded as LEB128.
 
 use super::Rows;
 use base::{Ledger, Tally};
 
 const TERMS: usize = Tally::TERMS;
 
-/// Sums of all rows read from a file. The reader rejects rows beyond the limits, so that no sum of accepted rows
-/// overflows.
+/// Sums of all ledger rows read from one index. The reader rejects rows with which a sum exceeds its limit, so that no
+/// later sum of accepted rows overflows.
 #[derive(Clone)]
 pub(crate) struct ReadLimits([u64; TERMS]);
 
@@ -19,7 +19,7 @@ impl ReadLimits {
         Self([0; TERMS])
     }
 
-    /// Adds these rows; false if the sums exceed the limits.
+    /// Adds these rows; returns false if a sum exceeds its limit.
     #[must_use]
     pub fn add(&mut self, rows: &Rows) -> bool {
         rows.runs().all(|run| self.add_terms(&run.tally.terms()))
@@ -75,7 +75,7 @@ pub fn encode(rows: &Rows, out: &mut Vec<u8>) {
     }
 }
 
-/// The inverse of [`encode`]; `None` for bytes that it does not write.
+/// The inverse of [`encode`]; `None` for bytes that [`encode`] cannot produce.
 pub fn decode(mut bytes: &[u8]) -> Option<Rows> {
     let mut rows = Rows::new();
     let (mut end, mut silence, mut sums) = (0u64, 0u64, ReadLimits::new());
@@ -116,7 +116,7 @@ mod tests {
     fn arbitrary_bytes_are_rejected_or_decoded_without_a_panic() {
         assert_eq!(decode(&[0x80]), None);
         assert_eq!(decode(&[0, 0xff, 0xff, 0xff, 0x7f]), None);
-        // More silent seconds than the limit.
+        // The rows have more silent seconds than [`Rows::MAX_SILENCE`].
         assert_eq!(decode(&[0, 0, 0xff, 0xff, 0xff, 0xff, 0x7f]), None);
         let mut prng = Prng::new(6);
         for _ in 0..20_000 {

@@ -25,8 +25,8 @@ fn sealed(entries: &[Entry]) -> Vec<u8> {
     out
 }
 
-/// Runs all filters on these blocks in both layouts; returns the number of blocks that match and of blocks that were
-/// ruled out.
+/// Runs all filters on these blocks in both layouts; returns the number of blocks that match and the number of blocks
+/// that the index excluded.
 fn check(blocks: &[Vec<Packet>], filters: &[String], bytes: u32, note: &str) -> (usize, usize) {
     let entries: Vec<Entry> = blocks.iter().enumerate().map(|(i, b)| entry(i as u32, bytes, b)).collect();
     let file = sealed(&entries);
@@ -73,12 +73,13 @@ fn no_block_with_a_matching_packet_is_skipped() {
         let (f, r) = check(&blocks, &filters, 1 << 20, &format!("seed {seed} round {round}"));
         (found, ruled_out) = (found + f, ruled_out + r);
     }
-    // Without this check, an index that admits everything would pass.
+    // Without this check, the test would pass with an index that excludes no block.
     assert!(found > 10_000 && ruled_out > 10_000, "{found} found, {ruled_out} ruled out");
 }
 
-/// A tag within the same outer tag as in the previous packet is a key, whatever else the two packets have in common;
-/// also if MPLS labels make the headers as long, or the capture truncated both packets before their network header.
+/// The inner VLAN tag is a key also if the previous packet has the same outer tag and all its other values are equal;
+/// also if MPLS labels make the headers of both packets equally long, or both packets were truncated before their
+/// network header.
 #[test]
 fn a_tag_within_the_tag_of_the_packet_before_is_found() {
     let tagged = |ids: &[u16], label: bool| {
@@ -118,7 +119,7 @@ fn no_block_with_matching_random_bytes_is_skipped() {
         prng.fill(&mut frame);
         let link_type = LINKS[prng.below(LINKS.len() as u64) as usize];
         if frame.len() > 20 && prng.below(2) == 0 {
-            // Enough bytes for a tag and a network header.
+            // Enough bytes for a VLAN tag and a network header.
             let types = [[0x81, 0], [0x88, 0xa8], [8, 0], [8, 6], [0x86, 0xdd], [0x88, 0x47]];
             for at in [12, 16] {
                 frame[at..at + 2].copy_from_slice(&types[prng.below(6) as usize]);
@@ -134,8 +135,8 @@ fn no_block_with_matching_random_bytes_is_skipped() {
     }
 }
 
-/// All expressions of the corpus that is compared with tcpdump, plain and below `anylink`, on frames that are complete,
-/// truncated, or have a wrong byte.
+/// Tests all filter expressions of the corpus that is also compared with tcpdump, with and without `anylink`, on frames
+/// that are complete, truncated, or have a wrong byte.
 #[test]
 fn packets_that_an_expression_matches_have_its_keys() {
     const CORPUS: &str = include_str!("../../../filter/tests/corpus.txt");
@@ -211,7 +212,7 @@ fn packets_of_real_captures_are_found_in_blocks_of_any_size() {
     assert!(found > 1000 && ruled_out > 1000, "{found} found, {ruled_out} ruled out");
 }
 
-/// Filters that match this packet: by its addresses, networks, ports and flow.
+/// Filters that match this packet: conditions on its addresses, networks, ports and flow.
 fn matching_filters(packet: &Packet) -> Vec<String> {
     let headers = Headers::of(&packet.0, packet.1, packet.2);
     let mut out: Vec<String> = headers.vlan().map(|id| format!("vlan {id}")).into_iter().collect();

@@ -6,11 +6,11 @@ use base::{Prng, Tally};
 use common::{entry, header, random_frame};
 use netgrain_index::{Entry, Growing, Reader, Rows};
 
-/// A simulated recorder that writes one index entry after the other, and its index file.
+/// A simulated recorder that writes index entries one after the other, and the bytes of its index file.
 struct IndexWriter {
     file: Vec<u8>,
     growing: Growing,
-    /// The entries at the end of the last sync.
+    /// The entries that the last completed sync covered.
     synced: Vec<Entry>,
     /// The newest entry of each block.
     content: Vec<Entry>,
@@ -26,7 +26,8 @@ impl IndexWriter {
         Self { file, growing, synced: Vec::new(), content: Vec::new(), filling: false, second: 1000 }
     }
 
-    /// The next write; for the block that is being filled, the entry has `rows` more seconds.
+    /// Creates the next entry, with `rows` new ledger rows, and returns offset and bytes of the write. `last` is true
+    /// if the block is full afterwards.
     fn next(&mut self, last: bool, rows: u64, prng: &mut Prng) -> (u64, Vec<u8>) {
         let block = self.content.len() as u32 - u32::from(self.filling);
         let frames: Vec<_> = (0..prng.below(30))
@@ -62,7 +63,7 @@ fn put(file: &mut Vec<u8>, at: u64, bytes: &[u8]) {
     file[at as usize..end].copy_from_slice(bytes);
 }
 
-/// The content for each block: number, bytes, checksum, rows.
+/// The values of each block that the test compares: number, bytes, checksum, rows.
 type Content = Vec<(u32, u32, u32, Rows)>;
 
 fn of(entries: &[Entry]) -> Content {
@@ -101,7 +102,8 @@ fn a_torn_write_leaves_the_previous_entry() {
                     false => put(&mut file, write.0, &write.1[..torn]),
                     true => put(&mut file, write.0 + (write.1.len() - torn) as u64, &write.1[write.1.len() - torn..]),
                 }
-                // The previous content of the slot may begin with the same bytes.
+                // The write may be complete although it was torn, if the previous content of the slot has the same
+                // bytes.
                 let whole = file[write.0 as usize..].starts_with(&write.1);
                 let (content, reader) = read(&file);
                 let note = format!("seed {seed}: {torn} of {} bytes, the last {back}", write.1.len());
@@ -126,7 +128,7 @@ fn a_damaged_newest_entry_is_detected() {
     }
     let (at, bytes) = writer.next(false, 3, &mut prng);
     writer.write(&(at, bytes.clone()));
-    // The loss of the newest entry is detected as long as one of its bytes is left.
+    // The loss of the newest entry is detected as long as at least one of its bytes is left.
     for blank in [1, 4, 8, 64, 512, bytes.len() - 4] {
         let mut file = writer.file.clone();
         put(&mut file, at, &vec![0; blank]);
@@ -173,7 +175,8 @@ fn synced_entries_survive_a_power_failure() {
         let mut prng = Prng::new(seed ^ round);
         let mut writer = IndexWriter::new();
         let mut durable = writer.file.clone();
-        // Writes that are not synced yet; during a sync, the number of writes that it covers.
+        // `unsynced` has the writes that are not synced yet; during a sync, `syncing` has the number of writes that the
+        // sync covers.
         let mut unsynced: Vec<(u64, Vec<u8>)> = Vec::new();
         let mut syncing: Option<(usize, Vec<Entry>)> = None;
         for _ in 0..80 {
@@ -210,7 +213,8 @@ fn synced_entries_survive_a_power_failure() {
             let (content, reader) = read(&survived);
             let note = format!("seed {seed} round {round}: {} of {} blocks", content.len(), writer.synced.len());
             assert!(content.len() >= writer.synced.len(), "{note}");
-            // Newer entries may have replaced the synced entries; then the synced entries are among the earlier ones.
+            // Newer entries may have replaced the synced entries; then the reader returns the synced entries as earlier
+            // entries.
             let known: Vec<_> = content.into_iter().chain(of(reader.earlier())).collect();
             assert!(of(&writer.synced).iter().all(|write| known.contains(write)), "{note}");
             slots += reader.earlier().len();

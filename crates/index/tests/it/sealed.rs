@@ -1,4 +1,5 @@
-//! Both layouts as files: they are read as written, a query reads few bytes, and damaged bytes cause no panic.
+//! Index files of both layouts: a reader returns the written content, a query reads few bytes, and damaged bytes cause
+//! no panic.
 
 use crate::common;
 
@@ -8,7 +9,8 @@ use filter::KeyCondition;
 use netgrain_index::{Builder, Content, Entry, Format, Growing, Header, Index, IndexError, Reader, Tail};
 use std::ops::Range;
 
-/// Blocks with a few packets of a host of their own each, and packets of a few common hosts.
+/// Blocks of packets: some packets of a block have a source address that occurs only in this block, the others have
+/// addresses that occur in many blocks.
 fn blocks(count: u32, prng: &mut Prng) -> Vec<Entry> {
     (0..count)
         .map(|block| {
@@ -48,7 +50,7 @@ fn grow(header: &Header, entries: &[Entry]) -> Vec<u8> {
     out
 }
 
-/// Offset of the entries of full blocks.
+/// Offset of the chain in an index with this header.
 fn chain(header: &Header, entries: &[Entry]) -> usize {
     Growing::behind(&header.encode()).write_entry(&entries[0], &entries[0].rows, true).at as usize
 }
@@ -61,7 +63,7 @@ fn u64_at(bytes: &[u8], at: usize) -> usize {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes")) as usize
 }
 
-/// Runs all operations of a reader; the test is that they do not panic.
+/// Runs all operations of a reader, to test that none of them panics.
 fn read_all(bytes: &[u8]) -> Option<Vec<bool>> {
     drop(Index::parse(bytes));
     let mut reader = Reader::open(&bytes).ok()?;
@@ -92,7 +94,7 @@ fn files_that_are_no_index_are_rejected_with_the_reason() {
         let part = if let IndexError::Damaged { part } = error { part } else { "header" };
         assert!(Reader::begin(&&whole[..end]).is_err(), "cut at {end}: {part}");
     }
-    // Bytes after the end are an error.
+    // Additional bytes after the end of the index are an error.
     let more = [&whole[..], &[0]].concat();
     assert_eq!(Index::parse(&more), Err(IndexError::Damaged { part: "end" }));
 }
@@ -120,7 +122,8 @@ fn queries_for_absent_hosts_find_few_sub_blocks_in_dense_traffic() {
         let masks = reader.sub_block_mask(&&bytes[..], &host).expect("memory has no errors");
         false_positives += masks.iter().map(|masks| masks.0.count_ones()).sum::<u32>();
     }
-    // 30 of 10 000 blocks; it would be 580 if hosts had as few bytes as flows.
+    // The expected number is 30 false positives per 10 000 blocks; it would be 580 if the filter of hosts had as few
+    // bytes as that of flows.
     let share = f64::from(false_positives) / f64::from(64 * queries);
     assert!(share < 0.008, "seed {seed}: a share of {share} of the sub-blocks was found for hosts that no block has");
 }
@@ -130,7 +133,8 @@ fn a_summary_that_contradicts_the_blocks_is_rejected() {
     let mut entries = blocks(3, &mut Prng::new(1));
     let header = header();
     let mut bytes = seal(&header, &entries, &[]);
-    // The length of the packet file follows the tag, the length, and the size of the index.
+    // In the summary, the length of the packet file follows three fields: the tag, the length of the summary, and the
+    // size of the index.
     let summary = u32_at(&bytes, 12);
     bytes[summary + 16] ^= 1;
     let end = summary + u32_at(&bytes, summary + 4);
@@ -147,7 +151,7 @@ fn a_truncated_growing_index_is_read_up_to_its_end() {
     let entries = blocks(5, &mut Prng::new(2));
     let bytes = grow(&header(), &entries);
     let head = header().encode().len();
-    // The slots between header and chain are empty here.
+    // No lengths between header and chain are tested, because the slots of this index are empty.
     for len in (0..=head).chain(chain(&header(), &entries)..=bytes.len()) {
         match Index::parse(&bytes[..len]) {
             Ok(index) => {
@@ -245,7 +249,8 @@ fn the_index_stays_below_one_percent_for_any_traffic() {
             entries[0].sets.admit(&host)
         });
         let wrong = hosts.count();
-        // The 27 600 hosts of a MiB are too many to tell apart with 1 % of its bytes; two thousand are not.
+        // An index of 1 % cannot distinguish the 27 600 hosts of a block of 13 800 packets, but it can distinguish two
+        // thousand hosts.
         assert!(packets > 2000 || wrong < 10, "{packets} packets: {wrong} false positives of 200");
     }
 }

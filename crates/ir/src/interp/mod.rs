@@ -1,7 +1,7 @@
-//! The reference semantics: a small interpreter with which every other back end must agree.
+//! The reference interpreter. It defines the semantics of programs: every other back end must give the same results.
 //!
-//! The interpreter relies on no verification: for an unverified program it may return a wrong result, but it does
-//! nothing worse.
+//! The interpreter does not depend on verification: an unverified program may give a wrong result, but does not
+//! panic.
 
 mod table;
 
@@ -13,16 +13,16 @@ use crate::{ANY_CLASS, COUNTERS, DEFAULT_CLASS, End, Inst, Log, Operand, Program
 use base::hash::mix64;
 use std::sync::Arc;
 
-/// An action on a packet beside its delivery.
+/// An action of a program on a packet, in addition to the delivery to members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Send a copy through this device of [`Program::devices`].
+    /// Sends a copy of the packet through this device; the number is an index into [`Program::devices`].
     Forward(u16),
     /// Write a log line.
     Log(Log),
 }
 
-/// The result of a program: the final record and the actions in order.
+/// The result of a program for one packet: the final record, and the actions in the order of execution.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Execution {
     /// The kind of delivery.
@@ -31,17 +31,18 @@ pub struct Execution {
     pub classes: u64,
     /// The hash for steering.
     pub hash: u32,
-    /// The hash for the second copy.
+    /// The hash that selects the recipient of the second copy ([`VerdictKind::DoubleSteer`]).
     pub hash2: u32,
     /// The packet's mark.
     pub mark: u32,
     /// The state of this evaluation.
     pub state: u32,
-    /// True if a copy goes to the host's stack.
+    /// True if a copy of the packet is passed to the network stack of the host.
     pub kernel: bool,
     /// Forwards and log lines.
     pub actions: Vec<Action>,
-    /// For each [`Log::Trace`] among the actions, in order, the record at that time, without actions.
+    /// For each [`Log::Trace`] among the actions, in order: the record at the time of that instruction, without
+    /// actions.
     pub traces: Vec<Self>,
 }
 
@@ -51,12 +52,12 @@ impl Execution {
         Self { kind: VerdictKind::Copy, classes: DEFAULT_CLASS, mark, ..Self::default() }
     }
 
-    /// The class number, if the mask contains exactly one class.
+    /// The number of the class, if the class mask contains exactly one class.
     pub fn class(&self) -> Option<u8> {
         (self.classes.count_ones() == 1).then(|| self.classes.trailing_zeros() as u8)
     }
 
-    /// True if the mask contains all classes except `management`.
+    /// True if the class mask contains all classes except `management`.
     pub const fn is_for_all(&self) -> bool {
         self.classes == ANY_CLASS
     }
@@ -85,21 +86,21 @@ impl Execution {
     }
 }
 
-/// The state that a program keeps from packet to packet.
+/// The state that a program retains between packets.
 #[derive(Clone, Debug)]
 pub struct ProgramState {
-    /// One table for each map of the program.
+    /// The flow maps: one table for each map of the program.
     pub tables: Vec<Table>,
     /// The group's counters.
     pub counters: [u64; COUNTERS as usize],
-    /// The secret key of the hashes.
+    /// The secret key of the flow hashes.
     pub hash_key: u64,
-    /// The fragment tracking; clones of the state share it.
+    /// The fragment tracking; clones of this state share it.
     pub datagrams: Arc<FragmentTracker>,
 }
 
 impl ProgramState {
-    /// The initial state of a program: empty tables.
+    /// The state before the first packet of a program: empty tables.
     pub fn of(program: &Program, hash_key: u64) -> Self {
         let tables = program.maps.iter().map(Table::new).collect();
         let datagrams = Arc::new(FragmentTracker::new(hash_key));
@@ -125,7 +126,7 @@ impl<'a> Interpreter<'a> {
         self.run_from(Execution::start(facts.mark), frame, facts, memory)
     }
 
-    /// Runs the program on one packet from the record that another part of the program produced.
+    /// Runs the program on one packet, beginning with the record that another part of the program produced.
     pub fn run_from(&mut self, start: Execution, frame: &[u8], facts: &Facts, memory: &mut ProgramState) -> Execution {
         let mut run = Run { frame, facts, memory, registers: &mut self.registers, out: start };
         let mut at = 0;

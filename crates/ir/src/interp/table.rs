@@ -1,16 +1,17 @@
-//! The reference implementation of a flow map: bounded, with expiry.
+//! The reference implementation of a flow map: a hash table with limited capacity and with expiry of entries.
 
 use crate::{Expiry, Map};
 use std::collections::HashMap;
 
-/// A flow map; [`crate`] defines the rules.
+/// A flow map; the documentation of [`crate`] defines when entries expire and are refused.
 #[derive(Clone, Debug)]
 pub struct Table {
     entries: HashMap<Vec<u64>, Entry>,
     capacity: usize,
     expiry: Expiry,
     refused: u64,
-    /// No entry expires before this time, so a full table need not be searched for expired entries earlier.
+    /// The earliest time at which an entry can expire. Before this time, a full table is not searched for expired
+    /// entries.
     soonest: u64,
 }
 
@@ -21,7 +22,7 @@ struct Entry {
 }
 
 impl Expiry {
-    /// The last time at which an entry with this timestamp is present.
+    /// The last time at which an entry with this timestamp has not expired.
     const fn last(self, stamp: u64) -> u64 {
         match self {
             Self::Never => u64::MAX,
@@ -29,8 +30,8 @@ impl Expiry {
         }
     }
 
-    /// True if an entry with this timestamp has expired at `now`. Time may go back slightly between queues; that
-    /// expires nothing.
+    /// True if an entry with this timestamp has expired at `now`. If `now` is earlier than the timestamp, which can
+    /// occur because queues differ slightly in time, the entry has not expired.
     pub const fn has_reached(self, stamp: u64, now: u64) -> bool {
         match self {
             Self::Never => false,
@@ -51,17 +52,17 @@ impl Table {
         }
     }
 
-    /// True if the entry is present; does not touch the entry.
+    /// True if the table contains the key. The entry's timestamp is not renewed.
     pub fn has(&self, key: &[u64], now: u64) -> bool {
         self.entries.get(key).is_some_and(|e| !self.expiry.has_reached(e.stamp, now))
     }
 
-    /// The number of the entry; 0 if it is absent.
+    /// The number that is stored under the key; 0 if there is no entry.
     pub fn get(&mut self, key: &[u64], now: u64) -> u64 {
         self.live(key, now).map_or(0, |e| e.number)
     }
 
-    /// Sets the number of the entry to `value`.
+    /// Stores `value` under the key.
     pub fn put(&mut self, key: &[u64], value: u64, now: u64) {
         match self.live(key, now) {
             Some(e) => e.number = value,
@@ -69,7 +70,7 @@ impl Table {
         }
     }
 
-    /// Adds `by` to the number of the entry.
+    /// Adds `by` to the number that is stored under the key, and returns the sum.
     pub fn add(&mut self, key: &[u64], by: u64, now: u64) -> u64 {
         match self.live(key, now) {
             Some(e) => {
@@ -88,7 +89,7 @@ impl Table {
         self.entries.remove(key);
     }
 
-    /// The entries that are present at `now`, in order of their keys.
+    /// The keys and numbers of the entries that have not expired at `now`, in order of the keys.
     pub fn entries(&self, now: u64) -> Vec<(Vec<u64>, u64)> {
         let live = self.entries.iter().filter(|(_, e)| !self.expiry.has_reached(e.stamp, now));
         let mut all: Vec<_> = live.map(|(k, e)| (k.clone(), e.number)).collect();
@@ -96,12 +97,12 @@ impl Table {
         all
     }
 
-    /// The number of entries that were refused because the table was full.
+    /// The number of new entries that were refused because the table was full.
     pub const fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// The number of entries, including expired entries that were not yet removed.
+    /// The number of entries, including entries that have expired but are not removed yet.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -111,7 +112,7 @@ impl Table {
         self.entries.is_empty()
     }
 
-    /// The entry, touched, if it is present.
+    /// The entry with this key if it has not expired; renews its timestamp if the map has an idle timeout.
     fn live(&mut self, key: &[u64], now: u64) -> Option<&mut Entry> {
         let expiry = self.expiry;
         let e = self.entries.get_mut(key).filter(|e| !expiry.has_reached(e.stamp, now))?;

@@ -1,9 +1,10 @@
-//! Tests if a packet is a [`CommonCase`]. If it is, the comparisons here determine all its facts from the headers.
+//! Emits the tests that a packet is a [`CommonCase`]. If they succeed, they determine all facts from the headers of the
+//! packet.
 //!
-//! The facts of a common case must be those of [`wire::Headers`] and, for the innermost packet, [`wire::Decoded`].
-//! Hence the comparisons require: the network header is complete, has no options and is no fragment; the IP packet ends
-//! inside the frame, and after the smallest transport header; no port is a tunnel port. A malformed TCP offset or UDP
-//! length needs no test, because it changes no fact.
+//! For a packet of a common case, the facts must be equal to those of [`wire::Headers`] and, for the innermost packet,
+//! of [`wire::Decoded`]. Hence the tests require that the network header is complete, has no options and is no
+//! fragment; that the IP packet ends inside the frame, and not before the end of the smallest transport header; and
+//! that no port is a tunnel port. A malformed TCP offset or UDP length needs no test, because it changes no fact.
 
 use super::{Emitter, FOUND};
 use crate::packet::{ParseDepth, at};
@@ -13,13 +14,13 @@ use cranelift_codegen::ir::types::{I16, I16X8, I32};
 use cranelift_codegen::ir::{self, ConstantData, InstBuilder, Value};
 use wire::{TUNNEL_PORTS, link};
 
-/// Lanes of the vector that holds all tunnel ports.
+/// Number of lanes of the vector that contains all tunnel ports.
 const LANES: usize = 8;
 const _: () = assert!(TUNNEL_PORTS.len() <= LANES);
 
 impl Emitter<'_> {
-    /// Tests if the packet is Ethernet and not yet parsed. Facts that the caller set take precedence over the packet
-    /// bytes.
+    /// Tests that the packet begins with Ethernet and that its headers are not yet parsed. If the caller has already
+    /// set facts, these facts are used instead of the packet bytes.
     pub(super) fn is_unparsed_ethernet(&mut self, no: ir::Block) {
         let both = self.b.ins().load(I32, FOUND, self.here, at::LINK_TYPE_AND_KNOWN as i32);
         let ordinary = i64::from(link::ETHERNET) | (ParseDepth::Bytes as i64) << 16;
@@ -27,14 +28,15 @@ impl Emitter<'_> {
         self.require(is, no);
     }
 
-    /// Continues if the packet has this form. Only tests with mostly the same result for successive packets are
-    /// branches; protocol and ports, which vary, are compared by arithmetic.
+    /// If the packet belongs to this common case, execution continues, otherwise it jumps to `no`. Tests whose result
+    /// is mostly the same for successive packets are branches; protocol and ports vary from packet to packet, so
+    /// arithmetic compares them.
     pub(super) fn is_common_case(&mut self, shape: CommonCase, depth: ParseDepth, no: ir::Block) {
         let captured = self.number(shape.captured().into());
         let whole = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, captured, self.len);
         self.require(whole, no);
-        // Ethertype, IP version and header length are adjacent, as are the fields for length, fragmentation and
-        // protocol.
+        // One load reads ethertype, IP version and header length, which are adjacent in the packet; another load reads
+        // length, fragmentation and protocol.
         let head = self.bytes(None, 12, 4);
         let (kind, length, protocol) = match shape {
             CommonCase::V4 => {
@@ -59,7 +61,7 @@ impl Emitter<'_> {
         self.require(either, no);
         let (of_tcp, of_udp) = (self.number(20), self.number(8));
         let least = self.b.ins().select(tcp, of_tcp, of_udp);
-        // The length is negative if the IP length is below the IP header's length.
+        // The comparison is signed, because the length is negative if the length field of an IPv4 packet is below 20.
         let has_header = self.b.ins().icmp(IntCC::SignedGreaterThanOrEqual, length, least);
         self.require(has_header, no);
         let (end, wire) = (self.b.ins().iadd_imm_s(length, i64::from(shape.l4())), self.wide(I32, at::WIRE_LEN));
@@ -73,8 +75,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// True (in eight bits) if a port is a tunnel port. All ports are compared at once, because branches would be
-    /// unpredictable.
+    /// Tests whether a port is a tunnel port; the result is a truth value of eight bits. A vector instruction compares
+    /// all tunnel ports at once, because branches would be unpredictable.
     fn is_port_of_tunnel(&mut self, shape: CommonCase) -> Value {
         let ports = (0..LANES).map(|lane| TUNNEL_PORTS[lane.min(TUNNEL_PORTS.len() - 1)]);
         let bytes: Vec<u8> = ports.flat_map(u16::to_le_bytes).collect();
@@ -90,7 +92,7 @@ impl Emitter<'_> {
         self.b.ins().vany_true(either)
     }
 
-    /// Continues if a condition holds, otherwise jumps to `no`.
+    /// If the condition holds, execution continues, otherwise it jumps to `no`.
     fn require(&mut self, condition: Value, no: ir::Block) {
         let yes = self.b.create_block();
         self.b.ins().brif(condition, yes, &[], no, &[]);

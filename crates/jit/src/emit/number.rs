@@ -1,4 +1,4 @@
-//! Arithmetic, comparisons and sets, with the semantics of [`ir`].
+//! Emits arithmetic, comparisons and tests of address sets, with the semantics that [`ir`] defines.
 
 use super::Emitter;
 use crate::host::HostCall;
@@ -8,7 +8,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
 
-/// The number of ranges up to which a set is compared range by range; a larger set is searched by a call.
+/// A set with at most this number of ranges is tested range by range; larger sets are searched by a Rust function.
 const INLINE_RANGES: usize = 6;
 
 impl Emitter<'_> {
@@ -21,7 +21,7 @@ impl Emitter<'_> {
             Op::And => self.b.ins().band(a, b),
             Op::Or => self.b.ins().bor(a, b),
             Op::Xor => self.b.ins().bxor(a, b),
-            // Both IRs take the shift count modulo the width.
+            // Both [`ir`] and Cranelift take the shift count modulo the width, so no masking is needed.
             Op::Shl => self.b.ins().ishl(a, b),
             Op::Shr => self.b.ins().ushr(a, b),
             Op::Min => {
@@ -62,7 +62,7 @@ impl Emitter<'_> {
         x
     }
 
-    /// True (in eight bits) if a comparison holds.
+    /// Emits a comparison; the result is a truth value of eight bits.
     pub(super) fn holds(&mut self, cmp: Cmp, a: Reg, b: Operand) -> Value {
         let (a, b) = (self.reg(a), self.operand(b));
         let plain = match cmp {
@@ -119,11 +119,11 @@ impl Emitter<'_> {
     }
 }
 
-/// A range of addresses that can be tested with one subtraction and one comparison of words.
+/// An address range for which one subtraction and one comparison of 64-bit words are sufficient.
 enum Simple {
-    /// Addresses with the same upper half.
+    /// Addresses with a common upper half of 64 bits, and a range of lower halves.
     Low { hi: u64, from: u64, span: u64 },
-    /// All addresses of a range of upper halves.
+    /// Addresses with a range of upper halves, and any lower half.
     High { from: u64, span: u64 },
 }
 

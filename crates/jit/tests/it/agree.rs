@@ -1,4 +1,5 @@
-//! Interpreter and machine code have equal results on random programs and on random and captured packets.
+//! Compares interpreter and machine code: they must give equal results for random programs on random and captured
+//! packets.
 
 use crate::random;
 
@@ -16,8 +17,8 @@ fn native(program: &Program) -> Executable {
     Executable::native(program.clone(), || begun.elapsed()).unwrap_or_else(|e| panic!("{e}\n{program}"))
 }
 
-/// Machine code and interpreter for the same program; `run` compares all results for a batch of packets and returns the
-/// number of dropped packets.
+/// Runs the same program as machine code and in the interpreter. `run` compares all results for a batch of packets and
+/// returns the number of dropped packets.
 struct Both<'a> {
     program: &'a Program,
     worker: Worker,
@@ -176,7 +177,8 @@ fn facts_in_record(layers: [Layer; 2]) -> Program {
     {
         b.set(var, *from);
     }
-    // The same facts in branches: a specialisation with constants for them must take the same path.
+    // A program that branches on the packet facts. Its specialisations, in which the facts are constants, must take the
+    // same branches.
     for (fact, values) in [(Fact::Protocol, [6, 17]), (Fact::Family, [4, 6])] {
         for value in values {
             let (is, end) = (b.fact(layers[0], fact), b.label());
@@ -202,7 +204,7 @@ fn common_case_facts_equal_parsed_facts() {
         for payload in [0, 7, 60] {
             let mut bytes = vec![0; frame.header_len() + payload];
             frame.fill(&mut bytes);
-            // Padding after the IP packet, and truncated frames.
+            // Packets with padding after the IP packet, and truncated frames.
             bytes.extend([0; 2]);
             frames.extend((12..=bytes.len()).map(|len| bytes[..len].to_vec()));
             for at in 12..frame.header_len() {
@@ -214,7 +216,7 @@ fn common_case_facts_equal_parsed_facts() {
             }
         }
     }
-    // Tunnel ports and adjacent ports, with and without a tunnel.
+    // UDP packets with tunnel ports and with adjacent port numbers, with and without a tunnel inside.
     let mut inner = [0; 100];
     let inner = Frame::tcp4([1; 4], 1, [2; 4], 2).fill(&mut inner);
     for port in wire::TUNNEL_PORTS.into_iter().flat_map(|p| [p - 1, p, p + 1]) {
@@ -272,7 +274,8 @@ fn tables_larger_than_the_caches_agree_with_the_interpreter() {
     let (ends, ports) = (b.load(None, 26, 8), b.load(None, 34, 4));
     let (count, from) = (b.reg(), b.reg());
     b.push(Inst::MapAdd { to: count, map: 0, key: vec![ends, ports], by: Operand::Imm(1) });
-    // The prefetch function assumes the count 0, so it announces wrong keys here and does not reach the code below.
+    // The prefetch function continues with the count 0 for every key, so in this program it announces wrong keys and
+    // does not execute the code below.
     b.require(count, Cmp::Ge, 2, none);
     b.push(Inst::MapGet { to: from, map: 1, key: vec![count, ends] });
     b.push(Inst::MapPut { map: 1, key: vec![count, ends], value: ports.into() });
@@ -346,7 +349,7 @@ fn a_matcher_agrees_with_the_interpreter_for_every_filter() {
     }
 }
 
-/// A TCP frame in a Geneve tunnel over IPv4 (even `n`) or IPv6 (odd `n`).
+/// A TCP frame in a Geneve tunnel: over IPv4 if `n` is even, over IPv6 if `n` is odd.
 fn tunnel(prng: &mut Prng, n: u32) -> Vec<u8> {
     use wire::build::tunnel::geneve;
     let options = vec![0; 4 * prng.below(3) as usize];
@@ -377,9 +380,9 @@ fn programs_that_are_more_than_filters_are_refused_with_the_reason() {
     }
 }
 
-/// Runs this test again, alone, in a process that first executes `restriction`, a line of Python that exits with 77 if
-/// the kernel does not support the restriction. Returns the output of that process, an empty text if the process cannot
-/// be started, and `None` in that process itself.
+/// Runs the calling test again, in a new process with a restriction. `restriction` is a line of Python that this
+/// process executes first; it exits with 77 if the kernel does not support the restriction. Returns the output of the
+/// new process, or an empty text if the process cannot run the test. In the new process itself, returns `None`.
 fn again_under(restriction: &str, name: &str) -> Option<String> {
     const INSIDE: &str = "NETGRAIN_RESTRICTED_TEST";
     if std::env::var_os(INSIDE).is_some() {
@@ -399,11 +402,11 @@ fn again_under(restriction: &str, name: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&run.stdout).into_owned())
 }
 
-/// As in a service with `MemoryDenyWriteExecute=yes`: no existing mapping can become executable.
+/// The restriction is that of a service with `MemoryDenyWriteExecute=yes`: no existing mapping can become executable.
 #[test]
 fn a_hardened_host_runs_machine_code() {
     let name = "a_hardened_host_runs_machine_code";
-    // prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN), for this process and its children.
+    // The call is prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN); it applies to this process and its children.
     let restriction = "if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0): sys.exit(77)";
     if let Some(output) = again_under(restriction, name) {
         return assert!(output.is_empty() || output.contains("natively: 42"), "{output}");

@@ -1,5 +1,5 @@
-//! Differential tests of machine code: random programs that use all functions of the table, on generated packets and on
-//! packets of captures, compared with the model of crate `difftest`.
+//! Differential tests of machine code: random programs that use all functions of the packet language run on generated
+//! packets and on packets of capture files, and their results are compared with the model of crate `difftest`.
 
 use difftest::{
     BackEnd, CompiledCase, Execution, ExecutionResult, MapContents, ObservedAction, Packet, PacketOutcome, Record,
@@ -10,14 +10,14 @@ use ir::{Program, VerdictKind};
 use netgrain_jit::{Executable, Packet as JitPacket, Refusal, Verdict, Worker};
 use std::time::Duration;
 
-/// The whole program as machine code, on one batch.
+/// Back end: the complete program as machine code, on one batch.
 struct Native;
 
-/// The first half of the stages in the interpreter, the rest in machine code that resumes. Every third packet is
-/// undecided, as in the kernel, and machine code runs the whole program for it.
+/// Back end: the interpreter runs the first half of the stages, and machine code resumes with the other stages. Every
+/// third packet is left undecided, as the kernel may do, and machine code runs the complete program for it.
 struct Split;
 
-/// The type of a refusal. Other refusals are bugs, because the program was verified.
+/// Names the type of a refusal. Refusals of other types are bugs, because the program was verified.
 fn refused(refusal: Refusal) -> String {
     match refusal {
         Refusal::TooLarge => "too large".to_owned(),
@@ -132,7 +132,7 @@ impl SplitRun<'_> {
         self.worker.resume(&mut jit_packets, &mut verdict);
         self.number += 1;
         let rest = outcome(&self.worker, 0, &verdict[0], program);
-        // The actions of the first part precede those of the second.
+        // The actions of the first part of the program come before those of the second part.
         let done = [first.done, rest.done].concat();
         ExecutionResult {
             outcome: PacketOutcome { done, kernel: first.kernel || rest.kernel, ..rest },
@@ -156,7 +156,7 @@ impl Execution for SplitRun<'_> {
     }
 }
 
-/// Asserts that nearly all programs ran and that they used every function of the table.
+/// Asserts that nearly all programs ran, and that together they used every function of the packet language.
 fn assert_coverage(report: &Report) {
     eprintln!("{report:?}");
     let Report { cases, ran, packets, .. } = report;

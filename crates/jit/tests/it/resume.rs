@@ -1,4 +1,4 @@
-//! `Worker::resume` continues programs whose first stages ran elsewhere.
+//! Tests that `Worker::resume` continues programs whose first stages ran elsewhere.
 
 use crate::random;
 
@@ -39,7 +39,7 @@ fn resumed_programs_continue_from_any_record() {
             if first.kind == VerdictKind::Drop {
                 continue;
             }
-            // The effects of the first part happened elsewhere and are not part of the record.
+            // The actions of the first part were carried out elsewhere and are not in the record.
             let start = Execution { kernel: false, actions: vec![], ..first };
             let record =
                 Verdict::resumed(start.kind, start.classes, [start.hash, start.hash2], start.mark, start.state);

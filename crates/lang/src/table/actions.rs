@@ -104,12 +104,20 @@ pub const FILTERS: &[Function] = &[
         "Passes packets with a source or destination address in this list; the last number is the prefix length that is compared. The set is exact; the first number, the size, is ignored.",
         |g| filter(super::predicates::bloom(Endpoint::Any, g)?)
     ),
-    row!("bloom_src_filter", "Int -> [Net] -> Int -> Act", DROP, "The same for the source address.", |g| filter(
-        super::predicates::bloom(Endpoint::Src, g)?
-    )),
-    row!("bloom_dst_filter", "Int -> [Net] -> Int -> Act", DROP, "The same for the destination address.", |g| filter(
-        super::predicates::bloom(Endpoint::Dst, g)?
-    )),
+    row!(
+        "bloom_src_filter",
+        "Int -> [Net] -> Int -> Act",
+        DROP,
+        "Passes packets with a source address in this list, like `bloom_filter`.",
+        |g| filter(super::predicates::bloom(Endpoint::Src, g)?)
+    ),
+    row!(
+        "bloom_dst_filter",
+        "Int -> [Net] -> Int -> Act",
+        DROP,
+        "Passes packets with a destination address in this list, like `bloom_filter`.",
+        |g| filter(super::predicates::bloom(Endpoint::Dst, g)?)
+    ),
     row!("mac_broadcast", "Act", DROP, "Passes frames with a broadcast link address as source or destination.", |_| {
         filter(Pred::Mac { end: Endpoint::Any, broadcast: true })
     }),
@@ -133,11 +141,11 @@ pub const FILTERS: &[Function] = &[
         "incoming_host",
         "Act",
         &[Effect::Drop, Effect::Local],
-        "The same, and frames with a broadcast or multicast link address as destination.",
+        "Passes packets with an address of the interface on which they arrived, and frames with a broadcast or multicast link address as destination.",
         |_| filter(super::predicates::incoming_host())
     ),
-    row!("rtp", "Act", DROP, "Passes packets that look like RTP.", |_| filter(Pred::Voip(Voip::Rtp))),
-    row!("rtcp", "Act", DROP, "Passes packets that look like RTCP.", |_| filter(Pred::Voip(Voip::Rtcp))),
+    row!("rtp", "Act", DROP, "Passes packets whose content has the form of RTP.", |_| filter(Pred::Voip(Voip::Rtp))),
+    row!("rtcp", "Act", DROP, "Passes packets whose content has the form of RTCP.", |_| filter(Pred::Voip(Voip::Rtcp))),
     row!("sip", "Act", DROP, "Passes SIP, recognised by its ports.", |_| filter(Pred::Voip(Voip::Sip))),
     row!("voip", "Act", DROP, "Passes SIP, RTP and RTCP.", |_| filter(super::predicates::voip())),
     row!("gtp", "Act", DROP, "Passes GTP, control and user plane.", |_| filter(Pred::Gtp(Gtp::Any))),
@@ -160,28 +168,28 @@ pub const CONTROL: &[Function] = &[
         "conditional"["conditional'"],
         "Pred -> Act -> Act -> Act",
         &[],
-        "The first action if the predicate holds, else the second; also written `if … then … else`.",
+        "Applies the first action if the predicate holds, and otherwise the second; also written `if … then … else`.",
         |g| act(ActionTerm::If(g.pred(0)?, g.act(1)?.into(), g.act(2)?.into()))
     ),
     row!(
         "when"["when'"],
         "Pred -> Act -> Act",
         &[],
-        "The action if the predicate holds; else the packet passes.",
+        "Applies the action if the predicate holds; otherwise the packet passes.",
         |g| act(ActionTerm::If(g.pred(0)?, g.act(1)?.into(), ActionTerm::Unit.into()))
     ),
     row!(
         "unless"["unless'"],
         "Pred -> Act -> Act",
         &[],
-        "The action if the predicate does not hold; else the packet passes.",
+        "Applies the action if the predicate does not hold; otherwise the packet passes.",
         |g| act(ActionTerm::If(g.pred(0)?, ActionTerm::Unit.into(), g.act(1)?.into()))
     ),
     row!(
         "case_of",
         "Prop -> [Arm] -> Act",
         &[],
-        "The arm with the value of the property: `case_of p $ with [0 ~> drop, 1 ~> kernel]`; without such an arm the packet passes.",
+        "Applies the arm that has the value of the property: `case_of p $ with [0 ~> drop, 1 ~> kernel]`; if there is no such arm, the packet passes.",
         |g| {
             let arms = g.list(1)?;
             if arms.is_empty() {
@@ -194,16 +202,21 @@ pub const CONTROL: &[Function] = &[
             act(ActionTerm::Case(g.prop(0)?, arms.collect::<Result<_, _>>()?, ActionTerm::Unit.into()))
         }
     ),
-    row!("with", "[Arm] -> [Arm]", &[], "The arms of `case_of`.", |g| Ok(Value::List(g.list(0)?.to_vec()))),
-    row!("arm", "Int -> Act -> Arm", &[], "An arm of `case_of`; written `n ~> action`.", |g| Ok(Value::Arm(
-        g.number(0, i64::MAX as u64)?,
-        g.act(1)?
+    row!("with", "[Arm] -> [Arm]", &[], "Joins the arms of a `case_of` to a list.", |g| Ok(Value::List(
+        g.list(0)?.to_vec()
     ))),
+    row!(
+        "arm",
+        "Int -> Act -> Arm",
+        &[],
+        "An arm of `case_of`: a value and an action; written `n ~> action`.",
+        |g| Ok(Value::Arm(g.number(0, i64::MAX as u64)?, g.act(1)?))
+    ),
     row!(
         "sequence",
         "Act -> Act -> Act",
         &[],
-        "The second action, on packets that the first passes; written `>->`, or as lines of a `do`.",
+        "Applies the first action, and then the second to the packets that the first passes; written `>->`, or as lines of a `do`.",
         |g| act(g.act(0)?.then("", g.act(1)?, ""))
     ),
     row!(
@@ -217,67 +230,75 @@ pub const CONTROL: &[Function] = &[
         "par",
         "Act -> Act -> Act",
         &[Effect::Fanout, Effect::Classes],
-        "The first of the actions that does not drop. Kind, classes and hashes are reset before the next action is tried; marks, counts and copies made before remain.",
+        "Applies the actions in turn until one of them does not drop the packet. Kind, classes and hashes are reset before the next action; marks, counts and copies of earlier actions remain.",
         |g| par(g, 2)
     ),
-    row!("par3", "Act -> Act -> Act -> Act", &[Effect::Fanout, Effect::Classes], "The same with three actions.", |g| {
-        par(g, 3)
-    }),
+    row!(
+        "par3",
+        "Act -> Act -> Act -> Act",
+        &[Effect::Fanout, Effect::Classes],
+        "Applies three actions in turn, like `par`, until one of them does not drop the packet.",
+        |g| { par(g, 3) }
+    ),
     row!(
         "par4",
         "Act -> Act -> Act -> Act -> Act",
         &[Effect::Fanout, Effect::Classes],
-        "The same with four actions.",
+        "Applies four actions in turn, like `par`, until one of them does not drop the packet.",
         |g| par(g, 4)
     ),
     row!(
         "par5",
         "Act -> Act -> Act -> Act -> Act -> Act",
         &[Effect::Fanout, Effect::Classes],
-        "The same with five actions.",
+        "Applies five actions in turn, like `par`, until one of them does not drop the packet.",
         |g| par(g, 5)
     ),
     row!(
         "par6",
         "Act -> Act -> Act -> Act -> Act -> Act -> Act",
         &[Effect::Fanout, Effect::Classes],
-        "The same with six actions.",
+        "Applies six actions in turn, like `par`, until one of them does not drop the packet.",
         |g| par(g, 6)
     ),
     row!(
         "par7",
         "Act -> Act -> Act -> Act -> Act -> Act -> Act -> Act",
         &[Effect::Fanout, Effect::Classes],
-        "The same with seven actions.",
+        "Applies seven actions in turn, like `par`, until one of them does not drop the packet.",
         |g| par(g, 7)
     ),
     row!(
         "par8",
         "Act -> Act -> Act -> Act -> Act -> Act -> Act -> Act -> Act",
         &[Effect::Fanout, Effect::Classes],
-        "The same with eight actions.",
+        "Applies eight actions in turn, like `par`, until one of them does not drop the packet.",
         |g| par(g, 8)
     ),
     row!(
         "shift",
         "Act -> Act",
         TUNNEL,
-        "The action on the innermost IP packet of a tunnel; drops packets with fewer tunnels than nested `shift`s.",
+        "Applies the action to the innermost IP packet of a tunnel; drops packets with fewer tunnels than nested `shift`s.",
         |g| act(ActionTerm::Within(INNER, g.act(0)?.into()))
     ),
     row!(
         "outer",
         "Act -> Act",
         &[],
-        "The action on the outermost IP packet; hashes and keys in the action use the outermost packet too.",
+        "Applies the action to the outermost IP packet; hashes and keys in the action use the outermost packet too.",
         |g| act(ActionTerm::Within(PacketScope::Outside, g.act(0)?.into()))
     ),
-    row!("src", "Act -> Act", &[], "The action, in which tests of both endpoints test only the source.", |g| act(
-        ActionTerm::Within(PacketScope::Src, g.act(0)?.into())
-    )),
-    row!("dst", "Act -> Act", &[], "The action, in which tests of both endpoints test only the destination.", |g| act(
-        ActionTerm::Within(PacketScope::Dst, g.act(0)?.into())
-    )),
+    row!("src", "Act -> Act", &[], "Applies the action, in which tests of both endpoints test only the source.", |g| {
+        act(ActionTerm::Within(PacketScope::Src, g.act(0)?.into()))
+    }),
+    row!(
+        "dst",
+        "Act -> Act",
+        &[],
+        "Applies the action, in which tests of both endpoints test only the destination.",
+        |g| act(ActionTerm::Within(PacketScope::Dst, g.act(0)?.into()))
+    ),
 ];
 
 /// The class `management`: no member can join it, so no program may select it.
@@ -300,18 +321,24 @@ pub const DELIVERY: &[Function] = &[
         "broadcast",
         "Act",
         &[Effect::Fanout, Effect::Classes],
-        "To all members of all classes except 63, the class `management`.",
+        "Delivers to all members of all classes except class 63 (`management`).",
         |_| act(ActionTerm::Broadcast)
     ),
-    row!("drop"["drop'"], "Act", DROP, "To no member. Earlier effects remain.", |_| act(ActionTerm::Drop)),
-    row!("classify"["class'"], "Int -> Act", &[Effect::Classes], "To the members of this class, 0 to 62.", |g| act(
-        ActionTerm::Classify(class(g)?)
+    row!("drop"["drop'"], "Act", DROP, "Delivers to no member. Effects of earlier actions remain.", |_| act(
+        ActionTerm::Drop
     )),
+    row!(
+        "classify"["class'"],
+        "Int -> Act",
+        &[Effect::Classes],
+        "Delivers to the members of this class, 0 to 62.",
+        |g| act(ActionTerm::Classify(class(g)?))
+    ),
     row!(
         "deliver",
         "Int -> Act",
         &[Effect::Fanout, Effect::Classes],
-        "A copy to each member of this class, 0 to 62, whatever the verdict.",
+        "Delivers a copy to each member of this class, 0 to 62, whatever the verdict of later actions.",
         |g| {
             let class = class(g)?;
             // The broadcast discards an earlier choice of members.
@@ -322,21 +349,29 @@ pub const DELIVERY: &[Function] = &[
         "dispatch"["class_steering"],
         "Int -> Act",
         &[Effect::Drop, Effect::Fanout, Effect::Classes, Effect::Tunnel, Effect::Datagram],
-        "To one of the members of this class, by the hash of `steer_flow`; a later steering sets another hash. Drops packets that are not IP.",
+        "Delivers to one of the members of this class, by the hash of `steer_flow`; a later steering action sets another hash. Drops packets that are not IP.",
         |g| seq([ActionTerm::Classify(class(g)?), ActionTerm::Steer(Steering::Flow)])
     ),
-    row!("kernel", "Act", STACK, "A copy to the network stack of this host.", |_| act(ActionTerm::Kernel)),
-    row!("detour"["forward_kernel"], "Act", STACK_DROP, "To the network stack of this host, and to no member.", |_| {
-        seq([ActionTerm::Kernel, ActionTerm::Drop])
-    }),
-    row!("kernel_if", "Pred -> Act", STACK, "A copy to the network stack if the predicate holds.", |g| act(
-        ActionTerm::If(g.pred(0)?, ActionTerm::Kernel.into(), ActionTerm::Unit.into())
-    )),
+    row!("kernel", "Act", STACK, "Passes a copy to the network stack of this host.", |_| act(ActionTerm::Kernel)),
+    row!(
+        "detour"["forward_kernel"],
+        "Act",
+        STACK_DROP,
+        "Passes the packet to the network stack of this host, and to no member.",
+        |_| { seq([ActionTerm::Kernel, ActionTerm::Drop]) }
+    ),
+    row!(
+        "kernel_if",
+        "Pred -> Act",
+        STACK,
+        "Passes a copy to the network stack of this host if the predicate holds.",
+        |g| act(ActionTerm::If(g.pred(0)?, ActionTerm::Kernel.into(), ActionTerm::Unit.into()))
+    ),
     row!(
         "detour_if",
         "Pred -> Act",
         STACK_DROP,
-        "To the network stack and to no member if the predicate holds; else the packet passes.",
+        "If the predicate holds, passes the packet to the network stack of this host and to no member; otherwise the packet passes.",
         |g| {
             let steps = [ActionTerm::Kernel, ActionTerm::Drop].map(|a| (String::new(), a)).to_vec();
             act(ActionTerm::If(g.pred(0)?, ActionTerm::Seq(steps).into(), ActionTerm::Unit.into()))
@@ -345,22 +380,25 @@ pub const DELIVERY: &[Function] = &[
     row!("forward"["forwardIO"], "Device -> Act", SEND, "A copy to this egress interface: `forward \"eth1\"`.", |g| {
         act(ActionTerm::Forward(g.device(0)?))
     }),
-    row!("bridge", "Device -> Act", SEND_DROP, "To this egress interface, and to no member.", |g| seq([
-        ActionTerm::Forward(g.device(0)?),
-        ActionTerm::Drop
-    ])),
+    row!(
+        "bridge",
+        "Device -> Act",
+        SEND_DROP,
+        "Sends the packet through this egress interface, and to no member.",
+        |g| seq([ActionTerm::Forward(g.device(0)?), ActionTerm::Drop])
+    ),
     row!(
         "tee",
         "Device -> Pred -> Act",
         SEND_DROP,
-        "A copy to this egress interface; then passes packets for which the predicate holds.",
+        "Sends a copy through this egress interface; then passes packets for which the predicate holds.",
         |g| seq([ActionTerm::Forward(g.device(0)?), ActionTerm::Filter(g.pred(1)?)])
     ),
     row!(
         "tap",
         "Device -> Pred -> Act",
         SEND_DROP,
-        "Passes packets for which the predicate holds; all other packets go to this egress interface.",
+        "Passes packets for which the predicate holds; sends all other packets through this egress interface.",
         |g| {
             let steps = [ActionTerm::Forward(g.device(0)?), ActionTerm::Drop].map(|a| (String::new(), a)).to_vec();
             act(ActionTerm::If(g.pred(1)?, ActionTerm::Unit.into(), ActionTerm::Seq(steps).into()))
@@ -370,7 +408,7 @@ pub const DELIVERY: &[Function] = &[
         "link",
         "[Device] -> Act",
         &[Effect::Forward, Effect::Local],
-        "A copy to each of these interfaces except the one on which the packet arrived.",
+        "Sends a copy through each of these interfaces, except the interface on which the packet arrived.",
         |g| {
             let names = g.list(0)?.iter().map(|v| match v {
                 Value::Text(name) => device(name),
@@ -388,42 +426,48 @@ fn count<'a>(counter: u64, by: i64) -> Result<Value<'a>, EvaluationError> {
 const LAST_COUNTER: u64 = COUNTERS as u64 - 1;
 
 pub const LOGGING: &[Function] = &[
-    row!("log_msg", "Text -> Act", &[Effect::Log], "Logs this text, with a limited rate.", |g| act(ActionTerm::Log(
-        LogItem::Text(g.text(0)?)
-    ))),
+    row!("log_msg", "Text -> Act", &[Effect::Log], "Writes this text to the log, at a limited rate.", |g| act(
+        ActionTerm::Log(LogItem::Text(g.text(0)?))
+    )),
     row!("log_buff", "Act", &[Effect::Log], "Logs the first bytes of the packet.", |_| act(ActionTerm::Log(
         LogItem::Of(Log::Buffer)
     ))),
     row!("log_packet", "Act", &[Effect::Log], "Logs a line about the packet.", |_| act(ActionTerm::Log(LogItem::Of(
         Log::Packet
     )))),
-    row!("trace", "Act", &[Effect::Log], "Logs the verdict so far.", |_| act(ActionTerm::Log(LogItem::Of(Log::Trace)))),
-    row!("mark", "Int -> Act", &[Effect::Mark], "Sets the mark of the packet, which its descriptor carries.", |g| act(
-        ActionTerm::Mark(g.number(0, u32::MAX.into())? as u32)
+    row!("trace", "Act", &[Effect::Log], "Writes the present verdict of the packet to the log.", |_| act(
+        ActionTerm::Log(LogItem::Of(Log::Trace))
     )),
+    row!(
+        "mark",
+        "Int -> Act",
+        &[Effect::Mark],
+        "Sets the mark of the packet, which its descriptor contains.",
+        |g| act(ActionTerm::Mark(g.number(0, u32::MAX.into())? as u32))
+    ),
     row!(
         "put_state",
         "Int -> Act",
         &[Effect::Mark],
-        "Sets a number for later stages; the descriptor does not carry it.",
+        "Sets the state, a number that later stages can read; the descriptor does not contain it.",
         |g| act(ActionTerm::State(g.number(0, u32::MAX.into())? as u32))
     ),
     row!("inc", "Int -> Act", &[Effect::Count], "Adds one to counter 0 to 63 of the group.", |g| count(
         g.number(0, LAST_COUNTER)?,
         1
     )),
-    row!("dec", "Int -> Act", &[Effect::Count], "Subtracts one from the counter.", |g| count(
+    row!("dec", "Int -> Act", &[Effect::Count], "Subtracts one from counter 0 to 63 of the group.", |g| count(
         g.number(0, LAST_COUNTER)?,
         -1
     )),
-    row!("counter", "Int -> Counter", &[], "A counter of the group, for a binding.", |g| Ok(Value::Counter(
-        g.number(0, LAST_COUNTER)? as u8
-    ))),
+    row!("counter", "Int -> Counter", &[], "A counter of the group, as an argument of `modifyCounter`.", |g| Ok(
+        Value::Counter(g.number(0, LAST_COUNTER)? as u8)
+    )),
     row!(
         "modifyCounter"["modify_counter"],
         "Int -> Change -> Act",
         &[Effect::Count],
-        "Changes the counter: `modifyCounter c (+1)`.",
+        "Changes a counter of the group: `modifyCounter c (+1)`.",
         |g| count(g.number(0, LAST_COUNTER)?, g.change(1)?)
     ),
 ];

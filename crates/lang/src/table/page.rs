@@ -31,7 +31,7 @@ pub fn reference() -> String {
                 "| `{}`{also} | `{}` | {} | {example} | {effects} |",
                 f.name,
                 Type::of_signature(f.signature),
-                f.description
+                f.description.replace('|', "\\|")
             );
         }
     }

@@ -84,31 +84,39 @@ fn ethertype<'a>(ethertype: u16) -> Result<Value<'a>, EvaluationError> {
 const NONE: &[Effect] = &[];
 
 pub const PREDICATES: &[Function] = &[
-    row!("is_ip", "Pred", NONE, "IPv4 or IPv6.", |_| pred(Pred::Ip(None))),
-    row!("is_ip4", "Pred", NONE, "IPv4.", |_| pred(Pred::Ip(Some(4)))),
-    row!("is_ip6", "Pred", NONE, "IPv6.", |_| pred(Pred::Ip(Some(6)))),
-    row!("is_tcp", "Pred", NONE, "TCP with a complete header.", |_| transport(None, &[6], TCP_HEADER)),
-    row!("is_udp", "Pred", NONE, "UDP with a complete header.", |_| transport(None, &[17], UDP_HEADER)),
-    row!("is_icmp", "Pred", NONE, "ICMP or ICMPv6.", |_| transport(None, &[1, 58], ICMP_HEADER)),
-    row!("is_tcp6", "Pred", NONE, "TCP over IPv6.", |_| transport(Some(6), &[6], TCP_HEADER)),
-    row!("is_udp6", "Pred", NONE, "UDP over IPv6.", |_| transport(Some(6), &[17], UDP_HEADER)),
-    row!("is_icmp6", "Pred", NONE, "ICMPv6.", |_| transport(Some(6), &[58], ICMP_HEADER)),
-    row!("is_flow", "Pred", NONE, "TCP or UDP.", |_| transport(None, &[6, 17], UDP_HEADER)),
-    row!("is_frag", "Pred", NONE, "A fragment.", |_| pred(Pred::Fragment(true, true))),
-    row!("is_first_frag", "Pred", NONE, "The first fragment of a datagram.", |_| pred(Pred::Fragment(true, false))),
-    row!("is_more_frag", "Pred", NONE, "A later fragment.", |_| pred(Pred::Fragment(false, true))),
+    row!("is_ip", "Pred", NONE, "The packet is IPv4 or IPv6.", |_| pred(Pred::Ip(None))),
+    row!("is_ip4", "Pred", NONE, "The packet is IPv4.", |_| pred(Pred::Ip(Some(4)))),
+    row!("is_ip6", "Pred", NONE, "The packet is IPv6.", |_| pred(Pred::Ip(Some(6)))),
+    row!("is_tcp", "Pred", NONE, "The packet is TCP with a complete header.", |_| transport(None, &[6], TCP_HEADER)),
+    row!("is_udp", "Pred", NONE, "The packet is UDP with a complete header.", |_| transport(None, &[17], UDP_HEADER)),
+    row!("is_icmp", "Pred", NONE, "The packet is ICMP or ICMPv6.", |_| transport(None, &[1, 58], ICMP_HEADER)),
+    row!("is_tcp6", "Pred", NONE, "The packet is TCP over IPv6.", |_| transport(Some(6), &[6], TCP_HEADER)),
+    row!("is_udp6", "Pred", NONE, "The packet is UDP over IPv6.", |_| transport(Some(6), &[17], UDP_HEADER)),
+    row!("is_icmp6", "Pred", NONE, "The packet is ICMPv6.", |_| transport(Some(6), &[58], ICMP_HEADER)),
+    row!("is_flow", "Pred", NONE, "The packet is TCP or UDP.", |_| transport(None, &[6, 17], UDP_HEADER)),
+    row!("is_frag", "Pred", NONE, "The packet is a fragment.", |_| pred(Pred::Fragment(true, true))),
+    row!("is_first_frag", "Pred", NONE, "The packet is the first fragment of a datagram.", |_| pred(Pred::Fragment(
+        true, false
+    ))),
+    row!("is_more_frag", "Pred", NONE, "The packet is a later fragment.", |_| pred(Pred::Fragment(false, true))),
     row!("is_l3_proto", "Int -> Pred", NONE, "The packet has this ethertype.", |g| pred(Pred::EtherType(
         g.number(0, 65_535)? as u16
     ))),
     row!("is_l4_proto", "Int -> Pred", NONE, "The packet has this protocol above IP.", |g| pred(Pred::Protocol(
         g.number(0, 255)? as u8
     ))),
-    row!("has_port", "Int -> Pred", NONE, "TCP, UDP or SCTP with this source or destination port.", |g| port(
-        Endpoint::Any,
+    row!(
+        "has_port",
+        "Int -> Pred",
+        NONE,
+        "The packet is TCP, UDP or SCTP with this source or destination port.",
+        |g| port(Endpoint::Any, g)
+    ),
+    row!("has_src_port", "Int -> Pred", NONE, "The packet is TCP, UDP or SCTP with this source port.", |g| port(
+        Endpoint::Src,
         g
     )),
-    row!("has_src_port", "Int -> Pred", NONE, "TCP, UDP or SCTP with this source port.", |g| port(Endpoint::Src, g)),
-    row!("has_dst_port", "Int -> Pred", NONE, "TCP, UDP or SCTP with this destination port.", |g| port(
+    row!("has_dst_port", "Int -> Pred", NONE, "The packet is TCP, UDP or SCTP with this destination port.", |g| port(
         Endpoint::Dst,
         g
     )),
@@ -119,7 +127,7 @@ pub const PREDICATES: &[Function] = &[
         "flow_port",
         "Int -> Pred",
         &[Effect::Tunnel, Effect::Datagram],
-        "The flow has this source or destination port, as in keys: of the innermost packet, and for later fragments that of their first fragment.",
+        "The innermost packet has this source or destination port; a later fragment has the ports of its first fragment.",
         |g| match g.number(0, 65_535)? {
             0 => Err(EvaluationError::FlowPort),
             port => pred(Pred::FlowPort(Endpoint::Any, port as u16)),
@@ -155,11 +163,9 @@ pub const PREDICATES: &[Function] = &[
         Cmp::Eq,
         g.number(0, u32::MAX.into())?
     ))),
-    row!("has_state", "Int -> Pred", NONE, "`put_state` has set this number.", |g| pred(Pred::Compare(
-        Prop::State,
-        Cmp::Eq,
-        g.number(0, u32::MAX.into())?
-    ))),
+    row!("has_state", "Int -> Pred", NONE, "The state of the packet, which `put_state` sets, is this number.", |g| {
+        pred(Pred::Compare(Prop::State, Cmp::Eq, g.number(0, u32::MAX.into())?))
+    }),
     row!(
         "bloom",
         "Int -> [Net] -> Int -> Pred",
@@ -167,14 +173,20 @@ pub const PREDICATES: &[Function] = &[
         "The source or destination address is in this list; the last number is the prefix length that is compared. The set is exact; the first number, the size, is ignored.",
         |g| pred(bloom(Endpoint::Any, g)?)
     ),
-    row!("bloom_src", "Int -> [Net] -> Int -> Pred", NONE, "The same for the source address.", |g| pred(bloom(
-        Endpoint::Src,
-        g
-    )?)),
-    row!("bloom_dst", "Int -> [Net] -> Int -> Pred", NONE, "The same for the destination address.", |g| pred(bloom(
-        Endpoint::Dst,
-        g
-    )?)),
+    row!(
+        "bloom_src",
+        "Int -> [Net] -> Int -> Pred",
+        NONE,
+        "The source address is in this list, as for `bloom`.",
+        |g| pred(bloom(Endpoint::Src, g)?)
+    ),
+    row!(
+        "bloom_dst",
+        "Int -> [Net] -> Int -> Pred",
+        NONE,
+        "The destination address is in this list, as for `bloom`.",
+        |g| pred(bloom(Endpoint::Dst, g)?)
+    ),
     row!("is_broadcast", "Pred", NONE, "The source or destination link address is the broadcast address.", |_| pred(
         Pred::Mac { end: Endpoint::Any, broadcast: true }
     )),
@@ -202,7 +214,7 @@ pub const PREDICATES: &[Function] = &[
         "is_incoming_host",
         "Pred",
         &[Effect::Local],
-        "The same, or the destination link address is a broadcast or multicast address.",
+        "The source or destination address is an address of the interface on which the packet arrived, or the destination link address is a broadcast or multicast address.",
         |_| pred(incoming_host())
     ),
     row!("is_incoming", "Pred", NONE, "The packet arrived at the interface.", |_| pred(Pred::Not(
@@ -215,13 +227,15 @@ pub const PREDICATES: &[Function] = &[
         "This host sent the packet through the interface. A program with neither `is_incoming` nor `is_outgoing` forwards only packets that arrived.",
         |_| pred(Pred::Outgoing)
     ),
-    row!("is_rtp", "Pred", NONE, "The packet looks like RTP.", |_| pred(Pred::Voip(Voip::Rtp))),
-    row!("is_rtcp", "Pred", NONE, "The packet looks like RTCP.", |_| pred(Pred::Voip(Voip::Rtcp))),
-    row!("is_sip", "Pred", NONE, "SIP, recognised by its ports.", |_| pred(Pred::Voip(Voip::Sip))),
-    row!("is_voip", "Pred", NONE, "SIP, RTP or RTCP.", |_| pred(voip())),
-    row!("is_gtp", "Pred", NONE, "GTP.", |_| pred(Pred::Gtp(Gtp::Any))),
-    row!("is_gtp_cp", "Pred", NONE, "The control plane of GTP.", |_| pred(Pred::Gtp(Gtp::Control))),
-    row!("is_gtp_up", "Pred", NONE, "The user plane of GTP.", |_| pred(Pred::Gtp(Gtp::User))),
+    row!("is_rtp", "Pred", NONE, "The content of the packet has the form of RTP.", |_| pred(Pred::Voip(Voip::Rtp))),
+    row!("is_rtcp", "Pred", NONE, "The content of the packet has the form of RTCP.", |_| pred(Pred::Voip(Voip::Rtcp))),
+    row!("is_sip", "Pred", NONE, "The packet is SIP, recognised by its ports.", |_| pred(Pred::Voip(Voip::Sip))),
+    row!("is_voip", "Pred", NONE, "The packet is SIP, RTP or RTCP.", |_| pred(voip())),
+    row!("is_gtp", "Pred", NONE, "The packet is GTP.", |_| pred(Pred::Gtp(Gtp::Any))),
+    row!("is_gtp_cp", "Pred", NONE, "The packet belongs to the control plane of GTP.", |_| pred(Pred::Gtp(
+        Gtp::Control
+    ))),
+    row!("is_gtp_up", "Pred", NONE, "The packet belongs to the user plane of GTP.", |_| pred(Pred::Gtp(Gtp::User))),
     row!(
         "matches",
         "Text -> Pred",
@@ -266,46 +280,49 @@ fn prop<'a>(p: Prop) -> Result<Value<'a>, EvaluationError> {
     Ok(Value::Prop(p))
 }
 
-pub const PROPERTIES: &[Function] =
-    &[
-        row!("ip_tos", "Prop", NONE, "Type of service; traffic class of IPv6.", |_| header(HeaderField::IpTos)),
-        row!("ip_tot_len", "Prop", NONE, "Bytes of the IP packet including its header.", |_| header(
-            HeaderField::IpTotalLen
-        )),
-        row!("ip_id", "Prop", NONE, "Identification of IPv4.", |_| header(HeaderField::IpId)),
-        row!("ip_frag", "Prop", NONE, "Flags and fragment offset of IPv4, as in the header.", |_| header(
-            HeaderField::IpFragment
-        )),
-        row!("ip_ttl", "Prop", NONE, "Time to live; hop limit of IPv6.", |_| header(HeaderField::IpTtl)),
-        row!("ip_proto", "Prop", NONE, "The protocol above IP.", |_| header(HeaderField::IpProtocol)),
-        row!("eth_type", "Prop", NONE, "The ethertype after all tags.", |_| header(HeaderField::EtherType)),
-        row!("tcp_source", "Prop", NONE, "The source port of TCP.", |_| header(HeaderField::SrcPort(true))),
-        row!("tcp_dest", "Prop", NONE, "The destination port of TCP.", |_| header(HeaderField::DstPort(true))),
-        row!("tcp_hdrlen", "Prop", NONE, "Bytes of the TCP header.", |_| header(HeaderField::TcpHeaderLen)),
-        row!("tcp_flags", "Prop", NONE, "TCP flags: 1 FIN, 2 SYN, 4 RST, 8 PSH, 16 ACK, 32 URG.", |_| header(
-            HeaderField::TcpFlags
-        )),
-        row!("tcp_window", "Prop", NONE, "The window of TCP.", |_| header(HeaderField::TcpWindow)),
-        row!("udp_source", "Prop", NONE, "The source port of UDP.", |_| header(HeaderField::SrcPort(false))),
-        row!("udp_dest", "Prop", NONE, "The destination port of UDP.", |_| header(HeaderField::DstPort(false))),
-        row!("udp_len", "Prop", NONE, "Bytes of the UDP datagram.", |_| header(HeaderField::UdpLen)),
-        row!("icmp_type", "Prop", NONE, "Type of ICMP or ICMPv6.", |_| header(HeaderField::IcmpType)),
-        row!("icmp_code", "Prop", NONE, "Code of ICMP or ICMPv6.", |_| header(HeaderField::IcmpCode)),
-        row!("pkt_len", "Prop", NONE, "Bytes on the wire.", |_| prop(Prop::Length)),
-        row!("vid", "Prop", NONE, "The id of the outermost VLAN tag.", |_| prop(Prop::VlanId)),
-        row!("get_mark", "Prop", NONE, "The mark of the packet.", |_| prop(Prop::Mark)),
-        row!("get_state", "Prop", NONE, "The number that `put_state` has set; initially 0.", |_| prop(Prop::State)),
-        row!(
-            "field",
-            "Int -> Int -> Prop",
-            NONE,
-            "Bytes of the frame: offset from its start, and number of bytes (1 to 8).",
-            |g| prop(Prop::Bytes(g.number(0, 65_535)? as u32, super::steering::size(g, 1, 8)?))
-        ),
-        row!("bits", "Prop -> Int -> Prop", NONE, "The bitwise AND of the property and this number.", |g| prop(
-            Prop::Op(g.prop(0)?.into(), Op::And, g.number(1, i64::MAX as u64)?)
-        )),
-    ];
+pub const PROPERTIES: &[Function] = &[
+    row!("ip_tos", "Prop", NONE, "The type of service of IPv4, or the traffic class of IPv6.", |_| header(
+        HeaderField::IpTos
+    )),
+    row!("ip_tot_len", "Prop", NONE, "Bytes of the IP packet including its header.", |_| header(
+        HeaderField::IpTotalLen
+    )),
+    row!("ip_id", "Prop", NONE, "Identification of IPv4.", |_| header(HeaderField::IpId)),
+    row!("ip_frag", "Prop", NONE, "Flags and fragment offset of IPv4, as in the header.", |_| header(
+        HeaderField::IpFragment
+    )),
+    row!("ip_ttl", "Prop", NONE, "The time to live of IPv4, or the hop limit of IPv6.", |_| header(HeaderField::IpTtl)),
+    row!("ip_proto", "Prop", NONE, "The protocol above IP.", |_| header(HeaderField::IpProtocol)),
+    row!("eth_type", "Prop", NONE, "The ethertype after all tags.", |_| header(HeaderField::EtherType)),
+    row!("tcp_source", "Prop", NONE, "The source port of TCP.", |_| header(HeaderField::SrcPort(true))),
+    row!("tcp_dest", "Prop", NONE, "The destination port of TCP.", |_| header(HeaderField::DstPort(true))),
+    row!("tcp_hdrlen", "Prop", NONE, "Bytes of the TCP header.", |_| header(HeaderField::TcpHeaderLen)),
+    row!("tcp_flags", "Prop", NONE, "TCP flags: 1 FIN, 2 SYN, 4 RST, 8 PSH, 16 ACK, 32 URG.", |_| header(
+        HeaderField::TcpFlags
+    )),
+    row!("tcp_window", "Prop", NONE, "The window of TCP.", |_| header(HeaderField::TcpWindow)),
+    row!("udp_source", "Prop", NONE, "The source port of UDP.", |_| header(HeaderField::SrcPort(false))),
+    row!("udp_dest", "Prop", NONE, "The destination port of UDP.", |_| header(HeaderField::DstPort(false))),
+    row!("udp_len", "Prop", NONE, "Bytes of the UDP datagram.", |_| header(HeaderField::UdpLen)),
+    row!("icmp_type", "Prop", NONE, "Type of ICMP or ICMPv6.", |_| header(HeaderField::IcmpType)),
+    row!("icmp_code", "Prop", NONE, "Code of ICMP or ICMPv6.", |_| header(HeaderField::IcmpCode)),
+    row!("pkt_len", "Prop", NONE, "Bytes on the wire.", |_| prop(Prop::Length)),
+    row!("vid", "Prop", NONE, "The id of the outermost VLAN tag.", |_| prop(Prop::VlanId)),
+    row!("get_mark", "Prop", NONE, "The mark of the packet.", |_| prop(Prop::Mark)),
+    row!("get_state", "Prop", NONE, "The number that `put_state` has set; initially 0.", |_| prop(Prop::State)),
+    row!(
+        "field",
+        "Int -> Int -> Prop",
+        NONE,
+        "Bytes of the frame as a number. The arguments are the offset from the begin of the frame and the number of bytes (1 to 8).",
+        |g| prop(Prop::Bytes(g.number(0, 65_535)? as u32, super::steering::size(g, 1, 8)?))
+    ),
+    row!("bits", "Prop -> Int -> Prop", NONE, "The bitwise AND of the property and this number.", |g| prop(Prop::Op(
+        g.prop(0)?.into(),
+        Op::And,
+        g.number(1, i64::MAX as u64)?
+    ))),
+];
 
 fn compare<'a>(g: &Arguments<'_, 'a>, cmp: Cmp) -> Result<Value<'a>, EvaluationError> {
     pred(Pred::Compare(g.prop(0)?, cmp, g.number(1, i64::MAX as u64)?))
@@ -316,14 +333,35 @@ pub const COMPARATORS: &[Function] = &[
         "less",
         "Prop -> Int -> Pred",
         NONE,
-        "`p .< n`. No comparison holds for a packet without the property.",
+        "Compares a property with a number: `p .< n`. No comparison holds for a packet without the property.",
         |g| compare(g, Cmp::Lt)
     ),
-    row!("less_eq", "Prop -> Int -> Pred", NONE, "`p .<= n`", |g| compare(g, Cmp::Le)),
-    row!("equal", "Prop -> Int -> Pred", NONE, "`p .== n`", |g| compare(g, Cmp::Eq)),
-    row!("not_equal", "Prop -> Int -> Pred", NONE, "`p ./= n`", |g| compare(g, Cmp::Ne)),
-    row!("greater", "Prop -> Int -> Pred", NONE, "`p .> n`", |g| compare(g, Cmp::Gt)),
-    row!("greater_eq", "Prop -> Int -> Pred", NONE, "`p .>= n`", |g| compare(g, Cmp::Ge)),
-    row!("any_bit", "Prop -> Int -> Pred", NONE, "At least one of these bits is set.", |g| compare(g, Cmp::AnyBit)),
-    row!("all_bit", "Prop -> Int -> Pred", NONE, "All of these bits are set.", |g| compare(g, Cmp::AllBits)),
+    row!("less_eq", "Prop -> Int -> Pred", NONE, "Compares a property with a number: `p .<= n`.", |g| compare(
+        g,
+        Cmp::Le
+    )),
+    row!("equal", "Prop -> Int -> Pred", NONE, "Compares a property with a number: `p .== n`.", |g| compare(
+        g,
+        Cmp::Eq
+    )),
+    row!("not_equal", "Prop -> Int -> Pred", NONE, "Compares a property with a number: `p ./= n`.", |g| compare(
+        g,
+        Cmp::Ne
+    )),
+    row!("greater", "Prop -> Int -> Pred", NONE, "Compares a property with a number: `p .> n`.", |g| compare(
+        g,
+        Cmp::Gt
+    )),
+    row!("greater_eq", "Prop -> Int -> Pred", NONE, "Compares a property with a number: `p .>= n`.", |g| compare(
+        g,
+        Cmp::Ge
+    )),
+    row!("any_bit", "Prop -> Int -> Pred", NONE, "At least one of these bits of the property is set.", |g| compare(
+        g,
+        Cmp::AnyBit
+    )),
+    row!("all_bit", "Prop -> Int -> Pred", NONE, "All of these bits of the property are set.", |g| compare(
+        g,
+        Cmp::AllBits
+    )),
 ];

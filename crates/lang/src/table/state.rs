@@ -46,7 +46,7 @@ pub const FLOWS: &[Function] = &[
         "flow_map",
         "Int -> Key -> Map",
         NONE,
-        "A table with a number for each flow; the key defines the flow. Its name is that of its binding, else this number. Default: 1,048,576 flows without expiry.",
+        "A flow map: a table with a number for each flow; the key defines the flow. The name of the map is that of its binding, otherwise the given number. Default: 1,048,576 flows without expiry.",
         |g| {
             let (n, key) = (g.number(0, 63)?, g.key(1)?);
             if key.is_empty() {
@@ -72,7 +72,7 @@ pub const FLOWS: &[Function] = &[
         "idle_after",
         "Int -> Map -> Map",
         NONE,
-        "Removes a flow from the map after so many milliseconds without a packet.",
+        "Removes a flow from the map after this number of milliseconds without a packet.",
         |g| {
             let ms = milliseconds(g)?;
             changed(&g.map(1)?, |m| m.expiry = Expiry::Idle(ms * MS))
@@ -82,7 +82,7 @@ pub const FLOWS: &[Function] = &[
         "for_ms",
         "Int -> Map -> Map",
         NONE,
-        "Removes a flow from the map so many milliseconds after its first packet, so that its number is one per interval.",
+        "Removes a flow from the map this number of milliseconds after its first packet, so that the number of the flow counts within an interval.",
         |g| {
             let ms = milliseconds(g)?;
             changed(&g.map(1)?, |m| m.expiry = Expiry::Lifetime(ms * MS))
@@ -92,16 +92,18 @@ pub const FLOWS: &[Function] = &[
         "get_fstate",
         "Map -> Prop",
         READ,
-        "The number of the flow; 0 for a flow without an entry. As a predicate: it is not 0.",
+        "The number of the flow in the map; 0 for a flow without an entry. Used as a predicate, it holds if the number is not 0.",
         |g| Ok(Value::Prop(Prop::Flow(g.map(0)?)))
     ),
-    row!("has_fstate", "Map -> Pred", READ, "The flow has an entry.", |g| Ok(Value::Pred(Pred::Known(g.map(0)?)))),
+    row!("has_fstate", "Map -> Pred", READ, "The flow has an entry in the map.", |g| Ok(Value::Pred(Pred::Known(
+        g.map(0)?
+    )))),
     row!("set_fstate", "Map -> Int -> Act", WRITE, "Sets the number of the flow.", |g| Ok(Value::Act(
         ActionTerm::Put(g.map(0)?, g.number(1, i64::MAX as u64)?)
     ))),
     row!("incr_fstate", "Map -> Act", WRITE, "Adds one to the number of the flow.", |g| add(g, 1)),
     row!("decr_fstate", "Map -> Act", WRITE, "Subtracts one from the number of the flow.", |g| add(g, u64::MAX)),
-    row!("add_fstate", "Map -> Int -> Act", WRITE, "Adds this to the number of the flow.", |g| add(
+    row!("add_fstate", "Map -> Int -> Act", WRITE, "Adds this number to the number of the flow.", |g| add(
         g,
         g.number(1, i64::MAX as u64)?
     )),
@@ -112,7 +114,7 @@ pub const FLOWS: &[Function] = &[
         "Changes the number of the flow: `modify_fstate m (+1)`.",
         |g| add(g, g.change(1)? as u64)
     ),
-    row!("clear_fstate", "Map -> Act", WRITE, "Removes the entry of the flow.", |g| Ok(Value::Act(
+    row!("clear_fstate", "Map -> Act", WRITE, "Removes the entry of the flow from the map.", |g| Ok(Value::Act(
         ActionTerm::Forget(g.map(0)?)
     ))),
 ];
@@ -145,12 +147,16 @@ pub const KEYS: &[Function] = &[
     row!("key_icmp_code"["ICMP_CODE"], "Key", NONE, "Code of ICMP; 0 for other protocols.", |_| key(&[
         Field::IcmpCode
     ])),
-    row!("key_with", "Key -> Key -> Key", NONE, "The fields of both keys; written `<>`.", |g| Ok(Value::Key(
-        g.key(0)?.with(g.key(1)?)
-    ))),
-    row!("both_ways"["symmetric"], "Key -> Key", NONE, "The key with the same value in both directions.", |g| Ok(
-        Value::Key(g.key(0)?.both_ways())
+    row!("key_with", "Key -> Key -> Key", NONE, "A key with the fields of both keys; written `<>`.", |g| Ok(
+        Value::Key(g.key(0)?.with(g.key(1)?))
     )),
+    row!(
+        "both_ways"["symmetric"],
+        "Key -> Key",
+        NONE,
+        "A key of the same fields that has the same value in both directions of a flow.",
+        |g| Ok(Value::Key(g.key(0)?.both_ways()))
+    ),
 ];
 
 /// Number of hash functions of the Bloom filters whose sizes the three functions below compute.
@@ -172,21 +178,27 @@ pub const BLOOM: &[Function] = &[
         "bloomCalcM",
         "Int -> Chance -> Int",
         NONE,
-        "Bits for so many hosts at this probability of a false positive: `0.001`, or a whole number of millionths. Sets are exact in this language; these functions are for programs that compute with the sizes.",
+        "Number of bits for this number of hosts at this probability of a false positive: `0.001`, or a whole number of millionths. Sets are exact in this language; the functions `bloomCalc…` exist for programs that compute with the sizes.",
         |g| {
             let (n, p) = (g.number(0, 1 << 40)? as f64, g.chance(1)?);
             whole((-HASHES * n / (1.0 - p.powf(1.0 / HASHES)).ln()).ceil())
         }
     ),
-    row!("bloomCalcN", "Int -> Chance -> Int", NONE, "Hosts for so many bits at this probability.", |g| {
-        let (m, p) = (g.number(0, 1 << 40)? as f64, g.chance(1)?);
-        whole((-m * (1.0 - p.powf(1.0 / HASHES)).ln() / HASHES).ceil())
-    }),
+    row!(
+        "bloomCalcN",
+        "Int -> Chance -> Int",
+        NONE,
+        "Number of hosts for this number of bits at this probability of a false positive.",
+        |g| {
+            let (m, p) = (g.number(0, 1 << 40)? as f64, g.chance(1)?);
+            whole((-m * (1.0 - p.powf(1.0 / HASHES)).ln() / HASHES).ceil())
+        }
+    ),
     row!(
         "bloomCalcP",
         "Int -> Int -> Int",
         NONE,
-        "The probability, in millionths, for so many hosts in so many bits.",
+        "Probability of a false positive, in millionths, for this number of hosts in this number of bits.",
         |g| {
             let (n, m) = (g.number(0, 1 << 40)? as f64, g.number(1, 1 << 40)? as f64);
             whole(((1.0 - (1.0 - 1.0 / m).powf(HASHES * n)).powf(HASHES) * MILLION).round())

@@ -38,30 +38,40 @@ fn local<'a>(net: Prefix, bits: u64, counted: u64) -> Result<Value<'a>, Evaluati
 }
 
 pub const STEERING: &[Function] = &[
-    row!("steer_rrobin", "Act", WORKER, "To the members in turn; each worker counts for itself.", |_| steering(
-        Steering::RoundRobin
-    )),
-    row!("steer_rss", "Act", WORKER, "By the hash of the NIC.", |_| steering(Steering::Rss)),
-    row!("steer_rx_queue", "Act", PLAIN, "To the member with the number of the queue.", |_| steering(Steering::Queue)),
+    row!(
+        "steer_rrobin",
+        "Act",
+        WORKER,
+        "Delivers packets to the members in turn (round robin); each worker has its own count.",
+        |_| steering(Steering::RoundRobin)
+    ),
+    row!("steer_rss", "Act", WORKER, "Steers by the hash of the NIC.", |_| steering(Steering::Rss)),
+    row!(
+        "steer_rx_queue",
+        "Act",
+        PLAIN,
+        "Delivers to the member whose slot has the number of the receive queue.",
+        |_| steering(Steering::Queue)
+    ),
     row!(
         "steer_to",
         "Int -> Act",
         PLAIN,
-        "To the member in this member slot, counted from 0, modulo the number of members; a new member gets the lowest free slot.",
+        "Delivers to the member in this member slot, counted from 0, modulo the number of members; a new member gets the lowest free slot.",
         |g| steering(Steering::To(g.number(0, u32::MAX.into())? as u32))
     ),
     row!(
         "steer_link"["steer_mac"],
         "Act",
         CASTS,
-        "By both link addresses; a frame from or to the broadcast address goes to all members. Drops frames that are not Ethernet.",
+        "Steers by both link addresses; delivers a frame from or to the broadcast address to all members. Drops frames that are not Ethernet.",
         |_| steering(Steering::Link)
     ),
     row!(
         "steer_local_link",
         "Text -> Act",
         CASTS,
-        "By the link address that is not that of the gateway; to the members of both link addresses if neither is; broadcast frames as for `steer_link`.",
+        "Steers by the link address that is not the given address of the gateway. If neither address is that of the gateway, delivers to the members of both addresses. Delivers broadcast frames to all members.",
         |g| {
             let text = g.text(0)?;
             let mac = filter::mac(&text).ok_or(EvaluationError::LinkAddress(text))?;
@@ -72,19 +82,25 @@ pub const STEERING: &[Function] = &[
         "double_steer_mac",
         "Act",
         CASTS,
-        "To the members of both link addresses; broadcast frames as for `steer_link`.",
+        "Delivers to the member of the source link address and to the member of the destination link address. Delivers broadcast frames to all members.",
         |_| steering(Steering::DoubleMac)
     ),
-    row!("steer_vlan", "Act", DROPS, "By the VLAN id; drops frames without a tag.", |_| steering(Steering::Vlan)),
-    row!("steer_p2p" ["steer_ip", "steer_ip6"], "Act", ALL, "By both addresses, the same in both directions; packets with the address 255.255.255.255 go to all members; drops packets that are not IP.", |_| steering(Steering::Pair)),
-    row!("double_steer_ip", "Act", FLOWS, "To the members of both addresses; drops packets that are not IP.", |_| {
-        steering(Steering::DoubleIp)
-    }),
+    row!("steer_vlan", "Act", DROPS, "Steers by the VLAN id; drops frames without a tag.", |_| steering(
+        Steering::Vlan
+    )),
+    row!("steer_p2p" ["steer_ip", "steer_ip6"], "Act", ALL, "Steers by both addresses, equally in both directions; delivers packets with the address 255.255.255.255 to all members; drops packets that are not IP.", |_| steering(Steering::Pair)),
+    row!(
+        "double_steer_ip",
+        "Act",
+        FLOWS,
+        "Delivers to the member of the source address and to the member of the destination address; drops packets that are not IP.",
+        |_| { steering(Steering::DoubleIp) }
+    ),
     row!(
         "steer_local_ip",
         "Net -> Act",
         FLOWS,
-        "By the address in this network; to the members of both addresses if both are; drops packets without such an address.",
+        "Steers by the address that is in this network. If both addresses are in the network, delivers to the members of both. Drops packets without an address in the network.",
         |g| {
             let net = g.net(0)?;
             local(net, net.bits().into(), if net.is_v4() { 32 } else { 128 })
@@ -94,42 +110,42 @@ pub const STEERING: &[Function] = &[
         "steer_flow",
         "Act",
         FLOWS,
-        "By addresses, ports and protocol, the same in both directions; of the innermost packet; later fragments as their first fragment; drops packets that are not IP. Uses the hash of the descriptor if the packet is complete and in no tunnel.",
+        "Steers by addresses, ports and protocol of the innermost packet, equally in both directions. Later fragments go to the member of their first fragment. Drops packets that are not IP. Uses the hash of the descriptor if the packet is complete and in no tunnel.",
         |_| steering(Steering::Flow)
     ),
     row!(
         "steer_local_net"["steer_net"],
         "Net -> Int -> Int -> Act",
         FLOWS,
-        "As `steer_local_ip`, with the prefix length of the network and the number of address bits in the hash: `steer_local_net \"131.114.0.0\" 16 24`.",
+        "Steers like `steer_local_ip`; the arguments are the network, its prefix length, and the number of address bits in the hash: `steer_local_net \"131.114.0.0\" 16 24`.",
         |g| local(g.net(0)?, g.number(1, 128)?, g.number(2, 128)?)
     ),
     row!(
         "steer_field",
         "Int -> Int -> Act",
         DROPS,
-        "By bytes of the frame: offset from its start, and number of bytes (1 to 4); drops shorter frames.",
+        "Steers by bytes of the frame. The numbers are the offset from the begin of the frame and the number of bytes (1 to 4). Drops shorter frames.",
         |g| steering(Steering::Bytes(offset(g, 0)?, size(g, 1, 4)?))
     ),
     row!(
         "steer_field_symmetric",
         "Int -> Int -> Int -> Act",
         DROPS,
-        "By bytes at two offsets, the same in either order.",
+        "Steers by the bytes at two offsets; exchanged values give the same member.",
         |g| steering(Steering::SymmetricBytes(offset(g, 0)?, offset(g, 1)?, size(g, 2, 4)?))
     ),
     row!(
         "double_steer_field",
         "Int -> Int -> Int -> Act",
         DROPS,
-        "To the two members of the bytes at two offsets.",
+        "Delivers to the member of the bytes at the first offset and to the member of the bytes at the second offset.",
         |g| { steering(Steering::DoubleBytes(offset(g, 0)?, offset(g, 1)?, size(g, 2, 4)?)) }
     ),
     row!(
         "steer_key",
         "Key -> Act",
         FLOWS,
-        "By a key, the same in both directions; drops packets without a field of the key.",
+        "Steers by a key, equally in both directions; drops packets that lack a field of the key.",
         |g| {
             let key = g.key(0)?;
             if key.is_empty() { Err(EvaluationError::EmptyKey) } else { steering(Steering::Key(key)) }
@@ -139,24 +155,28 @@ pub const STEERING: &[Function] = &[
         "steer_common",
         "Act",
         FLOWS,
-        "By the fields that the keys of all flow maps of the program have in common, the same in both directions, so that no two members see a flow of one map (except later fragments of tunnels, whose keys are those of the outer packet). Drops packets without a field of the key.",
+        "Steers by the fields that the keys of all flow maps of the program have in common, equally in both directions, so that all packets of an entry of a map go to one member (except later fragments of tunnels, whose keys are those of the outer packet). Drops packets that lack a field of the key.",
         |_| steering(Steering::Common)
     ),
     row!(
         "steer_rtp",
         "Act",
         FLOWS,
-        "RTP together with its RTCP; drops all other packets. Later fragments follow their first fragment, and are dropped if it is unknown.",
+        "Steers RTP and its RTCP to the same member; drops all other packets. Later fragments go to the member of their first fragment, and are dropped if the first fragment is unknown.",
         |_| steering(Steering::Rtp(false))
     ),
-    row!("steer_voip", "Act", ALL, "SIP to all members; other packets as `steer_rtp`.", |_| steering(Steering::Rtp(
-        true
-    ))),
+    row!(
+        "steer_voip",
+        "Act",
+        ALL,
+        "Delivers SIP to all members; treats other packets like `steer_rtp`.",
+        |_| steering(Steering::Rtp(true))
+    ),
     row!(
         "steer_gtp_usr"["gtp_steer"],
         "Net -> Int -> Act",
         ALL,
-        "By the address of the subscriber inside GTP, in the network of the subscribers with this prefix length; the control plane to all members; drops all other packets. Later fragments as for `steer_rtp`.",
+        "Steers GTP user packets by the address of the subscriber inside the tunnel, which is in the given network with the given prefix length. Delivers the control plane to all members, and drops all other packets. Treats later fragments like `steer_rtp`.",
         |g| {
             let bits = g.number(1, 128)? as u8;
             let net = g.net(0)?;

@@ -1,5 +1,5 @@
-//! Fragment tracking: fragments follow the unfragmented packets of their flow, in any order and in any tunnel, and the
-//! tracker agrees with a model and stays within its capacity.
+//! Tests of fragment tracking: fragments are steered like the unfragmented packets of their flow, in any order and in
+//! any tunnel; and the tracker agrees with a model and does not exceed its capacity.
 
 use base::Prng;
 use ir::fragment_tracker::{CAPACITY, Counts, NONE, TIMEOUT};
@@ -45,7 +45,7 @@ fn written(frame: Frame<'_>) -> Vec<u8> {
     frame.write(&mut [0; 1000]).expect("room").to_vec()
 }
 
-/// One packet of each direction of a TCP flow.
+/// Two packets of a TCP flow, one of each direction.
 fn tcp(payload: usize) -> [Vec<u8>; 2] {
     let payload = vec![1; payload];
     [(A, 4000, B, 443), (B, 443, A, 4000)].map(|(a, p, b, q)| written(Frame::tcp4(a, p, b, q).payload(&payload)))
@@ -55,7 +55,7 @@ fn raw(frame: &[u8]) -> &[u8] {
     &frame[14..]
 }
 
-/// Encapsulates a frame, or its IP packet, in a tunnel.
+/// A function that encapsulates a frame, or the IP packet of the frame, in a tunnel.
 type Encapsulation = fn(&[u8]) -> Vec<u8>;
 
 const TUNNELS: [(&str, Encapsulation); 7] = [
@@ -137,7 +137,7 @@ fn packets_fragmented_inside_and_outside_a_tunnel_follow_their_flow() {
                 assert_eq!(w.hash(part), whole, "{name}, inner part {id}, part {i} of it");
             }
         }
-        // The next tunnel reuses the identifications, so these datagrams must expire first.
+        // The next tunnel uses the same identifications again, so the datagrams of this tunnel must expire first.
         w.time += TIMEOUT + 1;
     }
 }
@@ -172,7 +172,7 @@ fn fragments_in_any_order_get_the_same_hash() {
 
 #[test]
 fn fragments_of_a_dropped_datagram_are_not_steered_by_the_outer_addresses() {
-    // The outer addresses are in the network, the inner addresses are not.
+    // The outer addresses are in the network of the program, the inner addresses are not.
     let [[a, b, ..], _] = GATES;
     let text = format!("main = steer_local_net \"{a}.{b}.0.0\" 16 32");
     let unknown_client = written(Frame::tcp4([9; 4], 1, [8; 4], 2).payload(&[0; 600]));
@@ -184,7 +184,8 @@ fn fragments_of_a_dropped_datagram_are_not_steered_by_the_outer_addresses() {
         parts.iter().all(|part| w.run(part).kind == VerdictKind::Drop),
         "the fragments are dropped like the whole packet"
     );
-    // A later fragment that arrives first is steered by its own addresses, and the others follow it.
+    // If a later fragment arrives first, it is steered by its own addresses, and the other fragments are steered to the
+    // same member.
     let mut w = world(&text);
     let kinds: Vec<_> = [1, 0, 2].iter().map(|i| w.run(&parts[*i]).kind).collect();
     assert!(kinds[0] != VerdictKind::Drop && kinds.iter().all(|kind| *kind == kinds[0]), "{kinds:?}");
@@ -210,7 +211,7 @@ fn a_reused_identification_begins_a_new_datagram() {
     for (frame, hash) in [(tcp(300)[0].clone(), hashes[0]), (other(300), hashes[1])] {
         assert!(fragments(&frame, 1, 96).iter().all(|part| w.hash(part) == hash));
     }
-    // After `TIMEOUT` the datagram is no longer tracked.
+    // When `TIMEOUT` has passed, fragments of the datagram are no longer recognised.
     let later = &fragments(&other(300), 1, 96)[1];
     w.time += TIMEOUT;
     assert_eq!(w.hash(later), hashes[1]);
@@ -242,7 +243,7 @@ fn sip_fragments_are_broadcast_and_rtp_fragments_follow_their_call() {
     assert!(fragments(&rtp(400), 2, 160).iter().all(|part| w.hash(part) == whole));
     let neither = written(Frame::udp4(A, 9, B, 9).payload(&[0; 400]));
     assert!(fragments(&neither, 3, 160).iter().all(|part| w.run(part).kind == VerdictKind::Drop));
-    // Another datagram with the identification of an RTP datagram replaces its entry.
+    // A datagram with the same identification as an RTP datagram replaces the entry of the RTP datagram.
     assert!(fragments(&neither, 2, 160).iter().all(|part| w.run(part).kind == VerdictKind::Drop));
     assert_eq!(w.run(&fragments(&rtp(400), 4, 160)[1]).kind, VerdictKind::Drop, "the first fragment is unknown");
 }
@@ -261,8 +262,8 @@ fn gtp_user_fragments_are_steered_and_control_fragments_broadcast() {
     assert!(fragments(&control, 8, 160).iter().all(|part| w.run(part).classes == ANY_CLASS));
 }
 
-/// A model without a capacity limit: for each datagram and form, the number of all fragments, the number of the first
-/// fragment, and the time of the entry.
+/// A model of the tracker without a capacity limit. For each datagram and form it stores the number that all fragments
+/// get, the number of the first fragment, and the time of the entry.
 #[derive(Default)]
 struct Model(HashMap<(u8, u32, u32), (u64, u64, u64)>);
 
@@ -327,7 +328,7 @@ fn the_tracker_is_bounded_and_counts_evicted_datagrams() {
     assert!((lost..lost + CAPACITY as u64 / 100).contains(&displaced), "{displaced} of {many} datagrams were evicted");
 }
 
-/// A program that counts the packets of each flow and sets the mark to the flow's count, up to 5.
+/// This program counts the packets of each flow and sets the mark of a packet to the count of its flow, up to 5.
 const COUNTED: &str = "flows = flow_map 0 (both_ways key_5tuple)
 main = incr_fstate flows >-> case_of (get_fstate flows) [1 ~> mark 1, 2 ~> mark 2, 3 ~> mark 3, 4 ~> mark 4, 5 ~> mark 5]";
 
@@ -339,11 +340,11 @@ fn all_fragments_use_the_map_entry_of_their_flow() {
     let marks: Vec<u32> = fragments(&there, 1, 112).iter().map(|part| w.run(part).mark).collect();
     assert_eq!(marks, [2, 3, 4], "each fragment is counted");
     assert_eq!(w.run(&fragments(&back, 1, 112)[0]).mark, 5, "both directions are one flow");
-    // Another flow between the two hosts.
+    // This packet belongs to another flow between the same hosts.
     let other = written(Frame::tcp4(A, 4001, B, 443).payload(&[1; 300]));
     let marks: Vec<u32> = fragments(&other, 2, 112).iter().map(|part| w.run(part).mark).collect();
     assert_eq!(marks, [1, 2, 3]);
-    // A datagram without ports has an entry too.
+    // Datagrams of protocols without ports have entries too.
     let ping = written(Frame::icmp4(A, B, 8, 0, [0; 4]).payload(&[0; 300]));
     let marks: Vec<u32> = fragments(&ping, 3, 160).iter().map(|part| w.run(part).mark).collect();
     assert_eq!(marks, [1, 2]);
@@ -372,11 +373,11 @@ fn later_fragments_of_a_tunnel_have_the_key_of_the_outer_packet() {
         );
         let marks: Vec<u32> = parts[1..].iter().map(|part| w.run(part).mark).collect();
         assert_eq!(marks[..2], [1, 2], "{name}: the later fragments belong to the flow of the outer packet");
-        // Fragments of the inner packet belong to the inner flow.
+        // If the inner packet is fragmented, its fragments belong to the inner flow.
         let marks: Vec<u32> = fragments(inner, 7, 320).iter().map(|part| w.run(&encapsulate(part)).mark).collect();
         assert_eq!(marks, [3, 4], "{name}");
     }
-    // With `outer`, the key contains the ports of the outermost packet.
+    // In a program with `outer`, the flow key contains the ports of the outermost packet.
     let mut w = world(&COUNTED.replace("main = ", "main = outer (").replace("mark 5]", "mark 5])"));
     let (_, vxlan) = TUNNELS[0];
     let marks: Vec<u32> = fragments(&vxlan(inner), 1, 160).iter().map(|part| w.run(part).mark).collect();
@@ -389,7 +390,7 @@ fn fragments_steered_by_steer_common_share_no_entry_between_members() {
     let whole = w.hash(&tcp(0)[0]);
     let parts = fragments(&tcp(300)[0], 1, 96);
     assert!(parts.iter().all(|part| w.hash(part) == whole));
-    // All packets went to one member, and there is one entry.
+    // All packets were steered to the same member, so the map contains one entry.
     assert_eq!(w.memory.tables[0].len(), 1);
     let parts = fragments(&tcp(300)[0], 2, 96);
     let alone = w.hash(&parts[1]);

@@ -1,4 +1,5 @@
-//! The kernel part of programs: its maps, refusals, and the metadata for user space.
+//! Tests of the kernel part of programs: its maps, the reasons why programs are refused, and the metadata for user
+//! space.
 
 use ir::interp::Execution;
 use ir::{Builder, Expiry, Fact, Inst, Layer, Meta, Program, Set, Var, VerdictKind};
@@ -45,7 +46,7 @@ fn large_sets_become_tries_with_exactly_their_addresses() {
         (0..8_u128).map(|n| (n << 100 | 3, n << 100 | 0x1_0005)).chain([(u128::MAX - 4, u128::MAX)]).collect();
     let mut b = Builder::default();
     b.stage("a set");
-    // More sets than tries: the last two sets share tries with the first two.
+    // There are more sets than tries, so the last two sets are in the same tries as the first two.
     let sets: Vec<_> = (0..u128::from(SET_MAPS) + 2)
         .map(|n| {
             let mut own = ranges.clone();
@@ -54,7 +55,7 @@ fn large_sets_become_tries_with_exactly_their_addresses() {
         })
         .collect();
     let (hi, lo, to) = (b.meta(Meta::WireLen), b.meta(Meta::Queue), b.reg());
-    // Each set is used twice, and is in its trie once.
+    // The program uses each set twice, but the trie must contain the set once.
     for ranges in sets.iter().chain(&sets) {
         let set = b.set_table(&Set::Ranges(ranges.clone()));
         b.push(Inst::Member { to, set, hi, lo });
@@ -73,7 +74,7 @@ fn large_sets_become_tries_with_exactly_their_addresses() {
     }
 }
 
-/// The ranges of a set's prefixes.
+/// Computes the address ranges that the prefixes of a set cover.
 fn covered(content: &[(Vec<u8>, Vec<u8>)], number: u32) -> Vec<(u128, u128)> {
     let of_set = content.iter().map(|(key, _)| key).filter(|key| key[4..8] == number.to_be_bytes());
     let mut covered: Vec<(u128, u128)> = of_set
@@ -132,7 +133,7 @@ fn two_hundred_stages_with_address_sets_run_in_the_kernel() {
     assert_eq!(object.maps.len(), usize::from(SET_MAPS) + 3, "tries, sockets, outcomes and generations");
 }
 
-/// A stage with nine networks for each customer.
+/// A program stage with nine networks for each customer.
 fn customers(n: usize) -> String {
     let nets = |i| (0..9).map(|k| format!("10.{i}.{}.0/28", 2 * k)).collect::<Vec<_>>().join(", ");
     let stages: Vec<_> = (0..n).map(|i| format!("when (has_addr_in [{}]) (mark {})", nets(i), i + 1)).collect();
@@ -191,7 +192,8 @@ fn the_low_half_of_a_generation_identifies_it() {
     }
 }
 
-/// User space can compute the record of a program that uses neither counters nor maps.
+/// If a program uses counters or maps, the kernel must pass the record; otherwise user space can compute the record
+/// again.
 #[test]
 fn a_program_with_effects_passes_the_full_record() {
     let compact = EmitOptions { metadata: Metadata::Compact, ..OPTIONS };
@@ -200,7 +202,8 @@ fn a_program_with_effects_passes_the_full_record() {
     assert_eq!(metadata("main = ip >-> inc 1 >-> steer_flow"), Ok((Metadata::Full, false)));
     let local = metadata("main = when is_tcp steer_rss");
     assert_eq!(local, Ok((Metadata::Compact, true)), "values that only user space has affect only the record");
-    // If the kernel continued after the operation that it cannot do, kernel and user space would both count.
+    // The count follows an operation that the kernel cannot perform. If the kernel continued after this operation,
+    // kernel and user space would both count the packet.
     let behind = metadata("main = when is_tcp (steer_rss >-> inc 1)");
     assert_eq!(behind, Ok((Metadata::Full, false)));
     assert_eq!(metadata("main = ip"), Ok((Metadata::Compact, false)), "all packets have the same record");

@@ -1,13 +1,14 @@
-//! Programs of users who know PFQ, Haskell, C or tcpdump, but not this language: each error names the position, the
-//! cause and the correction.
+//! Invalid programs, as users write them who know PFQ, Haskell, C or tcpdump but not this language. Each error must
+//! name the position, the cause and the correction.
 
 use base::Prng;
 use netgrain_lang::compile;
 use netgrain_lang::table::names;
 
-/// The program, the marked text, a part of the message, and a part of the message or advice.
+/// For each program: the program, the text that the error marks, a part of the message, and another part of the message
+/// or of the advice.
 const WRONG: &[(&str, &str, &str, &str)] = &[
-    // Without parentheses, as the PFQ thesis prints such calls; no compiler accepted them.
+    // Calls without parentheses, as the PFQ thesis prints them; no compiler of PFQ accepted them.
     ("main = when is_tcp forward \"eth1\"", "forward", "this is a function", "(forward …)"),
     ("main = conditional is_udp mark 42 kernel", "mark", "this is a function", "(mark …)"),
     ("main = unless has_port 80 drop", "has_port", "takes a predicate here", "(has_port …)"),
@@ -61,7 +62,7 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
     ("main = ip # all", "#", "found `#`", "`--`"),
     ("main = forward 'eth1'", "'", "unexpected character", "double quotes"),
     ("main = forward “eth1”", "“", "unexpected character", "double quotes"),
-    // Constructs of Haskell that the language does not have.
+    // Constructs of Haskell that this language does not have.
     ("main = do { tcp ; x <- steer_flow }", "<-", "found `<-`", "not bound"),
     ("main = let f = tcp in f", "let", "not part of the language", "binding"),
     ("main = f where f = tcp", "where", "found `where`", "binding"),
@@ -90,7 +91,7 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
         "has fewer than 33 bits",
         "",
     ),
-    // Names, and the precedence of operators.
+    // Errors in names, and in the precedence of operators.
     ("main = steer_flw", "steer_flw", "not known", "`steer_flow`"),
     ("main = ip >-> steer", "steer", "not known", "`steer_ip`"),
     ("main = filter ip_ttl .< 9", "filter ip_ttl", "takes a property", "`filter (… .< …)`"),
@@ -136,7 +137,7 @@ fn notations_of_pfq_and_haskell_are_accepted() {
     }
 }
 
-/// A random expression with valid syntax and arbitrary types.
+/// Generates an expression with valid syntax whose types may be wrong.
 fn any_expression(prng: &mut Prng, depth: u32) -> String {
     let names: Vec<&str> = names().collect();
     let any = |prng: &mut Prng, of: &[&str]| of[prng.below(of.len() as u64) as usize].to_owned();

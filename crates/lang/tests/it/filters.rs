@@ -1,5 +1,5 @@
-//! Filters translated to the IR have the results of the filter's own interpreter, which other tests compare with
-//! tcpdump.
+//! Tests that filters have the same results after translation to the IR as in the filter's own interpreter, which other
+//! tests compare with tcpdump.
 
 use base::Prng;
 use filter::{Filter, LinkFilter};
@@ -12,7 +12,7 @@ use wire::{Headers, link};
 
 const CORPUS: &str = include_str!("../../../filter/tests/corpus.txt");
 
-/// Filters with `anylink`, which tcpdump does not have.
+/// Filters with `anylink`, which tcpdump does not support.
 const OWN: &[&str] = &[
     "anylink tcp",
     "anylink udp port 53",

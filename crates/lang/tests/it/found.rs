@@ -1,4 +1,5 @@
-//! Regression tests for bugs that random programs found (crate `difftest`), each with the smallest failing program.
+//! Regression tests for bugs that random programs have found (crate `difftest`). Each test contains the smallest
+//! failing program.
 
 use ir::Facts;
 use ir::VerdictKind;
@@ -18,7 +19,7 @@ fn kind(text: &str, frame: &[u8]) -> VerdictKind {
     run(text, frame).kind
 }
 
-/// Bug: a frame that ends before its ethertype was treated as a frame with ethertype 0.
+/// The bug was that a frame that ends before its ethertype was treated as a frame with ethertype 0.
 #[test]
 fn a_frame_without_ethertype_does_not_match_ethertype_0() {
     for text in ["main = l3_proto 0", "main = filter (is_l3_proto 0)", "main = filter (eth_type .== 0)"] {
@@ -27,8 +28,8 @@ fn a_frame_without_ethertype_does_not_match_ethertype_0() {
     assert_eq!(kind("main = unless (is_l3_proto 0) drop", &[2]), VerdictKind::Drop);
 }
 
-/// Bug: a UDP tunnel whose header begins beyond byte 255 was not decoded, although the meter decodes such a tunnel and
-/// a GRE tunnel at that offset was decoded.
+/// The bug was that a UDP tunnel whose header begins beyond byte 255 was not decoded, although the meter decodes such a
+/// tunnel, and although GRE tunnels at that offset were decoded.
 #[test]
 fn a_tunnel_header_beyond_byte_255_is_decoded() {
     let write = |frame: Frame<'_>| frame.write(&mut [0; 1000]).expect("room").to_vec();
@@ -41,12 +42,12 @@ fn a_tunnel_header_beyond_byte_255_is_decoded() {
     assert_eq!(run(flow, &far).hash, run(flow, &inner).hash);
     assert_eq!(run(flow, &far).hash, run(flow, &near).hash);
     assert_eq!(kind("main = shift (tcp >-> port 80)", &far), VerdictKind::Copy);
-    // Predicates do not use a transport header at such an offset (docs/reference/packet-language.md).
+    // Predicates ignore transport headers beyond byte 255 (docs/reference/packet-language.md).
     assert_eq!((kind("main = udp", &near), kind("main = udp", &far)), (VerdictKind::Copy, VerdictKind::Drop));
 }
 
-/// Bug: a map that was derived from another map kept its name, so a program with both maps was rejected with the advice
-/// to bind each to its own name, although each had a name.
+/// The bug was that a map that is derived from another map got the name of that map. A program with both maps was
+/// rejected with the advice to bind each map to its own name, although each had a name.
 #[test]
 fn a_derived_map_has_the_name_of_its_own_binding() {
     let names = |text: &str| {
@@ -61,7 +62,8 @@ fn a_derived_map_has_the_name_of_its_own_binding() {
     assert_eq!(names("a = flow_map 0 key_vlan\nmain = incr_fstate (up_to 5 a) >-> incr_fstate a"), ["flow_map a", "a"]);
 }
 
-/// Bug: a fragment that alone would be broadcast, but follows a steered fragment, kept the classes of the broadcast.
+/// The bug was that a fragment that alone would be delivered to all classes, but follows a steered fragment, was still
+/// assigned to all classes.
 #[test]
 fn a_fragment_that_follows_another_gets_its_classes_too() {
     let program = compile("main = steer_p2p").expect("a program").program;
@@ -81,7 +83,8 @@ fn a_fragment_that_follows_another_gets_its_classes_too() {
     assert_eq!(first, later);
 }
 
-/// Bug: a later fragment with local addresses that follows a dropped first fragment kept the hash of its own addresses.
+/// The bug was that a later fragment that follows a dropped first fragment retained a hash, computed from its own local
+/// addresses.
 #[test]
 fn a_fragment_that_follows_a_dropped_fragment_has_no_hash() {
     let program = compile("main = steer_local_ip 224.0.0.0/4").expect("a program").program;

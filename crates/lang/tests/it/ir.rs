@@ -1,4 +1,4 @@
-//! The intermediate representation: errors of the verifier, and results of the interpreter.
+//! Tests of the intermediate representation: errors of the verifier, and results of the interpreter.
 
 use base::Prng;
 use ir::interp::{Action, Interpreter, ProgramState};
@@ -186,7 +186,8 @@ fn a_split_program_has_the_results_of_the_whole_program() {
     }
 }
 
-/// One to four stages of arithmetic on the packet's sequence number, each with an effect or a drop.
+/// Generates a program with one to four stages. Each stage computes with the packet's sequence number and has an effect
+/// or a drop.
 fn random(prng: &mut Prng) -> Program {
     let mut b = Builder::default();
     b.tables().maps.push(map(1, 4, Expiry::Never));

@@ -1,6 +1,6 @@
-//! Algebraic laws of composition, tested on random actions; and the robustness of the compiler against invalid sources.
+//! Tests algebraic laws of composition on random actions, and tests that invalid sources do not crash the compiler.
 //!
-//! The crate `difftest` compares the results of random programs with a second model.
+//! The tests of crate `difftest` compare the results of random programs with a second model.
 
 use base::Prng;
 use difftest::semantics::ProgramContext;
@@ -18,8 +18,8 @@ fn any<T: Clone>(prng: &mut Prng, of: &[T]) -> T {
     of[below(prng, of.len() as u64) as usize].clone()
 }
 
-/// A random action as a term, with its own maps. Actions with `steer_common` are excluded, because their meaning
-/// depends on the other maps of the program.
+/// A random action as a term, with its own flow maps. Actions with `steer_common` are excluded, because their meaning
+/// depends on the other flow maps of the program.
 fn act(prng: &mut Prng, name: &str) -> ActionTerm {
     loop {
         let text = action(prng, name).text();
@@ -43,10 +43,10 @@ fn predicate(prng: &mut Prng, name: &str) -> Pred {
     }
 }
 
-/// The outcomes of packets, the counters, and the entries of the maps that are not empty.
+/// The results that a law compares: outcomes of packets, counters, and the entries of maps that are not empty.
 type Observed = (Vec<PacketOutcome>, Vec<u64>, BTreeMap<String, Vec<(Vec<u64>, u64)>>);
 
-/// Runs an action; `None` if its program exceeds the limits of the IR.
+/// Runs an action on packets; `None` if its program exceeds the limits of the IR.
 fn observed(act: &ActionTerm, packets: &[Packet]) -> Option<Observed> {
     let program = lower(act);
     program.verify().ok()?;
@@ -90,7 +90,8 @@ fn composition_keeps_the_laws_of_a_monad() {
         ];
         let packets = frames::packets(&mut prng, wire::link::ETHERNET, 8, false);
         for (law, left, right) in laws {
-            // Programs that exceed the limits are skipped; the last assertion requires that few are.
+            // Programs that exceed the limits of the IR are skipped. The last assertion requires that few programs are
+            // skipped.
             let (Some(a), Some(b)) = (observed(&left, &packets), observed(&right, &packets)) else { continue };
             *held.entry(law).or_default() += 1;
             assert_eq!(a, b, "{law}, seed {seed}, round {round}\n{left:?}\n{right:?}");
@@ -208,7 +209,8 @@ fn a_function_applied_to_itself_has_no_type() {
     }
 }
 
-/// Random bindings with parameters, applied to one another, to lists and to themselves; nearly all are ill-typed.
+/// Random bindings with parameters, which are applied to one another, to lists and to themselves. Nearly all of them
+/// are ill-typed.
 #[test]
 fn random_higher_order_programs_never_panic_the_compiler() {
     let seed = testkit::seed("random_higher_order_programs_never_panic_the_compiler");
@@ -233,7 +235,7 @@ fn random_higher_order_programs_never_panic_the_compiler() {
     assert!(programs > 200, "only {programs} texts were valid programs");
 }
 
-/// Writes a random expression that uses the first `bindings` bindings and `params` parameters.
+/// Appends a random expression that uses the first `bindings` bindings and the first `params` parameters.
 fn applied(prng: &mut Prng, text: &mut String, bindings: u64, params: u64, level: u32) {
     const WORDS: [&str; 8] = ["unit", "ip", "is_tcp", "steer_flow", "1", "when", "inv", "ip_ttl"];
     match below(prng, if level == 0 { 3 } else { 8 }) {

@@ -1,4 +1,5 @@
-//! Programs as printed for Enif-lang (Bonelli's thesis, 2017, §4.10 and §4.11), and programs for older versions of PFQ.
+//! Tests of programs as they are printed for Enif-lang (Bonelli's thesis, 2017, §4.10 and §4.11), and of programs for
+//! older versions of PFQ.
 
 use ir::Facts;
 use ir::VerdictKind;
@@ -52,7 +53,7 @@ fn the_udp_counter_runs_as_printed() {
     assert_eq!(w.memory.counters[0], 2);
 }
 
-/// As printed, except for one unmatched closing parenthesis.
+/// The text is as printed in the thesis, except that an unmatched closing parenthesis is removed.
 const TAGS: &str = "\
 http = dst_port 80
 pass_to_kernel =
@@ -84,7 +85,7 @@ fn the_http_tagger_runs_as_printed() {
     assert_eq!((not.kind, not.kernel), (VerdictKind::Drop, false));
 }
 
-/// The table in docs/reference/packet-language.md lists the changes to the printed program.
+/// The program differs from the printed program; a table in docs/reference/packet-language.md lists the changes.
 const KNOCKING: &str = "\
 auth_flow = flow_map 0 TUPLE_5
 knock_table = flow_map 1 TUPLE_3
@@ -201,7 +202,7 @@ fn fractions_are_probabilities() {
             format!("{:?}", bits("bloomCalcM 4 0.001")).replace("bloomCalcM 4 0.001", "")
         );
     }
-    // ⌈-4 n / ln(1 - p^(1/4))⌉ for 4 hosts at a probability of 0.001 is 82.
+    // The formula is ⌈-4 n / ln(1 - p^(1/4))⌉. For n = 4 hosts and a probability p of 0.001, its value is 82.
     let mark = |n: u64| world(&format!("main = mark (bloomCalcM 4 0.001 - {n})")).run(tcp(1)).mark;
     let expected = (-16.0 / (1.0_f64 - 0.001_f64.powf(0.25)).ln()).ceil() as u32;
     assert_eq!((mark(0), mark(1)), (expected, expected - 1));

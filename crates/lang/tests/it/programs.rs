@@ -1,4 +1,5 @@
-//! Results of programs: the sixteen examples of the PFQ thesis and its code, further properties, and error messages.
+//! Tests of the results of programs: the sixteen examples of the PFQ thesis and of its code, further properties of
+//! programs, and error messages.
 
 use ir::interp::{Action, Execution, Interpreter, ProgramState};
 use ir::{ANY_CLASS, Placement, UserSpaceReason, VerdictKind, placement};
@@ -210,8 +211,8 @@ fn steer_flow_yields_the_hash_of_the_descriptor() {
         if headers.protocol().is_none() {
             assert_eq!(out.kind, VerdictKind::Drop);
         } else if facts.outer.fragment != 0 {
-            // Later fragments have the hash of their first fragment, which includes the ports; the descriptor's hash
-            // of a fragment contains no ports.
+            // Later fragments must have the hash of their first fragment, which includes the ports. (The hash in the
+            // descriptor of a fragment does not include ports.)
             assert_eq!(out.kind, VerdictKind::Steer);
         } else if facts.outer == ir::facts::LayerFacts::of_headers(&headers) {
             assert_eq!(out.hash, hasher.hash(&p.bytes, &headers), "{:02x?}", p.bytes);
@@ -221,7 +222,8 @@ fn steer_flow_yields_the_hash_of_the_descriptor() {
     assert!(compared.iter().all(|n| *n > 100), "{compared:?}");
 }
 
-/// The table of the semantics of PFQ programs (§2.6): the record before a stage, the stage, the record after it.
+/// From the table of the semantics of PFQ programs (§2.6). Each row contains the record before a stage, the stage, and
+/// the record after it.
 #[test]
 fn stages_compose_as_in_the_semantics_of_pfq() {
     let starts = ["unit", "broadcast", "classify 5", "steer_flow", "double_steer_ip", "drop"];

@@ -1,4 +1,5 @@
-//! The function table is complete and unambiguous, its types and effects are correct, and the reference page agrees.
+//! Tests that the function table is complete and unambiguous, that its types and effects are correct, and that the
+//! reference page agrees with it.
 
 use ir::Effects;
 use netgrain_lang::compile;
@@ -41,7 +42,7 @@ fn every_operator_has_a_function_and_compiles() {
         let of = f.of();
         let (takes, gives) = of.parts();
         let [a, b] = [takes[0], takes[1]].map(sample);
-        // Operators that end in a dot have the number on the left.
+        // In operators that end in a dot, such as `<.`, the number is the left operand.
         let (a, b) = if sign.ends_with('.') && !sign.starts_with('.') { (b, a) } else { (a, b) };
         let main = match gives {
             Type::Act => format!("{a} {sign} {b}"),
@@ -55,7 +56,7 @@ fn every_operator_has_a_function_and_compiles() {
     }
 }
 
-/// All functions of PFQ version 6, by category of its tables, and additional functions of other versions.
+/// All functions of PFQ version 6, by the category in which PFQ lists them, and additional functions of other versions.
 const PFQ: &str = "less less_eq equal not_equal greater greater_eq any_bit all_bit or xor and not \
     is_ip is_tcp is_udp is_icmp is_flow is_frag is_first_frag is_more_frag is_l3_proto is_l4_proto has_port has_src_port has_dst_port flow_port \
     has_addr has_src_addr has_dst_addr has_vlan has_vid vlan_id has_mark has_state bloom bloom_src bloom_dst is_broadcast is_multicast \
@@ -81,7 +82,7 @@ fn all_functions_of_pfq_exist() {
     assert_eq!(missing, [] as [&str; 0]);
 }
 
-/// A value of the type, as a program writes it.
+/// A value of this type, as a program writes it.
 fn sample(of: &Type) -> String {
     match of {
         Type::Act => "unit".into(),
@@ -123,13 +124,13 @@ fn examples_compile_and_have_only_the_declared_effects() {
         };
         let text = format!("flows = flow_map 0 key_5tuple\nmain = {main}");
         let compiled = compile(&text).unwrap_or_else(|e| panic!("{}", e.show(&text, "table")));
-        // The effects of the wrapper and of the sample arguments are permitted too.
+        // The program may also have the effects of the wrapper and of the sample arguments.
         let wrapped = compiled.bindings.iter().find(|b| b.name == "main").expect("a program").effects;
         let does = compiled.program.effects();
         assert!(does.within(wrapped), "`{text}` has the effects {does}; the table declares {wrapped}");
         if *gives == Type::Act && !takes.contains(&&Type::Act) {
             let own = f.effects();
-            // `steer_common` requires a map in the program.
+            // A program with `steer_common` must contain a flow map.
             let counts = (f.name == "steer_common").then_some("incr_fstate");
             let words = call.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| *word != f.name);
             let given =

@@ -1,4 +1,5 @@
-//! Tunnels: the nested packet that steering and flow maps use; and filters for link types other than Ethernet.
+//! Tests of tunnels: which of the nested packets steering and flow maps use; and tests of filters for link types other
+//! than Ethernet.
 
 use ir::interp::{Execution, Interpreter, ProgramState};
 use ir::{Facts, Field, Key};
@@ -24,10 +25,10 @@ const GATES: [[u8; 4]; 2] = [[172, 16, 0, 1], [172, 16, 0, 2]];
 const USER: [u8; 4] = [10, 1, 2, 3];
 const FAR: [u8; 4] = [8, 8, 8, 8];
 
-/// Type of an extension header, and the bytes between its length and its next type.
+/// An extension header: its type, and the bytes between its length field and its next-type field.
 type Extension = (u8, &'static [u8]);
 
-/// A user's packet inside GTP, with the extension headers of [`tunnel::gtp_u`].
+/// A user's packet inside GTP-U, with the extension headers of [`tunnel::gtp_u`].
 fn gtp(sequence: Option<u16>, extensions: &[Extension], user: &[u8]) -> Vec<u8> {
     let payload = [&tunnel::gtp_u(5, sequence, extensions, user.len())[..], user].concat();
     written(Frame::udp4(GATES[0], 2152, GATES[1], 2152).payload(&payload))
@@ -80,7 +81,8 @@ fn ipv6_subscribers_inside_gtp_are_steered() {
         let out = Interpreter::new(&users).run(&whole[..len], &facts, &mut ProgramState::of(&users, 7));
         match out.kind {
             VerdictKind::Drop => (),
-            // A packet that is too short to be distinguished from the control plane is broadcast like it.
+            // If the packet is so short that it cannot be distinguished from a control message, it is delivered to all
+            // classes, like control messages.
             VerdictKind::Copy => assert!(len < 42 + 10, "cut at {len}"),
             _ => assert_eq!((out.kind, out.hash), (VerdictKind::Steer, hash), "cut at {len}"),
         }
@@ -126,7 +128,7 @@ fn a_map_is_for_either_the_outermost_or_the_innermost_packet() {
 
 #[test]
 fn the_common_key_is_commutative_and_contained_in_both_keys() {
-    // All pairs of small keys of both layers.
+    // All pairs of small flow keys, of the innermost and of the outermost packet.
     let fields = [Field::Vlan, Field::EthSrc, Field::IpSrc, Field::IpDst, Field::EthType];
     let keys: Vec<Key> = (0..1 << fields.len())
         .flat_map(|bits: u32| {

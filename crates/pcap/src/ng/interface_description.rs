@@ -21,7 +21,7 @@ pub struct InterfaceDescription {
     pub name: String,
     /// A description for people.
     pub description: String,
-    /// The capture filter, if it is a libpcap filter expression.
+    /// The capture filter, if it is a libpcap filter expression; other kinds of filters are omitted.
     pub filter: String,
     /// The hardware of the interface.
     pub hardware: String,

@@ -26,7 +26,7 @@ const MAX_INTERFACES: usize = 65_536;
 /// a text of any length.
 const MAX_NAME: usize = 128;
 
-/// Interfaces of a section whose names are kept.
+/// The number of interfaces of a section whose names are stored.
 const NAMED: usize = 256;
 
 /// The state of a section.
@@ -166,8 +166,8 @@ impl Ng {
                     let text = text.trim_end_matches('\0');
                     name = text[..text.floor_char_boundary(MAX_NAME)].into();
                 }
-                // The text of the draft counts bits and its example counts bytes; no check sequence has 8 bytes or
-                // more.
+                // The draft states `if_fcslen` in bits in its text and in bytes in its example. A value of 8 or more is
+                // read as bits, because no frame check sequence has 8 bytes.
                 (option::IF_FCSLEN, [len]) => fcs = if *len < 8 { *len } else { len / 8 },
                 _ => {}
             }

@@ -187,8 +187,8 @@ impl Read for IncrementalSource<'_> {
 #[test]
 fn a_source_that_blocks_at_any_byte_gives_the_same_packets() {
     for (format, file) in valid_files() {
-        // Only the bytes after the headers come in small pieces: opening cannot be resumed, so it needs a source that
-        // does not return `WouldBlock`.
+        // The headers come from memory, because opening cannot be resumed after `WouldBlock`; the other bytes come in
+        // small pieces.
         for seed in 0..50 {
             let (head, tail) = file.split_at(120.min(file.len()));
             let mut halting = Reader::open_as(head.chain(IncrementalSource(tail, Prng::new(seed))), format).unwrap();

@@ -7,10 +7,10 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Bytes read at once after the end of a part, for the rest of its last record.
+/// Number of bytes that one read returns after the end of a part, for the rest of the last record of the part.
 const BEYOND: u64 = 16 << 10;
 
-/// A capture with its length at this moment; data appended later are not read.
+/// A capture file with its length at the begin of the query; bytes that are appended later are not read.
 #[derive(Clone, Debug)]
 pub struct Capture {
     pub path: PathBuf,
@@ -25,7 +25,8 @@ impl Capture {
     /// Opens a file and recognises its format.
     ///
     /// # Errors
-    /// If the file is no capture, is compressed, or does not support random access; the error names the file.
+    /// If the file is no capture, is compressed, or does not support random access; the error text contains the file
+    /// name.
     pub fn open(path: &Path) -> Result<(Self, File), QueryError> {
         let failed = |error| QueryError::Io { path: path.to_owned(), error };
         let refused = |why: String| failed(io::Error::new(io::ErrorKind::InvalidData, why));
@@ -80,7 +81,7 @@ impl Capture {
     }
 
     /// A reader of the records that begin at or after `from` and before `until`; a record must begin at `from`. `head`
-    /// contains the bytes that must be read before them.
+    /// contains the headers that the reader must read before these records.
     ///
     /// # Errors
     /// An error in the headers.
@@ -105,7 +106,7 @@ impl Capture {
     }
 }
 
-/// Reads the records of a part of a file; their offsets are those in the file.
+/// Reads the records of a part of a file; record offsets are offsets in the file.
 pub struct Part<'a> {
     reader: Reader<Span<'a>>,
     from: u64,
@@ -129,7 +130,7 @@ impl Part<'_> {
         Ok((at < self.until).then_some((at, packet)))
     }
 
-    /// Bytes of the file that were read so far.
+    /// Number of bytes of the file that were read so far.
     pub fn bytes_read(&mut self) -> u64 {
         self.reader.source_mut().read
     }
@@ -139,14 +140,14 @@ impl Part<'_> {
     }
 }
 
-/// The headers that a reader needs, followed by the file from some offset on.
+/// A source of bytes: first the headers that a reader needs, then the file from an offset on.
 struct Span<'a> {
     file: &'a File,
     head: &'a [u8],
     at: u64,
     /// The end of the file.
     end: u64,
-    /// The end of the part; after it, only the rest of a record is read.
+    /// The end of the part; after it, only the rest of the last record is read.
     least: u64,
     read: u64,
 }

@@ -12,7 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// Maximum number of bytes of descriptions kept for one file.
+/// The largest number of bytes of interface descriptions that are kept for one file.
 const MAX: usize = 64 << 20;
 
 /// Bytes of one read.
@@ -22,7 +22,7 @@ const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 
-/// Size of the fields of a section header; the context keeps these fields without the options.
+/// Size of the fixed fields of a section header, which the context stores without the options.
 const SECTION_FIELDS: usize = 24;
 
 /// The headers of a capture.
@@ -39,7 +39,7 @@ struct Section {
     /// End of the section header, options included.
     header_end: u64,
     big: bool,
-    /// The bytes that a reader needs first: the section header, then each interface description.
+    /// The bytes that a reader needs before the packets: the section header, then all interface descriptions.
     head: Vec<u8>,
     header: usize,
     interfaces: Vec<Interface>,
@@ -50,7 +50,7 @@ struct Section {
 pub struct Interface {
     /// Byte range of the interface description.
     range: Range<u64>,
-    /// Length of the part of `head` that includes this interface.
+    /// Length of the part of `head` up to the end of this interface description.
     head: usize,
     name: String,
     filter: String,
@@ -60,7 +60,7 @@ pub struct Interface {
 }
 
 impl CaptureContext {
-    /// For a format without sections: the file header and its single interface. For pcapng: empty.
+    /// The initial context: for a format without sections, the file header and its single interface; for pcapng, empty.
     ///
     /// # Errors
     /// The error of the system call.
@@ -71,7 +71,7 @@ impl CaptureContext {
             None => (ETHERNET, 0),
             Some(h) => {
                 let magic = u32::from_le_bytes([h[0], h[1], h[2], h[3]]);
-                // The reader has recognised the file, so the magic number is valid; it differs between the byte orders.
+                // The reader has recognised the file, so the magic number is valid in one of both byte orders.
                 let big = ![0xa1b2_c3d4, 0xa1b2_3c4d, 0xa1b2_cd34].contains(&magic);
                 (u32_at(h, 20, big) as u16, u32_at(h, 16, big))
             }
@@ -114,7 +114,7 @@ impl CaptureContext {
                         "the index contains an offset after the end of the capture",
                     ));
                 }
-                // Adjacent ranges were joined, and packets may lie between the descriptions.
+                // Adjacent ranges were joined, so a range may contain packets between the descriptions.
                 let mut scan = BlockScan::new(file, range.end);
                 scan.at = range.start;
                 scan.big = context.sections.last().is_some_and(|s| s.big);
@@ -139,7 +139,7 @@ impl CaptureContext {
         self.sections.iter().flat_map(section).filter(|r| !r.is_empty()).collect()
     }
 
-    /// The bytes that a reader needs first if it begins at this offset.
+    /// The header bytes that a reader needs before it can begin at this offset.
     pub fn head(&self, at: u64) -> &[u8] {
         let Some(section) = self.section(at) else { return &[] };
         let before = section.interfaces.partition_point(|i| i.range.start < at.max(1));
@@ -147,8 +147,8 @@ impl CaptureContext {
         &section.head[..len.min(section.head.len())]
     }
 
-    /// The origin of a packet at this offset with this interface number. `None` if the interface is not described, or
-    /// not selected by the query. `name` is the default name of an interface.
+    /// The origin of a packet at this offset with this interface number. `None` if the interface has no description
+    /// before this offset, or is not selected by the query. `name` is used for an interface without a name.
     pub fn origin(&mut self, at: u64, number: u32, name: &str, query_context: &mut QueryContext) -> Option<usize> {
         let i = self.sections.partition_point(|s| s.at <= at).checked_sub(1)?;
         let interface = self.sections[i].interfaces.get_mut(number as usize)?;
@@ -234,7 +234,7 @@ impl<'a> BlockScan<'a> {
         }
         if kind == SECTION {
             let Some(fields) = self.bytes(SECTION_FIELDS)? else { return Ok(false) };
-            // The options, which may have any length, are omitted, so both length fields change.
+            // The options, which may have any length, are omitted, so both length fields of the block are adapted.
             let short = (SECTION_FIELDS + 4) as u32;
             let mut bytes = [fields, &[0; 4]].concat();
             for at in [4, SECTION_FIELDS] {
@@ -277,7 +277,7 @@ impl<'a> BlockScan<'a> {
         context.add(len as usize)
     }
 
-    /// `len` bytes from the current offset; `None` if the file has fewer.
+    /// Reads `len` bytes at the current offset; `None` if the file ends before.
     fn bytes(&mut self, len: usize) -> io::Result<Option<&[u8]>> {
         let end = self.at + len as u64;
         if end > self.end {

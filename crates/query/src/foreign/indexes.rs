@@ -1,11 +1,11 @@
-//! Indexes of foreign captures: built once, stored beside the capture or in a separate directory, and valid as long as
-//! the capture is unchanged.
+//! Indexes of foreign captures: built once, stored in the directory of the capture or in a separate directory, and
+//! valid as long as the capture is unchanged.
 //!
 //! The index of `x.pcap` is `x.pcap.ngi`, so that its name differs from the index of `x.pcapng` and from a store index,
 //! which would be `x.ngi`. The index contains the length and modification time of the capture; if these differ, the
-//! index is not used. A separate directory may contain indexes of captures with equal names, so the name of the index
-//! also contains a hash of the capture's path there. The index contains that path, so a user may name the index instead
-//! of the capture.
+//! index is not used. A separate directory may contain indexes of captures with equal names, so the name of an index in
+//! a separate directory also contains a hash of the capture's path. The index contains that path, so a user may give
+//! the name of the index instead of the name of the capture.
 
 use super::capture::Capture;
 use super::context::{BlockScan, CaptureContext};
@@ -24,11 +24,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Maximum length of a capture with an index: the builder keeps the descriptions of all blocks in memory, up to 1 % of
-/// the capture.
+/// Maximum length of a capture with an index: the builder stores the descriptions of all blocks in memory, up to 1 % of
+/// the length of the capture.
 pub const MAX_CAPTURE: u64 = 128 << 30;
 
-/// Packets between two checks of the stop flag.
+/// Number of packets between two tests of the stop flag.
 const CHECK_INTERVAL: u64 = 4096;
 
 /// The result of building an index.
@@ -42,9 +42,10 @@ pub struct IndexBuild {
     pub capture_bytes: u64,
     /// Summary of the capture.
     pub summary: Summary,
-    /// Damage of the capture and its offset.
+    /// Description and offset of the damage, if the capture is damaged.
     pub damage: Option<String>,
-    /// Number of packets of each unknown link type; the index has only their times.
+    /// For each link type that netgrain cannot parse, its number of packets; the index contains only the times of these
+    /// packets.
     pub unknown_link_types: BTreeMap<u16, u64>,
 }
 
@@ -117,7 +118,7 @@ impl fmt::Display for UnusedIndex {
 
 impl std::error::Error for UnusedIndex {}
 
-/// Path of the index of a capture: beside it, or in the directory `into`.
+/// Path of the index of a capture: in the directory of the capture, or in the directory `into`.
 pub fn path(capture: &Path, into: Option<&Path>) -> PathBuf {
     let mut name = OsString::from(capture.file_name().unwrap_or_default());
     if into.is_some() {
@@ -130,10 +131,11 @@ pub fn path(capture: &Path, into: Option<&Path>) -> PathBuf {
     into.map_or_else(|| capture.with_file_name(&name), |folder| folder.join(&name))
 }
 
-/// Builds the index of a capture, under a hidden name until it is complete; `None` if `stop` was set meanwhile.
+/// Builds the index of a capture. The index file has a hidden name until it is complete. Returns `None` if `stop` was
+/// set before the end.
 ///
 /// # Errors
-/// If the file is no capture, cannot be read, or changes meanwhile, or if the index cannot be written.
+/// If the file is no capture, cannot be read, or changes while it is read, or if the index cannot be written.
 pub fn make(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<Option<IndexBuild>, QueryError> {
     let (described, file) = Capture::open(capture)?;
     let failed = |error| QueryError::Io { path: capture.to_owned(), error };
@@ -185,7 +187,8 @@ pub fn make(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<Op
     }))
 }
 
-/// The state of the index of a capture, according to length and modification time.
+/// The state of the index of a capture (valid, outdated, missing, …), determined from length and modification time of
+/// the capture.
 ///
 /// # Errors
 /// If the file is no capture.
@@ -194,7 +197,7 @@ pub fn index_state(capture: &Path, into: Option<&Path>) -> Result<IndexState, Qu
     Ok(state(&described, &path(capture, into)))
 }
 
-/// [`index_state`], and also compares the checksum of each block, which reads the whole capture.
+/// Like [`index_state`], but also compares the checksum of each block, for which the complete capture is read.
 ///
 /// # Errors
 /// If the file is no capture or cannot be read.
@@ -203,7 +206,7 @@ pub fn verify(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<
     let mut path = path(capture, into);
     let mut state = state(&described, &path);
     if let IndexState::Missing = state {
-        // A store index is valid too.
+        // An index of a store file is accepted too.
         path = capture.with_extension(index::SUFFIX);
         state = self::state(&described, &path);
     }
@@ -227,7 +230,7 @@ pub fn verify(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<
     Ok(state)
 }
 
-/// Removes the index of a capture, which may no longer exist itself; false if there was no index.
+/// Removes the index of a capture; the capture need not exist any longer. Returns false if there was no index.
 ///
 /// # Errors
 /// If the file is not the index of a capture, or cannot be removed.
@@ -235,7 +238,7 @@ pub fn remove(capture: &Path, into: Option<&Path>) -> Result<bool, QueryError> {
     remove_index(&path(capture, into))
 }
 
-/// Removes an index by its own path; false if there was no index.
+/// Removes the index at this path; returns false if there was no index.
 ///
 /// # Errors
 /// As [`remove`].
@@ -255,13 +258,13 @@ pub fn remove_index(path: &Path) -> Result<bool, QueryError> {
     std::fs::remove_file(path).map(|()| true).map_err(failed)
 }
 
-/// True if the file has a store index, which is used instead.
+/// True if the file is a packet file of a store and has an index of the store, which is used instead.
 pub fn is_of_store(capture: &Path) -> bool {
     let Ok((described, _)) = Capture::open(capture) else { return false };
     matches!(open(&described, &capture.with_extension(index::SUFFIX)), Ok(Some(_)))
 }
 
-/// The path of the capture that an index names, if `path` is an index.
+/// If `path` is an index: the path of its capture, which the index contains.
 ///
 /// # Errors
 /// If the index cannot be read.
@@ -275,14 +278,15 @@ pub fn named(path: &Path) -> Result<Option<PathBuf>, QueryError> {
         let why = "the index belongs to a store; query the store with --store, or name the packet file";
         return Err(failed(io::Error::new(io::ErrorKind::InvalidData, why)));
     };
-    // An index beside its capture contains only the file name, so that both can be moved together.
+    // An index in the directory of its capture contains only the file name of the capture, so that both can be moved
+    // together.
     Ok(Some(path.with_file_name("").join(header.interface)))
 }
 
 /// Opens the index of a capture. A store index is used if its packet file is unchanged.
 ///
 /// # Errors
-/// The existing index is not used.
+/// The reason why the existing index is not used.
 pub(super) fn find(capture: &Capture, named_path: &Path) -> Result<Option<(Reader, File)>, UnusedIndex> {
     let own = path(&capture.path, None);
     let path = if named_path.extension().is_some_and(|e| e == index::SUFFIX) { named_path } else { &own };
@@ -325,7 +329,7 @@ fn open(capture: &Capture, path: &Path) -> Result<Option<(Reader, File)>, IndexS
     Err(IndexState::Stale(why))
 }
 
-/// The description of the capture for its index.
+/// The index header that describes the capture.
 fn content(capture: &Capture) -> Content {
     let format = match capture.format {
         Format::Pcap => index::Format::Pcap,
@@ -335,7 +339,7 @@ fn content(capture: &Capture) -> Content {
     Content::Foreign { format, bytes: capture.bytes, modified: capture.modified }
 }
 
-/// The contents of the index being built.
+/// The state of the index that is being built.
 struct Scan {
     builder: Builder,
     context: CaptureContext,
@@ -347,7 +351,7 @@ struct Scan {
 }
 
 impl Scan {
-    /// Reads the whole capture; `None` if stopped.
+    /// Reads the complete capture and indexes it; `None` if the stop flag was set.
     fn of(capture: &Capture, file: &File, interface: String, stop: &AtomicBool) -> io::Result<Option<Self>> {
         let context = CaptureContext::begin(capture.format, file)?;
         let mut header = Header {

@@ -16,22 +16,25 @@ use plan::Plan;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Bytes of packets, over all files together, that the query may keep from files that it had to read completely.
+/// The largest number of bytes of packets, for all files together, that the query may store in memory from files that
+/// it had to read completely.
 const SPARE_BYTES: usize = 64 << 20;
 
-/// Makes a cursor source of these files, in the order of their first timestamps. Files without an index are read here,
-/// because their first packet is known only after reading them.
+/// Creates a cursor source of these files, in the order of their first timestamps. Files without an index are read in
+/// this function, because their first timestamp is known only after a complete read.
 ///
 /// # Errors
-/// If one of the files cannot be read, or all of them are empty. An empty file among others is damage.
+/// If one of the files cannot be read, or all of them are empty. An empty file among others is no error, but is
+/// reported as damage.
 pub fn cursor_source(files: &[PathBuf], query_context: &mut QueryContext) -> Result<Box<dyn CursorSource>, QueryError> {
-    // All names are checked first: the query reports an unreadable file before it spends time on the others.
+    // All files are opened before the first is read, so that an unreadable file is reported immediately.
     let (mut captures, mut empty) = (Vec::new(), Vec::new());
     for path in files {
         let named = indexes::named(path)?;
         match Capture::open(named.as_deref().unwrap_or(path)) {
             Ok(_) => captures.push((named.unwrap_or_else(|| path.clone()), path)),
-            // A capture program that was killed before its first write leaves an empty file beside valid ones.
+            // Empty files are accepted among others, because a capture program that was killed before its first write
+            // leaves an empty file.
             Err(e) if is_empty(path) => empty.push(e),
             Err(e) => return Err(e),
         }
@@ -91,7 +94,7 @@ impl CursorSource for Files {
     }
 }
 
-/// The blocks of a foreign capture.
+/// The source of the blocks of a foreign capture, for a [`BlockMerge`].
 struct Blocks {
     plan: Plan,
     file: Option<File>,

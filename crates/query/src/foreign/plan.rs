@@ -1,8 +1,8 @@
 //! The blocks of a capture that may contain matches, from its index or from a complete read.
 //!
-//! A complete read keeps the matching packets as far as memory permits. For the other blocks the plan keeps only the
-//! first timestamp and reads the block again when the merge reaches it. So the result is in order of time whatever the
-//! order in the file, and needs memory only for blocks that overlap in time.
+//! A complete read stores matching packets in memory up to a limit. For further blocks, the plan stores only the first
+//! timestamp, and the block is read again when the merge reaches it. So the result is in order of time for any order of
+//! packets in the file, and needs memory only for blocks that overlap in time.
 
 use super::capture::Capture;
 use super::context::{BlockScan, CaptureContext};
@@ -19,7 +19,7 @@ use std::os::unix::fs::FileExt;
 /// Bytes of a block, as in a store.
 pub const BLOCK: u64 = 1 << 20;
 
-/// Packets between two checks of the stop flag.
+/// Number of packets between two tests of the stop flag.
 const CHECK_INTERVAL: u32 = 4096;
 
 /// A capture and its blocks to read.
@@ -28,8 +28,7 @@ pub struct Plan {
     pub context: CaptureContext,
     /// The blocks in descending order of their begin.
     pub blocks: Vec<PlannedBlock>,
-    /// The end of the valid part when the capture was indexed, if the capture was damaged then; that damage was already
-    /// reported.
+    /// If the capture was damaged when it was indexed, the end of its valid part. The damage was already reported.
     end: Option<u64>,
 }
 
@@ -40,15 +39,15 @@ pub struct PlannedBlock {
     pub number: u32,
     /// Offset of the first record of the block.
     pub from: u64,
-    /// Length and CRC32C of the block when the recorder stored it, since a store index does not contain the
-    /// modification time of its packet file.
+    /// For a packet file of a store, length and CRC32C of the block from its index, which are compared with the file,
+    /// because this index does not contain the modification time of the packet file.
     pub stored: Option<(u32, u32)>,
-    /// The matching packets, if already read.
+    /// The matching packets, if they are already in memory.
     pub loaded: Option<Box<Block>>,
 }
 
 impl PlannedBlock {
-    /// End of the block; records that begin before belong to the block.
+    /// End of the block; records that begin before this offset belong to the block.
     pub fn until(&self) -> u64 {
         (u64::from(self.number) + 1) * BLOCK
     }
@@ -66,8 +65,8 @@ impl Plan {
         self.blocks.last().map(|b| b.first)
     }
 
-    /// Plans from the index: the blocks that overlap the interval and may contain the filter's keys. `None` with a
-    /// warning if the index is invalid.
+    /// Creates a plan from the index: it contains the blocks that overlap the interval and may contain the keys of the
+    /// filter. If the index is invalid, adds a warning and returns `None`.
     pub fn by_index(
         capture: &Capture,
         file: &File,
@@ -119,7 +118,7 @@ impl Plan {
         if index.summary().stamps.is_none_or(|(first, last)| last < from || first > to) {
             return Ok((context, Vec::new()));
         }
-        // Losses that capture programs recorded count for each block, also for blocks without candidates.
+        // The losses that a capture program has recorded are added for each block, also for blocks without matches.
         let candidates = index.candidates(index_file, &query_context.query.filter.need())?;
         index.load(index_file)?;
         let recorded = matches!(index.header().content, index::Content::Recorded);
@@ -161,11 +160,12 @@ impl Plan {
         Ok((context, planned))
     }
 
-    /// Plans from a complete read. `bytes_left` is the number of bytes of packets that may be kept; the function
-    /// subtracts the bytes that it keeps.
+    /// Creates a plan by a complete read. `bytes_left` is the number of bytes of packets that may be stored in memory;
+    /// the function subtracts the bytes that it stores.
     ///
     /// # Errors
-    /// The error of the system call. Damage causes a warning, and the packets before it count.
+    /// The error of the system call. Damage of the file causes a warning, and the packets before the damage are
+    /// returned.
     pub fn by_reading(
         capture: Capture,
         file: &File,
@@ -231,7 +231,7 @@ impl Plan {
         Ok(Self::new(capture, context, blocks))
     }
 
-    /// Reads a block of the plan.
+    /// Reads the matching packets of a block of the plan.
     pub fn load(
         &mut self,
         planned: PlannedBlock,
@@ -248,7 +248,7 @@ impl Plan {
             Ok(opened) => opened,
             Err(e) => {
                 query_context.damage(format!(
-                    "{}: {e}; its remaining packets are missing in the result",
+                    "{}: {e}; the remaining packets of this file are missing in the result",
                     self.capture.path.display()
                 ));
                 return block;
@@ -261,7 +261,7 @@ impl Plan {
             query_context.damage(damaged(
                 &self.capture,
                 at,
-                "this block of 1 MiB differs from what its recorder stored",
+                "this block of 1 MiB differs from the block that its recorder stored",
             ));
         }
         // The head is copied, because the context adds origins while the reader borrows the bytes.
@@ -293,7 +293,7 @@ impl Plan {
     }
 }
 
-/// True if the block's bytes differ from this length and CRC32C.
+/// True if length or CRC32C of the block's bytes differ from these values.
 fn differs(file: &File, number: u32, (bytes, crc): (u32, u32)) -> io::Result<bool> {
     let mut found = vec![0; (bytes as usize).min(BLOCK as usize)];
     file.read_exact_at(&mut found, u64::from(number) * BLOCK)?;
@@ -331,8 +331,8 @@ fn finish(block: &mut Block, query_context: &mut QueryContext) {
     left.into_iter().for_each(|(origin, packets)| query_context.add_lost(origin, packets));
 }
 
-/// Completes a block that was read: keeps its packets, or only its first timestamp, or drops the block if it has no
-/// matches.
+/// Completes a block that was read: stores its packets, or only its first timestamp, or drops the block if it contains
+/// no match.
 fn close(
     mut planned: PlannedBlock,
     blocks: &mut Vec<PlannedBlock>,

@@ -1,8 +1,9 @@
 //! The order of the files of a queue, while a recorder seals and renames them.
 //!
 //! A recorder begins each file at the first block of the stream after the previous file, and the index of each file
-//! gives its position. So positions as well as names distinguish the files of one recording from those of others. A
-//! listing during a rename may show the file under neither name; the query then lists the directory again.
+//! contains its stream position. So the next file of a recording is recognised by its position and its name. A
+//! directory listing during a rename may contain neither the old nor the new name of the file; then the query lists the
+//! directory again.
 
 use super::growing::{Growing, is_hidden};
 use crate::QueryContext;
@@ -17,7 +18,7 @@ use store::out_of_order::{OutOfOrderMarkers, Span};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The files of a queue from this file on, including it, from names only.
+/// The files of a queue from this file on (this file included), determined from names only.
 ///
 /// # Errors
 /// If a directory cannot be listed.
@@ -36,8 +37,8 @@ pub fn from(folder: &Path, queue: u16, first: base::Timestamp) -> io::Result<Vec
     Ok(out)
 }
 
-/// The latest file of a queue by name, among the files that are in order or growing. The names of other files do not
-/// give their time.
+/// The latest file of a queue by name, among the files that are growing or have no out-of-order marker. The name of a
+/// file with a marker does not show its position in the sequence.
 ///
 /// # Errors
 /// If a directory cannot be listed.
@@ -59,8 +60,8 @@ pub fn latest(folder: &Path, queue: u16) -> io::Result<Option<Entry>> {
     Ok(None)
 }
 
-/// Unfinished files of all queues: in the two newest hours that contain files without out-of-order markers, and all
-/// growing files with such a marker.
+/// Unfinished files of all queues: those in the two newest hours that contain files without out-of-order markers, and
+/// all growing files with an out-of-order marker.
 ///
 /// # Errors
 /// If a directory cannot be listed.
@@ -88,9 +89,9 @@ pub fn unfinished(folder: &Path) -> io::Result<Vec<Entry>> {
 
 /// The file after a file.
 pub enum Next {
-    /// The next file, which follows directly.
+    /// The next file, which follows directly in the stream.
     Follows(Box<Growing>),
-    /// A later file; the files between them were removed, or are being renamed at this moment.
+    /// A later file of the recording; the files before it were removed, or are being renamed at this moment.
     Later(Box<Growing>),
     /// No later file yet.
     None,
@@ -111,7 +112,7 @@ pub fn behind(
     let after = |e: &Entry| (e.start, e.copy) > (file.entry.start, file.entry.copy);
     for entry in from(folder, queue, file.entry.start)?.into_iter().filter(after) {
         let Some(next) = Growing::open(&entry, need, context)? else { continue };
-        // Each recording starts again at position 0.
+        // A lower position means a new recording, because each recording starts at position 0.
         return Ok(match next.first_pos() {
             pos if pos == expected || (file.is_raw() && pos > file.first_pos()) => Next::Follows(Box::new(next)),
             pos if pos > expected => Next::Later(Box::new(next)),
@@ -121,8 +122,9 @@ pub fn behind(
     back(folder, queue, file, need, context)
 }
 
-/// Like [`behind`] after the clock was set back: the next file has an older name than the file before it. The recorder
-/// must hold the file, or a file after it, because positions alone could belong to any recording.
+/// Like [`behind`], but after the clock was set back, so that the next file has an earlier time in its name than the
+/// previous file. The running recorder must hold the found file or a file after it, because other recordings may have
+/// files at the same positions.
 fn back(
     folder: &Path,
     queue: u16,
@@ -156,7 +158,7 @@ fn back(
     Ok(Next::Later(Box::new(held)))
 }
 
-/// The stream position of the segment after a complete file.
+/// The stream position at which the segment after a complete file begins.
 pub fn end_of(file: &Growing) -> u64 {
     file.first_pos().saturating_add(file.covered_bytes()).next_multiple_of(BLOCK)
 }

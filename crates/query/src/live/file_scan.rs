@@ -1,10 +1,11 @@
 //! Scans a file that may still be growing, record by record, and skips blocks without candidates.
 //!
 //! The scan reads one block at a time, up to the end of the bytes that the index covers. If the recorder's ring still
-//! has the block, the scan reads it from the ring, because the disk is busy with writes; the checksum confirms that the
-//! bytes are the same. Otherwise it reads the block from the file. A record that crosses the end of a block is read
-//! once the index covers all of it. The content is not trusted: an impossible length, a block with a wrong checksum,
-//! and an unreadable block are damage. The query warns about damage, and the scan continues after that block.
+//! contains the block, the scan reads it from the ring, because the disk is busy with writes; the checksum confirms
+//! that the bytes are equal to those in the file. Otherwise it reads the block from the file. A record that crosses the
+//! end of a block is read as soon as the index covers the complete record. The scan does not trust the content: an
+//! impossible length, a block with a wrong checksum, and an unreadable block are damage. The query warns about damage,
+//! and the scan continues after that block.
 
 use super::growing::Growing;
 use super::ring_reader::RingReader;
@@ -38,7 +39,7 @@ pub struct Record {
 pub struct FileScan {
     /// The file.
     pub file: Growing,
-    /// Index of the origin in the context.
+    /// Number of the origin in the query context.
     pub origin: usize,
     tail_begin: TailBegin,
     /// Offset of the next record if `exact`; otherwise the scan continues with the first record of the block at this
@@ -48,14 +49,14 @@ pub struct FileScan {
     /// True if `at` is the end of a record; false if it is the end of a skipped block, which may be within a record.
     is_after_record: bool,
     buffer: Vec<u8>,
-    /// Offset of the buffer in the file.
+    /// Offset in the file at which the buffer begins.
     begin: u64,
     /// The buffer contains the records that begin before this offset.
     stop: u64,
     /// The current block, and true if its bytes came from the ring.
     block: Option<u32>,
     of_ring: bool,
-    /// The latest counted block and its counts.
+    /// The number of the latest counted block, and the counts that were already added for it.
     counted: Option<(u32, Tally)>,
 }
 
@@ -81,7 +82,8 @@ impl FileScan {
         }
     }
 
-    /// Moves to a record. The blocks before it were already counted; `counted` has the counts of its own block.
+    /// Moves to the record at this offset. The blocks before the record were already counted; `counted` has the counts
+    /// that were already added for its block.
     pub fn seek(&mut self, offset: u64, counted: Option<Tally>) {
         (self.at, self.exact, self.begin, self.stop) = (offset, offset > 0, 0, 0);
         self.is_after_record = offset > 0;
@@ -89,7 +91,7 @@ impl FileScan {
         self.counted = counted.map(|tally| ((offset / BLOCK) as u32, tally));
     }
 
-    /// The counts so far of the next block.
+    /// The counts that were already added for the block in which the scan continues.
     pub fn counted(&self) -> Tally {
         match &self.counted {
             Some((number, tally)) if u64::from(*number) == self.at / BLOCK => *tally,
@@ -107,7 +109,7 @@ impl FileScan {
         if self.is_after_record { 0 } else { RECORD_MAX }
     }
 
-    /// As [`Growing::refresh`]; an index that has become unreadable is damage.
+    /// Calls [`Growing::refresh`], and reports an index that has become unreadable as damage.
     pub fn refresh(&mut self, context: &mut QueryContext) -> bool {
         let (before, index) = (self.file.covered_bytes(), self.file.index_bytes());
         let more = self.file.refresh().unwrap_or_else(|e| {
@@ -119,8 +121,8 @@ impl FileScan {
         more
     }
 
-    /// The next record; `None` at the end of the bytes that the index covers. `ring` reads the ring of the file's
-    /// recorder.
+    /// The next record; `None` at the end of the bytes that the index covers. `ring` is the reader of the ring of the
+    /// file's recorder.
     pub fn next(&mut self, ring: Option<&RingReader>, context: &mut QueryContext) -> Option<Record> {
         loop {
             if self.begin <= self.at && self.at < self.stop {
@@ -140,7 +142,7 @@ impl FileScan {
         }
     }
 
-    /// The packet bytes of the latest record.
+    /// The packet bytes of a record that the scan returned last.
     pub fn data(&self, record: &Record) -> &[u8] {
         let from = (record.offset - self.begin) as usize + record.header;
         self.buffer.get(from..(record.end - self.begin) as usize).unwrap_or_default()
@@ -171,7 +173,7 @@ impl FileScan {
         Parsed::Record(Record { offset: self.at, end, ts, wire_len, header })
     }
 
-    /// Reads more bytes after the block, for the record of `whole` bytes that begins in it.
+    /// Reads more bytes after the end of the block, for a record of `whole` bytes that begins in the block.
     fn read_more(&mut self, whole: usize, ring: Option<&RingReader>, context: &mut QueryContext) -> Parsed {
         let have = self.begin + self.buffer.len() as u64;
         if self.at + whole as u64 > self.file.covered_bytes() {
@@ -192,8 +194,8 @@ impl FileScan {
         Parsed::Moved
     }
 
-    /// Fills the buffer from its byte `from` on with the file content at `offset`, as far as available. The
-    /// continuation of a block from the ring is read from the ring, too.
+    /// Fills the buffer from its byte `from` on with the file content from `offset` on, as far as available. If the
+    /// block came from the ring, the bytes after it are read from the ring too.
     fn read(
         &mut self,
         from: usize,
@@ -212,7 +214,7 @@ impl FileScan {
         Ok(())
     }
 
-    /// Reads or skips the current block; false at the end of the bytes that the index covers.
+    /// Reads or skips the current block; returns false at the end of the bytes that the index covers.
     fn load(&mut self, ring: Option<&RingReader>, context: &mut QueryContext) -> bool {
         let Some((block, candidate)) = self.file.block(self.at) else { return false };
         let start = u64::from(block.number) * BLOCK;
@@ -223,7 +225,7 @@ impl FileScan {
         }
         let entered = self.block.replace(block.number) != Some(block.number);
         context.cost.blocks += u64::from(entered);
-        // Lost packets may be inside the interval even if no packet of the block is.
+        // Lost packets are counted first, because they may be in the interval even if no packet of the block is.
         if self.may_have_rows(&block, context) {
             self.count(&block, context);
         }
@@ -242,7 +244,7 @@ impl FileScan {
             self.pass(&block);
             return true;
         }
-        // The checksum needs the whole block. A growing block is not read completely again each time.
+        // The checksum covers the complete block, but a growing block is not read completely again after each refresh.
         let from = if entered || !self.exact { start } else { self.at };
         self.buffer.clear();
         self.buffer.resize((end - from) as usize, 0);
@@ -267,7 +269,7 @@ impl FileScan {
         true
     }
 
-    /// The begin of the interval that applies to an offset of the file.
+    /// The begin of the interval that applies to packets at this offset of the file.
     fn from(&self, offset: u64) -> Timestamp {
         let first = self.file.first_pos();
         self.tail_begin.at(first, first.saturating_add(offset))
@@ -283,7 +285,8 @@ impl FileScan {
         first.secs() <= context.query.to.secs() && self.from(at).secs() <= last.secs()
     }
 
-    /// Fills the buffer with a whole block from the ring; false if the ring no longer has the same bytes.
+    /// Fills the buffer with a complete block from the ring; returns false if the ring has overwritten a part of the
+    /// block.
     fn load_from_ring(&mut self, ring: &RingReader, block: &Block) -> bool {
         ring.copy_range(self.file.first_pos().saturating_add(self.begin), &mut self.buffer)
             && crc32c::crc32c(&self.buffer) == block.crc
@@ -309,7 +312,7 @@ impl FileScan {
         }
     }
 
-    /// Adds the ledger rows of a block that were not counted before.
+    /// Adds the ledger rows of a block to the context, except those that were already counted.
     fn count(&mut self, block: &Block, context: &mut QueryContext) {
         let rows = match self.file.rows(block.number) {
             Ok(rows) => rows,
@@ -332,13 +335,13 @@ impl FileScan {
 
 enum Parsed {
     Record(Record),
-    /// The scan has moved, or more bytes were read.
+    /// No record yet: the scan has moved, or has read more bytes.
     Moved,
     /// The index does not yet cover the rest of the record.
     NotYet,
 }
 
-/// The sums of the rows whose seconds overlap the interval.
+/// The sum of the rows whose seconds overlap the interval.
 fn tally_within(rows: &index::Rows, (from, to): (Timestamp, Timestamp)) -> Tally {
     let seconds = from.secs()..=to.secs();
     let mut out = Tally::default();

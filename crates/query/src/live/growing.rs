@@ -1,10 +1,11 @@
-//! A packet file that a recorder may still be writing, with its index. The file is read as far as the index covers it,
-//! and stays open while it grows, is sealed and is published.
+//! A packet file that a recorder may still be writing, with its index. The query reads the file as far as the index
+//! covers it, and keeps it open while it grows, is sealed and is published.
 //!
-//! The recorder writes bytes first and their index entry afterwards, so the bytes of an entry exist. The entry of the
-//! growing block alternates between slots; a partly written entry fails its checksum and is read again a moment later.
-//! Both files stay open, so that neither a rename nor a removal interrupts the query. The kernel reports the current
-//! name of an open file (proc_pid_fd(5)), and that name shows whether the file is sealed.
+//! The recorder writes bytes before their index entry, so the bytes that an entry describes exist. The entry of the
+//! growing block alternates between slots; a partly written entry has a wrong checksum, and is read again some
+//! milliseconds later. Packet file and index stay open, so that neither a rename nor a removal interrupts the query.
+//! The kernel reports the current name of an open file (proc_pid_fd(5)), and that name shows whether the file is
+//! sealed.
 
 use crate::QueryContext;
 use filter::KeyCondition;
@@ -18,11 +19,12 @@ use std::time::{Duration, SystemTime};
 use store::catalogue::Entry;
 use store::names;
 
-/// Granularity of file modification times: a file with a younger time may have been written again with the same time.
+/// Granularity of file modification times: if a file was modified less than this time ago, it may be written again
+/// without a change of its modification time.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Attempts to open a file that is being renamed, under both names; attempts to read an index with an invalid end; and
-/// the pause between attempts.
+/// The first constant is the number of attempts to open a file that may be in the middle of a rename, under both names;
+/// the second is the number of attempts to read an index with an invalid end; the third is the pause between attempts.
 const ATTEMPTS: u32 = 20;
 const TORN_ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(1);
@@ -35,7 +37,7 @@ pub struct Growing {
     reader: Reader,
     need: KeyCondition,
     candidates: Vec<bool>,
-    /// The name and begin at which the listing found the file.
+    /// The name and the start time of the file in the directory listing.
     pub entry: Entry,
     raw: bool,
     complete: bool,
@@ -46,8 +48,8 @@ pub struct Growing {
 
 impl Growing {
     /// Opens a file by the name in the listing, or by its published name. `None` if the file was removed, or if its
-    /// index cannot be read; the latter is damage, because the index exists with a complete header before its packet
-    /// file has a name.
+    /// index cannot be read; an unreadable index is reported as damage, because a recorder writes the complete header
+    /// of the index before it moves the packet file into the hour directory.
     ///
     /// # Errors
     /// The error of the system call.
@@ -80,14 +82,15 @@ impl Growing {
             file.update_state()?;
             return Ok(Some(file));
         }
-        // A removed file needs no index; the tail reports a gap in the stream.
+        // If the packet file was removed too, the missing index is not reported; the tail reports the gap in the
+        // stream.
         if packets.metadata()?.nlink() > 0 {
             context.damage(format!("{}: {why}; the file is not read; run netgrain repair", entry.path.display()));
         }
         Ok(None)
     }
 
-    /// Stream position of the first byte.
+    /// Stream position of the first byte of the file.
     pub fn first_pos(&self) -> u64 {
         self.reader.header().first_pos
     }
@@ -124,12 +127,12 @@ impl Growing {
         self.reader.bytes_read()
     }
 
-    /// True if the file's recorder is alive; also true if the file system does not support locks, since the state is
-    /// then unknown.
+    /// True if the recorder of the file is running; also true if the file system does not support locks, because the
+    /// state is then unknown.
     pub fn is_held(&self) -> bool {
         match self.packets.try_lock_shared() {
             Ok(()) => {
-                // Retention tries an exclusive lock before it removes a file.
+                // An exclusive lock by retention would also be found here: retention takes it before it removes a file.
                 let _ = self.packets.unlock();
                 false
             }
@@ -137,13 +140,14 @@ impl Growing {
         }
     }
 
-    /// True if the name is still hidden.
+    /// True if the file still has a hidden name.
     pub fn is_hidden(&self) -> bool {
         let name = path_now(&self.packets).unwrap_or_else(|| self.entry.path.clone());
         is_hidden(&name)
     }
 
-    /// The block that contains this byte, if the index covers it, and true if the block may contain matches.
+    /// The block that contains this offset, if the index covers the offset; the flag is true if the block may contain
+    /// matches.
     pub fn block(&self, offset: u64) -> Option<(Block, bool)> {
         let number = usize::try_from(offset / ring::BLOCK).ok()?;
         let block = self.reader.blocks().get(number).copied()?;
@@ -158,7 +162,7 @@ impl Growing {
         self.reader.rows(&self.index, number as usize)
     }
 
-    /// Reads the newer part of the index; true if the index covers more bytes than before.
+    /// Reads the index again if it has changed; returns true if it covers more bytes than before.
     ///
     /// # Errors
     /// The error of the system call.
@@ -169,8 +173,8 @@ impl Growing {
         let before = self.verified;
         match path_now(&self.packets) {
             Some(path) if !is_hidden(&path) => {
-                // The index is published before the packet file. If both were removed meanwhile, the state from the
-                // last read is final.
+                // The index is published before the packet file. If both were removed, the state from the last read is
+                // final.
                 if let Some(index) = open_index(&path)?
                     && let Ok(reader) = Reader::open(&index)
                     && reader.is_sealed()
@@ -185,7 +189,7 @@ impl Growing {
                 self.complete = true;
             }
             _ => {
-                // Only sealed files are removed, so the last state is final.
+                // Only sealed files are removed, so the state from the last read is final.
                 self.complete = self.packets.metadata()?.nlink() == 0;
                 let metadata = self.index.metadata()?;
                 let now = (metadata.len(), metadata.modified()?);
@@ -196,7 +200,8 @@ impl Growing {
                 match read_stable(&self.index) {
                     Ok((reader, _)) if bytes_of(&reader) >= self.verified => self.reader = reader,
                     Ok(_) => return Ok(false),
-                    // The header was complete before; the next refresh reads the index again.
+                    // The error is temporary, because the header was complete before; the next refresh reads the index
+                    // again.
                     Err(e) if e.kind() == io::ErrorKind::InvalidData => return Ok(false),
                     Err(e) => return Err(e),
                 }
@@ -216,12 +221,12 @@ impl Growing {
     }
 }
 
-/// Reads an index, repeatedly while invalid bytes follow its last entry, because the recorder is writing them. Returns
-/// true if the last read found no such bytes.
+/// Reads an index. If invalid bytes follow its last entry, which the recorder may just be writing, the index is read
+/// again, up to a number of attempts. The flag is true if the last read found no invalid bytes.
 fn read_stable(index: &File) -> io::Result<(Reader, bool)> {
     let mut attempts = 1;
     loop {
-        // The length is taken before the read: bytes appended during the read are not invalid.
+        // The length is determined before the read, so that bytes appended during the read do not count as invalid.
         let len = index.metadata()?.len();
         let reader = Reader::open(index)?;
         let at_end = reader.end().is_none_or(|end| len <= end);
@@ -243,7 +248,7 @@ pub fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
-/// The name under which a hidden file will be published, if no other file has that name.
+/// The path to which a hidden file will be renamed at publication, if no other file has that name.
 fn shown(path: &Path) -> Option<PathBuf> {
     let name = path.file_name()?.to_str()?;
     let name = name.strip_prefix('.')?.strip_suffix(names::PARTIAL)?.strip_suffix('.')?;
@@ -259,7 +264,8 @@ fn open_either(path: &Path) -> io::Result<Option<File>> {
     Ok(None)
 }
 
-/// Opens the index beside a packet file with this name. The index is published first.
+/// Opens the index of the packet file with this name. Both names of the index are tried, because the index is renamed
+/// before the packet file.
 fn open_index(packets: &Path) -> io::Result<Option<File>> {
     let shown = shown(packets);
     let index = shown.as_deref().unwrap_or(packets).with_extension(names::INDEX);

@@ -1,12 +1,13 @@
 //! The live tail of a store: the growing file, and the ring of the recorder that writes it.
 //!
-//! A query finds a packet as soon as its recorder has published it in the ring, if the recorder admits listeners
-//! (`ring_reader`); otherwise when the packet is on disk, at most one second later ([`growing`], [`file_scan`]).
-//! [`tail`] joins the two, and [`chain`] finds the order of the files.
+//! If the recorder admits listeners, a query finds a packet as soon as it is published in the ring (`ring_reader`);
+//! otherwise when the packet is on disk, at most one second later ([`growing`], [`file_scan`]). [`tail`] joins file and
+//! ring, and [`chain`] determines the order of the files.
 //!
-//! A query that follows continues over rotations and ends with the recorder; a restarted recorder makes a new
-//! recording, which needs a new query. With several queues, packets come in the order of their timestamps as long as
-//! they arrive within the delays of [`tail`]; the query lends a later packet when it arrives.
+//! A query that follows continues over rotations and ends with the recorder; a restarted recorder begins a new
+//! recording, for which a new query is needed. With several queues, packets are returned in the order of their
+//! timestamps as long as they arrive within the delays that [`tail`] defines; a packet that arrives later is returned
+//! when it arrives.
 
 mod chain;
 mod file_scan;
@@ -28,21 +29,22 @@ use store::catalogue::Entry;
 use store::{Claimant, names};
 use tail::{FollowedRecorder, Tail, TailBegin, TailEnd, TailLimit, TailSource};
 
-/// How long a query waits for the next file, and for the first file of a recording; and how often it checks for the
-/// file.
+/// The times for which a query waits for the next file and for the first file of a recording, and the pause between two
+/// tests for the file.
 const NEW_FILE: Duration = Duration::from_millis(500);
 const FIRST_FILE: Duration = Duration::from_millis(2000);
 const PAUSE: Duration = Duration::from_millis(5);
 /// A query that follows and begins at most this long ago returns all packets that arrive from now on.
 const NOW: Duration = Duration::from_secs(60);
 
-/// Cursors over the unsealed files of an interface, for each queue, and over the packets in the ring of its recorder
-/// after them; with [`Query::follow`](crate::Query::follow) also over all later packets.
+/// Creates, for each queue of an interface, the cursors over the unsealed files and over the packets after them in the
+/// ring of the recorder; with [`Query::follow`](crate::Query::follow) also over all later packets.
 ///
-/// `open` are all files that recorders held when the query began. `is_listed` tests for sealed files of the same
-/// listing, which other cursors read. A file that was sealed after the listing is read here, and so are all files after
-/// it. `rank` is that of the interface. The function also returns the files that it reads, which other cursors must
-/// skip: a recorder may have started since the listing.
+/// `open` are all files that recorders held when the query began. `is_listed` returns true for files that were sealed
+/// in the same directory listing, which other cursors read. A file that was sealed after the listing, and all files
+/// after it, are read by the cursors of this function. `rank` is the rank of the interface. The function also returns
+/// the files that its cursors read, because other cursors must skip them; these can be more than `open`, if a recorder
+/// has started after the listing.
 ///
 /// # Errors
 /// An error that ends the query.
@@ -87,9 +89,9 @@ pub fn cursors(
     Ok((out, taken))
 }
 
-/// Waits a short time for a file if a recorder has packets in its ring but the listing found no file of it: the
-/// recorder has just started, or is between two files. The query needs the file, because its header describes the
-/// packets.
+/// If a recorder has packets in its ring but the listing contains no file of it, waits a short time for the file: the
+/// recorder has just started, or is between two files. The query needs the file, because the header of its index
+/// describes the packets.
 fn await_files(
     folder: &Path,
     holder: &Claimant,
@@ -105,7 +107,7 @@ fn await_files(
             files.extend(find_renamed(folder, queue, holder, need, &is_listed, context)?);
         }
     }
-    // Without traffic, the recorder makes its first file after the first full second; only a query that follows needs
+    // Without traffic, the recorder creates its first file after the first full second; only a query that follows needs
     // that file.
     let timeout = match (seen.ring_readers.is_empty(), context.query.follow) {
         (false, _) => NEW_FILE,
@@ -141,9 +143,9 @@ fn await_files(
 /// An unfinished file.
 struct UnfinishedFile {
     file: Growing,
-    /// Its recorder is alive, or sealed the file after the listing.
+    /// True if the recorder of the file is running, or sealed the file after the listing.
     is_of_a_recorder: bool,
-    /// The file is sealed and another cursor reads it.
+    /// True if the file is sealed and another cursor reads it.
     read_by_others: bool,
 }
 
@@ -153,7 +155,7 @@ struct LiveSnapshot {
     ring_readers: BTreeMap<u16, RingReader>,
 }
 
-/// The unfinished files and the ring readers at one moment, by queue.
+/// Determines the unfinished files and the ring readers of each queue at one moment.
 fn snapshot(
     folder: &Path,
     holder: Option<&Claimant>,
@@ -175,7 +177,7 @@ fn snapshot(
     look.ring_readers = ring_reader::attach(folder, holder, context);
     if let Some(other_ring) = look.ring_readers.values().find(|ring_reader| !is_of(ring_reader.name(), folder)) {
         context.warning(format!(
-            "{}: the engine at the socket of its recorder captures {}; its ring is not read",
+            "{}: the engine at the socket of its recorder captures {}; the ring is not read",
             folder.display(),
             other_ring.name()
         ));
@@ -192,7 +194,8 @@ fn is_of(name: &str, folder: &Path) -> bool {
         || (name.len() + 4 > ring::NAME_BYTES && folder.starts_with(name.trim_end_matches('\u{fffd}').as_bytes()))
 }
 
-/// The latest file of a queue without a known file: the listing may have missed it during a rename.
+/// Finds the latest file of a queue for which the listing contains no file, because the listing may have missed it
+/// during a rename.
 fn find_renamed(
     folder: &Path,
     queue: u16,
@@ -211,7 +214,7 @@ fn find_renamed(
     Ok(is_of_this.then_some(UnfinishedFile { file, is_of_a_recorder: true, read_by_others }))
 }
 
-/// The tail of a queue with a running recorder.
+/// Creates the tail of a queue whose recorder is running.
 fn tail(
     folder: &Path,
     queue: u16,
@@ -248,9 +251,9 @@ fn tail(
     }
 }
 
-/// The begin of a query that follows. A query from now on gets all packets that arrive, whatever their timestamps; a
-/// query from an earlier time selects packets by timestamps. `published` is the end of the packets published before the
-/// query.
+/// The begin of a query that follows. If the query begins now, it selects all packets that arrive, whatever their
+/// timestamps; if it begins earlier, it selects packets by their timestamps. `published` is the end of the packets
+/// published before the query.
 fn begin_of_follow(from: Timestamp, published: TailEnd) -> TailBegin {
     let now = sys::clock::realtime();
     let is_now = (now.before(NOW)..=now).contains(&from);

@@ -1,7 +1,8 @@
-//! Reads the ring of the recorder that writes a store: finds the recorder, and returns one descriptor after the other.
+//! Reads the ring of the recorder that writes a store: finds the recorder, attaches to its ring, and returns one
+//! descriptor after the other.
 //!
-//! The recorder is a lossless reader of the ring, so overwritten packets are on disk and in the index. A query that was
-//! overtaken continues with the file, and a query at the end of the file continues with the ring.
+//! The recorder is a lossless reader of the ring, so overwritten packets are on disk and in the index. A query whose
+//! next packet was overwritten continues with the file, and a query at the end of the file continues with the ring.
 
 use crate::QueryContext;
 use base::Timestamp;
@@ -15,10 +16,10 @@ use store::{Claim, Claimant};
 /// Descriptors copied at a time.
 const BATCH: usize = 1024;
 
-/// Interval between checks that the engine is alive.
+/// Interval between tests whether the engine is running.
 const LIFE: Duration = Duration::from_millis(100);
 
-/// Name of the listener in the engine's status.
+/// Name under which the engine's status shows this listener.
 const NAME: &str = "query";
 
 /// An event from the ring.
@@ -45,8 +46,8 @@ pub struct RingReader {
     connected: bool,
 }
 
-/// Attaches to the engine of the recorder; returns its rings by queue. A failure causes a warning, since the files
-/// suffice.
+/// Attaches to the engine of the recorder; returns a reader of the ring of each queue. An error causes only a warning,
+/// because the packets are also in the files.
 pub fn attach(folder: &Path, holder: &Claimant, context: &mut QueryContext) -> BTreeMap<u16, RingReader> {
     let name = folder.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
     let Some(socket) = &holder.socket else {
@@ -85,8 +86,7 @@ fn attach_with_retries(socket: &Path) -> Result<Vec<Listener>, AttachError> {
     }
 }
 
-/// Calls `look` until the holder of the claim is the same before and after the call; returns that holder with the
-/// result.
+/// Calls `look`, again if the holder of the claim has changed during the call; returns the holder and the result.
 pub fn with_stable_holder<T>(folder: &Path, mut look: impl FnMut(Option<&Claimant>) -> T) -> (Option<Claimant>, T) {
     const ATTEMPTS: u32 = 10;
     let mut before = Claim::holder(folder);
@@ -107,7 +107,7 @@ impl RingReader {
         Self { listener, batch, at: 0, record, query: Instant::now(), connected: true }
     }
 
-    /// The engine's name for its source.
+    /// The name of the source in the engine.
     pub fn name(&self) -> &str {
         &self.listener.shape().name
     }
@@ -117,14 +117,15 @@ impl RingReader {
         (self.listener.shape().link_type, self.listener.shape().snaplen)
     }
 
-    /// Moves to the first packet at or after a stream position; true if no packet from there on was overwritten.
+    /// Moves to the first packet at or after a stream position; returns true if no packet from this position on was
+    /// overwritten.
     pub fn rewind(&mut self, pos: u64) -> bool {
         self.batch.clear();
         self.at = 0;
         self.listener.rewind(pos)
     }
 
-    /// End position of the last published packet, if the ring still has it.
+    /// End position of the last published packet; `None` if the ring contains no packet.
     pub fn published(&self) -> Option<u64> {
         self.listener.published().1
     }
@@ -138,11 +139,12 @@ impl RingReader {
                     Some(Control::End) => return RingEvent::End,
                     Some(control) => return RingEvent::Control(control, desc.timestamp()),
                     None if desc.is_packet() => return RingEvent::Packet(*desc),
-                    // Control descriptors of unknown kinds do not concern packets.
+                    // Control descriptors of unknown kinds are skipped, because they do not concern packets.
                     None => continue,
                 }
             }
-            // This test precedes the last read of the ring: after the end, the engine publishes nothing more.
+            // The engine is tested before the last read of the ring: after its end, the engine publishes no more
+            // descriptors.
             let over = self.listener.ended() || !self.is_connected();
             let at = self.listener.position();
             self.listener.next(BATCH, &mut self.batch);
@@ -157,12 +159,12 @@ impl RingReader {
         }
     }
 
-    /// The record of a packet with its header; `None` if overwritten.
+    /// The record of a packet, with its header; `None` if the ring has overwritten it.
     pub fn record(&mut self, desc: &Desc) -> Option<&[u8]> {
         self.listener.record(desc, &mut self.record)
     }
 
-    /// Copies a range of the stream; false if part of it was overwritten.
+    /// Copies a range of the stream; returns false if a part of it was overwritten.
     pub fn copy_range(&self, pos: u64, out: &mut [u8]) -> bool {
         self.listener.copy_range(pos, out)
     }

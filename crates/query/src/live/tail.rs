@@ -1,12 +1,12 @@
-//! The live tail of one queue: its growing file, then the packets in the recorder's ring after it, and for a query that
-//! follows also all later packets, over every rotation.
+//! The live tail of one queue: its growing file, then the packets after it in the recorder's ring, and for a query that
+//! follows also all later packets, across rotations.
 //!
 //! Stream positions join file and ring: the index of a file gives its first position, and a packet has the same
-//! position in the ring. Invariant: every packet before the tail's position was lent or did not match, and every packet
-//! after it is still to come. The tail searches for the next packet in the file, as far as its index covers the file,
-//! then in the ring, in turn until it finds the packet. If the ring has overwritten the packet meanwhile, the packet is
-//! on disk and in the index, so the file has it now. So the tail neither skips nor repeats a packet, and it has no more
-//! than a block of the file and a batch of descriptors in memory.
+//! position in the ring. Invariant: every packet before the tail's position was returned or did not match, and no
+//! packet after it was returned. The tail searches for the next packet in the part of the file that the index covers,
+//! then in the ring, alternately until it finds the packet. If the ring has overwritten the packet, the packet is on
+//! disk and in the index, so the file contains it. So the tail neither skips nor repeats a packet, and it needs memory
+//! for only one block of the file and one batch of descriptors.
 //!
 //! Each step takes the state ([`TailState`]) and returns the next:
 //!
@@ -14,9 +14,9 @@
 //! |---|---|---|
 //! | `Opened` | the cursor has reported the begin of the file | `File` |
 //! | `File` | the index covers more records, or the next file is known | `File` |
-//! | `File`, `Missing` | the ring has the packet after the file, or is the last source left | `Ring` |
-//! | `Ring` | the ring has overwritten the next packet, and a file has it | `File` |
-//! | `Ring` | the same, and no file is known that has it | `Missing` |
+//! | `File`, `Missing` | the ring contains the packet after the file, or is the last remaining source | `Ring` |
+//! | `Ring` | the ring has overwritten the next packet, and a known file contains it | `File` |
+//! | `Ring` | the ring has overwritten the next packet, and no known file contains it | `Missing` |
 //!
 //! A query that does not follow ends at the last packet that was published when the query began ([`TailLimit`]).
 
@@ -43,7 +43,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use store::Hold;
 
-/// Packets skipped between two checks of the stop flag.
+/// Number of skipped packets between two tests of the stop flag.
 const CHECK_INTERVAL: u32 = 4096;
 
 /// The tail of one queue.
@@ -55,7 +55,7 @@ pub struct Tail {
     state: TailState,
     segment: Segment,
     attempts: Attempts,
-    /// The latest timestamp so far, of any packet.
+    /// The latest timestamp of all packets so far, matching or not.
     latest: Timestamp,
     current: CurrentPacket,
 }
@@ -66,7 +66,7 @@ pub struct TailSource {
     pub folder: PathBuf,
     /// The queue.
     pub queue: u16,
-    /// The keys that a block must have to be read.
+    /// The condition on keys; only blocks that may satisfy it are read.
     pub need: KeyCondition,
     /// The reader of the recorder's ring, if there is a recorder that admits listeners.
     pub ring_reader: Option<RingReader>,
@@ -77,7 +77,7 @@ pub struct TailSource {
 struct TailOrigin {
     number: usize,
     link_type: u16,
-    /// True if the origin was added from the ring.
+    /// True if the origin was added with the description from the ring.
     is_of_ring: bool,
 }
 
@@ -92,13 +92,13 @@ struct Segment {
 
 /// The source of the next packet.
 enum TailState {
-    /// A file whose begin the cursor has not reported yet.
+    /// A file; the cursor has not yet reported the time at which it begins.
     Opened { begins: Timestamp, file: Box<OpenFile> },
-    /// A file, as far as its index covers it.
+    /// A file, up to the end that its index covers.
     File(Box<OpenFile>),
     /// The ring.
     Ring(Box<RingRun>),
-    /// The ring does not have the packet at this position, and no known file has it.
+    /// The packet at this position is neither in the ring nor in a known file.
     Missing { pos: u64 },
 }
 
@@ -109,22 +109,24 @@ struct OpenFile {
     _hold: Option<Hold>,
 }
 
-/// Packets read from the ring without interruption.
+/// A sequence of packets that are read from the ring one after the other, without a change to a file.
 #[derive(Default)]
 struct RingRun {
     /// Stream position of the next packet.
     next: u64,
-    /// The file of the segment that contains `next`, for packets that the ring overwrites; `None` after a rotation.
+    /// The file of the segment that contains `next`, from which packets are read that the ring overwrites; `None` after
+    /// a rotation.
     file: Option<Box<OpenFile>>,
-    /// The begin of the run, until the first packet, if the ring could not confirm that it continues there.
+    /// Until the first packet: the position at which the run should begin, if the ring could not confirm that it
+    /// contains the packet at this position.
     unsure: Option<UnsureBegin>,
-    /// The counts of the current block.
+    /// The ledger counts of the current block.
     counted: Tally,
-    /// The counts not yet added to the context.
+    /// The ledger counts that were not yet added to the context.
     unreported: Tally,
 }
 
-/// The position at which the ring should continue although it has overwritten packets.
+/// The position at which a run of packets from the ring should begin, although the ring has overwritten packets.
 #[derive(Clone, Copy)]
 struct UnsureBegin {
     pos: u64,
@@ -139,7 +141,7 @@ enum CurrentPacket {
     Ring { ts: Timestamp, wire_len: u32, pos: u64, lost: u64 },
 }
 
-/// The state after a step, and the result for the caller of the cursor, if there is any.
+/// The state after a step, and the result for the caller of the cursor, if the step has one.
 type Step = (TailState, Option<CursorState>);
 
 impl Tail {
@@ -157,7 +159,8 @@ impl Tail {
         }
     }
 
-    /// A tail that begins with a file; at the file's end if another cursor reads it.
+    /// A tail that begins with a file. If another cursor reads this file (`read_by_others`), the tail begins at the end
+    /// of the file.
     pub fn of_file(
         source: TailSource,
         begin: TailBegin,
@@ -175,7 +178,7 @@ impl Tail {
         this
     }
 
-    /// A tail that begins with the oldest packet in the ring, because there is no file yet.
+    /// A tail that begins with the oldest packet in the ring, because the recorder has not created a file yet.
     pub fn of_ring(source: TailSource, begin: TailBegin, limit: TailLimit, context: &mut QueryContext) -> Self {
         let mut this = Self::new(source, begin, limit);
         let Some(ring_reader) = &mut this.source.ring_reader else { return this };
@@ -190,11 +193,12 @@ impl Tail {
         this
     }
 
-    /// Opens the scan of a file, which begins a segment.
+    /// Begins the scan of a file; each file is one segment of the stream.
     fn enter(&mut self, file: Growing, context: &mut QueryContext) -> Box<OpenFile> {
         let header = file.header();
         let link_type = header.link_type as u16;
-        // A tail that began without a file keeps its origin, although the file's header contains more details.
+        // A tail that began without a file does not change its origin, although the header of the file contains more
+        // details.
         if !self.origin.is_of_ring || link_type != self.origin.link_type {
             self.origin.link_type = link_type;
             self.origin.number = context.origin(Origin {
@@ -207,7 +211,7 @@ impl Tail {
             });
         }
         self.segment = Segment { pos: file.first_pos(), start: file.entry.start };
-        // A directory that was removed contains nothing that retention could remove.
+        // An error is ignored: if the directory was removed, retention cannot remove files from it.
         let hold = file.entry.path.parent().and_then(|hour| Hold::reader(hour).ok());
         Box::new(OpenFile { scan: FileScan::new(file, self.origin.number, self.begin, context), _hold: hold })
     }
@@ -215,7 +219,7 @@ impl Tail {
     /// Reads one record or descriptor, or changes the source. An error ends the query.
     fn step(&mut self, context: &mut QueryContext) -> Result<Option<CursorState>, QueryError> {
         let (state, result) = match std::mem::replace(&mut self.state, TailState::Missing { pos: 0 }) {
-            // Nothing is read before it is needed: sealed files come first.
+            // The file is not read before its packets are needed, because the packets of sealed files precede them.
             TailState::Opened { begins, file } => (TailState::File(file), Some(CursorState::Waiting(begins))),
             TailState::File(file) => self.read_file(file, context)?,
             TailState::Ring(run) => self.read_ring(run, context)?,
@@ -225,7 +229,7 @@ impl Tail {
         Ok(result)
     }
 
-    /// Adds the counts of the ring so far to the context.
+    /// Adds the counts of packets from the ring to the context.
     fn report_counts(&mut self, context: &mut QueryContext) {
         if let TailState::Ring(run) = &mut self.state {
             context.count(self.origin.number, &std::mem::take(&mut run.unreported));
@@ -236,12 +240,13 @@ impl Tail {
         QueryError::Io { path: self.source.folder.clone(), error }
     }
 
-    /// The state without a packet now: later packets are not much older than the latest packet.
+    /// The result if there is no packet now; later packets are assumed not to be much older than the latest packet.
     fn waiting(&self) -> CursorState {
         CursorState::Waiting(self.latest.max(self.segment.start))
     }
 
-    /// The state without a packet now, if packets come with this delay; the end, if the query does not follow.
+    /// The result if there is no packet now: for a query that follows, a time before which no packet is expected, as
+    /// packets arrive with at most this delay; otherwise the end.
     fn wait(&mut self, delay: Duration, context: &QueryContext) -> CursorState {
         let latest = self.latest;
         self.limit.followed().map_or(CursorState::End, |recorder| recorder.wait(delay, latest, context.query.to))

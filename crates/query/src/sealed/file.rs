@@ -1,8 +1,8 @@
-//! A packet file with an index: the selected blocks are read ahead, verified, and scanned record by record.
+//! A packet file with an index: the selected blocks are read in advance, verified, and scanned record by record.
 //!
 //! A record belongs to the block in which it begins. If it ends in the next block, its beginning is copied before that
-//! block's bytes; every other record is lent from the read buffer. A block is scanned only if its CRC32C is correct,
-//! and even then each record length is checked against the bytes read.
+//! block's bytes; all other records are returned from the read buffer without a copy. A block is scanned only if its
+//! CRC32C is correct, and even then each record length is checked against the bytes read.
 
 use super::index_ledger::IndexLedger;
 use super::read_plan::BlockRead;
@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::Hold;
 
-/// Maximum bytes read ahead, once the result is known to be long.
+/// The largest number of bytes that are read in advance for one file.
 const MAX_AHEAD: u64 = 8 * BLOCK as u64;
 
 /// The record format.
@@ -29,16 +29,16 @@ pub enum Layout {
     Raw,
 }
 
-/// The selected blocks of a file, in order, read ahead.
+/// The selected blocks of a file, in order; blocks are read in advance.
 pub struct Blocks {
     file: Arc<File>,
     reads: Vec<BlockRead>,
-    /// Number of reads started; the last of these are in progress.
+    /// Number of reads that were started; the last of them are still in progress.
     started: usize,
     flying: VecDeque<Ticket>,
     /// Bytes of the reads in progress.
     ahead: u64,
-    /// The block of the latest read.
+    /// The number of the block that was read last.
     number: Option<u32>,
 }
 
@@ -48,12 +48,13 @@ impl Blocks {
         Self { file, reads: wanted, started: 0, flying: VecDeque::new(), ahead: 0, number: None }
     }
 
-    /// True if all reads were started.
+    /// True if the reads of all selected blocks were started.
     pub fn are_all_started(&self) -> bool {
         self.started == self.reads.len()
     }
 
-    /// Starts reads as far as there is capacity; at least one if `needed` is set and no read is in progress.
+    /// Starts as many reads as the limits permit. If `needed` is true and no read is in progress, starts at least one
+    /// read.
     pub fn query(&mut self, needed: bool, context: &mut QueryContext) -> io::Result<()> {
         let before = self.started;
         while let Some(wanted) = self.reads.get(self.started)
@@ -71,7 +72,7 @@ impl Blocks {
         if before < self.started { context.disk.submit() } else { Ok(()) }
     }
 
-    /// The next block; `None` after the last.
+    /// Waits for the next block; `None` after the last block.
     pub fn next(&mut self, context: &mut QueryContext) -> Option<(BlockRead, io::Result<Chunk>)> {
         let asked = self.query(true, context);
         let block = self.reads.get(self.started - self.flying.len())?.clone();
@@ -85,8 +86,8 @@ impl Blocks {
         };
         let bytes = block.bytes();
         self.ahead = self.ahead.saturating_sub(bytes.end - bytes.start);
-        // The following reads are in progress during the wait. An error at their start is returned when their block is
-        // needed.
+        // Further reads are started before the wait, so that they run during it. If their start fails, the error is
+        // returned when their block is needed.
         context.disk.deepen();
         let _ = self.query(false, context);
         Some((block, context.disk.wait(ticket)))
@@ -106,7 +107,8 @@ pub struct FileMeta {
     pub layout: Layout,
     pub link_type: u16,
     pub origin: usize,
-    /// Stream position of the file's first byte; `None` if the records are not laid out as in the stream.
+    /// Stream position of the first byte of the file; `None` if the records are not those of the stream (RAW), or if
+    /// the position is unknown.
     pub first_pos: Option<u64>,
 }
 
@@ -118,15 +120,15 @@ pub struct SealedFile {
     index_ledger: Option<IndexLedger>,
     chunk: Option<Chunk>,
     number: u32,
-    /// Added to an offset in the chunk's memory, this gives the offset in the file; wrapping, since a record may begin
-    /// in the previous block.
+    /// The offset in the file is the sum of this number and an offset in the chunk's memory. The addition wraps,
+    /// because a record may begin in the previous block.
     base: u64,
-    /// Offsets in the chunk's memory: of the next record, of the end of the block, of the end of the bytes read for the
-    /// block and of the end of its last record.
+    /// Offsets in the chunk's memory: `at` is the next record, `end` the end of the block, and `read` the end of the
+    /// bytes that were read for the block and for the end of its last record.
     at: usize,
     end: usize,
     read: usize,
-    /// Offset at which the record that began in the previous block must end.
+    /// Offset in the chunk's memory at which the record that began in the previous block must end.
     straddle_end: Option<usize>,
     record: Record,
     batch: Range<usize>,
@@ -147,9 +149,9 @@ enum Next {
     Record(Record),
     /// Padding up to this offset.
     Padding(usize),
-    /// A record that ends after the bytes read.
+    /// The record ends after the bytes that were read.
     Cut,
-    /// A record with an impossible length.
+    /// The record has an impossible length.
     Impossible,
 }
 
@@ -214,9 +216,9 @@ impl SealedFile {
         }
     }
 
-    /// Starts to read, so that the first block is in memory when the merge reaches the file.
+    /// Starts the first reads, so that the first block is in memory when the merge reaches the file.
     pub fn prepare(&mut self, context: &mut QueryContext) {
-        // An error is returned when the block is needed.
+        // An error is ignored here, and returned when the block is needed.
         let _ = self.blocks.query(false, context);
     }
 
@@ -268,7 +270,7 @@ impl SealedFile {
         Some(self.record.ts)
     }
 
-    /// Moves to the next selected block; false after the last.
+    /// Moves to the next selected block; returns false after the last block.
     fn next_block(&mut self, context: &mut QueryContext) -> bool {
         loop {
             let before = self.chunk.take();
@@ -323,8 +325,9 @@ impl SealedFile {
         }
     }
 
-    /// Verifies a block. Returns the chunk and the end of its verified bytes: the end of the read, or the end of the
-    /// block's own `bytes` if the end of its last record has another checksum.
+    /// Verifies a block. Returns the chunk and the end of its verified bytes: the end of all bytes that were read, or
+    /// only the end of the block's `bytes`, if the bytes after them, which complete the last record, have a wrong
+    /// checksum.
     fn check(
         &self,
         block: &BlockRead,

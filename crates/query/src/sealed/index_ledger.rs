@@ -1,4 +1,4 @@
-//! The ledger of a file's index for the interval: packets stored, filtered and lost.
+//! Adds the ledger in a file's index to the result, for the seconds of the interval: packets stored, filtered and lost.
 
 use super::indexed::Indexed;
 use crate::QueryContext;
@@ -8,7 +8,7 @@ use index::{Block, Rows};
 /// The ledger of the index of a file.
 pub struct IndexLedger {
     origin: usize,
-    /// Packets lost after the last scanned block.
+    /// Number of packets lost after the last scanned block.
     lost_after: u64,
     indexed: Indexed,
 }
@@ -48,8 +48,9 @@ impl IndexLedger {
     }
 }
 
-/// The time range of a block's ledger rows: from the last packet of the previous block, and for the last block until
-/// the `end` of the file. For a block without packets, the range is unknown.
+/// The time range that the ledger rows of a block may have: it begins at the last packet of the previous block, and
+/// ends at the last packet of the block, or at the `end` of the file for the last block. For a block without packets,
+/// the range is unknown.
 pub fn ledger_of(block: &Block, since: Timestamp, end: Timestamp) -> (Timestamp, Timestamp) {
     match block.packets {
         0 => (Timestamp::ZERO, Timestamp::MAX),

@@ -1,10 +1,12 @@
-//! Reads the indexes of the next files ahead, while the merge is still at the files before them: reading an index takes
-//! four or five small dependent reads, and most of ten thousand files contain no match.
+//! Reads the indexes of the next files in advance, while the merge is still at the files before them. This saves time
+//! because an index needs four or five small reads, each of which depends on the previous one, and because a query may
+//! have to test the indexes of thousands of files without a match.
 //!
-//! The querying thread reads the first index itself. If the filter can exclude files, threads start reading ahead
-//! immediately, in parallel with that read, since the first file may contain few or no matches. Otherwise they start
-//! with the second file, so that a short query starts no thread. The read-ahead distance doubles with each file.
-//! Results are values; the query adds them to its context in file order.
+//! The querying thread reads the first index itself. If the filter can exclude files, other threads read the next
+//! indexes in parallel with this read, because the first file may contain few or no matches. Otherwise they start with
+//! the second file, so that a short query starts no thread. The number of files that are read in advance doubles with
+//! each file. The threads return their results as values, which the query adds to its context in the order of the
+//! files.
 
 use super::plan::{FileOrder, FileQuery, IndexProbe, probe_index};
 use crate::Query;
@@ -17,23 +19,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use store::catalogue::Entry;
 
-/// Maximum number of files read ahead: each keeps its index open, and its packet file if needed.
+/// The largest number of files whose indexes are read in advance; it is limited because each has an open index and
+/// perhaps an open packet file.
 const DISTANCE_MAX: usize = 64;
 
-/// The same for the first file, if there is a filter.
+/// The number of indexes that are read in advance during the read of the first index, if the query has a filter.
 const DISTANCE_FIRST: usize = 8;
 
-/// Maximum number of threads; mostly they wait for the disk.
+/// The largest number of threads, which mostly wait for the disk.
 const THREADS: usize = 16;
 
-/// A file whose index to read, and the channel for the result.
+/// A job for a thread: the file whose index must be read, and the channel for the result.
 type PrefetchJob = (Entry, FileOrder, SyncSender<io::Result<IndexProbe>>);
 
 /// Reads indexes ahead.
 pub struct IndexPrefetcher {
     query: FileQuery,
     job_queue: JobQueue,
-    /// The files read ahead with their pending or complete results, in order.
+    /// The files whose indexes are being read in advance, in order, with the channels for their results.
     ahead: VecDeque<(PathBuf, Prefetched)>,
     distance: usize,
 }
@@ -53,7 +56,7 @@ impl IndexPrefetcher {
         Self { query, job_queue: JobQueue::default(), ahead: VecDeque::new(), distance }
     }
 
-    /// The result for a file; starts to read ahead the files in `following`.
+    /// Returns the result for a file, and starts to read the indexes of the files in `following` in advance.
     ///
     /// # Errors
     /// The error of the system call.
@@ -64,7 +67,7 @@ impl IndexPrefetcher {
         following: impl Iterator<Item = (&'a Entry, FileOrder)>,
     ) -> io::Result<IndexProbe> {
         let mut found = None;
-        // Files come in order; earlier files in the queue were skipped.
+        // Files are requested in order, so earlier files in the queue were skipped and are dropped.
         while let Some((path, expected)) = self.ahead.pop_front() {
             if path == entry.path {
                 found = Some(expected);
@@ -105,7 +108,7 @@ impl IndexPrefetcher {
     }
 }
 
-/// The queue from which threads receive jobs until all senders are dropped.
+/// The job queue, from which threads receive jobs until its sender is dropped.
 struct JobQueue {
     jobs: Sender<PrefetchJob>,
     receiver: Arc<Mutex<Receiver<PrefetchJob>>>,
@@ -120,7 +123,7 @@ impl Default for JobQueue {
 }
 
 impl JobQueue {
-    /// Queues a job; false if no thread exists to run it. Each of the first jobs starts a thread.
+    /// Queues a job; returns false if no thread exists that could execute it. Each of the first jobs starts a thread.
     fn send(&mut self, job: PrefetchJob, query: &FileQuery) -> bool {
         if self.threads < THREADS {
             let (receiver, query) = (Arc::clone(&self.receiver), query.clone());
@@ -128,7 +131,7 @@ impl JobQueue {
                 loop {
                     let job = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok((entry, order, sender)) = job else { return };
-                    // The query may have ended and dropped the receiver.
+                    // A send error is ignored: the query may have ended and dropped the receiver.
                     let _ = sender.send(probe_index(&entry, order, &query));
                 }
             });

@@ -19,7 +19,7 @@ pub struct Indexed {
 pub enum IndexProblem {
     /// The index is missing or invalid.
     Index(String),
-    /// The index or its packet file was removed meanwhile.
+    /// The index or its packet file was removed during the query.
     Gone,
 }
 
@@ -40,8 +40,9 @@ fn unusable(error: io::Error) -> IndexProblem {
 }
 
 impl Indexed {
-    /// Checks that the index belongs to a packet file with this begin and size; `None` for a growing file. Bytes after
-    /// those that the index covers were appended by another program; the index remains valid for its own blocks.
+    /// Checks that the index belongs to a packet file with this start time and size; `size` is `None` for a growing
+    /// file. Bytes after those that the index covers were appended by another program; the index remains valid for its
+    /// own blocks.
     pub fn fits(&self, start: Timestamp, size: Option<u64>) -> Result<(), IndexProblem> {
         let (sealed, bytes) = (self.reader.is_sealed(), self.reader.summary().bytes);
         match size {
@@ -79,7 +80,8 @@ impl Indexed {
         from <= first && last <= to
     }
 
-    /// Begin and end of the file; packets may have been lost before the first and after the last packet.
+    /// Begin and end of the file. They include ledger rows, because packets may have been lost before the first and
+    /// after the last stored packet.
     fn span(&self) -> (Timestamp, Timestamp) {
         let (start, summary) = (self.reader.header().start, self.reader.summary());
         let (first, last) = summary.stamps.unwrap_or((start, summary.end));
@@ -87,7 +89,7 @@ impl Indexed {
     }
 }
 
-/// Opens a file by its name, or, if the name is hidden and no longer exists, by its published name.
+/// Opens a file by its name; if the name is hidden and no longer exists, by its published name.
 fn open_shown(path: &Path) -> io::Result<(File, PathBuf)> {
     match sys::nofollow::open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {

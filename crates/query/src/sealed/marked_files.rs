@@ -14,7 +14,7 @@ use std::sync::Arc;
 use store::catalogue::Entry;
 use store::{Hold, names};
 
-/// Number of files kept ahead, so that the prefetcher can read their indexes.
+/// Number of files that are found in advance, so that the prefetcher can read their indexes.
 const AHEAD: usize = 64;
 
 /// A source of cursors over files with out-of-order markers.
@@ -22,11 +22,11 @@ pub struct MarkedFiles {
     folder: PathBuf,
     interface: String,
     rank: u32,
-    /// Markers whose file is not found yet, latest begin first.
+    /// Markers whose files were not searched yet, the latest begin first.
     markers: Vec<MarkedFile>,
     due: VecDeque<Due>,
     prefetcher: IndexPrefetcher,
-    /// The hour in which the latest file was found, with its hold.
+    /// The hour directory in which the previous file was found, with its hold.
     hold: Option<(PathBuf, Arc<Hold>)>,
 }
 
@@ -45,7 +45,8 @@ struct Due {
 }
 
 impl MarkedFiles {
-    /// A source of the files that overlap the interval and that no other cursor reads; `None` if there are none.
+    /// A source of the files with markers that overlap the interval and that no other cursor reads; `None` if there are
+    /// none.
     pub fn new(folder: &Path, interface: &str, rank: u32, snapshot: &Snapshot, context: &QueryContext) -> Option<Self> {
         let (from, to) = (context.query.from, context.query.to);
         let mut markers = Vec::new();
@@ -69,7 +70,7 @@ impl MarkedFiles {
         })
     }
 
-    /// Finds more files. A marker whose file was removed is ignored.
+    /// Finds the files of the next markers. A marker whose file was removed is ignored.
     fn fill(&mut self) -> Result<(), QueryError> {
         while self.due.len() < AHEAD
             && let Some(MarkedFile { first, start, stem, order }) = self.markers.pop()

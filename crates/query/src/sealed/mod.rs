@@ -27,17 +27,18 @@ use store::catalogue::{self, Entry, Hour, Hours, Listing, Names};
 use store::out_of_order::{OutOfOrderMarkers, Span};
 use store::{Claim, Hold, names};
 
-/// Non-empty hours that are searched for the growing files of an interface: a queue with little traffic may have begun
-/// its file long ago.
+/// The number of newest non-empty hour directories in which the growing files of an interface are searched; it is more
+/// than one because a queue with little traffic may have begun its file long ago.
 const HOURS_BACK: usize = 24;
 
-/// The same if no recorder has the claim of the interface: then a recorder runs without a lock, or none runs.
+/// The number of hour directories that are searched for growing files if no recorder has the claim of the interface,
+/// because no recorder is running, or the file system has no locks.
 const HOURS_UNCLAIMED: usize = 2;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Listings of the newest hours after the first one, until two in succession agree. With a recorder that begins files
-/// faster than this, the query proceeds with the last listing.
+/// The newest hours are listed again until two successive listings are equal, but at most this often. If a recorder
+/// begins files so fast that no two listings are equal, the query uses the last listing.
 const TRIES: usize = 20;
 
 /// Adds all cursors of a store to the merge.
@@ -76,14 +77,15 @@ fn is_of(store: &Path, folder: &str, interface: &str) -> bool {
     names::interface_folder(store, interface) == store.join(folder)
 }
 
-/// The growing files, and a snapshot of the files that were sealed at the same moment. If a file were sealed between
-/// two listings, the query would read it twice or not at all, so the listing is repeated until it does not change.
+/// The growing files, and a snapshot of the files that are sealed at the same moment. The listing is repeated until it
+/// does not change, because a file that is sealed between two listings could be read twice or not at all.
 fn list(folder: &Path) -> io::Result<(Vec<Entry>, Snapshot)> {
     let mut top = Top::default();
     let mut markers = OutOfOrderMarkers::read(folder)?;
     for _ in 0..=TRIES {
         let settled = top.relist(folder, &markers)?;
-        // A file that was sealed before the listing has its out-of-order marker by now.
+        // The markers are read after the listing, because a file that was sealed before the listing already has its
+        // out-of-order marker.
         let before = std::mem::replace(&mut markers, OutOfOrderMarkers::read(folder)?);
         if settled && before == markers {
             break;
@@ -94,21 +96,21 @@ fn list(folder: &Path) -> io::Result<(Vec<Entry>, Snapshot)> {
     Ok((open, snapshot))
 }
 
-/// The newest hours of an interface, as far back as the growing file of any queue can be.
+/// The newest hour directories of an interface, back to the hour in which the growing file of any queue can be.
 // PERF: before the first packet of an hour with 3600 files, the query made seven listings of the hour; now it makes
-// three, and only compares one of them.
+// three, and parses only two of them.
 #[derive(Default)]
 struct Top {
     hours: Vec<HourSnapshot>,
-    /// Hours that contain only files with out-of-order markers, with the names in them.
+    /// Hour directories that contain only files with out-of-order markers, with their listed names.
     only_marked: BTreeMap<Timestamp, Names>,
     /// The start of the newest hour with a file that has no out-of-order marker.
     newest: Option<Timestamp>,
     /// The files that running recorders hold: for each queue the growing file, and before it the files that are being
-    /// sealed, whose indexes may not yet cover all blocks. Recorders write blocks in order, so no such file lies before
-    /// a file that is sealed or that no recorder holds.
+    /// sealed, whose indexes may not yet cover all blocks. Recorders write blocks in order, so no such file precedes a
+    /// file of the same queue that is sealed or that no recorder holds.
     open: Vec<Entry>,
-    /// Growing files in other hours, found by their out-of-order markers.
+    /// Growing files in other hour directories, found by their out-of-order markers.
     marked_open: Vec<Entry>,
 }
 
@@ -121,8 +123,8 @@ struct HourSnapshot {
 }
 
 impl Top {
-    /// Lists the hours again; true if nothing has changed since the last listing. A listing during a rename may show
-    /// the file twice or not at all (readdir(3)); two equal listings in succession do not.
+    /// Lists the hours again; returns true if the listing equals the previous one. A listing during a rename may
+    /// contain the file twice or not at all (readdir(3)), so only two equal successive listings are reliable.
     fn relist(&mut self, folder: &Path, markers: &OutOfOrderMarkers) -> io::Result<bool> {
         let before = std::mem::take(self);
         let mut known: BTreeMap<Timestamp, HourSnapshot> =
@@ -164,8 +166,9 @@ impl Top {
                 }
             }
             let mut all = seen.listing.sealed.iter().chain(&seen.listing.unfinished).peekable();
-            // After a period with the clock far ahead, some hours contain only files with out-of-order markers. Their
-            // names do not show where the growing files are, and queries find these files by the markers.
+            // After a time in which the clock was far ahead, some hour directories contain only files with out-of-order
+            // markers. These directories do not help to find the growing files, and queries find the files in them by
+            // the markers.
             if all.peek().is_some() && all.all(is_marked) {
                 drop(all);
                 self.only_marked.insert(seen.hour.start, seen.names);
@@ -180,7 +183,7 @@ impl Top {
             }
         }
         self.open.sort();
-        // After a backward step of the clock, the growing file is in an older hour than the newest.
+        // After the clock was set back, the growing file is in an older hour directory than the newest.
         let unfinished = markers.iter().filter(|(_, span, _)| *span == Span::UNKNOWN);
         let found = unfinished
             .filter_map(|((start, ..), _, stem)| Entry::find(&names::hour_folder(folder, start), stem))
@@ -190,9 +193,9 @@ impl Top {
         Ok(settled && known.is_empty() && only_marked.is_empty() && same)
     }
 
-    /// The growing files, and the hours that the query must not list again because a running recorder changes them, or
-    /// a recorder that starts now will. These are the hours from the one in which the newest growing file begins;
-    /// without a growing file, from the newest hour.
+    /// The growing files, and the snapshot of the hours that the query must not list again, because a recorder that is
+    /// running or starts now changes them. These are the hours from the begin of the newest growing file on; without a
+    /// growing file, from the newest hour on.
     fn finish(self) -> (Vec<Entry>, Snapshot) {
         let newest = self.open.iter().map(|entry| entry.start).max().or(self.newest).unwrap_or(Timestamp::ZERO);
         let from = newest.floor_to(HOUR);
@@ -205,7 +208,7 @@ impl Top {
     }
 }
 
-/// True if the recorder of the file is alive.
+/// True if the recorder of the file is running, so that it has locked the file.
 fn is_held(entry: &Entry) -> bool {
     matches!(sys::nofollow::open(&entry.path).map(|file| file.try_lock_shared()), Ok(Err(TryLockError::WouldBlock)))
 }
@@ -229,8 +232,8 @@ mod tests {
             let file = File::create(hour.join(&name)).expect("a file");
             (start, queue, file)
         };
-        // Queue 0 rotated at the hour, queue 1 has little traffic and rotated once; both have a file that is still
-        // being sealed.
+        // In this test, queue 0 rotated at each hour; queue 1 has little traffic and rotated only once. Both queues
+        // have a file that is still being sealed.
         let held = [place(0, 0, true), place(1, 0, true), place(2, 1, true), place(5, 1, true)];
         held.iter().for_each(|(.., file)| file.try_lock().expect("a lock"));
         let _others = [place(3, 0, false), place(6, 1, true), place(7, 1, false)];
@@ -256,7 +259,7 @@ mod tests {
                 .expect("a marker");
             File::create(hour.join(&name)).expect("a file")
         };
-        // One hour more than the search for growing files covers.
+        // The number of hours is by one larger than the number that is searched for growing files.
         for hour in 0..=HOURS_BACK as u32 {
             let start = now.after(73 * 365 * 24 * HOUR).after(hour * HOUR);
             place(start, false, Some(Span { first: start, last: start, is_out_of_order: false }));

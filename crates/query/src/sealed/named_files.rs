@@ -2,10 +2,11 @@
 //!
 //! The name of a file contains its start time, and its index contains its last timestamp. Out-of-order files have a
 //! marker, and [`super::marked_files`] finds them. To find files that begin before the interval and extend into it, the
-//! source searches backwards: for each queue until [`ATTEMPTS`] successive files end before the interval begins. One
-//! file would suffice if clocks never went back; after a backward step, a long file may precede shorter files that
-//! began later and ended earlier. After the end of the interval, the source reads indexes as long as files contain
-//! packets older than their names: stores from before the introduction of out-of-order markers have such files.
+//! source searches backwards, for each queue until [`ATTEMPTS`] successive files end before the interval begins. One
+//! such file would suffice if clocks were never set back; after a clock was set back, a long file may precede shorter
+//! files that began later and ended earlier. After the end of the interval, the source continues to read indexes as
+//! long as files contain packets that are older than the time in the file name; stores that were recorded before
+//! out-of-order markers existed have such files.
 
 use super::index_prefetch::IndexPrefetcher;
 use super::indexed;
@@ -22,19 +23,20 @@ use store::Hold;
 use store::catalogue::{Entry, Hour, Hours, Listing};
 use store::out_of_order::OutOfOrderMarkers;
 
-/// Number of successive files of a queue that end before the interval, after which the backward search ends.
+/// The backward search ends for a queue after this number of successive files that end before the interval.
 const ATTEMPTS: u32 = 8;
 
-/// Number of non-empty hours that the backward search lists if file names show several queues, since a queue may have
-/// been without traffic for long. With one queue the search may end earlier.
+/// The backward search lists at least this number of non-empty hour directories if file names show several queues,
+/// because a queue may have had no traffic for a long time. With one queue the search may end earlier.
 const HOURS_BACK: u32 = 24;
 
-/// Maximum number of non-empty hours that the backward search lists.
+/// The backward search lists at most this number of non-empty hour directories.
 const MAX_HOURS_BACK: u32 = 7 * 24;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The newest hours at the start of the query, since a running recorder changes them during the query.
+/// The files of the newest hours at the start of the query; they are stored because a running recorder changes these
+/// hour directories during the query.
 #[derive(Default)]
 pub struct Snapshot {
     /// Start of the first of these hours.
@@ -48,7 +50,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// True if the snapshot contains this file, under its hidden or final name.
+    /// True if the snapshot contains this file, under its hidden or its published name.
     pub fn has(&self, entry: &Entry) -> bool {
         let files =
             |(listing, _): &(Listing, _)| listing.sealed.iter().chain(&listing.unfinished).any(|e| is(e, entry));
@@ -61,7 +63,7 @@ pub fn is(a: &Entry, b: &Entry) -> bool {
     (a.start, a.queue, a.copy) == (b.start, b.queue, b.copy)
 }
 
-/// The files of an hour, and the hold that keeps them.
+/// The files of an hour directory, and the hold that prevents their removal.
 type HourFiles = (Vec<Entry>, Arc<Hold>);
 
 /// A source of cursors over the files of an interface.
@@ -73,7 +75,7 @@ pub struct NamedFiles {
     hours: Hours,
     /// The next files to open, in order.
     due: VecDeque<(Entry, Arc<Hold>)>,
-    /// Reads the indexes of these files ahead.
+    /// Reads the indexes of the files in `due` in advance.
     prefetcher: IndexPrefetcher,
     stage: Stage,
 }
@@ -102,7 +104,7 @@ impl NamedFiles {
         }
     }
 
-    /// Lists the files of an hour, with a hold; `None` if the hour was removed.
+    /// Takes a hold on an hour directory and lists its files; `None` if the directory was removed.
     fn list(&self, hour: &Hour, context: &mut QueryContext) -> Result<Option<HourFiles>, QueryError> {
         let io = |error| QueryError::Io { path: hour.folder.clone(), error };
         let gone = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
@@ -112,7 +114,7 @@ impl NamedFiles {
                 None => return Ok(None),
             }
         } else {
-            // The hold precedes the listing, so that listed files are not removed.
+            // The hold is taken before the listing, so that no listed file is removed.
             let hold = match Hold::reader(&hour.folder) {
                 Err(e) if gone(&e) => return Ok(None),
                 other => Arc::new(other.map_err(io)?),
@@ -126,7 +128,7 @@ impl NamedFiles {
             }
         };
         let mut files = listing.sealed;
-        // A listing during a rename may show both names of a file.
+        // A listing during a rename may contain both names of a file.
         let hidden: Vec<Entry> = listing.unfinished.into_iter().filter(|e| !files.iter().any(|f| is(f, e))).collect();
         files.extend(hidden);
         let noted = |e: &Entry| self.snapshot.marked.get((e.start, e.queue, e.copy)).is_some();
@@ -178,7 +180,7 @@ impl NamedFiles {
         Ok(())
     }
 
-    /// True if a file that begins before the interval may have packets in it.
+    /// True if a file that begins before the interval may contain packets of the interval.
     fn reaches(&self, entry: &Entry, context: &mut QueryContext) -> bool {
         if indexed::is_hidden(entry) {
             return true;
@@ -188,7 +190,7 @@ impl NamedFiles {
         !indexed.reader.is_sealed() || indexed.overlaps(context.query.from, Timestamp::MAX)
     }
 
-    /// Finds files that begin after the interval but contain older packets.
+    /// Finds files whose names give a time after the interval, but which contain packets of the interval.
     fn reach_ahead(&mut self, context: &mut QueryContext) -> Result<(), QueryError> {
         let to = context.query.to;
         if to.nanos() > u64::MAX - 2 * HOUR.as_nanos() as u64 {
@@ -204,8 +206,8 @@ impl NamedFiles {
                     continue;
                 }
                 let Ok(indexed) = indexed::begin_index(&entry) else {
-                    // Without an index only a complete read would find such packets; in a store without indexes, all
-                    // later files would be read.
+                    // Files without an index are skipped: only a complete read would find such packets, so in a store
+                    // without indexes all later files would be read.
                     *settled = true;
                     continue;
                 };
@@ -222,7 +224,7 @@ impl NamedFiles {
         Ok(())
     }
 
-    /// Lists hours until there are files to open.
+    /// Lists hour directories until `due` contains files.
     fn fill(&mut self, context: &mut QueryContext) -> Result<(), QueryError> {
         while self.due.is_empty() {
             match self.stage {

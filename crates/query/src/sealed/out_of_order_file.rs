@@ -1,6 +1,6 @@
 //! A packet file whose packets are out of order: the cursor reads the blocks one by one in the order of their earliest
-//! timestamps, and [`BlockMerge`] returns the packets in order of time. The memory is that of the matching packets in
-//! blocks that overlap in time.
+//! timestamps, and [`BlockMerge`] returns the packets in order of time. Memory is needed only for the matching packets
+//! of blocks that overlap in time.
 
 use super::file::{Blocks, FileMeta, SealedFile};
 use super::index_ledger::IndexLedger;
@@ -22,9 +22,10 @@ const AHEAD: usize = 8;
 pub struct OutOfOrderFile {
     about: FileMeta,
     file: Arc<File>,
-    /// The blocks to read, each with the earliest timestamp and the rank among equal timestamps, in descending order.
+    /// The blocks that must be read, each with its earliest timestamp and its position among blocks with equal
+    /// timestamps, in descending order.
     wanted: Vec<(Timestamp, u32, BlockRead)>,
-    /// The next blocks, whose reads are in progress.
+    /// The next blocks, with the reads that are in progress for them.
     ahead: VecDeque<(Timestamp, u32, SealedFile)>,
     /// The ledger of the index, until it is added to the context.
     index_ledger: Option<IndexLedger>,

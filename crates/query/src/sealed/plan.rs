@@ -19,34 +19,34 @@ use store::Hold;
 use store::catalogue::Entry;
 use store::names;
 
-/// The part of the query that applies to every file.
+/// The conditions of the query, which are equal for all files.
 #[derive(Clone, Debug)]
 pub struct FileQuery {
     /// First and last timestamp of the interval.
     pub interval: (Timestamp, Timestamp),
-    /// The condition on keys; `None` for none.
+    /// The condition on keys; `None` without a condition.
     pub need: Option<KeyCondition>,
     /// Stream positions of the matching packets, if known.
     pub seek: Option<SeekHint>,
 }
 
-/// The order of a file's packets in time.
+/// The order of the packets in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileOrder {
-    /// In order, as far as is known.
+    /// In order of time, as far as the marker and the index show.
     InOrder,
     /// Out of order: blocks are read in the order of their timestamps.
     OutOfOrder,
 }
 
-/// The result of a query on an index. It is computed without the query context, so that another thread can compute it
-/// ahead.
+/// The evaluation of the index of one file. It is computed without the query context, so that another thread can
+/// compute it in advance.
 pub struct IndexProbe {
     path: PathBuf,
     size: u64,
     order: FileOrder,
     outcome: Result<(Indexed, ReadPlan), IndexProblem>,
-    /// The packet file, if it must be read.
+    /// The open packet file, if it must be read.
     packets: Option<io::Result<File>>,
     remarks: Vec<String>,
 }
@@ -65,7 +65,7 @@ pub fn probe_index(entry: &Entry, order: FileOrder, query: &FileQuery) -> io::Re
         Ok((indexed, plan))
     });
     let packets = outcome.as_ref().is_ok_and(|(_, plan)| !plan.wanted.is_empty()).then(|| {
-        // The file may have been published since the listing.
+        // The file may have been renamed to its published name since the listing.
         let opened = sys::uring::open_aligned(&path).or_else(|e| match shown(&path) {
             Some(shown) if e.kind() == io::ErrorKind::NotFound => sys::uring::open_aligned(&shown),
             _ => Err(e),
@@ -75,7 +75,7 @@ pub fn probe_index(entry: &Entry, order: FileOrder, query: &FileQuery) -> io::Re
     Ok(IndexProbe { path, size, order, outcome, packets, remarks })
 }
 
-/// Makes a cursor over a packet file of the store; `None` if the file contains no match or was removed.
+/// Creates a cursor over a packet file of the store; `None` if the file contains no match or was removed.
 ///
 /// # Errors
 /// If an existing file cannot be opened.
@@ -126,7 +126,7 @@ pub fn open(
     });
     let file = match packets {
         None => {
-            // No packet is read, but the ledger counts losses in any case.
+            // No packet of the file is read, but the losses in its ledger are counted all the same.
             IndexLedger::new(origin, plan.lost_after, indexed).enter(context);
             return Ok(None);
         }
@@ -168,7 +168,7 @@ fn find(entry: &Entry) -> io::Result<(PathBuf, u64)> {
     }
 }
 
-/// Makes the read plan, from as little of the index as possible.
+/// Creates the read plan; reads as little of the index as possible.
 fn plan(
     indexed: &mut Indexed,
     name: &Path,
@@ -206,7 +206,8 @@ fn plan(
     };
     let mut plan = ReadPlan::of(indexed.reader.blocks(), indexed.reader.header().start, (from, to), spot);
     let mut parts = Vec::new();
-    // For blocks read one by one, the sub-block checksums also cover the bytes that complete their last records.
+    // If blocks are read in any order, the sub-blocks of the next block are needed too, because their checksums cover
+    // the bytes that complete the last record of a block.
     let all = (order == FileOrder::OutOfOrder).then_some(0..blocks as usize);
     let pieces = all.or_else(|| plan.in_pieces()).unwrap_or(0..0);
     if !pieces.is_empty() {
@@ -219,14 +220,15 @@ fn plan(
     Ok(plan)
 }
 
-/// The requested offsets in the file; `None` if unknown for this file.
+/// The offsets in the file for the requested stream positions; `None` if they are unknown for this file.
 fn seek_offsets(seek: &SeekHint, indexed: &Indexed, path: &Path) -> Option<SeekOffsets> {
     let (header, bytes) = (indexed.reader.header(), indexed.reader.summary().bytes);
     let is_there = (&header.interface, header.queue) == (&seek.interface, seek.queue);
     (is_of_stream(indexed, path) && is_there).then(|| SeekOffsets::of(&seek.positions, header.first_pos, bytes))
 }
 
-/// True if the records lie as in the queue's stream and the first stream position is known.
+/// True if the records of the file have the same distances as in the queue's stream (pcap, not RAW), and the first
+/// stream position is known.
 fn is_of_stream(indexed: &Indexed, path: &Path) -> bool {
     let header = indexed.reader.header();
     header.content == Content::Recorded
@@ -245,7 +247,8 @@ fn open_without(
 ) -> Result<Option<Box<dyn Cursor>>, QueryError> {
     let name = entry.path.display();
     if is_hidden(entry) {
-        // Preallocated space follows the written bytes, and only the index contains the boundary between them.
+        // An unfinished file without an index cannot be read: preallocated space follows the written bytes, and only
+        // the index shows where they end.
         context.damage(format!(
             "{name}: the file is unfinished and has no index, so its end is unknown; run netgrain repair"
         ));

@@ -1,6 +1,7 @@
-//! The byte ranges of a packet file that a query reads: whole blocks, or the sub-blocks that may contain matches. Pure
-//! arithmetic on the contents of the index, in three steps: select blocks by time, keys and stream position; divide
-//! blocks with known sub-blocks into ranges; add the bytes that complete the last record of each range.
+//! Computes the byte ranges of a packet file that a query reads: complete blocks, or only the sub-blocks that may
+//! contain matches. The computation uses only the contents of the index, and has three steps: select blocks by time,
+//! keys and stream position; divide blocks with known sub-blocks into ranges; add the bytes that complete the last
+//! record of each range.
 
 use crate::disk::{BLOCK, SPARE_BYTES};
 use base::Timestamp;
@@ -10,24 +11,25 @@ use sys::uring::Aligned;
 
 const PAGE: u64 = Aligned::ALIGN as u64;
 
-/// A block is read in ranges only if these cover at most this many sixteenths of it; otherwise the whole block is read.
+/// A block is read in separate ranges only if these cover at most this number of its 16 sub-blocks; otherwise the
+/// complete block is read.
 const MAX_IN_PIECES: u64 = 11;
 
-/// The bytes of a block to scan: all, or those of some sub-blocks.
+/// A range of bytes of a block that is read and scanned: the complete block, or some of its sub-blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockRead {
-    /// Number of the block in the file.
+    /// Number of the block in the packet file.
     pub number: u32,
-    /// The byte range in the block, and its checksum.
+    /// The byte range in the block, with the checksums that verify it.
     pub range: SubBlockRange,
     /// Offset of the first record in the block.
     pub first_record: u32,
     /// The sub-blocks that may contain matches.
     pub sub_blocks: SubBlockMask,
-    /// Number of bytes of the next block that complete the last record, if the next block is not read directly after
-    /// this range.
+    /// Number of bytes of the next block that complete the last record of this range, if the next block is not read
+    /// directly after this range.
     pub tail: u32,
-    /// CRC32C of these bytes, if known.
+    /// CRC32C of the bytes of the next block that complete the last record, if known.
     pub tail_crc: Option<u32>,
     /// True if the range begins where the previous range ends, even within a record.
     pub follows: bool,
@@ -44,7 +46,7 @@ impl BlockRead {
     }
 }
 
-/// The ranges of a file to scan, and the number of packets lost after the last range.
+/// The ranges of a file that are scanned, and the number of packets lost after the last range.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ReadPlan {
     pub wanted: Vec<BlockRead>,
@@ -55,8 +57,8 @@ pub struct ReadPlan {
 }
 
 impl ReadPlan {
-    /// The blocks that may contain matches, of a file that begins at `start`. `sub_blocks` is called only for blocks
-    /// that overlap the interval; it returns the sub-blocks selected by keys and by stream position.
+    /// Selects the blocks that may contain matches, of a file that begins at the time `start`. `sub_blocks` is called
+    /// only for blocks that overlap the interval; it returns the sub-blocks selected by keys and by stream position.
     pub fn of(
         blocks: &[Block],
         start: Timestamp,
@@ -64,8 +66,8 @@ impl ReadPlan {
         sub_blocks: impl Fn(usize) -> (SubBlockMask, SubBlockMask),
     ) -> Self {
         let mut plan = Self::default();
-        // True while the blocks are in the interval. A block without packets counts with the time of the previous
-        // block, or of the begin of the file.
+        // True while the blocks are in the interval. For a block without packets, the time of the previous block
+        // applies, or the start time of the file.
         let mut inside = from <= start && start <= to;
         let mut lost = 0u64;
         for (i, block) in blocks.iter().enumerate() {
@@ -108,7 +110,7 @@ impl ReadPlan {
         plan
     }
 
-    /// The blocks whose sub-block offsets the plan needs.
+    /// Numbers of the blocks whose sub-block offsets the plan needs.
     pub fn in_pieces(&self) -> Option<Range<usize>> {
         let mut wanted =
             self.wanted.iter().filter(|w| w.sub_blocks != SubBlockMask::ANYWHERE).map(|w| w.number as usize);
@@ -116,8 +118,9 @@ impl ReadPlan {
         Some(first..wanted.next_back().unwrap_or(first) + 2)
     }
 
-    /// Sets the byte ranges from the sub-block offsets in `parts`, the first of which is that of block `first`. With
-    /// `apart`, the blocks are read in any order, so each range includes the end of its last record.
+    /// Computes the byte ranges from the sub-block offsets in `parts`; the first element of `parts` belongs to block
+    /// `first`. If `apart` is true, the blocks are read in any order, so each range includes the end of its last
+    /// record.
     pub fn add_costs(&mut self, blocks: &[Block], first: usize, parts: &[SubBlocks], apart: bool) {
         let of = |number: usize| number.checked_sub(first).and_then(|i| parts.get(i)).unwrap_or(&SubBlocks::NONE);
         let mut wanted: Vec<BlockRead> = Vec::with_capacity(self.wanted.len());
@@ -162,8 +165,8 @@ impl ReadPlan {
     }
 }
 
-/// The ranges of a block that may contain matches; `None` if sub-block offsets are unknown or the ranges cover nearly
-/// all of the block.
+/// The ranges of a block that may contain matches; `None` if the offsets of the sub-blocks are unknown, or if the
+/// ranges cover nearly the complete block.
 fn ranges_of(block: &BlockRead, parts: &SubBlocks) -> Option<Vec<SubBlockRange>> {
     let Range { end: bytes, .. } = block.range.bytes;
     if block.sub_blocks == SubBlockMask::ANYWHERE || parts.is_unknown() || !parts.fit(bytes, Some(block.first_record)) {
@@ -171,7 +174,7 @@ fn ranges_of(block: &BlockRead, parts: &SubBlocks) -> Option<Vec<SubBlockRange>>
     }
     let mut out: Vec<SubBlockRange> = Vec::new();
     for part in (0..SUB_BLOCKS).filter(|part| block.sub_blocks.has(*part)) {
-        // A sub-block within a long record contains no record start.
+        // Sub-blocks in which no record begins, because they are in the middle of a long record, are ignored.
         let Some(range) = parts.range_of(part..part + 1, bytes, block.range.after) else { continue };
         match out.last_mut() {
             Some(last) if last.bytes.end == range.bytes.start => {
@@ -188,11 +191,11 @@ fn overlaps(block: &Block, from: Timestamp, to: Timestamp) -> bool {
     block.packets > 0 && block.first <= to && from <= block.last
 }
 
-/// The offsets in a file of the records at the requested stream positions.
+/// The requested stream positions, converted to offsets in a file.
 pub struct SeekOffsets(Vec<Range<u64>>);
 
 impl SeekOffsets {
-    /// The offsets in a file of `bytes` bytes that begins at stream position `first_pos`.
+    /// Converts stream positions to offsets in a file of `bytes` bytes that begins at stream position `first_pos`.
     pub fn of(positions: &[RangeInclusive<u64>], first_pos: u64, bytes: u64) -> Self {
         let offset = |pos: u64| pos.saturating_sub(first_pos).min(bytes);
         let ranges = positions.iter().filter(|range| *range.end() >= first_pos);
@@ -200,7 +203,7 @@ impl SeekOffsets {
         Self(ranges.filter(|range| !range.is_empty()).collect())
     }
 
-    /// True if no position is in the file.
+    /// True if no requested position is in the file.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

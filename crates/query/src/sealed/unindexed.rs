@@ -19,7 +19,7 @@ pub struct UnindexedFile {
     _hold: Arc<Hold>,
 }
 
-/// A file that counts the bytes read.
+/// A file that counts the bytes that are read from it.
 struct CountingReader(File, u64);
 
 impl Read for CountingReader {
@@ -31,7 +31,7 @@ impl Read for CountingReader {
 }
 
 impl UnindexedFile {
-    /// Opens the file; `None` and a warning if it is not a capture file.
+    /// Opens the file. If it is not a capture file, adds a warning and returns `None`.
     ///
     /// # Errors
     /// If the file cannot be opened.

@@ -23,7 +23,7 @@ fn secs(n: u64) -> Timestamp {
     START.after(Duration::from_secs(n))
 }
 
-/// Three captures of ten seconds, of which the last is recorded first, in files of `of_file` packets.
+/// Records three captures of ten seconds each, the latest first, in files of `of_file` packets.
 fn three_parts(store: &Path, of_file: u64) {
     let mut prng = Prng::new(3);
     let mut stream = Stream::new("eth1", 0, 1);
@@ -62,7 +62,8 @@ fn captures_recorded_in_the_wrong_order_are_found_in_all_intervals() {
 #[test]
 fn all_seconds_are_found_after_the_clock_was_set_back_by_an_hour() {
     let minutes = |n: u64| secs(60 * n);
-    // With one recorder, which begins a new file, and with two, the second of which only reads the store.
+    // The test has two cases: one recorder, which begins a new file when the clock is set back, and two recorders, of
+    // which the second finds the earlier files only in the store.
     for restarted in [false, true] {
         let dir = TempDir::new("query-hour-again");
         let mut prng = Prng::new(4);
@@ -102,7 +103,8 @@ fn all_seconds_are_found_after_the_clock_was_set_back_by_an_hour() {
 /// 2099-01-01T00:00:00Z.
 const FAR: Timestamp = Timestamp::from_secs_nanos(4_070_908_800, 0);
 
-/// Records files that begin at these times, with a packet in each of ten seconds, with this clock.
+/// Records files that begin at these times and contain one packet per second for ten seconds; `wall` is the system
+/// clock of the recorder.
 fn record(store: &Path, wall: Option<fn() -> WallClock>, begins: &[Timestamp]) {
     let mut prng = Prng::new(8);
     let mut stream = Stream::new("eth1", 0, 1);
@@ -126,7 +128,7 @@ fn marked_files(store: &Path) -> Vec<Timestamp> {
     marked_files.iter().map(begin).collect()
 }
 
-/// Compares queries for intervals before, in, between and after the files with a plain scan.
+/// Compares queries with a plain scan; the intervals begin and end before, in, between and after the files.
 fn check(store: &Path, what: &str) {
     let scan = Scan::of(store);
     let moments = [secs(0), secs(25), secs(3600), secs(3625), FAR, FAR.after(Duration::from_secs(25)), Timestamp::MAX];
@@ -162,7 +164,7 @@ fn only_files_recorded_with_a_clock_far_ahead_get_markers() {
     check(dir.path(), "three clocks");
 }
 
-/// The clock of the recorder's machine.
+/// Creates a system clock for the recorder.
 type Clock = fn() -> WallClock;
 
 #[test]
@@ -196,7 +198,8 @@ fn a_clock_corrected_during_a_run_marks_files_in_the_same_run() {
         };
         let begins = [files(FAR, 3), files(secs(0), 4)].concat();
         record(dir.path(), Some(wall), &begins);
-        // The clock is not synchronised: only with the first file of that hour are there as many hours as ahead.
+        // If the clock is not synchronised, it is trusted only after the first file of this hour exists, because only
+        // then the store has as many hours before the clock's time as after it.
         let first = if synchronised { vec![] } else { files(secs(0), 1) };
         assert_eq!(marked_files(dir.path()), [first, files(FAR, 3)].concat(), "synchronised: {synchronised}");
         check(dir.path(), "set right");
@@ -253,7 +256,8 @@ fn files_recorded_in_order_have_no_markers() {
     assert!(!dir.join("eth1").join(store::names::OUT_OF_ORDER).exists());
 }
 
-/// Runs of packets in order of time; some runs begin at a random time within a few hours. Files and queues are random.
+/// Records sequences of packets in order of time; some sequences begin at a random time within a few hours. The limits
+/// of files and the queues are random.
 fn mixed_store(store: &Path, prng: &mut Prng) {
     for (interface, queues) in [("eth1", 1 + prng.below(2) as u16), ("eth2", 1)] {
         for queue in 0..queues {
@@ -286,7 +290,7 @@ fn mixed_store(store: &Path, prng: &mut Prng) {
     }
 }
 
-/// Sorts packets as results are sorted; packets that are equal in all of these values may come in either order.
+/// Sorts packets by time and content, because results may contain packets with equal timestamps in any order.
 fn sorted(packets: &[Packet]) -> Vec<Packet> {
     let mut all = packets.to_vec();
     all.sort_by(|a, b| (a.ts, &a.interface, a.queue, &a.data).cmp(&(b.ts, &b.interface, b.queue, &b.data)));

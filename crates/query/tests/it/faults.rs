@@ -16,7 +16,8 @@ use store::catalogue::Hours;
 use store::{Hold, names};
 use testkit::TempDir;
 
-/// A store of several files of several blocks each, one microsecond between packets; returns their paths.
+/// Records a store of several files with several blocks each; the time between packets is one microsecond. Returns the
+/// paths of the files.
 fn store(dir: &Path, files: u64, packets: u64, prng: &mut Prng) -> Vec<PathBuf> {
     let mut stream = Stream::new("eth1", 0, 1);
     for file in 0..files {
@@ -75,7 +76,7 @@ fn a_file_without_a_usable_index_is_read_completely_with_a_warning() {
     fs::copy(index(4), index(3)).expect("an index");
     let bytes = fs::read(index(4)).expect("an index");
     fs::write(index(4), &bytes[..bytes.len() / 2]).expect("an index");
-    // A later version: the number after the magic number.
+    // The test changes the version of the index, which follows the magic number, to a later version.
     let mut bytes = fs::read(index(5)).expect("an index");
     bytes[8] = 99;
     fs::write(index(5), bytes).expect("an index");
@@ -129,7 +130,8 @@ fn damaged_blocks_lose_only_their_own_packets_and_are_reported() {
         let (found, results) = whole(dir.path());
         fs::write(path, &original).expect("a repair");
         let what = format!("seed {seed} round {round}");
-        // All returned packets are correct, and all packets that are completely in other blocks are returned.
+        // Asserts that all returned packets are correct, and that all packets that are completely in undamaged blocks
+        // are returned.
         let mut at = 0;
         let (mut offset, file) = (24u64, scan.file(path));
         let mut safe = BTreeSet::new();
@@ -169,7 +171,8 @@ fn hostile_records_with_a_correct_checksum_do_no_harm() {
         for i in 0..1500 {
             stream.packet(START.after(Duration::from_micros(i)), 1400, &frame(&mut prng, 1400));
         }
-        // The recorder computes its checksums from the changed headers.
+        // The headers are changed before recording, so the checksums of the recorder are correct for the changed
+        // headers.
         let stamps = stream.spoil(&mut prng, 1 + round % 7);
         stream.record(dir.path());
         let (found, _) = whole(dir.path());
@@ -185,7 +188,7 @@ fn hostile_records_with_a_correct_checksum_do_no_harm() {
 fn files_removed_during_a_query_are_reported_and_others_are_read() {
     let dir = TempDir::new("query-vanish");
     let mut prng = Prng::new(21);
-    // The removed files are beyond the read-ahead distance: files that are already open would be read completely.
+    // The test removes files that the query has not opened yet; files that are already open would be read completely.
     let paths = store(dir.path(), 80, 20, &mut prng);
     let mut results = everything(dir.path());
     for _ in 0..10 {
@@ -235,7 +238,8 @@ fn an_unfinished_file_is_read_as_far_as_its_index_covers_it() {
     let paths = store(dir.path(), 3, 500, &mut prng);
     let scan = Scan::of(dir.path());
     let expected = scan.results(&Query::default());
-    // The state after a crash between the two renames of sealing: complete, and still hidden, with preallocated space.
+    // The test creates the state after a crash between the two renames of publication: the packet file is complete, but
+    // still has its hidden name and preallocated space.
     let stem = paths[2].file_stem().and_then(|s| s.to_str()).expect("a name");
     let hidden = paths[2].with_file_name(names::hidden(stem, "pcap"));
     fs::rename(&paths[2], &hidden).expect("a rename");
@@ -243,7 +247,7 @@ fn an_unfinished_file_is_read_as_far_as_its_index_covers_it() {
     let (found, results) = whole(dir.path());
     same(&found, &expected, "an unfinished file");
     assert!(results.warnings().is_empty(), "{:?}", results.warnings());
-    // The same with a changed byte.
+    // The same file with one changed byte.
     let file = OpenOptions::new().write(true).open(&hidden).expect("the file");
     file.write_all_at(b"!", 1000).expect("damage");
     let (found, results) = whole(dir.path());
@@ -299,7 +303,8 @@ fn results_have_no_gaps_during_rotation_and_retention() {
             stream.record(root);
             done.store(true, Ordering::Relaxed);
         });
-        // Fast retention: the oldest hour is removed unless a process holds it, but never the newest two.
+        // This thread simulates a fast retention: it removes the oldest hour unless a process holds it, but never the
+        // newest two hours.
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 let mut hours = Vec::new();
@@ -307,7 +312,7 @@ fn results_have_no_gaps_during_rotation_and_retention() {
                 while let Ok(Some(hour)) = walk.next() {
                     hours.push(hour);
                 }
-                // Files that are still being sealed belong to the recorder.
+                // Hours with files that are still being sealed are not removed.
                 if hours.len() > 2
                     && hours[0].list().is_ok_and(|listing| listing.unfinished.is_empty())
                     && let Ok(Some(_held)) = Hold::remover(&hours[0].folder)
@@ -317,7 +322,8 @@ fn results_have_no_gaps_during_rotation_and_retention() {
                     let files = fs::read_dir(&hours[0].folder).expect("an hour").flatten().map(|entry| entry.path());
                     files.filter(|path| *path != hold).for_each(|path| fs::remove_file(path).expect("a file"));
                     let _ = fs::remove_file(hold);
-                    // A reader that waited may have created the file again.
+                    // The removal of the directory may fail, because a reader that waited may have created the lock
+                    // file again.
                     let _ = fs::remove_dir(&hours[0].folder);
                 }
                 std::thread::sleep(Duration::from_millis(20));

@@ -1,5 +1,5 @@
-//! Foreign captures: the results equal those of tcpdump, in order of time, whatever the format and the order of the
-//! file.
+//! Foreign captures: queries select the same packets as tcpdump, and return them in order of time, for every format and
+//! any order of packets in the file.
 
 use crate::captures;
 
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use testkit::TempDir;
 
-/// All packets of a result, read one by one or in batches.
+/// Returns all packets of a result, read one by one or in batches.
 fn all(results: &mut Results, batches: bool) -> Vec<Packet> {
     let mut out = Vec::new();
     if !batches {
@@ -94,7 +94,7 @@ fn a_truncated_capture_gives_its_complete_records_and_a_warning() {
         std::fs::write(&path, &bytes[..cut]).expect("a file");
         let mut results = query_file(&path, Query::default());
         let found = all(&mut results, false);
-        // A plain reader of the truncated file reads the same packets.
+        // The result must equal the packets that a plain reader reads from the truncated file.
         let mut reader = pcap::Reader::open(&bytes[..cut]).expect("a capture");
         let mut whole = 0;
         while let Ok(Some(_)) = reader.next() {
@@ -117,7 +117,7 @@ fn several_captures_are_merged_by_time_and_filtered_by_interface() {
     let mut packets = made(6000, &mut prng);
     let mut parts = vec![Vec::new(); KINDS.len()];
     for p in &mut packets {
-        // Whole microseconds, so that the timestamp is the same in every format.
+        // The timestamps are whole microseconds, so that they are the same in every format.
         p.ts = Kind::Micros.stamp(p.ts);
         parts[prng.below(KINDS.len() as u64) as usize].push(p.clone());
     }
@@ -187,7 +187,8 @@ fn results_match_tcpdump_for_any_filter_interval_format_and_order() {
     let mut skipped = 0;
     for round in 0..30 {
         if round == 15 {
-            // From here on the captures have indexes, and every second query names the index.
+            // From this round on the captures have indexes, and every second query is given the path of an index
+            // instead of a capture.
             paths.iter().for_each(|path| drop(index(path)));
         }
         let filter = if round == 0 { String::new() } else { captures::filter(&packets, &mut prng) };
@@ -245,7 +246,7 @@ fn an_index_that_does_not_match_its_capture_is_not_used() {
     let verify = || indexes::verify(&path, None, &AtomicBool::new(false)).expect("a capture");
     assert!(fits(verify()));
 
-    // A newer capture: the same length, other content, another modification time.
+    // The capture is replaced by a newer capture of the same length, with other content and another modification time.
     let mut other = packets.clone();
     other.iter_mut().for_each(|p| p.ts = p.ts.after(std::time::Duration::from_secs(7)));
     let modified = std::fs::metadata(&path).expect("there").modified().expect("a time");
@@ -259,7 +260,7 @@ fn an_index_that_does_not_match_its_capture_is_not_used() {
     // Longer.
     let longer = made_longer(&path, &other);
     assert_eq!(everything("the length of the capture has changed"), longer);
-    // An index with a damaged header.
+    // The test damages the header of the index.
     let mut bytes = std::fs::read(&made.path).expect("the index");
     bytes[20] ^= 1;
     std::fs::write(&made.path, &bytes).expect("damaged");
@@ -345,7 +346,7 @@ fn mutated_captures_and_indexes_do_no_harm() {
         let with_index = prng.below(2) == 0;
         let mut mutate = |bytes: &mut Vec<u8>| {
             for _ in 0..=prng.below(6) {
-                // Headers are near the beginning, records in the whole file.
+                // A third of the changes are near the begin of the file, where the headers are; the others are anywhere.
                 let most = if prng.below(3) == 0 { 200 } else { bytes.len() as u64 };
                 let at = prng.below(most.min(bytes.len() as u64)) as usize;
                 match prng.below(5) {

@@ -9,8 +9,7 @@ use netgrain_query::{Query, QuerySource};
 use std::path::{Path, PathBuf};
 use testkit::TempDir;
 
-/// Ethernet captures without tags, for which netgrain's filter and tcpdump's filter have the same meaning
-/// (docs/reference/filters.md).
+/// Collects the paths of all pcap files below a directory.
 fn captures(folder: &Path, out: &mut Vec<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     let mut paths: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
@@ -24,8 +23,9 @@ fn captures(folder: &Path, out: &mut Vec<PathBuf>) {
     }
 }
 
-/// The packets of a capture, if all of them can be recorded: Ethernet with timestamps in the range of [`Timestamp`],
-/// without tags or labels.
+/// The packets of a capture; `None` unless all of them can be recorded, and netgrain's filter and tcpdump's filter have
+/// the same meaning for them (docs/reference/filters.md): Ethernet packets without VLAN tags or MPLS labels, with
+/// timestamps in the range of [`Timestamp`].
 fn usable(path: &Path) -> Option<Vec<Record>> {
     let mut reader = pcap::Reader::open(std::fs::File::open(path).ok()?).ok()?;
     let mut out = Vec::new();
@@ -40,8 +40,8 @@ fn usable(path: &Path) -> Option<Vec<Record>> {
     (out.len() > 10).then_some(out)
 }
 
-/// A random expression with values of the capture. It tests no IPv6 extension headers, because tcpdump does not parse
-/// them.
+/// A random filter expression with values of the capture. It does not test protocols behind IPv6 extension headers,
+/// because tcpdump does not parse these headers.
 fn filter(packets: &[Record], prng: &mut Prng) -> String {
     let word = |prng: &mut Prng| {
         let (_, wire_len, data) = &packets[prng.below(packets.len() as u64) as usize];
@@ -115,7 +115,8 @@ fn results_on_real_captures_match_tcpdump_for_any_filter() {
             let query = Query { filter: Filter::parse(&text).expect("a filter"), ..Query::default() };
             let mut results = netgrain_query::run(&QuerySource::Store(dir.join("store")), query).expect("a store");
             let mut found: Vec<_> = collect(&mut results).into_iter().map(|p| (p.ts, p.wire_len, p.data)).collect();
-            // tcpdump returns packets in the order of the capture, whose timestamps may be out of order.
+            // The packets of tcpdump are sorted, because it returns them in the order of the capture, whose timestamps
+            // may be out of order.
             expected.sort();
             found.sort();
             let what = format!("seed {seed}, {}: {text}", path.display());

@@ -13,7 +13,7 @@ use std::time::Duration;
 use testkit::TempDir;
 use wire::build::Frame;
 
-/// A packet between two hosts; the hosts are numbers that are added to 10.1.0.0.
+/// A packet between two hosts; each host is a number that is added to the address 10.1.0.0.
 fn packet_between(prng: &mut Prng, a: u32, b: u32, len: usize) -> Vec<u8> {
     let mut data = vec![0; len.max(60)];
     prng.fill(&mut data);
@@ -37,7 +37,8 @@ fn query_store(dir: &Path, query: &Query) -> (Vec<Packet>, Results) {
     (collect(&mut results), results)
 }
 
-/// Files of `packets` packets each, of `hosts` hosts of which few have many packets; `len` gives the packet lengths.
+/// Records files of `packets` packets each, from `hosts` hosts, of which few have many packets; `len` gives the packet
+/// lengths.
 fn store(
     dir: &Path,
     (files, packets, hosts): (u64, u64, u64),
@@ -84,7 +85,8 @@ fn a_host_with_few_packets_costs_reads_of_single_sub_blocks() {
         assert_eq!(results.warnings(), Vec::<String>::new());
         (bytes, packets) = (bytes + results.cost().bytes_read, packets + expected.len() as u64);
     }
-    // A sub-block, a record that crosses its end, and page alignment; twice this for false positives.
+    // Expected per packet: the bytes of a sub-block, of a record that crosses its end, and of page alignment; a second
+    // sub-block is added for false positives.
     let most = packets * (2 * u64::from(SUB_BLOCK) + 16_384);
     assert!(packets > 100 && bytes < most, "{bytes} bytes were read for {packets} packets, at most {most} expected");
 }
@@ -215,7 +217,7 @@ fn packets_are_found_by_stream_position_with_few_reads() {
     let mut prng = Prng::new(seed);
     let dir = TempDir::new("query-seek");
     let paths = store(dir.path(), (3, 4000, 50), recorder::Format::Pcap, &mut prng, mixed);
-    // The same seconds on another queue, for which no positions are known.
+    // Packets of the same seconds on another queue, for which the hint contains no positions.
     let mut other = Stream::new("eth2", 0, 1);
     other.rotate(START);
     for i in 0..200 {

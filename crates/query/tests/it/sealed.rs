@@ -86,7 +86,8 @@ fn losses_are_reported_once_in_packets_and_in_the_tally() {
     }
     let tally = results.tally(0);
     assert_eq!((reported, tally.lost_total(), tally.stored, tally.residue()), (lost, lost, 3000, 0));
-    // For a part of the file, only the losses of its blocks; with a filter, also those of the blocks that it skips.
+    // A query with a filter also reports the losses of the blocks that it skips; a query for a part of the file reports
+    // only the losses of the blocks in the interval.
     let filter = Filter::parse("host 10.0.0.200").expect("a filter");
     let mut results =
         run(&QuerySource::Store(dir.path().to_owned()), Query { filter, ..Query::default() }).expect("a store");
@@ -117,7 +118,7 @@ fn losses_in_a_file_without_packets_are_reported() {
     assert_eq!(results.next().expect("a result").map(|found| found.lost), Some(1000));
     assert!(results.next().expect("a result").is_none());
     assert_eq!(results.tally(0).lost_total(), 1000);
-    // For a part of the file, the seconds of the interval.
+    // For a part of the file, the losses of the seconds in the interval are reported.
     let mut results = run_query(Query { from: at(2), to: at(4), ..Query::default() });
     assert!(results.next().expect("a result").is_none());
     assert_eq!(results.tally(0).lost_total(), 300);
@@ -130,7 +131,7 @@ fn losses_between_packets_count_in_their_own_seconds() {
     let mut stream = Stream::new("eth1", 0, 1);
     let at = |secs| START.after(Duration::from_secs(secs));
     stream.rotate(START);
-    // A block of packets, then half a minute of losses, twice; and losses after the last packet.
+    // The file contains twice a block of packets followed by 39 seconds of losses.
     for begin in [0, 40] {
         (0..800).for_each(|i| stream.packet(at(begin).after(Duration::from_millis(i)), 1500, &frame(&mut prng, 1500)));
         (begin + 1..begin + 40).for_each(|second| stream.lose(at(second), 10));

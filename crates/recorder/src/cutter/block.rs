@@ -9,16 +9,15 @@ use ring::{BLOCK, Desc, FILE_HEADER, RECORD_HEADER};
 use std::sync::Arc;
 use store::bytes::{Bytes, PAGE, Slice};
 
-/// Most bytes by which the checksum may lag behind the descriptors: few enough that they are still in the processor's
-/// cache.
+/// The checksum is updated after this number of bytes, while the bytes are still in the processor's cache.
 const CHECKSUM_STEP: u64 = 32 << 10;
 
-/// The block that is being filled. Positions are stream positions.
+/// The block that is being filled. All positions are stream positions.
 #[derive(Default)]
 pub(super) struct Block {
     start: u64,
     number: u32,
-    /// End of the bytes that were sent to the writing machine.
+    /// End of the bytes that were sent to the writer.
     sent: u64,
     /// End of the bytes that the checksum covers.
     summed: u64,
@@ -28,7 +27,7 @@ pub(super) struct Block {
     /// Begin of the next sub-block: a record that begins here or later is the first of its sub-block.
     next_part: u64,
     stamps: Option<(Timestamp, Timestamp)>,
-    /// The latest timestamp in the file, without this block.
+    /// The latest timestamp in the earlier blocks of the file.
     latest: Timestamp,
     order: OrderTracker,
     seconds: Seconds,
@@ -38,7 +37,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// Begins the first block of a segment. Ledger rows that were counted and not sent become part of it.
+    /// Begins the first block of a segment. Ledger rows that were counted but not sent become part of this block.
     pub fn begin_segment(&mut self, pos: u64, memory: &dyn Bytes) {
         self.latest = Timestamp::ZERO;
         self.link_type = link_type(pos, memory);
@@ -58,7 +57,7 @@ impl Block {
         self.start + BLOCK
     }
 
-    /// End of the bytes that were sent, rounded down to a page.
+    /// End of the bytes that were sent to the writer, rounded down to a page.
     pub fn sent(&self) -> u64 {
         self.sent & !(PAGE - 1)
     }
@@ -68,17 +67,17 @@ impl Block {
         self.stamps.map_or(self.latest, |(_, last)| last.max(self.latest))
     }
 
-    /// True if a tick must send bytes or rows with counts; rows without counts can wait.
+    /// True if bytes or ledger rows with counts were not sent yet. Rows of zeros alone need no job at a tick.
     pub fn has_unreported(&mut self, end: u64) -> bool {
         end > self.sent || self.seconds.has_unreported()
     }
 
-    /// True if the block has bytes, or ledger rows that were not sent yet.
+    /// True if the block has bytes or ledger rows.
     pub fn has_content(&mut self, end: u64) -> bool {
         end > self.start || self.seconds.has_content()
     }
 
-    /// Adds one packet; returns true when it reaches the end of the block.
+    /// Adds one packet; returns true if the packet reaches the end of the block.
     #[inline]
     pub fn packet(&mut self, d: &Desc, memory: &dyn Bytes) -> bool {
         if d.pos >= self.next_part {
@@ -110,7 +109,7 @@ impl Block {
         false
     }
 
-    /// Adds to the row of a second.
+    /// Adds a tally to the ledger row of a second.
     pub fn count(&mut self, second: u64, tally: &Tally) {
         self.seconds.count(second, tally);
     }
@@ -124,7 +123,8 @@ impl Block {
         part
     }
 
-    /// Returns the bytes up to `end` as a part, before the block is full or as the last part of the file.
+    /// Returns the bytes up to `end` as a part of a block that is not full; `last` is true for the last part of the
+    /// file.
     pub fn partial_block(&mut self, end: u64, last: bool, memory: &Arc<dyn Bytes>, seen: u64) -> Box<Part> {
         self.sum_to(end, &**memory);
         self.part(end, last, memory, Release { pos: end & !(PAGE - 1), descriptors: seen })
@@ -161,8 +161,8 @@ impl Block {
         })
     }
 
-    /// Saves the state of the block at the begin of a packet that crosses the block's end, before the packet's
-    /// timestamp is added.
+    /// Saves the state of the block before a packet that crosses the end of the block, so that the file can end before
+    /// this packet.
     fn save_cut(&mut self, d: &Desc, wire_len: u32, memory: &dyn Bytes) {
         self.sum_to(d.pos, memory);
         let straddler = Some(row_of(d, wire_len));
@@ -170,7 +170,7 @@ impl Block {
         self.cut = Some(Cut { bytes: (d.pos - self.start) as u32, crc: self.crc, stamps, straddler });
     }
 
-    /// Begins a sub-block with the record at `pos`.
+    /// Begins a sub-block; its first record is at `pos`.
     #[inline(never)]
     fn enter_sub_block(&mut self, pos: u64, memory: &dyn Bytes) {
         self.sum_to(pos, memory);
@@ -187,13 +187,14 @@ impl Block {
     }
 }
 
-/// The link type in the pcap header of the segment that begins here.
+/// The link type in the pcap header at the begin of this segment.
 pub(super) fn link_type(segment: u64, memory: &dyn Bytes) -> u16 {
     let header = memory.at(segment, FILE_HEADER);
     u16::from_le_bytes([header[20], header[21]])
 }
 
-/// The length on the wire; from the record header if the length does not fit into the descriptor.
+/// The wire length of a packet: from the descriptor, or from the record header if the length does not fit into the
+/// descriptor.
 #[inline]
 pub(super) fn wire_len(d: &Desc, record: &[u8]) -> u32 {
     match d.wire_len {

@@ -1,33 +1,33 @@
-//! The jobs that the index machine sends to the writing machine.
+//! The jobs that the cutter sends to the writer.
 
 use super::order::OutOfOrderCounts;
 use base::{Row, Timestamp};
 use index::{Entry, Rows};
 use store::bytes::Slice;
 
-/// The part of the ring that may be overwritten after a job.
+/// The part of the ring that the producer may overwrite after a job is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Release {
-    /// The stream before this position may be overwritten.
+    /// The bytes of the stream before this position may be overwritten.
     pub pos: u64,
-    /// This many descriptors, from the begin of the stream, may be overwritten.
+    /// The first descriptors of the stream, up to this number, may be overwritten.
     pub descriptors: u64,
 }
 
-/// One job; jobs are done in order.
+/// One job for the writer, which finishes jobs in order.
 pub enum Job {
     /// Begin a file.
     Open {
         /// First stream position of the file.
         pos: u64,
-        /// Begin of the file's time range, which names the file.
+        /// Begin of the file's time range, from which the file name is formed.
         start: Timestamp,
-        /// The ring memory before this file.
+        /// The ring memory before the first byte of this file.
         release: Release,
     },
-    /// Write a part of a block, and its index entry.
+    /// Write a part of a block, and the index entry of the block.
     Write(Box<Part>),
-    /// Close the file: no more bytes follow.
+    /// Close the open file: no more bytes of the file follow.
     Close {
         /// Final length in bytes.
         len: u64,
@@ -36,7 +36,7 @@ pub enum Job {
         /// The ring memory up to the end of the file.
         release: Release,
     },
-    /// Nothing to write; release this ring memory once all earlier jobs are done.
+    /// Release this ring memory as soon as all earlier jobs are done; the job writes nothing.
     Release(Release),
     /// The stream has ended.
     End,
@@ -46,34 +46,36 @@ pub enum Job {
 pub struct Part {
     /// Offset in the file of the first byte, a multiple of a page.
     pub offset: u64,
-    /// The bytes, of any length; bytes of the block that an earlier part carried are not repeated, except for its last
-    /// page.
+    /// The bytes of the part. They begin with the last, incomplete page of the previous part, and continue with the
+    /// bytes that no earlier part contains.
     pub bytes: Slice,
-    /// The block so far, without its ledger rows: the writing machine adds up [`Part::new_rows`].
+    /// The index entry of the block up to the end of this part, without its ledger rows: the writer adds up
+    /// [`Part::new_rows`].
     pub entry: Entry,
     /// True if this is the last part of the block.
     pub last: bool,
     /// The ledger rows of the block since the previous part.
     pub new_rows: Rows,
-    /// Packets since the previous part that are earlier than a packet before them in the stream.
+    /// Packets since the previous part whose timestamps are earlier than that of a preceding packet in the stream.
     pub out_of_order: OutOfOrderCounts,
-    /// True if one of these packets is earlier than a packet before it in the same file.
+    /// True if a packet since the previous part has an earlier timestamp than a preceding packet in the same file.
     pub is_out_of_order: bool,
-    /// How to end the file after its last complete packet, if nothing after this part can be written.
+    /// The end of the last complete packet. The file ends there if nothing after this part can be written.
     pub cut: Cut,
-    /// The ring memory that may be overwritten when this part is written.
+    /// The ring memory that may be overwritten after this part is written.
     pub release: Release,
 }
 
 impl Part {
-    /// True if this part makes a file that begins at `start` out of order: a packet of the part is earlier than
-    /// `start`, or than a packet before it.
+    /// True if a file that begins at `start` becomes an out-of-order file by this part: a packet of the part is earlier
+    /// than `start`, or than a preceding packet of the file.
     pub fn is_out_of_order(&self, start: Timestamp) -> bool {
         self.is_out_of_order || self.entry.first_record.is_some() && self.entry.first < start
     }
 }
 
-/// The last record boundary in a block. A record that begins in the block but ends in the next is incomplete here.
+/// The end of the last record that is complete in a block. A record that begins in the block and ends in the next block
+/// follows this boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// Bytes of the block up to the boundary.
@@ -82,6 +84,6 @@ pub struct Cut {
     pub crc: u32,
     /// Earliest and latest timestamp of the packets before the boundary; meaningless without packets.
     pub stamps: (Timestamp, Timestamp),
-    /// The ledger row of the record that begins at the boundary.
+    /// The ledger row of the incomplete record that begins at the boundary, if there is one.
     pub straddler: Option<Row>,
 }

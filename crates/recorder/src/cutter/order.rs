@@ -1,30 +1,31 @@
-//! Counts packets whose timestamps are not in stream order, and the largest time by which they are too early. Causes
-//! are the replay of captures in another order than that of time, and a clock that was set back.
+//! Counts out-of-order packets, whose timestamp is earlier than that of a preceding packet in the stream, and
+//! determines the largest difference. They are caused by the replay of captures that are not in order of time, and by a
+//! clock that was set back.
 
 use base::Timestamp;
 use std::time::Duration;
 
-/// Packets with an earlier timestamp than a packet before them.
+/// Packets with an earlier timestamp than a preceding packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutOfOrderCounts {
     /// Number of such packets.
     pub packets: u64,
-    /// The largest difference to the latest timestamp before such a packet.
+    /// The largest difference between an out-of-order packet and the latest timestamp before it.
     pub most: Duration,
 }
 
 impl OutOfOrderCounts {
-    /// Adds the packets of `other` and keeps the larger difference.
+    /// Adds the number of packets of `other`, and stores the larger of both differences.
     pub fn add(&mut self, other: Self) {
         self.packets += other.packets;
         self.most = self.most.max(other.most);
     }
 }
 
-/// The order of the timestamps of a stream so far.
+/// Tracks whether the timestamps of a stream are in order.
 #[derive(Default)]
 pub(super) struct OrderTracker {
-    /// The latest timestamp of the stream.
+    /// The latest timestamp of the stream so far.
     latest: Timestamp,
     late: OutOfOrderCounts,
     mixed: bool,
@@ -33,7 +34,8 @@ pub(super) struct OrderTracker {
 impl OrderTracker {
     /// Adds the timestamp of a packet. Only an out-of-order packet calls `in_file`, which returns the latest timestamp
     /// before it in its file.
-    // PERF: a comparison and a store per packet; out-of-order packets are counted out of line.
+    // PERF: a comparison and a store per packet; out-of-order packets are counted in a separate function, which is not
+    // inlined.
     #[inline]
     pub fn packet(&mut self, ts: Timestamp, in_file: impl FnOnce() -> Timestamp) {
         if ts >= self.latest {
@@ -49,7 +51,7 @@ impl OrderTracker {
         self.mixed |= ts < in_file;
     }
 
-    /// The out-of-order packets since the last call, and true if one of them was out of order within its file.
+    /// Returns the out-of-order packets since the last call, and true if one of them was out of order within its file.
     pub fn report(&mut self) -> (OutOfOrderCounts, bool) {
         (std::mem::take(&mut self.late), std::mem::take(&mut self.mixed))
     }

@@ -1,11 +1,12 @@
-//! The index machine for files in HPCAP's RAW format ([`pcap::raw`]). It copies the packets into its own blocks,
-//! because RAW records differ from the records of the ring.
+//! The cutter for files in HPCAP's RAW format ([`pcap::raw`]). It copies the packets into its own blocks, because RAW
+//! records differ from the records of the ring.
 //!
-//! Files end at a fixed size, as the format requires, and at clock boundaries where the producer rotates by time. A
-//! full file has exactly the fixed size; a file that the clock ended, and the last file, end after their last packet.
-//! The machine ignores segments that the producer began because of their size: a RAW record is shorter than a ring
-//! record, so such a segment would end a file early. Each tick sends the bytes of an incomplete block. A rotation
-//! period without packets has no file; the next file carries its ledger rows.
+//! Files end at a fixed size, as the format requires, and at a clock boundary if the producer rotates by time. A full
+//! file has exactly the fixed size; a file that ends at a clock boundary, and the last file, end after their last
+//! packet. The cutter ignores segments that the producer began because of their size: a RAW record is shorter than a
+//! ring record, so such a segment would end a file early. At each tick, the bytes of the incomplete block are sent to
+//! the writer. For a rotation period without packets, no file is created; the next file contains the ledger rows of
+//! this period.
 
 use super::BrokenStream;
 use super::block::{link_type, wire_len};
@@ -19,10 +20,10 @@ use ring::{BLOCK, Control, Desc, RECORD_HEADER, flag};
 use std::sync::Arc;
 use store::bytes::{Bytes, PAGE, Slice};
 
-/// Earliest and latest timestamp, if there is a packet.
+/// Earliest and latest timestamp of the packets; `None` without packets.
 type Stamps = Option<(Timestamp, Timestamp)>;
 
-/// The index machine for RAW files.
+/// The cutter for RAW files.
 pub struct RawCutter {
     memory: Arc<dyn Bytes>,
     file_bytes: u64,
@@ -30,7 +31,7 @@ pub struct RawCutter {
     written: Option<u64>,
     buffer: Vec<u8>,
     number: u32,
-    /// Bytes of the buffer that were sent to the writing machine.
+    /// Number of bytes of the buffer that were sent to the writer.
     sent: usize,
     first_record: Option<u32>,
     parts: SubBlocks,
@@ -52,7 +53,8 @@ pub struct RawCutter {
 }
 
 impl RawCutter {
-    /// An index machine that makes files of this size, at least [`MIN_FILE`] rounded up to a page.
+    /// A cutter for RAW files of `file_bytes` bytes each; the size is raised to [`MIN_FILE`] if it is smaller, and
+    /// rounded up to a page.
     pub fn new(memory: Arc<dyn Bytes>, file_bytes: u64) -> Self {
         Self {
             memory,
@@ -130,7 +132,7 @@ impl RawCutter {
         Ok(false)
     }
 
-    /// Sends the bytes and ledger rows that the block has so far.
+    /// Sends the bytes and ledger rows that were added to the block since the last job.
     fn flush(&mut self, jobs: &mut Vec<Job>) {
         if self.written.is_some() && (self.buffer.len() > self.sent || self.seconds.has_unreported()) {
             let part = self.part(self.buffer.len(), false, None);
@@ -178,8 +180,8 @@ impl RawCutter {
         let data = &record[RECORD_HEADER..][..usize::from(caplen)];
         let (at, before) = (self.buffer.len(), self.stamps);
         self.begin_record(at);
-        // The format stores the wire length in 16 bits, so the key must match the length that a reader of the file
-        // finds.
+        // The RAW format stores the wire length in 16 bits, so the keys are computed with the wire length that a reader
+        // of the file finds.
         self.keys.add(data, wire_len.min(u16::MAX.into()), self.link_type);
         self.seconds.packet(d, wire_len);
         self.first_record.get_or_insert(at as u32);
@@ -188,7 +190,7 @@ impl RawCutter {
         self.cut_full(at, before, Some(row_of(d, wire_len)), jobs);
     }
 
-    /// Begins a sub-block if the record at `at` is the first in it.
+    /// Begins a sub-block if the record at offset `at` is the first record of the sub-block.
     fn begin_record(&mut self, at: usize) {
         let part = sub_block_of(at as u32);
         if self.parts.first(part).is_none() {
@@ -209,8 +211,8 @@ impl RawCutter {
         self.written = self.written.map(|n| n + (header.len() + data.len()) as u64);
     }
 
-    /// Sends the block if it is full. The last append begins at `at` and is the packet of the row `packet`, or padding;
-    /// `before` are the timestamps of the block without it.
+    /// Sends the block if it is full. `at` is the offset of the record that was appended last, `packet` is its ledger
+    /// row (`None` for padding), and `before` are the timestamps of the block without this record.
     fn cut_full(&mut self, at: usize, before: Stamps, packet: Option<Row>, jobs: &mut Vec<Job>) {
         let block = BLOCK as usize;
         if self.buffer.len() < block {
@@ -289,9 +291,9 @@ impl RawCutter {
     }
 }
 
-/// True if the clock began this segment. The producer then names the segment after a whole second; a segment that
-/// begins because of its size starts at a packet's timestamp, which is a whole second once in 10⁹ cases. In that case
-/// the file is shorter but valid.
+/// True if this segment begins at a clock boundary. Then its start time has no fraction of a second. A segment that
+/// begins because of its size starts at the timestamp of a packet, which has no fraction of a second in one of 10⁹
+/// cases; in that case the file is shorter, but valid.
 const fn by_clock(start: Timestamp) -> bool {
     start.subsec_nanos() == 0
 }

@@ -1,6 +1,6 @@
-//! The ledger rows of one block while it is being filled. A part carries only the rows since the previous part, and the
-//! writing machine adds them up. If each part repeated the rows of earlier parts, memory would grow with the square of
-//! the seconds in a block of a slow interface.
+//! The ledger rows of one block while it is being filled. A part contains only the rows since the previous part, and
+//! the writer adds them up. If each part repeated the rows of earlier parts, memory would grow with the square of the
+//! number of seconds during which a block of a slow interface is filled.
 
 use base::{Row, Tally};
 use index::Rows;
@@ -8,13 +8,14 @@ use ring::{Desc, flag};
 
 const NANOS: u64 = 1_000_000_000;
 
-/// The ledger rows of the block that were not sent yet.
+/// The ledger rows of the current block that were not sent to the writer yet.
 #[derive(Default)]
 pub(super) struct Seconds {
-    /// True if rows of this block were sent to the writing machine.
+    /// True if rows of this block were sent to the writer.
     reported: bool,
     new_rows: Rows,
-    /// The row being filled, and the first nanosecond of its second: one compare per packet instead of a division.
+    /// The tally of the current second, and the first nanosecond of this second; with it, a packet needs one compare
+    /// instead of a division.
     tally: Tally,
     second_at: u64,
     counting: bool,
@@ -35,7 +36,8 @@ impl Seconds {
         }
     }
 
-    /// Adds any other count to the row of a second; a tally of zeros makes an empty row.
+    /// Adds a tally of lost packets, filtered packets or a tick to the row of a second; a tally of zeros creates a row
+    /// of zeros.
     pub fn count(&mut self, second: u64, tally: &Tally) {
         if !self.counting || self.second_at != second.saturating_mul(NANOS) {
             self.begin(second);
@@ -43,26 +45,26 @@ impl Seconds {
         self.tally += tally;
     }
 
-    /// True if a row with counts was not sent yet; rows without counts can wait.
+    /// True if a row with counts was not sent yet. Rows of zeros are sent with the next part.
     pub fn has_unreported(&mut self) -> bool {
         self.end();
         !self.new_rows.is_silent()
     }
 
-    /// True if the block has any row, sent or not.
+    /// True if the block has a row, whether it was sent or not.
     pub fn has_content(&mut self) -> bool {
         self.end();
         !self.new_rows.is_empty() || self.reported
     }
 
-    /// Takes the rows that were not sent yet.
+    /// Returns the rows that were not sent yet; they count as sent afterwards.
     pub fn report(&mut self) -> Rows {
         self.end();
         self.reported |= !self.new_rows.is_empty();
         std::mem::take(&mut self.new_rows)
     }
 
-    /// Begins the next block; rows that were not sent become part of it.
+    /// Begins the next block; rows that were not sent become rows of the next block.
     pub fn next_block(&mut self) {
         self.reported = false;
     }
@@ -83,7 +85,7 @@ impl Seconds {
     }
 }
 
-/// The row of one stored packet.
+/// The ledger row for one stored packet.
 pub(super) fn row_of(d: &Desc, wire_len: u32) -> Row {
     let mut tally = Tally { offered: 1, stored: 1, stored_bytes: u64::from(wire_len), ..Tally::default() };
     add_notes(&mut tally, d.flags);

@@ -1,14 +1,15 @@
 //! A checkpoint makes the current content of an open file survive a power failure, twice a second: it syncs the packets
-//! first, then the index that verifies them, and for the first checkpoint of a file also its directory entries.
-//! Checksums show which later writes survived.
+//! first, then the index with their checksums, and for the first checkpoint of a file also its directory entries. After
+//! a power failure, the checksums show which later writes have survived.
 //!
-//! Surviving index entries must verify surviving packets, so the entry of the block being filled is not updated between
-//! the begin of the packets' sync and the end of the index's sync. An interface with much traffic does not wait for
-//! this, because its checkpoints begin at the end of a block. A synced entry is not overwritten before a newer entry is
-//! written ([`index::Growing`]), and if an entry survives without its packets, recovery uses the previous entry.
+//! After a power failure, the index entries on disk must verify the packets on disk, so the entry of the block being
+//! filled is not updated between the begin of the packets' sync and the end of the index's sync. On an interface with
+//! much traffic no entry is delayed by this, because its checkpoints begin at the end of a block. A synced entry is not
+//! overwritten before a newer entry is written ([`index::Growing`]), and if an entry survives without its packets,
+//! recovery uses the previous entry.
 //!
 //! A failed sync is not repeated: the kernel may have dropped the pages that it could not write and would then report
-//! success. The file is not published, as with a failed sync at its end.
+//! success. As after a failed sync at its end, the file is not published.
 
 use super::Writer;
 use crate::writer::file::OpenFile;
@@ -16,9 +17,9 @@ use std::io;
 use std::time::Duration;
 use store::device::{Device, FileId, Op};
 
-/// Shortest time between the begins of two checkpoints; twice this time if no block becomes full meanwhile. Packets may
-/// also wait in the ring for one second at a low packet rate, and a sync takes time, so a power failure costs the last
-/// second or a little more.
+/// The shortest time between the begins of two checkpoints; a checkpoint begins at the end of a block, or after twice
+/// this time if no block becomes full. At a low packet rate, packets also wait in the ring for up to one second, and a
+/// sync takes time, so a power failure loses the packets of the last second or slightly more.
 const PERIOD: Duration = Duration::from_millis(500);
 
 /// The state of a file's checkpoints.
@@ -31,7 +32,7 @@ pub(super) struct Checkpoint {
     step: Step,
     /// True if the directory was synced with the names of the packet file and its index.
     named: bool,
-    /// The block whose entry is not final, from the begin of the packets' sync.
+    /// The block whose entry was not final when the sync of the packets began.
     filling: Option<u32>,
     /// The error of a failed checkpoint.
     failed: Option<io::Error>,
@@ -41,12 +42,12 @@ pub(super) struct Checkpoint {
 enum Step {
     #[default]
     Rest,
-    /// The sync of the packets is in progress, with this token.
+    /// The sync of the packets is in progress; its token.
     Data(u64),
-    /// The sync of the index is to be started.
+    /// The sync of the packets is complete, and the sync of the index must be started.
     IndexDue,
     Index(u64),
-    /// The sync of the directory is to be started.
+    /// The sync of the index is complete, and the sync of the directory must be started.
     FolderDue,
     Folder(FileId, u64),
 }
@@ -57,7 +58,7 @@ impl Checkpoint {
         self.dirty = true;
     }
 
-    /// Takes the error of a failed checkpoint, so that it is reported once.
+    /// Removes and returns the error of a failed checkpoint, so that it is reported once.
     pub fn take_failure(&mut self) -> Option<io::Error> {
         self.failed.take()
     }
@@ -86,7 +87,7 @@ impl Checkpoint {
 }
 
 impl<D: Device> Writer<D> {
-    /// Starts the syncs that are due. If the device is busy or refuses, the next step retries.
+    /// Starts the syncs that are due. If the device is busy or refuses a sync, the next step retries.
     pub(super) fn checkpoint(&mut self, now: Duration) {
         for i in 0..self.files.len() {
             let token = self.token + 1;
@@ -95,7 +96,7 @@ impl<D: Device> Writer<D> {
             let (file, next) = match checkpoint.step {
                 Step::Rest if checkpoint.is_due(now, filling) => (*data, Step::Data(token)),
                 Step::IndexDue => (*index, Step::Index(token)),
-                // Publication of the file meets the same error and reports it.
+                // The error is not reported here: publication of the file gets the same error and reports it.
                 Step::FolderDue => match self.device.open_folder(folder) {
                     Ok(folder) => (folder, Step::Folder(folder, token)),
                     Err(_) => continue,
@@ -120,7 +121,7 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Processes the completion of a checkpoint's sync; false if the token belongs to no checkpoint.
+    /// Processes the completion of a checkpoint's sync; returns false if the token belongs to no checkpoint.
     pub(super) fn checkpointed(&mut self, token: u64, result: &mut io::Result<usize>) -> bool {
         let Some(file) = self.files.iter_mut().find(|f| f.checkpoint.token() == Some(token)) else { return false };
         let checkpoint = &mut file.checkpoint;
@@ -131,8 +132,8 @@ impl<D: Device> Writer<D> {
         checkpoint.step = match (std::mem::take(&mut checkpoint.step), result) {
             (Step::Data(_), Ok(_)) => Step::IndexDue,
             (Step::Index(_), Ok(_)) if !checkpoint.named => Step::FolderDue,
-            // A failed directory sync loses nothing: the names are in the file system's journal, and publication syncs
-            // the directory again.
+            // A failed sync of the directory is not an error here: the names are in the file system's journal, and
+            // publication syncs the directory again.
             (Step::Folder(folder, _), _) => {
                 checkpoint.named = true;
                 self.device.close(folder);

@@ -14,23 +14,27 @@ use store::offered_page::OfferedPage;
 pub struct Config {
     /// The root directory of the store.
     pub store: PathBuf,
-    /// The index header fields common to all files; position and start are filled in for each file.
+    /// The fields of the index header that are equal for all files; stream position and start time are set for each
+    /// file.
     pub header: Header,
-    /// Number of queues of the interface; with more than one, file names carry the queue.
+    /// Number of queues of the interface; with more than one queue, file names contain the queue number.
     pub queues: u16,
-    /// Bytes preallocated for each file: the size at which the producer rotates; 0 for none.
+    /// Number of bytes that are preallocated for each file: the size at which the producer rotates; 0 without
+    /// preallocation.
     pub allocate: u64,
-    /// Most writes in progress at once.
+    /// The largest number of writes in progress.
     pub depth: usize,
-    /// Time for which a refusing volume is retried after the recorder is stopped.
+    /// The grace period: time for which writes to a refusing volume are retried after the recorder was stopped.
     pub grace: Duration,
     /// The format of the packet files.
     pub format: Format,
     /// The latest timestamp of the queue's in-order files in the store: a file that begins earlier is out of order.
     pub after: Timestamp,
-    /// The clock of this machine, if the timestamps come from it: it shows which files lie in the future.
+    /// Reads the system clock, which shows which files have timestamps in the future; `None` if the timestamps do not
+    /// come from the clock of this host.
     pub wall: Option<fn() -> WallClock>,
-    /// The offered counter page, which also keeps the number of packets that the files account for.
+    /// The offered counter page, to which the writer reports the number of offered packets in the ledgers of complete
+    /// files.
     pub offered_page: Option<Arc<OfferedPage>>,
 }
 
@@ -39,7 +43,7 @@ pub struct Config {
 pub enum Format {
     /// Nanosecond pcap, copied from the ring unchanged.
     Pcap,
-    /// HPCAP's RAW, in files of a fixed size.
+    /// The RAW format of HPCAP, in files of a fixed size.
     Raw {
         /// Bytes of a full file.
         file_bytes: u64,
@@ -57,7 +61,7 @@ impl Format {
 }
 
 impl Config {
-    /// The default settings: 8 writes, 10 s of grace, pcap.
+    /// The default settings: 8 writes in progress, a grace period of 10 s, pcap files.
     pub fn new(store: PathBuf, header: Header) -> Self {
         Self {
             store,

@@ -1,4 +1,4 @@
-//! The events that the writing machine reports to users.
+//! The events that the writer reports to users.
 
 use crate::cutter::OutOfOrderCounts;
 use base::Timestamp;
@@ -19,7 +19,7 @@ pub enum Event {
         /// Its length.
         bytes: u64,
     },
-    /// The volume refuses an operation. Nothing is lost yet; the recorder retries.
+    /// The volume refuses an operation. No packet is lost yet; the recorder retries.
     Trouble {
         /// The operation that failed.
         what: &'static str,
@@ -32,10 +32,10 @@ pub enum Event {
     },
     /// The volume takes writes again.
     Recovered {
-        /// Time for which the volume refused.
+        /// Time for which the volume refused operations.
         after: Duration,
     },
-    /// A file keeps its hidden name.
+    /// A file cannot be published and keeps its hidden name.
     LeftHidden {
         /// The packet file.
         path: PathBuf,
@@ -44,13 +44,13 @@ pub enum Event {
         /// The error of the operating system.
         error: io::Error,
     },
-    /// The recorder was stopped while the volume refused, and the grace period has passed.
+    /// The recorder was stopped while the volume refused writes, and the grace period has passed.
     GaveUp {
         /// Packets not written.
         packets: u64,
     },
-    /// The recording begins at a time for which the store already has packets of the queue; reported once, at the
-    /// beginning.
+    /// The recording begins at a time for which the store already contains packets of the queue; reported once, at the
+    /// begin.
     TimeOverlap {
         /// A file with these packets.
         path: PathBuf,

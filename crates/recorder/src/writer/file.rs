@@ -1,8 +1,9 @@
-//! A packet file and its index while both are written.
+//! A packet file and its index while they are being written.
 //!
 //! The growing index on disk is always up to date for queries and recovery. The data for the sealed index stays in
 //! memory: at most 1 % of the size of the packet file, and the encoded ledger rows, about 5 bytes for each second with
-//! packets. These rows are the only part of a recording that grows with its seconds; each file begins anew.
+//! packets. These rows are the only memory that grows with the duration of a recording; they begin again with each
+//! file.
 
 use super::checkpoint::Checkpoint;
 use super::seal::Step;
@@ -23,57 +24,58 @@ pub(super) struct OpenFile {
     pub hidden_data: PathBuf,
     /// Path of the growing index.
     pub hidden_index: PathBuf,
-    /// The sealed index, once it was created; its path is hidden at first.
+    /// The file of the sealed index, after it was created; its path is hidden before publication.
     pub sealed: Option<FileId>,
     pub sealed_path: PathBuf,
     pub folder: PathBuf,
     pub start: Timestamp,
     pub queue: Option<u16>,
     pub suffix: &'static str,
-    /// Copy number in the name, if other files have the same start.
+    /// Copy number in the name; more than 0 if other files have the same start.
     pub copy: u32,
-    /// The latest timestamp in the file, including parts in progress; the file's start while it has no packets.
+    /// The latest timestamp in the file, including parts whose writes are in progress; the start of the file while it
+    /// has no packets.
     pub latest: Timestamp,
-    /// True if a part in progress has an out-of-order packet.
+    /// True if a part whose write is in progress or complete contains an out-of-order packet.
     will_be_out_of_order: bool,
     /// Earliest and latest timestamp of the written packets.
     stamps: Option<(Timestamp, Timestamp)>,
-    /// The name under which the file has an out-of-order marker.
+    /// The file name for which an out-of-order marker was written; `None` without a marker.
     pub has_marker: Option<String>,
-    /// True if a packet is earlier than a packet before it in the file, or than the file's start.
+    /// True if a packet is earlier than a preceding packet in the file, or than the start of the file.
     pub is_out_of_order: bool,
     /// Write position in the growing index.
     pub growing: Growing,
-    /// End of the bytes written so far; the growing index verifies the bytes up to here.
+    /// End of the bytes written so far; the checksums of the growing index cover these bytes.
     written: u64,
-    /// True if the file was truncated to its final length, which only the sealed index has.
+    /// True if the file was truncated to its final length, which is in the sealed index, but not in the growing index.
     pub is_shortened: bool,
-    /// Final length; `end` and `ledger` are the other numbers of the footer.
+    /// Final length; `len`, `end` and `ledger` become the summary of the sealed index.
     pub len: u64,
     pub end: Timestamp,
     pub ledger: Rows,
-    /// The blocks before the block accepted last, until the index is sealed.
+    /// The builder of the sealed index, with all blocks except the last one; `None` after sealing has begun.
     builder: Option<Builder>,
     sealing: Option<IndexChunks>,
     /// The part accepted last.
     last: Option<Accepted>,
     pub step: Step,
     pub checkpoint: Checkpoint,
-    /// The failure of the current step, which is retried.
+    /// The failure of the current step of publication, which is retried.
     pub trouble: Option<VolumeFailure>,
 }
 
 struct Accepted {
     entry: Entry,
-    /// True if this is the last part of its block.
+    /// True if this part is the last part of its block.
     last: bool,
     cut: Cut,
 }
 
 impl OpenFile {
     /// Moves a prepared file to its hour directory under a hidden name and creates its growing index. If the file
-    /// begins before the end of an earlier file, `marker_root` is the directory of the interface, which then gets an
-    /// out-of-order marker.
+    /// begins before the end of an earlier file, `marker_root` must be the directory of the interface, in which an
+    /// out-of-order marker for the file is then created.
     pub fn place<D: Device>(
         device: &mut D,
         (data, prepared): (FileId, &Path),
@@ -97,7 +99,7 @@ impl OpenFile {
             };
             let mut bytes = header.encode();
             let growing = Growing::behind(&bytes);
-            // Reserves space for the last entry (`write_losses`), which must be writable on a full volume.
+            // The zeros reserve space for the last entry (`write_losses`), which must be writable on a full volume.
             bytes.resize(growing.begins() as usize, 0);
             let noted = marker_root.map_or(Ok(()), |root| out_of_order::write_marker(device, root, &stem, None));
             let placed = noted.and_then(|()| device.put(file, 0, &bytes));
@@ -152,7 +154,7 @@ impl OpenFile {
         }
     }
 
-    /// True if the file has no marker and no part in progress will require a marker.
+    /// True if the file has no marker, and no part whose write is in progress will require one.
     pub fn is_in_order(&self) -> bool {
         self.has_marker.is_none() && !self.will_be_out_of_order
     }
@@ -172,18 +174,18 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Writes the marker and registers that packets within the file are out of order.
+    /// Writes an out-of-order marker, and registers that the packets of the file are not in order of time.
     pub fn mark_out_of_order<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
         self.is_out_of_order = true;
         self.write_marker(device, root)
     }
 
-    /// The block whose index entry is not final.
+    /// The number of the block whose index entry is not final; `None` if all entries are final.
     pub fn filling(&self) -> Option<u32> {
         self.last.as_ref().filter(|a| !a.last).map(|a| a.entry.block)
     }
 
-    /// True if more parts may come.
+    /// True if more parts of this file may follow.
     pub fn is_open(&self) -> bool {
         matches!(self.step, Step::Open)
     }
@@ -198,7 +200,7 @@ impl OpenFile {
         self.step.token()
     }
 
-    /// Registers that bytes up to `end` are written; returns by how many bytes the file grew.
+    /// Registers that the bytes up to offset `end` are written; returns the number of bytes by which the file grew.
     pub fn grow(&mut self, end: u64) -> u64 {
         let more = end.saturating_sub(self.written);
         self.written += more;
@@ -227,15 +229,15 @@ impl OpenFile {
         }
     }
 
-    /// Begins the publication of the file: no more parts follow.
+    /// Begins the publication of the file, after its last part.
     pub fn begin_seal(&mut self, len: u64, end: Timestamp) {
         (self.len, self.end) = (len, end);
         self.step = Step::Truncate;
     }
 
-    /// Writes the losses after the last part to the growing index, so that the ledger has them even if no sealed index
-    /// can be written. The entry uses the space reserved at creation. If the volume refuses this write too, there is no
-    /// retry.
+    /// Writes the losses after the last part to the growing index, so that they are in the ledger even if no sealed
+    /// index can be written. The entry uses the space reserved at creation. If the volume refuses this write too, there
+    /// is no retry.
     pub fn write_losses<D: Device>(&mut self, device: &mut D, lost: &Rows) {
         let Some(Accepted { entry, last, .. }) = &self.last else { return };
         let write = if *last {
@@ -253,8 +255,8 @@ impl OpenFile {
         }
     }
 
-    /// The length of the file until the sealed index is safe: it keeps all bytes that the growing index describes, in
-    /// case no sealed index can be written.
+    /// The length of the file before the sealed index is synced: all bytes that the growing index describes are needed
+    /// if no sealed index can be written.
     pub fn indexed_len(&self) -> u64 {
         self.len.max(self.written)
     }
@@ -264,15 +266,16 @@ impl OpenFile {
         self.len < self.written && !self.is_shortened
     }
 
-    /// Ends the file after its last complete packet, because nothing more can be written, and adds the losses to its
-    /// last index entry. Returns the ledger row of the incomplete packet, if there is any; `Err` if no part was written
-    /// to the file.
+    /// Ends the file after its last complete packet, because no more bytes can be written, and adds the losses to its
+    /// last index entry. Returns the ledger row of the incomplete packet after this end, if there is one; returns an
+    /// error if no part was written to the file.
     pub fn cut_short(&mut self, lost: &Rows) -> Result<Option<Row>, EmptyFile> {
         let Accepted { entry, cut, .. } = self.last.as_mut().ok_or(EmptyFile)?;
         let straddler = cut.straddler;
         let mut rows = lost.clone();
         if let Some(row) = straddler {
-            // The block in which this packet begins counted it as stored; the truncation removes its bytes.
+            // The incomplete packet was counted as stored in the block in which it begins, but the truncation removes
+            // its bytes.
             entry.rows.subtract(row.second, &row.tally);
             self.ledger.subtract(row.second, &row.tally);
             rows.add(row.second, &as_lost(&row.tally));
@@ -280,8 +283,8 @@ impl OpenFile {
         entry.rows.merge(&rows);
         (entry.bytes, entry.crc) = (cut.bytes, cut.crc);
         entry.sub_blocks.cut(cut.bytes);
-        // Verification compares these timestamps with the file, and queries use them, so they must not include the
-        // removed packet.
+        // Verification compares these timestamps with those in the file, and queries use them, so they must not include
+        // the timestamp of the removed packet.
         (entry.first, entry.last) = cut.stamps;
         let len = u64::from(entry.block) * ring::BLOCK + u64::from(entry.bytes);
         let end = self.end.max(entry.last);
@@ -290,8 +293,8 @@ impl OpenFile {
         Ok(straddler)
     }
 
-    /// Writes a chunk of the sealed index under a hidden name; returns true after the last chunk. The next call repeats
-    /// a chunk whose write failed.
+    /// Writes a chunk of the sealed index under a hidden name; returns true after the last chunk. If the write of a
+    /// chunk fails, the next call repeats it.
     pub fn seal<D: Device>(&mut self, device: &mut D) -> io::Result<bool> {
         self.keep_last();
         if let Some(builder) = self.builder.take() {
@@ -301,7 +304,7 @@ impl OpenFile {
             Some(file) => file,
             None => match device.create(&self.sealed_path, Content::Index) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                    // A killed recorder left this file while it sealed a file of the same name.
+                    // This file was left by a recorder that was killed while it sealed a file of the same name.
                     device.remove(&self.sealed_path)?;
                     device.create(&self.sealed_path, Content::Index)?
                 }
@@ -319,7 +322,7 @@ impl OpenFile {
         Ok(self.sealing.is_none())
     }
 
-    /// Writes the time range of an out-of-order file to its marker, under the name that the file gets next.
+    /// Writes the marker with the time range of an out-of-order file, under the name to which the file is renamed next.
     pub fn write_final_marker<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
         let Some(before) = &self.has_marker else { return Ok(()) };
         let stem = names::stem(self.start, self.queue, self.copy);
@@ -331,7 +334,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Undoes [`Self::write_final_marker`] because another file has the name.
+    /// Undoes [`Self::write_final_marker`], because another file already has the name.
     pub fn remove_final_marker<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
         match &self.has_marker {
             Some(stem) => out_of_order::remove_marker(device, root, stem, self.span()),
@@ -345,26 +348,26 @@ impl OpenFile {
         Some(Span { first: first.min(self.start), last: last.max(self.end), is_out_of_order: self.is_out_of_order })
     }
 
-    /// The path under which this file, or its index, is published.
+    /// The path to which this file, or its index, is renamed at publication.
     pub fn published(&self, ending: &str) -> PathBuf {
         self.folder.join(format!("{}.{ending}", names::stem(self.start, self.queue, self.copy)))
     }
 }
 
-/// The file holds no part, so there is nothing to publish.
+/// The error that no part was written to the file, so it cannot be published.
 #[derive(Debug)]
 pub(super) struct EmptyFile;
 
 /// A sealed index that is being written in chunks.
 struct IndexChunks {
     rest: Sealing,
-    /// The next chunk; `at` is its offset.
+    /// The next chunk to write; `at` is its offset in the index.
     piece: Vec<u8>,
     at: u64,
 }
 
-/// Turns the counts of packets that were to be stored into losses. Notes count stored packets only, so they are
-/// removed.
+/// Converts counts of stored packets into counts of packets lost by the disk. Notes count only stored packets, so they
+/// are set to zero.
 pub(super) fn as_lost(tally: &Tally) -> Tally {
     let mut tally = *tally;
     tally.lost[Cause::Disk as usize] += std::mem::take(&mut tally.stored);

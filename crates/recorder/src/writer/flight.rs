@@ -9,21 +9,21 @@ use store::device::{Device, FileId, Op};
 /// The state of one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Not started, or to be started again.
+    /// The write is not started, or must be started again.
     Waiting,
-    /// In progress at the device, with this token.
+    /// The write is in progress at the device, with this token.
     Flying(u64),
     /// Written.
     Done,
 }
 
-/// One write: the whole pages of a part, or its last page padded with zeros.
+/// One write: the complete pages of a part, or its last page padded with zeros.
 pub(super) struct WriteOp {
     pub file: FileId,
     pub offset: u64,
     pub slice: Slice,
     pub state: State,
-    /// True if the write failed before.
+    /// True if the write was started before and failed.
     pub has_failed: bool,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Flight {
     pub file: Option<FileId>,
     pub part: Option<Box<Part>>,
     pub pieces: Vec<WriteOp>,
-    /// Length and end time of the file, if this job closes it.
+    /// Length and end time of the file, if this job closes the file.
     pub close: Option<(u64, Timestamp)>,
     pub release: Release,
 }

@@ -16,9 +16,10 @@ impl<D: Device> Writer<D> {
     pub(super) fn consider_giving_up(&mut self, now: Duration) {
         let (Some(stopped), Some(failure)) = (self.run.grace_begin(), &self.volume.failure) else { return };
         let deadline = stopped.max(failure.since) + self.config.grace;
-        // Writes in progress read the ring's memory, so they must complete before that memory is released. A device
-        // that fails to report completions is the exception, because waiting would never end: the kernel keeps the
-        // pages that it still reads, and the producer was stopped before and writes nothing more into them.
+        // Writes in progress read the ring's memory, so they must complete before that memory is released. If the
+        // device fails to report completions, the recorder does not wait for them, because the wait might never end.
+        // This is safe: the kernel keeps a reference to the pages that it still reads, and the producer has stopped and
+        // does not overwrite them.
         if now < deadline || !self.volume.is_unresponsive() && self.flights.iter().any(Flight::is_flying) {
             return;
         }
@@ -26,7 +27,7 @@ impl<D: Device> Writer<D> {
         if self.volume.is_unresponsive() {
             self.leave_all_hidden();
         }
-        // This failure ends in `Event::GaveUp`, not in `Event::Recovered`.
+        // The failure is reset without `Event::Recovered`, because its end is reported as `Event::GaveUp`.
         self.volume.failure = None;
         if self.failures().next().is_none() {
             self.volume.troubled_since = None;
@@ -36,7 +37,7 @@ impl<D: Device> Writer<D> {
             if let Some(part) = &flight.part {
                 self.lose(part);
             }
-            // A file that ends before the first loss is complete, so it is published as usual.
+            // A file that ends before the first lost packet is complete, so it is published as usual.
             let is_complete = self.run.losses().is_some_and(|losses| losses.rows.is_empty());
             match (flight.close, self.files.iter_mut().find(|f| Some(f.data) == flight.file)) {
                 (Some((len, end)), Some(file)) if is_complete && file.is_open() => file.begin_seal(len, end),
@@ -49,19 +50,19 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Leaves all files under their hidden names: none can be finished, and recovery finds their content by the
-    /// checksums.
+    /// Leaves all files under their hidden names, because no file can be completed; recovery finds their content with
+    /// the help of the checksums.
     fn leave_all_hidden(&mut self) {
         for flight in &mut self.flights {
             (flight.file, flight.close) = (None, None);
         }
         while !self.files.is_empty() {
-            let error = io::Error::new(io::ErrorKind::TimedOut, "the volume reports no completed writes");
+            let error = io::Error::new(io::ErrorKind::TimedOut, "the volume does not report the completion of writes");
             self.leave_hidden(0, "finish", error);
         }
     }
 
-    /// Counts a job as lost that comes after giving up.
+    /// Counts the packets of a job as lost that arrives after the grace period.
     pub(super) fn discard(&mut self, job: Job, now: Duration) {
         match job {
             Job::Write(part) => {
@@ -78,8 +79,8 @@ impl<D: Device> Writer<D> {
         self.totals.ledger.merge(&losses.add(part));
     }
 
-    /// When all losses are known, closes the files that were cut short; the first of them records all losses in its
-    /// index.
+    /// As soon as all losses are known, ends the files that could not be written completely after their last complete
+    /// packet; all losses are added to the index of the first of these files.
     pub(super) fn finish_if_given_up(&mut self) {
         if !self.queue.is_empty() {
             return;
@@ -111,7 +112,7 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Removes a file without any written part.
+    /// Removes a packet file to which no part was written.
     fn remove_empty(&mut self, i: usize) {
         let file = self.files.remove(i);
         self.close_files(&file);

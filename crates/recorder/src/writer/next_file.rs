@@ -1,5 +1,5 @@
-//! The next packet file: created in advance under a name without a time, so that rotation does not wait for the file
-//! system, and moved to its hour directory when its segment begins.
+//! The next packet file: it is created in advance under a name without a time, so that rotation does not wait for the
+//! file system, and is moved to its hour directory when its segment begins.
 
 use super::file::OpenFile;
 use super::{Event, Writer};
@@ -16,31 +16,31 @@ use store::names;
 #[derive(Default)]
 pub(super) struct NextFile {
     state: NextState,
-    /// The number in the name of the next file.
+    /// The number in the temporary name of the next file.
     number: u32,
 }
 
-/// The state of the next file.
+/// The state of the file that is created in advance.
 #[derive(Default)]
 enum NextState {
     /// The file does not exist.
     #[default]
     None,
-    /// The device preallocates the file, with this token.
+    /// The device is preallocating the file; the token of the operation.
     Allocating { file: FileId, path: PathBuf, token: u64 },
-    /// The file can be moved to its hour directory.
+    /// The file is ready to be moved to its hour directory.
     Ready { file: FileId, path: PathBuf },
 }
 
 impl NextFile {
-    /// True if the device preallocates the file.
+    /// True if the device is preallocating the file.
     pub fn is_allocating(&self) -> bool {
         matches!(self.state, NextState::Allocating { .. })
     }
 }
 
 impl NextState {
-    /// The state after the completion with this token, and the file if the token belongs to it.
+    /// The state after the completion with this token, and the file if the completion is that of its preallocation.
     fn allocated(self, done: u64) -> (Self, Option<FileId>) {
         match self {
             Self::Allocating { file, path, token } if token == done => (Self::Ready { file, path }, Some(file)),
@@ -50,7 +50,7 @@ impl NextState {
 }
 
 impl<D: Device> Writer<D> {
-    /// Processes the end of a preallocation; false if the token does not belong to it.
+    /// Processes the end of the preallocation; returns false if the token belongs to another operation.
     pub(super) fn allocated(&mut self, token: u64, is_ok: bool) -> bool {
         let (state, file) = std::mem::take(&mut self.next.state).allocated(token);
         self.next.state = state;
@@ -62,7 +62,7 @@ impl<D: Device> Writer<D> {
         true
     }
 
-    /// Creates the next file under a temporary name without a time, unless it exists.
+    /// Creates the next file under a temporary name without a time, unless it is already created.
     pub(super) fn prepare(&mut self) -> io::Result<()> {
         if !matches!(self.next.state, NextState::None) {
             return Ok(());
@@ -79,19 +79,19 @@ impl<D: Device> Writer<D> {
             let token = self.new_token();
             match self.device.start(file, Op::Allocate(self.config.allocate), token) {
                 Ok(()) => NextState::Allocating { file, path, token },
-                // As above: the file is written without preallocation.
+                // If preallocation cannot be started, the file is written without it.
                 Err(_) => NextState::Ready { file, path },
             }
         };
         Ok(())
     }
 
-    /// Opens the file of a segment; false if the caller must retry.
+    /// Opens the file of a segment; returns false if the caller must retry.
     pub(super) fn open(&mut self, pos: u64, start: Timestamp, now: Duration) -> bool {
         let root = self.config.folder();
         match self.prepare() {
             Ok(()) => {}
-            // A killed recorder left a file of this name: the next copy number is tried immediately.
+            // A killed recorder left a file of this temporary name, so the next number is tried immediately.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return self.open(pos, start, now),
             Err(e) => {
                 self.fail("create a file in", root, e, now);
@@ -102,7 +102,8 @@ impl<D: Device> Writer<D> {
             self.prepare_next();
         }
         let NextState::Ready { file, path } = &self.next.state else {
-            // The failure lasts until the file is in its hour directory.
+            // The file is still being preallocated. The volume counts as blocked until the file is in its hour
+            // directory, so that an earlier failure is not reported as resolved.
             self.volume.is_blocked = true;
             return false;
         };
@@ -127,7 +128,7 @@ impl<D: Device> Writer<D> {
             }
             Err(error) => {
                 if error.kind() == io::ErrorKind::NotFound {
-                    // Another process removed the prepared file or the hour directory: the retry creates both again.
+                    // Another process removed the prepared file or the hour directory: the retry creates them again.
                     self.drop_next();
                 }
                 self.fail("create a file in", folder, error, now);
@@ -136,8 +137,9 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Runs when the next file begins before the end of an in-order file. If the clock was ahead when those files were
-    /// recorded, they get markers instead, so that later files need none. A failure here is retried at the next file.
+    /// Called if the next file begins before the end of an in-order file. If the clock was ahead when the older files
+    /// were recorded, these older files get out-of-order markers, so that later files need none. After a failure, the
+    /// next file retries.
     fn prepare_next(&mut self) {
         let Some(wall) = self.config.wall.map(|read_clock| read_clock()) else { return };
         let root = self.config.folder();
@@ -152,14 +154,14 @@ impl<D: Device> Writer<D> {
             .try_for_each(|file| file.write_marker(device, &root))
             .and_then(|()| future_files::write_markers(device, config, &wall));
         let Ok(found) = noted else { return };
-        // For published files, the store is up to date. For the other files, the store may lack parts in progress, so
-        // the state of this run counts.
+        // The latest timestamps of published files were read from the store. For the files of this run that are not
+        // published, the store may not contain parts in progress, so their timestamps are taken from memory.
         let ours = self.files.iter().filter(|file| file.is_in_order() && !file.is_named()).map(|file| file.latest);
         self.begun.latest = ours.fold(found.reached, Timestamp::max);
         self.events.extend(found.warning(&root, &wall).map(Event::Warning));
     }
 
-    /// Removes the file that was created in advance.
+    /// Removes the file that was created in advance, which also frees its preallocated space.
     pub(super) fn drop_next(&mut self) {
         if let NextState::Ready { file, path } | NextState::Allocating { file, path, .. } =
             std::mem::take(&mut self.next.state)
@@ -181,6 +183,6 @@ mod tests {
         assert!(file.is_none() && matches!(state, NextState::Allocating { .. }));
         let (state, file) = state.allocated(7);
         assert!(file == Some(FileId(3)) && matches!(state, NextState::Ready { .. }));
-        assert!(state.allocated(7).1.is_none(), "the completion was processed before");
+        assert!(state.allocated(7).1.is_none(), "a completion must not be processed twice");
     }
 }

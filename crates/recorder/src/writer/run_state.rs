@@ -1,4 +1,4 @@
-//! The states of a run of the writing machine: from the first job to the end of the stream, with or without the volume.
+//! The states of a run of the writer, from the first job to the end of the stream.
 
 use crate::cutter::Part;
 use crate::writer::file::as_lost;
@@ -8,17 +8,17 @@ use std::time::Duration;
 /// The state of the run.
 #[derive(Debug, Default)]
 pub(super) enum RunState {
-    /// Jobs come, and a refusing volume is retried without limit.
+    /// The recorder runs: jobs arrive, and a refusing volume is retried without limit.
     #[default]
     Recording,
     /// The recorder was stopped at this moment, or the stream has ended: a refusing volume is retried for the grace
     /// period.
     Stopping { since: Duration, stream: Stream },
-    /// The grace period is over: no packet is written any more.
+    /// The grace period is over: no more packets are written, and the packets of later jobs are counted as lost.
     GivenUp { stream: Stream, losses: Losses },
 }
 
-/// The state of the stream of jobs.
+/// The state of the stream of jobs: open or ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stream {
     /// More jobs may come.
@@ -28,7 +28,7 @@ pub(super) enum Stream {
     Ended,
 }
 
-/// The parts that will never be written.
+/// The packets of parts that will not be written.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     /// Their ledger rows, as losses.
@@ -74,7 +74,7 @@ impl RunState {
         matches!(self, Self::GivenUp { .. })
     }
 
-    /// The begin of the grace period, while it runs.
+    /// The begin of the grace period; `None` outside of the grace period.
     pub fn grace_begin(&self) -> Option<Duration> {
         match self {
             Self::Stopping { since, .. } => Some(*since),
@@ -90,7 +90,8 @@ impl RunState {
         }
     }
 
-    /// Takes all losses, once no job can add to them.
+    /// Removes and returns all losses after the end of the stream, when no job can add losses; `None` before, and after
+    /// the first call.
     pub fn take_final_losses(&mut self) -> Option<Losses> {
         match self {
             Self::GivenUp { stream: Stream::Ended, losses } => Some(std::mem::take(losses)),
@@ -100,7 +101,7 @@ impl RunState {
 }
 
 impl Losses {
-    /// Adds a part; returns its ledger rows as losses.
+    /// Adds the packets of a part as lost; returns the ledger rows of the part with these losses.
     pub fn add(&mut self, part: &Part) -> Rows {
         self.packets += part.new_rows.total().stored;
         let lost = part.new_rows.map(as_lost);
@@ -130,9 +131,13 @@ mod tests {
         state = state.give_up();
         assert_eq!((state.has_given_up(), state.has_ended(), state.grace_begin()), (true, false, None));
         state.losses().expect("losses").packets = 3;
-        assert!(state.take_final_losses().is_none(), "losses are not final before the end of the stream");
+        assert!(state.take_final_losses().is_none(), "losses must not be final before the end of the stream");
         state = state.end(2 * NOW).give_up();
         assert_eq!(state.take_final_losses().map(|losses| losses.packets), Some(3));
-        assert_eq!(state.take_final_losses().map(|losses| losses.packets), Some(0), "losses are taken once only");
+        assert_eq!(
+            state.take_final_losses().map(|losses| losses.packets),
+            Some(0),
+            "final losses must be returned only once"
+        );
     }
 }

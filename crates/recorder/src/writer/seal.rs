@@ -1,9 +1,10 @@
 //! Publishes a file in steps: truncation to its length, sealed index, sync of both files, rename of the index, rename
 //! of the packet file, sync of the directory. Each step begins when the previous step has succeeded; blocks of the next
-//! file are written meanwhile. A file that ends early because the volume refused the rest keeps all bytes that the
-//! growing index describes until the sealed index is safe, and is truncated then. If there is no space for a sealed
-//! index, recovery finds all packets that were counted as stored. The growing index stays until the packet file is
-//! renamed, so recovery can complete an interrupted publication from it.
+//! file are written meanwhile. If a file ends early because the volume refused further writes, it retains all bytes
+//! that the growing index describes until the sealed index is synced, and is truncated to its final length afterwards.
+//! If there is no space for a sealed index, recovery finds all packets that were counted as stored. The growing index
+//! is removed only after the packet file was renamed, so that recovery can complete an interrupted publication with the
+//! growing index.
 
 use super::file::OpenFile;
 use super::volume::VolumeFailure;
@@ -14,12 +15,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 use store::device::{Device, FileId, Op, is_full};
 
-/// The current step of a file.
+/// The current step of a file from the first packet to publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Takes packets.
     Open,
-    /// Waits for the end of the stream, when all losses are known.
+    /// The file ends early and waits for the end of the stream, because all losses are known only then.
     Cut,
     /// Truncation to its length.
     Truncate,
@@ -28,7 +29,7 @@ pub(super) enum Step {
     /// Sync of packets and index; the token is present while the sync is in progress.
     SyncData(Option<u64>),
     SyncIndex(Option<u64>),
-    /// Truncation to its final length, where the growing index describes more bytes.
+    /// Truncation to the final length, if the growing index describes more bytes.
     Shorten,
     /// Renaming of the index, then of the packet file.
     PublishIndex,
@@ -48,14 +49,14 @@ impl Step {
         }
     }
 
-    /// True if the sealed index, if it exists, can only have its hidden name.
+    /// True if the sealed index does not exist or still has its hidden name.
     fn is_before_publication(self) -> bool {
         !matches!(self, Self::PublishIndex | Self::PublishData | Self::SyncFolder(_) | Self::Done)
     }
 }
 
 impl<D: Device> Writer<D> {
-    /// Takes the steps of every file that are possible now.
+    /// Executes the publication steps of all files that are possible now.
     pub(super) fn seal_files(&mut self, now: Duration) {
         let mut i = 0;
         while i < self.files.len() {
@@ -81,20 +82,22 @@ impl<D: Device> Writer<D> {
                     }
                 }
                 Ok(false) => i += 1,
-                // The device is busy: the next step of the machine retries.
+                // The device is busy: the next step of the writer retries.
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => i += 1,
                 Err(error) => i += usize::from(self.refused(i, error, now)),
             }
         }
     }
 
-    /// Handles a refused step of one file, while other files and writes continue; true if the file stays for a retry.
+    /// Handles a publication step that the volume refused for one file; other files and writes continue. Returns true
+    /// if the file is retained for a retry.
     fn refused(&mut self, i: usize, error: io::Error, now: Duration) -> bool {
         let file = &mut self.files[i];
         let named = matches!(file.step, Step::SyncFolder(_));
         let what = if named { "sync the directory of" } else { "publish" };
         let since = file.trouble.as_ref().map_or(now, |t| t.since);
-        // A published file does not wait for the stop: otherwise each such file would keep its descriptors open.
+        // For a published file, the grace period begins with the failure and not with the stop; otherwise the file
+        // descriptors of all such files would stay open.
         let from = if named { Some(since) } else { self.run.grace_begin().map(|stopped| stopped.max(since)) };
         let hopeless = error.kind() == io::ErrorKind::NotFound
             || self.run.has_given_up()
@@ -121,7 +124,7 @@ impl<D: Device> Writer<D> {
         true
     }
 
-    /// Ends publication of a file that has its name although its directory cannot be synced; warns once.
+    /// Ends the publication of a renamed file although its directory cannot be synced; warns once.
     fn finish_unsynced(&mut self, i: usize, error: &io::Error) {
         self.files[i].step = Step::Done;
         self.files[i].trouble = None;
@@ -136,12 +139,12 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Takes one step of one file; false if the file must wait.
+    /// Executes the next publication step of one file; returns false if the file must wait.
     fn seal_step(&mut self, i: usize) -> io::Result<bool> {
         let (token, root) = (self.new_token(), self.config.folder());
         let (file, device) = (&mut self.files[i], &mut self.device);
         file.step = match file.step {
-            // Truncation comes first: it frees preallocated space that the sealed index may need.
+            // Truncation is the first step, because it frees preallocated space that the sealed index may need.
             Step::Truncate => {
                 device.truncate(file.data, file.indexed_len())?;
                 Step::Seal
@@ -151,7 +154,8 @@ impl<D: Device> Writer<D> {
                 file.is_shortened = true;
                 Step::SyncData(None)
             }
-            // One chunk per step of the machine, so that blocks of the next file do not wait for a whole index.
+            // Each step of the writer writes one chunk of the index, so that blocks of the next file do not wait for a
+            // complete index.
             Step::Seal => {
                 if !file.seal(device)? {
                     file.trouble = None;
@@ -175,7 +179,7 @@ impl<D: Device> Writer<D> {
                 match device.rename(&file.hidden_data, &name) {
                     Ok(()) => {
                         file.hidden_data = name;
-                        // If the removal fails, recovery removes the file.
+                        // If the removal of the growing index fails, recovery removes it later.
                         let _ = device.remove(&file.hidden_index);
                         Step::SyncFolder(None)
                     }
@@ -202,9 +206,9 @@ impl<D: Device> Writer<D> {
         Ok(true)
     }
 
-    /// Processes the end of a sync. A failed sync is not repeated: the kernel may have dropped the pages that it could
-    /// not write and would then report success. The file keeps its hidden name, and recovery finds its content by the
-    /// checksums.
+    /// Processes the end of a sync. A failed sync of a file is not repeated: the kernel may have dropped the pages that
+    /// it could not write and would then report success. The file keeps its hidden name, and recovery finds the valid
+    /// content with the help of the checksums.
     pub(super) fn sealed_step(&mut self, i: usize, result: io::Result<()>, now: Duration) {
         let file = &mut self.files[i];
         match (file.step, result) {
@@ -221,13 +225,13 @@ impl<D: Device> Writer<D> {
                         (file.step, file.trouble) = (Step::Done, None);
                         self.volume.is_unsynced_reported = false;
                     }
-                    // A file system without sync of directories (some network and FUSE file systems) makes names safe
-                    // itself.
+                    // File systems that do not support the sync of directories (some network and FUSE file systems) are
+                    // responsible for the durability of names.
                     Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                         (file.step, file.trouble) = (Step::Done, None);
                     }
-                    // A failed directory sync loses nothing, because the names are in the file system's journal, so the
-                    // sync is retried.
+                    // A failed sync of a directory can be retried, because the names are still in the file system's
+                    // journal.
                     Err(error) => {
                         file.step = Step::SyncFolder(None);
                         self.refused(i, error, now);
@@ -246,7 +250,8 @@ impl<D: Device> Writer<D> {
             let _ = self.device.remove(&file.sealed_path);
         }
         self.totals.hidden += 1;
-        // The existence check may fail too on a failing volume.
+        // Without `NotFound` the file is assumed to exist, because on a failing volume the existence check may fail
+        // too.
         let is_there = error.kind() != io::ErrorKind::NotFound || self.device.exists(&file.hidden_data);
         self.events.push(if is_there {
             Event::LeftHidden { path: file.hidden_data, what, error }
@@ -272,7 +277,7 @@ impl<D: Device> Writer<D> {
     }
 }
 
-/// Renames the index to the first name that neither an index nor a packet file has.
+/// Renames the index to the first copy of its name for which neither an index nor a packet file exists.
 fn publish_index<D: Device>(file: &mut OpenFile, device: &mut D) -> io::Result<Step> {
     loop {
         let name: PathBuf = file.published(index::SUFFIX);

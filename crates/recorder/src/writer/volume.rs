@@ -1,7 +1,8 @@
 //! The failures of the volume, their retries and their reports.
 //!
-//! A failure of writing or opening delays all writes ([`VolumeState`]); a failure of sealing delays only its own file
-//! and is kept there. Users get one event at the begin of a failure and one when no failure is left.
+//! A failure to write or to open a file delays all writes ([`VolumeState`]); a failure to seal a file delays only this
+//! file, and is stored in its [`super::file::OpenFile`]. Users get one event at the begin of a failure, and one event
+//! when all failures are resolved.
 
 use super::flight::State;
 use super::{Event, Writer};
@@ -16,9 +17,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The longest pause.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// A failure of the volume: of writing and opening, or of sealing one file.
+/// A failure of the volume: to write and open files, or to seal one file.
 pub(super) struct VolumeFailure {
-    /// The kind of the first error.
+    /// The kind of the first error of this failure.
     pub kind: io::ErrorKind,
     /// Time of the first error.
     pub since: Duration,
@@ -32,7 +33,7 @@ impl VolumeFailure {
         Self { kind, since: now, retry_at: now + FIRST_PAUSE, pause: FIRST_PAUSE }
     }
 
-    /// Registers another error. Errors during a running pause do not lengthen it.
+    /// Registers another error of this failure. Errors during a pause do not lengthen the pause.
     pub fn again(&mut self, now: Duration) {
         if now >= self.retry_at {
             self.pause = (2 * self.pause).min(MAX_PAUSE);
@@ -49,29 +50,29 @@ impl VolumeFailure {
 /// The state of the volume for writing and opening.
 #[derive(Default)]
 pub(super) struct VolumeState {
-    /// The failure of writing or opening, if the volume refuses.
+    /// The failure to write or to open files, if the volume refuses operations.
     pub failure: Option<VolumeFailure>,
     /// Begin of the first unresolved failure, for the event that reports its end.
     pub troubled_since: Option<Duration>,
     pub completions: Completions,
-    /// True if an operation failed in this step.
+    /// True if an operation failed or is still blocked in this step.
     pub is_blocked: bool,
     /// True if the warning that directories cannot be synced was reported.
     pub is_unsynced_reported: bool,
 }
 
-/// Whether the device reports the completions of its operations.
+/// The state of the device's reports of completed operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Completions {
     /// The device reports completions.
     #[default]
     Reported,
-    /// The last attempt to get completions failed.
+    /// The last attempt to get completions from the device failed.
     Failing,
 }
 
 impl VolumeState {
-    /// True if a refusing volume gets no new write now.
+    /// True during the pause after a failure, in which no write is started.
     pub fn pauses(&self, now: Duration) -> bool {
         self.failure.as_ref().is_some_and(|failure| failure.pauses(now))
     }
@@ -87,7 +88,7 @@ impl<D: Device> Writer<D> {
         self.volume.failure.iter().chain(self.files.iter().filter_map(|f| f.trouble.as_ref()))
     }
 
-    /// Registers a failure of writing or opening.
+    /// Registers a failure to write or to open a file.
     pub(super) fn fail(&mut self, what: &'static str, path: PathBuf, error: io::Error, now: Duration) {
         self.volume.is_blocked = true;
         if is_full(&error) {
@@ -103,7 +104,7 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Reports one event per failure: a full volume refuses many operations for the same reason.
+    /// Reports only one event per failure, because a full volume refuses many operations for the same reason.
     pub(super) fn report_failure(&mut self, what: &'static str, path: PathBuf, error: io::Error, now: Duration) {
         self.volume.troubled_since.get_or_insert(now);
         if !self.failures().any(|t| t.kind == error.kind()) {
@@ -111,7 +112,7 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Ends the failure of writing if no operation failed in this step and no failed write is pending.
+    /// Ends the failure to write if no operation failed in this step and no failed write is pending.
     pub(super) fn consider_recovered(&mut self) {
         let has_pending_retry =
             self.flights.iter().flat_map(|f| &f.pieces).any(|p| p.has_failed && p.state != State::Done);
@@ -120,7 +121,7 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Reports that the volume takes writes again.
+    /// Reports that the volume accepts writes again, when all failures are resolved.
     pub(super) fn report_recovery(&mut self, now: Duration) {
         if self.failures().next().is_none()
             && let Some(since) = self.volume.troubled_since.take()

@@ -1,4 +1,4 @@
-//! The whole recorder with its threads on real file systems; other programs check the files.
+//! The complete recorder with its threads on real file systems; other programs check the written files.
 
 use crate::common;
 
@@ -91,7 +91,7 @@ fn capinfos_and_tcpdump_read_what_was_recorded() {
     }
 }
 
-/// The number of packets of this file that tcpdump counts with a filter.
+/// The number of packets of a file that match a filter, counted by tcpdump.
 fn count(tcpdump: &mut std::process::Command, pcap: &Path, filter: &str) -> u64 {
     let out = tcpdump.args(["-nn", "--count", "-r"]).arg(pcap).arg(filter).output().expect("tcpdump");
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -130,7 +130,7 @@ fn blocks_that_the_index_rules_out_have_no_match_for_tcpdump() {
     let ports = [53u16, 80, 443, 5060, 9].map(|p| (format!("port {p}"), KeyCondition::Ports(p, p)));
     let mut ruled_out = 0;
     for (filter, key) in hosts.chain(ports) {
-        // A file with the records that start in the candidate blocks of this key.
+        // The content of a pcap file with only the records that start in the candidate blocks of this key.
         let mut part = bytes[..24].to_vec();
         let candidates: Vec<u32> = index.candidates(&key).collect();
         ruled_out += index.entries.len() - candidates.len();
@@ -206,7 +206,7 @@ fn the_handle_counts_hidden_files_while_the_recorder_runs() {
     assert_eq!((handle.hidden(), handle.published()), (summary.hidden, 0));
 }
 
-/// A stream whose bytes the writing thread gets only after the disk is ready: a disk that blocks within a call.
+/// A feed whose memory blocks the writer thread until `ready` is set, like a disk that blocks within a system call.
 struct Stalled<'a> {
     feed: FakeFeed<'a>,
     ready: Arc<AtomicBool>,
@@ -257,7 +257,7 @@ fn both_threads_report_that_they_wait_while_the_disk_stalls() {
     let mut feed = Stalled { feed: FakeFeed::new(&stream), ready: Arc::clone(&ready) };
     assert_eq!(handle.waiting(), ThreadWaits::default());
     let watching = std::thread::spawn(move || {
-        // The recorder is blocked if no thread uses processor time between two looks.
+        // The recorder is blocked if its threads used no processor time since the previous test.
         let mut used = handle.processor_time();
         loop {
             std::thread::sleep(Duration::from_millis(20));

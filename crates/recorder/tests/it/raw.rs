@@ -68,14 +68,14 @@ fn the_clock_ends_a_raw_file_but_the_size_of_a_segment_does_not() {
     for span in 0..4 {
         stream.now = stream.now.next_multiple_of(60 * SECOND);
         if span > 0 {
-            // The producer names the segment after the clock boundary, not after the timestamp of its first packet.
+            // The start time of the segment is the clock boundary, not the timestamp of its first packet.
             stream.segment();
         }
         let packets = 20 + 3 * span;
         for i in 0..packets {
             stream.now += SECOND / 3 + 1;
             if i == 10 {
-                // A segment that begins because of its size.
+                // This segment begins because the previous segment reached its size.
                 stream.segment();
             }
             stream.packet(&mut prng, 60_000, 0);

@@ -1,4 +1,4 @@
-//! Both machines compared with a simple model, on a volume with injected failures of all kinds.
+//! Compares cutter and writer with a simple model, on a volume with injected failures of all kinds.
 
 use crate::common;
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::device::{Content, Device, Fault, MemoryDevice, Surviving};
 
-/// A run without interference, which must end by itself.
+/// Runs the recorder without interference; the run must end by itself.
 fn run_to_end(stream: &Stream, device: &MemoryDevice, prng: &mut Prng) -> Outcome {
     let outcome = run(stream, device.clone(), config(), prng, |_, _, _| true);
     assert!(outcome.done, "the writer has not ended: {:?}", outcome.events);
@@ -198,7 +198,8 @@ fn a_partial_sealed_index_of_a_dead_recorder_is_replaced() {
 #[test]
 fn records_of_any_length_fit_at_the_ends_of_blocks_and_segments() {
     let mut prng = Prng::new(6);
-    // The last record leaves between two headers with a packet and no bytes in the block, or crosses its end.
+    // `left` is the space that the last record leaves in the block: enough for two headers and a packet, none, or negative
+    // if the record crosses the end of the block.
     for left in -70i64..=120 {
         let mut stream = Stream::new(0);
         while stream.room() > 70_000 {
@@ -263,7 +264,7 @@ fn an_idle_week_takes_few_bytes_and_gaps_are_not_silence() {
     let mut stream = Stream::new(0);
     for second in 0..WEEK {
         if second == 5000 {
-            // No recorder runs for ten seconds.
+            // Simulates ten seconds without a recorder.
             stream.now += 10 * SECOND;
         }
         stream.tick();
@@ -276,13 +277,13 @@ fn an_idle_week_takes_few_bytes_and_gaps_are_not_silence() {
     let outcome = run_to_end(&stream, &device, &mut prng);
     let files = device.files();
     let bytes = files.iter().find(|(p, _)| p.extension().is_some_and(|e| e == "ngi")).expect("an index").1;
-    // Header, footer and rows, and the sub-blocks of one block.
+    // 800 bytes are enough for header, summary, ledger rows, and the sub-blocks of one block.
     assert!(bytes.len() < 800, "{} bytes of index for two packets", bytes.len());
     let index = Index::parse(bytes).expect("a valid index");
     let Tail::Complete(footer) = index.tail else { panic!("no footer") };
     for rows in [&footer.rows, &index.entries[0].rows, &outcome.totals.ledger] {
         assert_eq!(rows.runs().count(), 4, "{rows:?}");
-        // The tick of the first packet's second came before.
+        // The first packet adds no row, because its second already has the row of a tick.
         assert_eq!(rows.iter().count(), WEEK + 1);
         let first = common::START / SECOND + 1;
         let watched = |second: u64| rows.runs().any(|r| (r.second..r.second + r.seconds).contains(&(first + second)));
@@ -297,7 +298,7 @@ fn the_next_tick_writes_a_packet_and_no_stale_bytes_after_it() {
     stream.packet(&mut prng, 500, 0);
     stream.tick();
     let end = stream.pos();
-    // The producer writes more into the same page, without publishing it yet.
+    // The producer writes more bytes into the same page, without publishing them yet.
     stream.packet(&mut prng, 3000, 0);
     stream.descs.pop();
     let device = MemoryDevice::new(9);
@@ -359,10 +360,10 @@ fn a_power_failure_loses_no_packet_older_than_two_seconds() {
     let device = MemoryDevice::new(seed);
     device.set_fault(Fault { slow: true, ..Fault::default() });
     let mut writer = netgrain_recorder::Writer::new(device.clone(), config());
-    // By time: the stream position up to which the stream was on the volume.
+    // For each time, the stream position up to which the stream was written to the volume.
     let mut written: Vec<(Duration, u64)> = Vec::new();
     let (mut now, mut checks) = (Duration::ZERO, 0);
-    // The stream does not end here, so the file stays open.
+    // The descriptors contain no end of the stream, so the file stays open.
     for batch in stream.descs.chunks(4) {
         let mut jobs = Vec::new();
         cutter.read_descriptors(batch, &mut jobs).expect("a valid stream");
@@ -375,8 +376,8 @@ fn a_power_failure_loses_no_packet_older_than_two_seconds() {
         let Some((_, safe)) = written.iter().rev().find(|(at, _)| *at + Duration::from_secs(2) <= now) else {
             continue;
         };
-        // The files that survive for certain, and files that may survive: with some of the later writes, torn at any
-        // byte.
+        // The synced files survive any power failure. The other two are random outcomes of a power failure, with some
+        // of the later writes, which may be torn at any byte.
         for files in [device.synced(), device.surviving(&mut prng), device.surviving(&mut prng)] {
             let end = stream.base + verified_bytes(&files);
             assert!(end >= *safe, "seed {seed}, {now:?}: {safe} was written two seconds ago, {end} has survived");
@@ -386,7 +387,7 @@ fn a_power_failure_loses_no_packet_older_than_two_seconds() {
     assert!(checks > 30, "only {checks} files were checked");
 }
 
-/// Bytes of the open file that the newest valid index entry verifies.
+/// Number of bytes of the open file whose checksums in the valid index entries are correct.
 fn verified_bytes(files: &Surviving) -> u64 {
     let is = |path: &str, ending: &str| path.ends_with(ending) && !path.contains(store::names::PREPARED);
     let open = |ending: &str| files.iter().find(|(path, _)| is(&path.to_string_lossy(), ending)).map(|(_, b)| b);

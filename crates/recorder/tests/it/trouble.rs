@@ -1,4 +1,4 @@
-//! A failure of one operation delays neither other files nor the end of the recording.
+//! Tests that a failure of one operation delays neither other files nor the end of the recording.
 
 use crate::common;
 
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use store::device::{Device, Fault, MemoryDevice};
 
-/// Five segments of some packets, each with a few ticks.
+/// A stream of five segments, each with some packets and a few ticks.
 fn five_segments(prng: &mut Prng) -> Stream {
     let mut stream = Stream::new(0);
     for segment in 0..5 {
@@ -29,7 +29,7 @@ fn texts(outcome: &Outcome) -> Vec<String> {
     outcome.events.iter().map(ToString::to_string).collect()
 }
 
-/// The hidden packet file in the current hour directory, if there is one.
+/// Path of the hidden packet file in the current hour directory, if there is one.
 fn hidden_in_hour(device: &MemoryDevice) -> Option<PathBuf> {
     let hidden = |p: &PathBuf| {
         let name = p.file_name().and_then(|n| n.to_str()).unwrap_or_default();
@@ -104,7 +104,7 @@ fn a_file_that_cannot_be_renamed_delays_no_other_and_stays_hidden() {
         true
     });
     assert!(outcome.done, "the recorder has not ended");
-    // A step takes 3 ms on the clock of the test. Without pauses of the whole machine this takes about ten steps.
+    // A step takes 3 ms on the clock of the test. If the writer makes no pauses, publication takes about ten steps.
     let others_by = others_by.expect("the other files were published while the first file failed");
     assert!(others_by < Duration::from_secs(1), "the other files waited for the first: {others_by:?}");
     assert_eq!(check_published(&stream, &device.files(), "one file fails"), [1, 2, 3, 4]);
@@ -173,7 +173,7 @@ fn a_full_volume_or_quota_frees_the_preallocated_file() {
         }
         stream.end();
         let device = MemoryDevice::new(6);
-        // The file and its index fit if the preallocated next file is removed.
+        // The capacity is enough for the packet file and its index if the preallocated next file is removed.
         device.set_fault(Fault { capacity: Some((3 << 20) + (300 << 10)), quota, ..Fault::default() });
         let slowly = Config { depth: 1, ..config() };
         let outcome = run(&stream, device.clone(), slowly, &mut prng, |_, _, _| true);
@@ -199,7 +199,7 @@ fn an_unresponsive_device_is_retried_until_the_grace_period_ends() {
                 device.set_fault(Fault { completions_fail: true, ..Fault::default() });
             }
             if step > 13 && !recovers && !writer.is_done() {
-                // These values decide how long the writing thread sleeps before its next attempt.
+                // These two values determine how long the writer thread sleeps before its next attempt.
                 waits += usize::from(writer.is_waiting());
                 idle += usize::from(writer.retry_at().is_some_and(|at| at > now));
             }

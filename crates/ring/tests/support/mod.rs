@@ -52,7 +52,8 @@ pub fn compile(test: &str, compiler: &str, flags: &[&str], source: &Path, folder
     cc.arg("-I").arg(workspace().join("include")).arg(source).arg("-o").arg(&program);
     let out = cc.output().expect("the compiler runs");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    // Binding a socket changes the umask of the whole process for a moment, and the compiler may have inherited that.
+    // Binding a socket changes the umask of the whole process for a moment, and the compiler may have inherited the
+    // changed umask.
     std::fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("the compiled program");
     Some(program)
 }
@@ -156,7 +157,7 @@ fn write(mut producer: Producer, state: &ProducerState) -> Producer {
         let goal = state.goal.load(Ordering::Acquire).min(number + 64);
         producer.service();
         if goal <= number {
-            // The goal may have been set after it was read above: `end` is stored after the last goal.
+            // A caller may have set the goal after this thread read it above: callers store `end` after the last goal.
             if state.end.load(Ordering::Acquire) && state.goal.load(Ordering::Acquire) <= number {
                 break;
             }

@@ -1,6 +1,6 @@
-//! Files of the operating system. Writes use io_uring with pinned memory, or plain system calls where the kernel
-//! refuses io_uring. They bypass the page cache (`O_DIRECT`), except where the file system has no direct writes (tmpfs,
-//! some network file systems).
+//! Files of the operating system. Writes use io_uring with pinned memory, or plain system calls if the kernel refuses
+//! io_uring. Writes of packet files bypass the page cache (`O_DIRECT`), except on file systems without direct writes
+//! (tmpfs, some network file systems).
 
 use super::{Completion, Content, Device, FileId, Lock, Op};
 use crate::Hold;
@@ -26,7 +26,7 @@ pub struct DiskDevice {
     next: u32,
     engine: Engine,
     direct: Direct,
-    // Dropped after `engine`: the io_uring must end before the memory that it pinned is unmapped.
+    // This field is dropped after `engine`, because the io_uring must end before the memory that it pinned is unmapped.
     adopted: Vec<Arc<dyn Bytes>>,
     stop: Option<Arc<AtomicBool>>,
 }
@@ -44,8 +44,8 @@ enum Direct {
 }
 
 impl DiskDevice {
-    /// A device that keeps up to `in_flight` operations in progress with io_uring. Where the kernel refuses io_uring,
-    /// each operation completes within [`Device::start`].
+    /// A device that keeps up to `in_flight` operations in progress with io_uring. If the kernel refuses io_uring, each
+    /// operation completes within [`Device::start`].
     pub fn new(in_flight: u32) -> Self {
         match Uring::new(in_flight.next_power_of_two()) {
             Ok(ring) => Self::with(Engine::Uring(Box::new(ring))),
@@ -58,7 +58,8 @@ impl DiskDevice {
         Self::with(Engine::Plain { why: "io_uring is switched off".to_owned(), done: Vec::new() })
     }
 
-    /// Once `stop` is set, every read fails, so that a long operation ends between two blocks.
+    /// Returns the device with a stop flag: as soon as `stop` is true, every read fails, so that a long operation ends
+    /// between two blocks.
     #[must_use]
     pub fn until(self, stop: Arc<AtomicBool>) -> Self {
         Self { stop: Some(stop), ..self }
@@ -125,7 +126,7 @@ impl Device for DiskDevice {
     fn adopt(&mut self, memory: &Arc<dyn Bytes>) -> Option<String> {
         let Engine::Uring(ring) = &mut self.engine else { return None };
         self.adopted.push(Arc::clone(memory));
-        // SAFETY: `adopted` keeps the memory mapped and is dropped after the ring.
+        // SAFETY: `adopted` owns the mapping of the memory and is dropped after the ring.
         unsafe { ring.register(&memory.regions()) }.err().map(|e| {
             format!(
                 "the memory of the ring cannot be pinned ({e}): each write pins its own range, which costs CPU time; \
@@ -149,8 +150,8 @@ impl Device for DiskDevice {
             }
         }
         if names::is_hour(path) && !nofollow::exists(&path.join(HOLD)) {
-            // Without the lock file no reader can hold the hour. The error is ignored: on a full volume, the creation
-            // of the next file fails too and is reported.
+            // Without the lock file no reader can hold the hour directory. The error is ignored: on a full volume, the
+            // creation of the next file fails too and is reported.
             let _ = hold::make(path);
         }
         Ok(())
@@ -258,7 +259,8 @@ impl Device for DiskDevice {
     }
 
     fn is_held(&mut self, path: &Path) -> bool {
-        // A shared lock, so that two processes that test the file at the same time do not find each other's lock.
+        // The test uses a shared lock, so that two processes that test the file at the same time do not block each
+        // other.
         match nofollow::open(path).map(|file| file.try_lock_shared()) {
             Ok(Ok(())) => false,
             Ok(Err(_)) => true,
@@ -288,7 +290,8 @@ impl Device for DiskDevice {
     }
 }
 
-/// Locks a file that was just opened. False if another process has the lock, or if the path no longer names this file.
+/// Locks a file that was just opened. Returns false if another process has the lock, or if the path no longer leads to
+/// this file.
 fn is_free(file: &File, path: &Path) -> io::Result<bool> {
     if lock(file).is_err() {
         return Ok(false);
@@ -299,12 +302,12 @@ fn is_free(file: &File, path: &Path) -> io::Result<bool> {
     Ok((opened.dev(), opened.ino()) == (named.dev(), named.ino()))
 }
 
-/// Locks a file that was just created. Between creation and lock, another process may have taken the file for a
-/// leftover of a dead recorder and removed it; its link count is 0 then. A process that only tested the lock releases
-/// it soon, and [`lock`] retries.
+/// Locks a file that was just created. Between creation and lock, another process may have removed the file as a
+/// leftover of a killed recorder; then its link count is 0. If another process only tests the lock, it releases the
+/// lock soon, and [`lock`] retries.
 fn held(file: File) -> io::Result<File> {
     match lock(&file) {
-        // A file system without locks: no process removes files as leftovers there.
+        // The file system has no locks. No process removes leftover files on such a file system.
         Err(TryLockError::Error(_)) => Ok(file),
         Ok(()) if file.metadata()?.nlink() > 0 => Ok(file),
         Ok(()) | Err(TryLockError::WouldBlock) => Err(io::ErrorKind::AlreadyExists.into()),
@@ -325,7 +328,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    // The result does not matter: `is_held` may meet the lock of this test.
+                    // The result is not asserted: while the other thread tests the lock, the file may appear held.
                     DiskDevice::plain().is_held(&path);
                 }
             });
@@ -353,7 +356,10 @@ mod tests {
         tested.join().expect("a thread");
         let holder = File::open(&path).expect("the file is there");
         holder.try_lock_shared().expect("an unlocked file");
-        assert!(DiskDevice::plain().take(&path).expect("the file is there").is_none(), "a held file is not taken");
+        assert!(
+            DiskDevice::plain().take(&path).expect("the file is there").is_none(),
+            "a file that another process has locked is not opened by `take`"
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Operations on a volume that retention needs and recording does not: free space, space that a file occupies, holders
-//! of a directory (statvfs(3), stat(2), flock(2), rmdir(2)). All take paths: a retention worker inspects thousands of
-//! files and has none of them open.
+//! of a directory (statvfs(3), stat(2), flock(2), rmdir(2)). Their arguments are paths, because a retention worker
+//! inspects thousands of files without opening them.
 
 use super::{Device, DiskDevice, Lock};
 use crate::hold;
@@ -16,26 +16,26 @@ use std::time::{Duration, UNIX_EPOCH};
 use sys::locks::Holder;
 use sys::nofollow;
 
-/// Most syncs that one caller has in progress at once.
+/// The largest number of syncs that one call executes concurrently.
 const SYNCS: usize = 8;
 
 /// Capacity of a volume in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
-    /// Bytes that a user without root's rights may still write.
+    /// Free bytes that a process without root's rights may use.
     pub free: u64,
     /// Bytes in total.
     pub total: u64,
 }
 
-/// Metadata of a file or directory, read without opening it.
+/// Metadata of a file or directory, from stat(2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     /// Length in bytes.
     pub bytes: u64,
-    /// Bytes of the volume that the file occupies; more than its length where space was preallocated.
+    /// Bytes of the volume that the file occupies; more than its length if space was preallocated.
     pub allocated: u64,
-    /// Time of the last change; of a directory, when a name in it was added or removed.
+    /// Time of the last change: of a file, the last write; of a directory, the last time a name was added or removed.
     pub modified: Timestamp,
     /// Id of the volume, equal for all files of one volume.
     pub volume: u64,
@@ -56,23 +56,24 @@ pub trait Housekeeping: Device {
     fn stat(&mut self, path: &Path) -> io::Result<Stat>;
 
     /// Prevents new holds of this directory until the lock is dropped, as [`Hold::remover`] does; `None` while a reader
-    /// holds it.
+    /// holds the directory.
     ///
     /// # Errors
     /// `ENOENT`, or an error of the file system.
     fn lock_for_removal(&mut self, folder: &Path) -> io::Result<Option<Lock>>;
 
-    /// The living processes that hold this directory, as far as they can be seen from here.
+    /// The running processes that hold this directory, as far as they are visible to this process.
     fn holders(&mut self, folder: &Path) -> Vec<Holder>;
 
-    /// Makes the content of a file, or the names in a directory, survive a power failure; returns when they are safe.
+    /// Makes the content of a file, or the names in a directory, survive a power failure; returns when they are on
+    /// disk.
     ///
     /// # Errors
     /// Those of the file system.
     fn sync(&mut self, path: &Path) -> io::Result<()>;
 
-    /// Like [`Self::sync`] for several files or directories, in any order; one result per path. A volume that syncs
-    /// them concurrently writes its own journal once for many of them.
+    /// Like [`Self::sync`] for several files or directories, in any order; one result per path. If the syncs run
+    /// concurrently, the file system writes its journal once for many of them.
     fn sync_all(&mut self, paths: &[&Path]) -> Vec<io::Result<()>> {
         paths.iter().map(|path| self.sync(path)).collect()
     }
@@ -106,7 +107,8 @@ impl Housekeeping for DiskDevice {
     }
 
     fn lock_for_removal(&mut self, folder: &Path) -> io::Result<Option<Lock>> {
-        // Readers hold hour directories. The directory of an interface has the lock of its only retention worker.
+        // The lock file in an hour directory is for readers; in the directory of an interface, it is the lock of the
+        // only retention worker.
         let hold = if names::is_hour(folder) { Hold::remover(folder)? } else { Hold::retention_lock(folder)? };
         Ok(hold.map(|hold| Box::new(hold) as Lock))
     }
@@ -126,7 +128,7 @@ impl Housekeeping for DiskDevice {
     fn create_folders(&mut self, paths: &[&Path]) -> io::Result<()> {
         let mut parents = BTreeSet::new();
         let missing: BTreeSet<PathBuf> = paths.iter().flat_map(|path| nofollow::missing(path)).collect();
-        // In the order of paths, parents precede their children.
+        // In sorted order of paths, parents precede their children.
         for folder in &missing {
             match nofollow::create_folder(folder) {
                 Ok(()) => {}
@@ -137,7 +139,7 @@ impl Housekeeping for DiskDevice {
         }
         let parents: Vec<&Path> = parents.into_iter().collect();
         sync_concurrently(&parents).into_iter().collect::<io::Result<()>>()?;
-        // `create_folder` adds the lock file to each new hour directory.
+        // The loop uses `create_folder`, because it adds the lock file to each new hour directory.
         paths.iter().try_for_each(|path| self.create_folder(path))
     }
 
@@ -163,7 +165,7 @@ fn sync_concurrently(paths: &[&Path]) -> Vec<io::Result<()>> {
     };
     let mut done = std::thread::scope(|scope| {
         let spawn = |_| std::thread::Builder::new().name("sync".into()).spawn_scoped(scope, some).ok();
-        // If no thread can be started, this thread syncs all paths.
+        // If no thread can be started, the calling thread syncs all paths.
         let others: Vec<_> = (1..paths.len().min(SYNCS)).map_while(spawn).collect();
         let mine = some();
         others
@@ -205,7 +207,7 @@ mod tests {
             (0..30).map(|hour| dir.join(format!("eth1/2026/11/{:02}/{hour:02}", 1 + hour / 7))).collect();
         let all: Vec<&Path> = hours.iter().map(|hour| &**hour).collect();
         device.create_folders(&all).expect("folders");
-        assert!(hours.iter().all(|hour| hour.join(HOLD).is_file()), "hours that can be held");
+        assert!(hours.iter().all(|hour| hour.join(HOLD).is_file()), "hour directories that a reader can hold");
         device.create_folders(&all).expect("folders that are there");
         let files: Vec<PathBuf> = hours.iter().map(|hour| hour.join("f")).collect();
         // Every third file is missing.

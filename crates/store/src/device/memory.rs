@@ -1,8 +1,9 @@
-//! A volume in memory for tests of the recorder and of retention. It can be full, fail, write short, be slow, complete
-//! operations out of order, and lose its power between two calls.
+//! A volume in memory for tests of the recorder and of retention. The volume can be full, return errors, write fewer
+//! bytes than requested, be slow, complete operations out of order, and lose its power between two calls.
 //!
-//! After a power failure, the volume keeps the least that POSIX guarantees: any part of the content that was not synced
-//! may survive or be torn; of the name changes since the last sync of a directory, any first part survives.
+//! After a power failure, the volume contains only what POSIX guarantees: each write since the last sync of a file may
+//! survive, be torn, or be lost; of the name changes since the last sync of a directory, the first changes survive, up
+//! to a random one.
 
 mod housekeeping;
 
@@ -15,38 +16,38 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// The injected faults. Chances are per thousand operations.
+/// The injected faults. All chances are numbers of failures per thousand operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fault {
-    /// The volume holds this many bytes; more fails with `ENOSPC`.
+    /// Capacity of the volume in bytes; a write beyond it fails with `ENOSPC`.
     pub capacity: Option<u64>,
-    /// The capacity is the quota of a user: more fails with `EDQUOT`.
+    /// True if the capacity is the quota of a user, so that a write beyond it fails with `EDQUOT`.
     pub quota: bool,
     /// [`Device::reap`] fails.
     pub completions_fail: bool,
     /// Chance that a write or another operation on a file fails with `EIO`.
     pub io_error: u64,
-    /// Chance that a write is short.
+    /// Chance that a write writes fewer bytes than requested.
     pub short: u64,
     /// Chance that a sync fails.
     pub sync_error: u64,
-    /// Operations complete late and in any order.
+    /// True if operations complete late and in any order.
     pub slow: bool,
     /// Each sync of a directory fails with this errno.
     pub folder_sync: Option<i32>,
-    /// Renaming fails with `EIO` if the path ends with this text.
+    /// A rename fails with `EIO` if the path ends with this text.
     pub no_rename: Option<&'static str>,
-    /// The power fails at this call, counted from 0.
+    /// The power fails at the call with this number, counted from 0.
     pub crash_at: Option<u64>,
-    /// Paths with this prefix are on a second volume: a rename between the two fails with `EXDEV`.
+    /// Paths with this prefix are on a second volume: a rename between the two volumes fails with `EXDEV`.
     pub second_volume: Option<&'static str>,
     /// Capacity of the second volume in bytes.
     pub second_volume_capacity: Option<u64>,
-    /// Removed files free no space on the first volume, because other users take it at once.
+    /// True if removed files free no space on the first volume, because other users immediately fill the freed space.
     pub space_taken_by_others: bool,
     /// Listing this directory fails.
     pub unlistable: Option<&'static str>,
-    /// `stat` finds no path with this prefix, as on a volume that is not mounted.
+    /// `stat` fails for each path with this prefix, as on a volume that is not mounted.
     pub missing: Option<&'static str>,
 }
 
@@ -59,7 +60,7 @@ impl Fault {
 /// File contents by name.
 pub type Surviving = BTreeMap<PathBuf, Vec<u8>>;
 
-/// A [`Device`] in memory. Clones share the volume.
+/// A [`Device`] that stores its files in memory. Clones share the volume.
 #[derive(Clone)]
 pub struct MemoryDevice(Arc<Mutex<Volume>>);
 
@@ -120,15 +121,15 @@ struct Volume {
     naming: Vec<Naming>,
     open: BTreeMap<FileId, Open>,
     pending: Vec<(u64, Option<usize>, Op)>,
-    /// Directories that readers hold, once for each reader.
+    /// Directories that readers hold, with one element for each hold.
     held: Vec<PathBuf>,
-    /// Bytes that other users took ([`Fault::space_taken_by_others`]).
+    /// Bytes that other users have filled ([`Fault::space_taken_by_others`]).
     taken: u64,
     /// Number of name changes.
     named: u64,
 }
 
-/// An open file; a directory or a closed file has no inode.
+/// An open file. `inode` is `None` for a directory and for a closed file.
 #[derive(Clone, Copy, Default)]
 struct Open {
     inode: Option<usize>,
@@ -148,12 +149,12 @@ const ENOSPC: i32 = 28;
 const EDQUOT: i32 = 122;
 
 impl MemoryDevice {
-    /// An empty volume without faults; the seed of the random faults.
+    /// An empty volume without faults; `seed` starts the random numbers of the faults.
     pub fn new(seed: u64) -> Self {
         Self::with(seed, Surviving::new())
     }
 
-    /// A volume with these files, which survive a power failure.
+    /// A volume with these files, which are already synced, so that they survive a power failure.
     pub fn with(seed: u64, files: Surviving) -> Self {
         let names: BTreeMap<PathBuf, usize> = files.keys().cloned().zip(0..).collect();
         let inode = |bytes: Vec<u8>| Inode { durable: bytes.clone(), now: bytes, since: Vec::new() };
@@ -192,26 +193,26 @@ impl MemoryDevice {
         self.volume().crashed()
     }
 
-    /// The process is killed: its files are closed and unlocked, and operations in progress are discarded.
+    /// Simulates a kill of the process: its files are closed and unlocked, and operations in progress are discarded.
     pub fn kill(&self) {
         let mut volume = self.volume();
         volume.open.values_mut().for_each(|open| *open = Open::default());
         volume.pending.clear();
     }
 
-    /// All files as they are now.
+    /// All files with their present content, synced or not.
     pub fn files(&self) -> Surviving {
         let volume = self.volume();
         volume.names.iter().map(|(path, i)| (path.clone(), volume.inodes[*i].now.clone())).collect()
     }
 
-    /// The files that survive any power failure at this moment: what was synced.
+    /// The files that survive any power failure at this moment: synced names with synced content.
     pub fn synced(&self) -> Surviving {
         let volume = self.volume();
         volume.durable_names.iter().map(|(path, i)| (path.clone(), volume.inodes[*i].durable.clone())).collect()
     }
 
-    /// The files as one power failure at this moment may leave them.
+    /// The files after a random power failure at this moment.
     pub fn surviving(&self, prng: &mut Prng) -> Surviving {
         let volume = self.volume();
         let mut names = volume.durable_names.clone();
@@ -242,7 +243,7 @@ impl Volume {
         self.fault.crash_at.is_some_and(|at| self.calls > at)
     }
 
-    /// Counts one call. The call fails with this chance, and always after a power failure.
+    /// Counts one call. The call fails with this chance (per thousand), and always after a power failure.
     fn call(&mut self, chance: u64) -> io::Result<()> {
         self.calls += 1;
         let unlucky = self.prng.below(1000) < chance;
@@ -255,7 +256,7 @@ impl Volume {
         taken + here.map(|(_, i)| self.inodes[*i].now.len() as u64).sum::<u64>()
     }
 
-    /// True if the volume of this file has fewer free bytes than `more`.
+    /// True if the volume of this file has fewer than `more` free bytes.
     fn is_full(&self, inode: usize, more: u64) -> bool {
         let path = self.names.iter().find(|(_, i)| **i == inode).map(|(path, _)| path);
         let second_volume = path.is_some_and(|path| self.fault.is_on_second_volume(path));
@@ -293,7 +294,7 @@ impl Volume {
         id
     }
 
-    /// The inode of a name, to be opened.
+    /// The inode of the file with this path, for opening it.
     fn named(&mut self, path: &Path) -> io::Result<usize> {
         if self.crashed() {
             return Err(error(EIO));
@@ -397,7 +398,7 @@ impl Device for MemoryDevice {
         Ok(v.inodes[v.inode(file)?].now.len() as u64)
     }
 
-    // A read changes nothing, so it does not count as a call at which the power can fail.
+    // A read changes no file, so it is not counted as a call at which the power can fail.
     fn read(&mut self, file: FileId, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut v = self.volume();
         let inode = v.inode(file)?;
@@ -456,7 +457,7 @@ impl Device for MemoryDevice {
     }
 
     fn close(&mut self, file: FileId) {
-        // The number stays in use, so that no number is given twice.
+        // The entry of the closed file stays in the map, so that its id is not used again.
         self.volume().open.insert(file, Open::default());
     }
 

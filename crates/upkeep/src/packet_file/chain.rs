@@ -9,8 +9,8 @@ use store::device::Device;
 
 const NANOS: u32 = 1_000_000_000;
 
-/// The bytes of the pcap file header that are equal in all files: magic number, version, zone. Snaplen and link type
-/// follow.
+/// The bytes of the pcap file header that are equal in all files: magic number, version, time zone and accuracy.
+/// Snaplen and link type follow these bytes.
 const FIXED: usize = 16;
 
 /// The format of a packet file.
@@ -33,7 +33,7 @@ pub struct Record {
     pub ts: Timestamp,
     /// Wire length.
     pub wire_len: u32,
-    /// True for padding in a RAW file, which is no packet.
+    /// True for a padding record of a RAW file, which is no packet.
     pub padding: bool,
 }
 
@@ -47,7 +47,7 @@ impl Layout {
         }
     }
 
-    /// The ending of the file names.
+    /// The ending of the names of files in this format.
     pub const fn ending(self) -> &'static str {
         match self {
             Self::Pcap => "pcap",
@@ -96,7 +96,7 @@ impl Layout {
         sound.then_some(Record { at, end, ts, wire_len, padding })
     }
 
-    /// The record at `at`, if valid and completely in the file.
+    /// The record at offset `at`, if it is valid and completely in the file.
     ///
     /// # Errors
     /// The error of the device.

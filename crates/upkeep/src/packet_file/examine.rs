@@ -1,10 +1,10 @@
 //! Compares a packet file with its index, block by block.
 //!
-//! A record is kept if the block in which it begins matches its index entry, and also the next block if the record
-//! continues there. Packets of the index that are not found count as lost, by second. So do records after the last
-//! indexed byte, because no checksum confirms that all of their bytes reached the disk. Only if the index itself is
-//! missing or has an invalid end are records kept because the chain of records is intact; these packets are marked as
-//! unverified.
+//! A record is kept if the block in which it begins matches its index entry; if the record continues in the next block,
+//! that block must match too. Packets that are in the index but not found in the file are counted as lost, by second.
+//! Records after the last indexed byte are counted as lost too, because no checksum confirms that all of their bytes
+//! are on disk. Only if the index is missing or has an invalid end, records without a checksum are kept as long as the
+//! chain of records is intact; their packets are marked as unverified.
 
 use super::{BLOCK, IndexedBlock, Layout, Record, VerifiedIndex, Window};
 use base::{Cause, Note, Tally, Timestamp};
@@ -14,12 +14,12 @@ use std::io;
 use std::ops::Range;
 use store::device::Device;
 
-/// The kept and the lost parts of a file.
+/// The parts of a file that are kept and the parts that are lost.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// Byte ranges of complete records, in order; the first begins at 0 if the file header is valid.
     pub kept: Vec<Range<u64>>,
-    /// Other ledger rows than those of the kept packets, each from this offset of the file on.
+    /// Ledger rows of everything except the kept packets, with the offset in the file from which they apply.
     pub rest: Vec<(u64, Rows)>,
     /// Number of kept packets.
     pub packets: u64,
@@ -32,7 +32,7 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// The length at which to truncate the file, if truncation suffices.
+    /// The length to which the file must be truncated, if truncation suffices to remove all damage.
     pub fn cut(&self) -> Option<u64> {
         match &self.kept[..] {
             [only] if only.start == 0 => Some(only.end),
@@ -46,7 +46,7 @@ impl Findings {
     }
 }
 
-/// Packets found and their wire bytes, by second.
+/// For each second, the number of packets found and their wire bytes.
 type PacketsBySecond = BTreeMap<u64, (u64, u64)>;
 
 /// Compares a file with its index. Without an index, it follows the chain of records.
@@ -75,8 +75,8 @@ pub fn examine<D: Device>(
                 walk.keep(0, layout.file_header());
                 next = Some(layout.file_header());
             }
-            // A record that continues in this block ends where the next record begins; after damage, the index has that
-            // offset.
+            // If a record of the previous block continues in this block, the next record begins at its end. After a
+            // damaged block, the offset of the next record is taken from the index.
             let from = next.or(indexed.first_record.map(|f| indexed.start() + u64::from(f)));
             let follows = indexed_blocks.get(i + 1).filter(|p| p.number == indexed.number + 1 && good[i + 1]);
             let complete_to = match follows {
@@ -116,13 +116,12 @@ struct Examination<'w, 'd, D> {
     window: &'w mut Window<'d, D>,
     findings: Findings,
     latest: Timestamp,
-    /// True if a decreasing timestamp breaks the chain. Timestamps of a queue never decrease, but verified records need
-    /// no such check.
+    /// True if a decreasing timestamp breaks the chain. Only unverified records need this check.
     ordered: bool,
 }
 
 impl<D: Device> Examination<'_, '_, D> {
-    /// Keeps the file header, if valid.
+    /// Keeps the file header if it is valid; returns true if it is.
     fn header(&mut self) -> io::Result<bool> {
         let len = self.layout.file_header();
         let head = self.window.get(0, len as usize)?;
@@ -178,7 +177,7 @@ impl<D: Device> Examination<'_, '_, D> {
         }
     }
 
-    /// Adds the ledger rows of a block without its kept packets; the packets that were not found count as lost.
+    /// Adds the ledger rows of a block, without its kept packets; the packets that were not found are counted as lost.
     fn reconcile(&mut self, at: u64, expected: &Rows, found: &PacketsBySecond) {
         let mut rest = Rows::new();
         for run in expected.runs() {
@@ -193,7 +192,8 @@ impl<D: Device> Examination<'_, '_, D> {
             (tally.stored, tally.stored_bytes) = (0, 0);
             tally.add_lost(Cause::Crash, missing);
             if missing > 0 {
-                // Notes concern stored packets; the number of kept packets among these is unknown.
+                // Notes count stored packets, and it is unknown which of these packets were kept. So each note is
+                // limited to the number of kept packets.
                 tally.notes = tally.notes.map(|n| n.min(found));
             }
             self.findings.lost += missing;
@@ -202,8 +202,8 @@ impl<D: Device> Examination<'_, '_, D> {
         self.findings.rest.push((at, rest));
     }
 
-    /// Counts records outside of all index entries as lost. The record at `from` may begin before `range`; it was
-    /// already counted there.
+    /// Counts records outside of all index entries as lost. Records that begin before `range` were counted with their
+    /// block and are skipped.
     fn unconfirmed(&mut self, from: u64, range: Range<u64>) -> io::Result<()> {
         let mut rest = Rows::new();
         let (mut at, mut latest) = (from, self.latest);
@@ -223,7 +223,7 @@ impl<D: Device> Examination<'_, '_, D> {
         Ok(())
     }
 
-    /// Keeps the records that only the chain of records confirms.
+    /// Keeps the records from `from` on as unverified as long as the chain of records is intact.
     fn keep_unverified(&mut self, from: u64) -> io::Result<()> {
         self.ordered = true;
         let (mut found, before) = (PacketsBySecond::new(), self.findings.packets);

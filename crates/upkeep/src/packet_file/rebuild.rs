@@ -1,4 +1,4 @@
-//! Builds a new index for the kept records of a packet file, and copies the file without the other records.
+//! Builds a new index for the kept records of a packet file, and copies the kept records to a new file.
 
 use super::{BLOCK, Findings, Layout, Window};
 use base::{Tally, Timestamp};
@@ -31,8 +31,8 @@ impl Rebuilt {
     }
 }
 
-/// Builds the index of the kept records as if they were one file after the file header in `head`. Passes each range of
-/// bytes to `copy`, the header first.
+/// Builds the index of a file that consists of the file header `head` and the kept records. Passes each range of bytes
+/// to `copy`, the header first.
 ///
 /// # Errors
 /// The error of the device or of `copy`.
@@ -52,7 +52,8 @@ pub fn rebuild<D: Device>(
     for kept in &findings.kept {
         let mut at = kept.start.max(layout.file_header());
         while at < kept.end {
-            // Unverified records are in order, because the scan that found them required it.
+            // Unverified records need no test of their order, because the scan that found them required increasing
+            // timestamps.
             let Some(record) = layout.next(window, at, Timestamp::ZERO)? else {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,

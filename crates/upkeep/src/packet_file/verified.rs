@@ -12,7 +12,7 @@ use store::out_of_order::Span;
 /// The description of one block in an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexedBlock {
-    /// Number of the block; it begins at this many MiB.
+    /// Number of the block in the file; block `n` begins at `n` MiB.
     pub number: u32,
     /// Bytes of the block in the file.
     pub bytes: u32,
@@ -26,29 +26,29 @@ pub struct IndexedBlock {
     pub first: Timestamp,
     /// Latest timestamp in the block; meaningless without packets.
     pub last: Timestamp,
-    /// The ledger since the previous block.
+    /// The ledger rows since the previous block.
     pub rows: Rows,
 }
 
 /// The valid part of an index.
 #[derive(Clone, Debug)]
 pub struct VerifiedIndex {
-    /// The properties of the whole file.
+    /// The properties of the packet file from the header of the index.
     pub header: Header,
     /// The blocks, in order.
     pub blocks: Vec<IndexedBlock>,
-    /// Earlier descriptions of the last blocks, the newest first.
+    /// Earlier entries for the last blocks, with fewer packets, the newest first.
     pub earlier: Vec<IndexedBlock>,
     /// True if the index is sealed: the packet file was complete when the index was written.
     pub sealed: bool,
     /// True if the index is sealed and all of it is valid, including the key sets.
     pub is_intact: bool,
-    /// True if the index has invalid bytes at its end: the description of the last block is lost.
+    /// True if the index has invalid bytes at its end: the only entry of the last block is lost.
     pub torn: bool,
 }
 
 impl VerifiedIndex {
-    /// Reads an index; `None` if it does not exist, or nothing in it is valid.
+    /// Reads an index; `None` if the index does not exist, or no part of it is valid.
     ///
     /// # Errors
     /// The error of the device.
@@ -77,7 +77,7 @@ impl VerifiedIndex {
             indexed_blocks.push(IndexedBlock { number, bytes, crc, first_record, parts, first, last, rows });
         }
         let earlier = reader.earlier().iter().map(IndexedBlock::of).collect();
-        // A power failure may have preserved any part of a sealed index and lost any other.
+        // After a power failure, any part of a sealed index may be missing, so each part is tested.
         let is_intact = sealed
             && match Index::read(source) {
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => false,
@@ -100,8 +100,8 @@ impl VerifiedIndex {
         with_packets.fold(None, |span, p| Some(span.map_or((p.first, p.last), |span| join(span, p))))
     }
 
-    /// The range for the out-of-order marker of the file. It begins at the file's start time or at its earliest packet,
-    /// whichever is earlier.
+    /// The time range for the out-of-order marker of the file. It begins at the file's start time or at its earliest
+    /// packet, whichever is earlier.
     pub fn marker_range(&self) -> Option<Span> {
         self.stamps().map(|(first, last)| Span::out_of_order((first.min(self.header.start), last)))
     }
@@ -116,13 +116,13 @@ impl VerifiedIndex {
         })
     }
 
-    /// Bytes of the packet file that the blocks cover.
+    /// Number of bytes of the packet file that the indexed blocks cover.
     pub fn bytes(&self) -> u64 {
         self.blocks.last().map_or(0, |p| u64::from(p.number) * super::BLOCK + u64::from(p.bytes))
     }
 
-    /// Length of the packet file when the index was sealed; for a damaged foreign capture, this is more than the blocks
-    /// cover.
+    /// Length of the packet file when the index was sealed; for a foreign capture that was damaged when it was indexed,
+    /// it is more than the number of bytes that the blocks cover.
     pub fn file_bytes(&self) -> u64 {
         match self.header.content {
             index::Content::Foreign { bytes, .. } => bytes,
@@ -135,8 +135,8 @@ impl VerifiedIndex {
         matches!(self.header.content, index::Content::Foreign { .. })
     }
 
-    /// A pcap file header with which the first block matches its checksum, if the block does not match with the header
-    /// in the file. All possible contents of the header are known, and the checksum confirms the choice.
+    /// If the first block does not match its checksum: a pcap file header with which it does match, if one exists. The
+    /// function tries all headers that a recorder may have written.
     ///
     /// # Errors
     /// The error of the device.
@@ -150,7 +150,8 @@ impl VerifiedIndex {
         if block.len() != first.bytes as usize {
             return Ok(None);
         }
-        // The header that a recorder writes, and the version of all pcap files since 1998, in both byte orders.
+        // The candidates are the header that a recorder writes, and headers with pcap version 2.4 (used since 1998), in
+        // both byte orders.
         let mut header = pcap::FILE_HEADER_NS;
         header[16..20].copy_from_slice(&self.header.snaplen.to_le_bytes());
         header[20..].copy_from_slice(&self.header.link_type.to_le_bytes());
@@ -163,8 +164,8 @@ impl VerifiedIndex {
         Ok(heads.find(|head| crc32c::crc32c_append(crc32c::crc32c(head), rest) == first.crc))
     }
 
-    /// The description of each block, and true if its bytes match. If the bytes match an earlier description instead,
-    /// that description is returned.
+    /// The description of each block, and true if its bytes match. If the bytes match only an earlier entry of the
+    /// block, the description in that entry is returned.
     ///
     /// # Errors
     /// The error of the device.
@@ -202,17 +203,17 @@ impl IndexedBlock {
         Self { number: block, bytes, crc, first_record, parts, first, last, rows: rows.clone() }
     }
 
-    /// Offset of the block in the file.
+    /// Offset of the block in the packet file.
     pub fn start(&self) -> u64 {
         u64::from(self.number) * super::BLOCK
     }
 
-    /// Offset of the end of its bytes.
+    /// Offset of the end of the block in the packet file.
     pub fn end(&self) -> u64 {
         self.start() + u64::from(self.bytes)
     }
 
-    /// True if the bytes match the checksum.
+    /// True if the bytes of the block match its checksum.
     ///
     /// # Errors
     /// The error of the device.

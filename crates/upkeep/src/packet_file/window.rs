@@ -1,11 +1,12 @@
-//! A window on a file: the part of it that is in memory, read ahead for code that reads the file mostly in order.
+//! A window on a file: a part of the file in memory, which is read in advance, for code that reads the file mostly in
+//! order.
 
 use index::ReadAt;
 use std::cell::RefCell;
 use std::io;
 use store::device::{Device, FileId};
 
-/// Bytes of one read: a block, and the longest record that begins in it.
+/// Bytes of one read: a block and the rest of the longest record that may begin in it.
 const AHEAD: usize = (1 << 20) + (1 << 17);
 
 /// A window on an open file.
@@ -32,12 +33,12 @@ impl<'d, D: Device> Window<'d, D> {
         self.device
     }
 
-    /// Bytes of the file that the window can read.
+    /// Number of bytes of the file that the window can read.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// The `len` bytes at `at`; fewer only at the end of the file.
+    /// The `len` bytes at offset `at`, or fewer at the end of the file.
     ///
     /// # Errors
     /// The error of the device.
@@ -57,7 +58,7 @@ impl<'d, D: Device> Window<'d, D> {
         Ok(&self.bytes[from.min(self.bytes.len())..(from + len).min(self.bytes.len())])
     }
 
-    /// True if the range contains only zeros: bytes that were allocated and never written.
+    /// True if the range contains only zeros, like space that was allocated but never written.
     ///
     /// # Errors
     /// The error of the device.

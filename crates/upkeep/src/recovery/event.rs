@@ -39,7 +39,7 @@ pub enum Event {
         /// Number of packets.
         packets: u64,
     },
-    /// There are more hour directories than a starting recorder examines.
+    /// The recovery examined the newest hour directories and skipped the others, because there are too many.
     Bounded {
         /// The directory of the interface.
         folder: PathBuf,

@@ -1,9 +1,9 @@
 //! Recovers and publishes one packet file that a dead recorder left.
 //!
 //! The order of operations matters, because recovery can be killed at any step, too. Recovery syncs the file before it
-//! examines it. It writes new files beside the old under separate names and syncs them. Only then does it truncate or
-//! rename the old file. It publishes the index before the packet file. A later recovery continues or repeats an
-//! interrupted recovery with the same result.
+//! examines it. It writes new files under separate names into the same directory and syncs them, before it truncates or
+//! renames the old file. It publishes the index before the packet file. After a kill, the next recovery continues or
+//! repeats the interrupted recovery with the same result.
 
 use super::file_names::{FileNames, interface_of};
 use super::volume::{CountsUnavailable, Volume};
@@ -25,10 +25,10 @@ pub enum Outcome {
         path: PathBuf,
         /// Its ledger.
         tally: Box<Tally>,
-        /// Indexed or begun packets that could not be kept: the ledger now counts them as lost by `crash`, in addition
-        /// to earlier losses.
+        /// Number of packets that were indexed or partly written but could not be kept: the ledger now counts them as
+        /// lost with the cause `crash`, in addition to earlier losses.
         lost: u64,
-        /// The file with the unverified bytes, if there were any.
+        /// Path of the file with the unverified bytes, if there were any.
         aside: Option<PathBuf>,
     },
     /// The file was empty and was removed.
@@ -45,12 +45,12 @@ pub(super) struct FileRecovery<'v, D> {
     folder: &'v Path,
     called: FileNames,
     layout: Layout,
-    /// If set, all truncated bytes are kept, also bytes that no index covers.
+    /// If true, all bytes that are cut off are copied to another file, also bytes that no index covers.
     careful: bool,
 }
 
 impl<'v, D: Device> FileRecovery<'v, D> {
-    /// The recovery of the file with this name in this directory.
+    /// The recovery of the packet file with this name in this directory; `None` for an unknown format.
     pub fn new(volume: &'v mut Volume<D>, folder: &'v Path, called: FileNames) -> Option<Self> {
         let layout = Layout::of(called.ending)?;
         Some(Self { volume, folder, called, layout, careful: false })
@@ -81,7 +81,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
     }
 
     fn recover(&mut self, from: &Path, file: FileId, index: &str) -> io::Result<Outcome> {
-        // The examined content must survive a power failure.
+        // The content is synced before it is examined, because it must survive a power failure.
         self.volume.sync(file)?;
         let sealed = self.whole_index(file)?;
         if let Some((sealed, at)) = sealed.as_ref().filter(|(sealed, at)| !self.must_rebuild(sealed, at)) {
@@ -91,9 +91,10 @@ impl<'v, D: Device> FileRecovery<'v, D> {
             return self.publish(from, file, sealed, at, index);
         }
         self.clear()?;
-        // Bytes after those of a sealed index never belonged to the file, so their removal is no loss.
+        // Bytes after the end given by a sealed index never belonged to the file, so their removal is no loss.
         let limit = sealed.as_ref().map_or(u64::MAX, |(sealed, _)| sealed.bytes());
-        // A sealed index contains everything that the growing index contains, and may be the only index that survived.
+        // The sealed index is preferred: it contains all data of the growing index, and may be the only index that
+        // survived.
         let mut verified = sealed.map(|(sealed, _)| sealed);
         let half = verified.is_none();
         for name in [self.called.sealed_index(), index.to_owned()] {
@@ -117,8 +118,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
             self.enter_tail(&header, &mut findings);
         }
         if findings.is_empty() {
-            // A file without kept records may be removed if its index covers nothing else. Without an index, its
-            // content is unknown.
+            // A file without kept records is removed if its index is valid, or if the file contains only zeros.
+            // Otherwise its content is unknown, and it is not changed.
             let known = verified.is_some_and(|v| !v.torn) || is_blank;
             return if known { self.remove(from, index) } else { Ok(Outcome::Unknown) };
         }
@@ -138,8 +139,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         })
     }
 
-    /// Counts the packets that the recorder was offered and that no file accounts for, or marks their number as
-    /// unknown.
+    /// Adds the packets that were offered to the recorder but are in no ledger to this file's ledger as lost, or a note
+    /// that their number is unknown.
     fn enter_tail(&mut self, header: &Header, findings: &mut Findings) {
         let mut tally = Tally::default();
         let mut second = findings.rest.iter().flat_map(|(_, rows)| rows.runs()).map(|r| r.second + r.seconds - 1).max();
@@ -156,7 +157,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
                 findings.lost += missing;
                 second = second.max(Some(tail.second));
             }
-            // An empty file is removed, since no packets are known that it should contain.
+            // An empty file gets no such note and is removed later, because no lost packets are known.
             Err(CountsUnavailable) if findings.is_empty() => return,
             Err(CountsUnavailable) => tally.notes[Note::TailUnknown as usize] = 1,
         }
@@ -166,15 +167,15 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         findings.rest.push((u64::MAX, rows));
     }
 
-    /// True if an index that matches the bytes must be rebuilt, because verification found that it contradicts the
-    /// packets. An index from a repair was built from the packets, and a file without packets has nothing to build an
-    /// index from.
+    /// True if an index must be rebuilt although its checksums match the file, because verification found a
+    /// contradiction between index and packets. Not for an index that a repair has already rebuilt, and not for a file
+    /// without packets.
     fn must_rebuild(&self, sealed: &VerifiedIndex, at: &Path) -> bool {
         self.careful && *at != self.path(&self.called.recovered_index()) && sealed.bytes() > self.layout.file_header()
     }
 
-    /// A sealed index whose blocks all match. It comes from an earlier recovery or from the recorder, or it was
-    /// published before its packet file.
+    /// A sealed index whose checksums match all blocks. An earlier recovery or the recorder wrote it; it may already be
+    /// published.
     fn whole_index(&mut self, file: FileId) -> io::Result<Option<(VerifiedIndex, PathBuf)>> {
         let mut candidates = vec![self.path(&self.called.recovered_index()), self.path(&self.called.sealed_index())];
         candidates.extend(self.orphans()?);
@@ -190,7 +191,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         Ok(None)
     }
 
-    /// Restores the file header with which the first block matches its checksum, if only the header is damaged.
+    /// If only the file header is damaged, restores the header with which the first block matches its checksum.
     fn recover_head(&mut self, file: FileId, verified: &VerifiedIndex) -> io::Result<()> {
         if self.layout.file_header() == 0 {
             return Ok(());
@@ -204,7 +205,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         }
     }
 
-    /// Published indexes with this start time and without a packet file.
+    /// Paths of the published indexes with the start time of this file that have no packet file.
     fn orphans(&mut self) -> io::Result<Vec<PathBuf>> {
         let names = self.volume.names(self.folder)?;
         let mut found = Vec::new();
@@ -220,7 +221,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         Ok(found)
     }
 
-    /// A published index of this file, although some blocks do not match, because it covers more than a growing index.
+    /// A published index of this file whose checksums do not match all blocks. It is still better than a growing index,
+    /// because it covers more packets.
     fn half_published(&mut self, growing: Option<&VerifiedIndex>) -> io::Result<Option<VerifiedIndex>> {
         for path in self.orphans()? {
             let Some(verified) = VerifiedIndex::read(&mut self.volume.device, &path)? else { continue };
@@ -232,7 +234,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         Ok(None)
     }
 
-    /// Removes files of an earlier recovery that are not needed.
+    /// Removes the temporary files of an earlier recovery.
     fn clear(&mut self) -> io::Result<()> {
         for name in [self.called.recovered_index(), self.called.recovered_packets(), self.called.recovered_damaged()] {
             self.volume.remove(&self.path(&name))?;
@@ -248,7 +250,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         Ok(Outcome::Removed)
     }
 
-    /// Truncates a file that is valid up to `len`, and publishes it.
+    /// Truncates a file that is valid up to offset `len`, and publishes it.
     fn cut(
         &mut self,
         from: &Path,
@@ -271,7 +273,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         self.publish(from, file, &verified, &at, index)
     }
 
-    /// Copies the valid parts of a file with damage in the middle, and renames the original.
+    /// For a file with damage in the middle: copies its valid parts to a new file, and renames the original.
     fn copy(
         &mut self,
         from: &Path,
@@ -289,7 +291,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         let at = self.path(&self.called.recovered_index());
         self.write_index(&at, header, rebuilt)?;
         self.volume.sync_folder(self.folder)?;
-        // From here on, a later recovery continues with the copy if the original is missing.
+        // If recovery is killed after this rename, the original is missing, and the next recovery continues with the
+        // copy.
         let aside = match findings.damaged.is_empty() {
             true => {
                 self.volume.device.remove(from)?;
@@ -326,7 +329,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         Ok(rebuilt)
     }
 
-    /// Publishes a complete copy whose original is missing.
+    /// Publishes a complete copy whose original was already renamed by an interrupted recovery.
     pub fn finish_copy(&mut self, index: &str) -> io::Result<Outcome> {
         let (from, at) = (self.path(&self.called.recovered_packets()), self.path(&self.called.recovered_index()));
         let Some(file) = self.volume.device.take(&from)? else { return Ok(Outcome::Held) };
@@ -356,8 +359,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
             self.volume.device.truncate(file, len)?;
             self.volume.sync(file)?;
         }
-        // The bytes are renamed before the packet file is published, because the relation between the two files would
-        // be lost afterwards.
+        // The file with the cut-off bytes is renamed before the packet file is published, because after a kill in
+        // between no name would show that the two files belong together.
         let aside = self.path(&self.called.recovered_damaged());
         let aside = if self.volume.device.exists(&aside) { Some(self.set_aside(&aside)?) } else { None };
         let (mut at, mut number) = (at.to_owned(), self.called.number());
@@ -441,7 +444,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         Window::new(&mut self.volume.device, file, u64::MAX)?.is_blank(len, u64::MAX)
     }
 
-    /// Copies the bytes after `len` to a file that can be read on its own.
+    /// Copies the bytes after `len`, with a file header, to a separate capture file.
     fn keep_aside(&mut self, file: FileId, len: u64) -> io::Result<()> {
         let at = self.path(&self.called.recovered_damaged());
         let copy = self.volume.device.create(&at, Content::Index)?;
@@ -457,7 +460,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         let (mut from, mut to) = (len, head.len() as u64);
         loop {
             let part = window.get(from, 1 << 20)?.to_vec();
-            // Preallocated space that was never written is not copied.
+            // Trailing zeros are not copied: they are preallocated space that was never written.
             let used = part.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
             if used > 0 {
                 window.device().put(copy, to, &part[..used])?;
@@ -495,7 +498,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         })
     }
 
-    /// Derives the header of an index from the packet file alone.
+    /// Derives the header of an index from the packet file alone, if no index exists.
     fn guess_header(&mut self, file: FileId) -> io::Result<Header> {
         let interface = self.volume.interface();
         let mut window = Window::new(&mut self.volume.device, file, u64::MAX)?;
@@ -522,7 +525,7 @@ pub(crate) fn same_file(a: &Header, b: &Header) -> bool {
     (a.first_pos, a.start, a.queue, &a.interface) == (b.first_pos, b.start, b.queue, &b.interface)
 }
 
-/// The file header, or its original version if it is damaged.
+/// The file header of the packet file; the original header if the header in the file is damaged.
 fn head<D: Device>(
     layout: Layout,
     header: &Header,

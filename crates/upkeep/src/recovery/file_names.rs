@@ -33,7 +33,7 @@ impl FileNames {
         Self::split(inner(name, PARTIAL)?)
     }
 
-    /// Parses the name of a copy that an interrupted recovery made.
+    /// Parses the name of a copy that an interrupted recovery created.
     pub fn recovered_stem(name: &str) -> Option<Self> {
         Self::split(inner(name, RECOVERED)?)
     }
@@ -70,7 +70,7 @@ impl FileNames {
         store::names::hidden(&format!("{}{SEALED}", self.stem), INDEX)
     }
 
-    /// The copy without the damaged parts.
+    /// Name of the copy without the damaged parts.
     pub fn recovered_packets(&self) -> String {
         format!(".{}.{}.{RECOVERED}", self.stem, self.ending)
     }
@@ -80,25 +80,25 @@ impl FileNames {
         format!(".{}.{INDEX}.{RECOVERED}", self.stem)
     }
 
-    /// The truncated bytes, while they are being copied.
+    /// Name of the file with the cut-off bytes, while they are being copied.
     pub fn recovered_damaged(&self) -> String {
         format!(".{}.{}.{DAMAGED}.{RECOVERED}", self.stem, self.ending)
     }
 
-    /// The truncated bytes, or the complete original.
+    /// Name of the file with the cut-off bytes, or of the complete damaged original.
     pub fn damaged(&self, number: u32) -> String {
         let number = if number > 0 { format!("_{number}") } else { String::new() };
         format!("{}.{}{number}.{DAMAGED}", self.stem, self.ending)
     }
 
-    /// The name of the same start time with another number; 0 is the name without a number.
+    /// The name with the same start time and another copy number; for 0, the name has no copy number.
     pub fn numbered(&self, number: u32) -> Self {
         let base = base(&self.stem);
         let stem = if number > 0 { format!("{base}_{number}") } else { base.to_owned() };
         Self { stem, ending: self.ending }
     }
 
-    /// The start time in the name.
+    /// The start time in the name of the file.
     pub fn start(&self) -> Option<Timestamp> {
         let (date, time) = (self.stem.get(..8)?, self.stem.get(9..15)?);
         let fraction = self.stem.get(15..)?.split_once('Z')?.0;
@@ -120,7 +120,7 @@ impl FileNames {
     }
 }
 
-/// The stem without the number that distinguishes files with equal start times.
+/// The stem without the copy number, which distinguishes files with equal start times.
 fn base(stem: &str) -> &str {
     match stem.rsplit_once('_') {
         Some((base, digits)) if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => base,
@@ -128,28 +128,28 @@ fn base(stem: &str) -> &str {
     }
 }
 
-/// The stem of a hidden growing index.
+/// The stem in the name of a hidden growing index; `None` for other names.
 pub fn hidden_index(name: &str) -> Option<&str> {
     let stem = inner(name, PARTIAL)?.strip_suffix(INDEX)?.strip_suffix('.')?;
     (!stem.ends_with(SEALED)).then_some(stem)
 }
 
-/// The stem of a hidden sealed index.
+/// The stem in the name of a hidden sealed index; `None` for other names.
 pub fn sealed_index(name: &str) -> Option<&str> {
     inner(name, PARTIAL)?.strip_suffix(INDEX)?.strip_suffix('.')?.strip_suffix(SEALED)
 }
 
-/// The stem of a published index.
+/// The stem in the name of a published index; `None` for other names.
 pub fn published_index(name: &str) -> Option<&str> {
     if name.starts_with('.') { None } else { name.strip_suffix(INDEX)?.strip_suffix('.') }
 }
 
-/// The stem of an index that recovery wrote.
+/// The stem in the name of an index that recovery wrote; `None` for other names.
 pub fn recovered_index(name: &str) -> Option<&str> {
     inner(name, RECOVERED)?.strip_suffix(INDEX)?.strip_suffix('.')
 }
 
-/// True for a file that an interrupted recovery wrote.
+/// True for the name of a temporary file of an interrupted recovery.
 pub fn is_recovered(name: &str) -> bool {
     inner(name, RECOVERED).is_some()
 }
@@ -166,7 +166,7 @@ pub fn prepared_queue(name: &str) -> u16 {
     rest.split('-').next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// The directory above year, month, day and hour.
+/// The directory of the interface, which contains the directories of years.
 pub fn interface_of(hour: &Path) -> PathBuf {
     let is_number = |p: &Path| p.file_name().is_some_and(|n| n.to_string_lossy().bytes().all(|b| b.is_ascii_digit()));
     let mut at = hour;

@@ -18,9 +18,9 @@ pub(crate) struct Volume<D> {
     pub device: D,
     pub root: PathBuf,
     token: u64,
-    /// The offered counts of dead recorders that are in no ledger yet.
+    /// The offered counts that dead recorders have left.
     pub tails: Vec<OrphanedCount>,
-    /// The counts among these that are in the ledger of a published file.
+    /// The counts of `tails` that were added to the ledger of a published file.
     pub entered: Vec<OrphanedCount>,
 }
 
@@ -29,8 +29,8 @@ impl<D: Device> Volume<D> {
         Self { device, root, token: 0, tails: Vec::new(), entered: Vec::new() }
     }
 
-    /// The offered count that the recorder of this file left, if it was writing the file when it died; `Err` if there
-    /// is no count for any file of the queue.
+    /// The offered count that the recorder of this file left, if it was writing the file when it died; an error if no
+    /// count for a file of the queue exists.
     pub(super) fn tail(&self, header: &Header) -> Result<Option<&OrphanedCount>, CountsUnavailable> {
         let mut of_queue = self.tails.iter().filter(|t| t.queue == header.queue).peekable();
         if of_queue.peek().is_none() {
@@ -51,7 +51,7 @@ impl<D: Device> Volume<D> {
         Ok(list.into_iter().filter(|(_, is_folder)| !is_folder).map(|(name, _)| name).collect())
     }
 
-    /// Removes a file, if it exists.
+    /// Removes a file; a missing file is no error.
     pub fn remove(&mut self, path: &Path) -> io::Result<()> {
         match self.device.remove(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -78,7 +78,7 @@ impl<D: Device> Volume<D> {
         }
     }
 
-    /// Renames an index that is unreadable.
+    /// Renames an unreadable index, so that it is not used.
     pub fn unreadable_aside(&mut self, index: &Path) -> io::Result<()> {
         if !self.device.exists(index) || VerifiedIndex::read(&mut self.device, index)?.is_some() {
             return Ok(());
@@ -95,7 +95,7 @@ impl<D: Device> Volume<D> {
         Ok(())
     }
 
-    /// Syncs a directory, so that its names survive a power failure, if the file system supports that.
+    /// Syncs a directory, so that its names survive a power failure; no error if the file system does not support it.
     pub fn sync_folder(&mut self, folder: &Path) -> io::Result<()> {
         let file = self.device.open_folder(folder)?;
         let synced = self.sync(file);
@@ -107,5 +107,5 @@ impl<D: Device> Volume<D> {
     }
 }
 
-/// The offered counts of a dead recorder no longer exist.
+/// The error that the offered counts of a dead recorder no longer exist.
 pub(super) struct CountsUnavailable;

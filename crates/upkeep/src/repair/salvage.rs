@@ -1,7 +1,6 @@
-//! Finds the complete records of a damaged capture. Where the chain of records breaks, the scan searches for the next
+//! Finds the complete records of a damaged capture. At a break in the chain of records, the scan searches for the next
 //! offset at which several plausible records follow each other, or a record ends exactly at the end of the file. If
-//! that offset lies inside the record before the break, the length of that record was wrong, so the record is omitted,
-//! too.
+//! that offset is within the record before the break, the length of that record was wrong, and the record is omitted.
 
 use crate::packet_file::Window;
 use pcap::{MAX_BLOCK, MAX_PACKET};
@@ -9,10 +8,10 @@ use std::io;
 use std::ops::Range;
 use store::device::Device;
 
-/// Number of successive plausible records that confirm an offset.
+/// Number of successive plausible records that confirm the offset of the first of them.
 const TIME_STEP_MAX: usize = 3;
 
-/// Maximum difference in seconds of neighbouring packets' timestamps.
+/// The largest plausible difference between the timestamps of neighbouring packets, in seconds.
 const NEIGHBOURS: u32 = 86_400;
 
 /// The complete records of a capture.
@@ -39,11 +38,12 @@ enum CaptureFormat {
 enum RecordSearch {
     /// The previous record ends there.
     Chain,
-    /// The chain is broken and may continue there; with the seconds of the previous packet, if known.
+    /// The chain is broken, and may continue at this offset; the field is the timestamp of the previous packet in
+    /// seconds, if known.
     Resuming(Option<u32>),
 }
 
-/// A record: its end, and its second if it has a timestamp.
+/// A record: the offset of its end, and the second of its timestamp, if it has one.
 #[derive(Clone, Copy, Debug)]
 struct ChainedRecord {
     end: u64,
@@ -68,7 +68,7 @@ pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<Sal
         _ => out.kept.push(from..to),
     };
     keep(0, begin);
-    // The record before `at` is kept only after its length is confirmed.
+    // The record before `at` is kept only after the next record has confirmed its length.
     let (mut at, mut before, mut second): (u64, Option<(u64, u32)>, Option<u32>) = (begin, None, None);
     let mut records = 0;
     while at < window.size() {
@@ -84,8 +84,8 @@ pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<Sal
         }
         let from = before.map_or(at, |(from, _)| from + 1);
         let next = match format.resume(window, from.max(begin), second)? {
-            // No packet within a day of the previous packet was found. There may have been no traffic for longer, so
-            // the search accepts any time.
+            // No packet within a day of the previous packet was found. The pause in the traffic may have been longer,
+            // so the search continues and accepts any time.
             None if second.is_some() => format.resume(window, from.max(begin), None)?,
             next => next,
         };
@@ -127,7 +127,7 @@ fn format(head: &[u8], name: &str) -> Option<(CaptureFormat, u64)> {
 }
 
 impl CaptureFormat {
-    /// The record at `at`, if plausible and complete.
+    /// The record at offset `at`, if it is plausible and complete.
     fn link<D: Device>(
         self,
         window: &mut Window<'_, D>,
@@ -178,7 +178,7 @@ impl CaptureFormat {
         Ok(Some(link))
     }
 
-    /// The first offset at or after `from` where the chain continues.
+    /// The first offset from `from` on at which the chain of records continues.
     fn resume<D: Device>(
         self,
         window: &mut Window<'_, D>,
@@ -207,7 +207,8 @@ impl CaptureFormat {
             let Some(link) = self.link(window, next, RecordSearch::Resuming(previous_second))? else {
                 return Ok(false);
             };
-            // A record without captured bytes has too few fields to confirm the begin of a chain.
+            // A record without captured bytes is not accepted as the begin of a chain, because its fields are too few
+            // to confirm it.
             if next == at && link.empty {
                 return Ok(false);
             }

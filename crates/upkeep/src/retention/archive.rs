@@ -2,12 +2,12 @@
 //!
 //! On the same volume the files are renamed. To another volume, each file is copied under a hidden name, synced, read
 //! back, compared, and then published: first the index, then the packet file. Then the directory is synced, and only
-//! after that are the files removed from the store. After a kill at any step the file is still complete in the store.
-//! The next attempt compares existing copies instead of copying again, and uses another name if a different file has
-//! the name. Hidden copies stay open and locked until they are published, so an unlocked copy is a leftover of a killed
-//! process.
+//! after that are the files removed from the store. After a kill at any step, the file is still complete in the store.
+//! The next attempt compares existing copies instead of copying again, and chooses another name if a different file
+//! already has the name. Hidden copies stay open and locked until they are published, so an unlocked copy is a leftover
+//! of a killed process.
 //!
-//! Every operation may wait for a volume that does not respond, so the constructor performs none.
+//! Every file operation may wait for a volume that does not respond, so the constructor performs no file operation.
 
 use super::catalogue::{Key, Part};
 use crate::recovery::file_names::interface_of;
@@ -23,7 +23,7 @@ const CHUNK: usize = 1 << 20;
 /// Suffix of the hidden name of an incomplete copy; differs from the recorder's suffix, so that no recovery acts on it.
 const MOVING: &str = "moving";
 
-/// Free bytes that remain on the archive's volume.
+/// Number of bytes that stay free on the archive's volume.
 const SPARE: u64 = 16 << 20;
 
 /// The reason why a file could not be archived.
@@ -43,7 +43,7 @@ pub(super) struct Move {
     interface: PathBuf,
     folder: PathBuf,
     parts: Vec<Part>,
-    /// Number after the name in the archive.
+    /// Copy number in the name of the file in the archive.
     copy: u32,
     /// Index of the current part.
     at: usize,
@@ -51,36 +51,36 @@ pub(super) struct Move {
     /// True if store and archive are on the same volume.
     renames: bool,
     target: PathBuf,
-    /// The volume on which the archive must be; `None` if it is unknown, then the first volume found.
+    /// The volume on which the archive must be; `None` if it is not known yet, so that any volume is accepted.
     volume: Option<u64>,
     /// True if incomplete copies of other processes must be removed first.
     sweeps: bool,
     /// The hidden and locked copies of this process, which are removed if the move fails.
     made: Vec<(PathBuf, FileId)>,
-    /// Parts that already existed in the archive.
+    /// The files (index, packet file) that already existed in the archive.
     present: Vec<usize>,
     buffer: Vec<u8>,
 }
 
 enum Phase {
-    /// Check that the archive exists and has enough space.
+    /// Test that the archive exists and has enough space.
     Begin,
-    /// Check for a file with the same name.
+    /// Test whether the archive contains a file with the same name.
     Examine,
-    /// Compare that file with the file in the store.
+    /// Compare the existing file in the archive with the file in the store.
     Compare { ours: FileId, existing: FileId, offset: u64 },
     /// Copy to the other volume.
     Copy { ours: FileId, copy: FileId, offset: u64, crc: u32 },
     /// Read the copy back.
     ReadBack { copy: FileId, bytes: u64, offset: u64, crc: u32, wanted: u32 },
-    /// All parts are copied; publish them.
+    /// Index and packet file are copied; publish them.
     Publish,
     /// All parts are published.
     Done,
 }
 
 impl Move {
-    /// A move that has not begun; `interface` is the directory in the archive.
+    /// A move that has not begun; `interface` is the interface directory in the archive.
     pub fn new(archive: &Path, interface: PathBuf, volume: Option<u64>, key: Key, parts: Vec<Part>) -> Self {
         let mut this = Self {
             key,
@@ -103,7 +103,8 @@ impl Move {
         this
     }
 
-    /// First removes incomplete copies of other processes in this interface directory.
+    /// Makes the move begin with the removal of incomplete copies that other processes left in this interface
+    /// directory.
     pub fn sweeping(mut self, sweeps: bool) -> Self {
         self.sweeps = sweeps;
         self
@@ -125,10 +126,13 @@ impl Move {
         let archive =
             device.stat(&self.archive).map_err(|e| unfit(format!("{e}; mount its volume, or create the directory")))?;
         if *self.volume.get_or_insert(archive.volume) != archive.volume {
-            return Err(unfit("the archive is on another volume than at the start; mount its volume again".to_owned()));
+            return Err(unfit(
+                "the archive is on another volume than at the start; mount the volume of the archive again".to_owned(),
+            ));
         }
         device.create_folder(&self.folder).map_err(|e| self.refused(e))?;
-        // A rename between volumes fails; a bind mount has the same volume and may still refuse a rename.
+        // A rename between volumes fails. Between a bind mount and its volume, a rename may fail too, although the
+        // volume is the same.
         self.renames = archive.volume == volume;
         if self.renames {
             self.phase = Phase::Done;
@@ -139,7 +143,7 @@ impl Move {
         }
         let space = device.space(&self.archive).map_err(|e| self.refused(e))?;
         if space.free < bytes + SPARE {
-            let text = format!("the next file needs {bytes} bytes there, and {} are free", space.free);
+            let text = format!("the next file needs {bytes} bytes in the archive, and {} are free", space.free);
             return Err(Failed::Archive { path: self.folder.clone(), text });
         }
         self.phase = Phase::Examine;
@@ -228,7 +232,7 @@ impl Move {
         Ok(())
     }
 
-    /// Chooses the first phase of this part.
+    /// Chooses the first phase for this file of the pair (index or packet file).
     fn examine<D: Housekeeping>(&mut self, device: &mut D, ours: FileId, ending: &str) -> io::Result<Phase> {
         let published = self.name(ending);
         if device.exists(&published) {
@@ -240,7 +244,8 @@ impl Move {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(e),
         }
-        // `Content::Index` stands for content of any length: the copy goes through the page cache in pieces.
+        // `Content::Index` is used for packet files too, because copies are written in pieces of any length through the
+        // page cache.
         let copy = device.create(&hidden, Content::Index)?;
         self.made.push((hidden, copy));
         Ok(Phase::Copy { ours, copy, offset: 0, crc: 0 })
@@ -269,8 +274,8 @@ impl Move {
         }
     }
 
-    /// On one volume: renames the files. The caller ensures that no query reads the directory. Returns true if the
-    /// files have left the store.
+    /// If store and archive are on one volume: renames the files. The caller ensures that no query reads the directory.
+    /// Returns true if the files have left the store.
     pub fn rename<D: Housekeeping>(&mut self, device: &mut D) -> Result<bool, Failed> {
         if !self.renames {
             return Ok(false);
@@ -308,7 +313,7 @@ impl Move {
         Ok(true)
     }
 
-    /// True if the copies are published, or if a rename suffices.
+    /// True if the copies are published, or if the files can be renamed into the archive.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Done)
     }
@@ -369,7 +374,7 @@ impl Move {
         self.phase = if self.at < self.parts.len() { Phase::Examine } else { Phase::Publish };
     }
 
-    /// Another file has the name: chooses the next name, and copies the parts again, which is rare.
+    /// If another file has the name: chooses the next name, and copies index and packet file again, which is rare.
     fn take_next_name<D: Housekeeping>(&mut self, device: &mut D) {
         self.discard(device);
         self.copy += 1;

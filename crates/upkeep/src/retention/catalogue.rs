@@ -1,6 +1,6 @@
 //! The files of one interface, oldest first, kept in memory: a directory is listed again only after its modification
-//! time has changed, and each file is examined once. A year of hours costs some ten thousand stat calls; a hundred
-//! thousand files cost some megabytes of memory.
+//! time has changed, and each file is examined once. For a year of hour directories, a listing of all directories needs
+//! about ten thousand stat calls; a hundred thousand files need a few megabytes of memory.
 //!
 //! The catalogue contains only files whose names follow the naming scheme of the recorder. All other files are foreign:
 //! neither counted nor removed.
@@ -14,20 +14,22 @@ use store::catalogue::parse_stem;
 use store::device::Housekeeping;
 use store::names;
 
-/// One hour; also the largest time by which a valid name may lie in the future.
+/// One hour: the length of an hour directory, and the largest time by which the start time in a valid name may be in
+/// the future.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A directory that changed within this time may change again with the same modification time.
+/// If a directory changed within this time before its listing, it is listed again, because it may change again without
+/// a change of its modification time.
 const HOT: Duration = Duration::from_secs(2);
 
-/// Number of digits in the names of years, months, days, hours.
+/// Number of digits in the names of the directories of years, months, days and hours.
 const WIDTHS: [usize; 4] = [4, 2, 2, 2];
 
-/// Endings of the files of one name, in the order of removal: an index without a packet file would be wrong, while a
-/// packet file without an index is only slow to search.
+/// Endings of the files of one name, in the order of removal: the index is removed first, because an index without a
+/// packet file would be an error, while a packet file without an index is only slow to search.
 const ENDINGS: [&str; 3] = [names::INDEX, names::PACKETS[0], names::PACKETS[1]];
 
-/// A packet file, by its name.
+/// The key of a packet file: start time, queue and copy number from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub start: Timestamp,
@@ -52,7 +54,7 @@ impl Key {
     }
 }
 
-/// One file of a key: index or packet file.
+/// One file with the name of a key: index or packet file.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub path: PathBuf,
@@ -103,11 +105,11 @@ impl Catalogue {
         }
     }
 
-    /// Lists the directories that have changed: all of them, or only new hours and those in which files are being
-    /// written. Removes directories that have been empty for `empty_for`.
+    /// Lists changed directories: among all directories, or only among new hour directories and those in which files
+    /// are being written. Removes directories that have been empty for `empty_for`.
     ///
-    /// A directory that cannot be listed is dropped from the catalogue, so retention does not remove its files. The
-    /// error is returned, and the other directories are listed all the same.
+    /// If a directory cannot be listed, its files are dropped from the catalogue, so that retention does not remove
+    /// them. The error is returned after the other directories were listed.
     pub fn refresh<D: Housekeeping>(
         &mut self,
         device: &mut D,
@@ -117,7 +119,8 @@ impl Catalogue {
     ) -> Vec<(PathBuf, io::Error)> {
         let mut bad = Vec::new();
         self.list_directories(device, now, empty_for, all, &mut bad);
-        // Other processes may remove directories, and before the first recording there are none.
+        // A missing directory is no error: other processes may remove directories, and no directory exists before the
+        // first recording.
         bad.retain(|(_, error)| error.kind() != io::ErrorKind::NotFound);
         let all = || self.hours.values().flat_map(|hour| hour.files.values());
         self.published = all().flatten().flatten().sum();
@@ -180,8 +183,8 @@ impl Catalogue {
         }
     }
 
-    /// The removable files in the order of removal. Files whose names lie in the future come first, because the clock
-    /// was wrong and all new files would count as older; then the oldest files.
+    /// The removable files in the order of removal. Files whose start time is in the future come first, because it is
+    /// from a wrong clock, and all new files would count as older than these files; then the oldest files follow.
     pub fn removable(&self, now: Timestamp) -> impl Iterator<Item = Key> + '_ {
         let believed = now.after(HOUR);
         let future = self.hours.range(believed.floor_to(HOUR)..).flat_map(|(_, hour)| hour.files.keys());
@@ -190,12 +193,12 @@ impl Catalogue {
         future.chain(others.filter(move |key| !is_future(key.start, now))).copied()
     }
 
-    /// The earliest start time of a file.
+    /// The earliest start time of all files.
     pub fn oldest(&self) -> Option<Timestamp> {
         self.hours.values().find_map(|hour| hour.files.keys().next()).map(|key| key.start)
     }
 
-    /// The start time of the newest file whose name does not lie in the future.
+    /// The start time of the newest file whose start time is not in the future.
     pub fn newest(&self, now: Timestamp) -> Option<Timestamp> {
         let starts = self.hours.values().rev().flat_map(|hour| hour.files.keys().rev()).map(|key| key.start);
         starts.into_iter().find(|start| !is_future(*start, now))
@@ -233,7 +236,8 @@ impl Catalogue {
         ENDINGS.iter().zip(allocations).filter_map(part).collect()
     }
 
-    /// True if this is an index whose packet file is still hidden: the recorder is publishing it, or died before.
+    /// True for an index whose packet file is still hidden, because a recorder is publishing the file or was killed
+    /// while publishing it.
     pub fn is_being_published<D: Housekeeping>(&self, device: &mut D, key: &Key) -> bool {
         let allocations = self.hours.get(&key.hour()).and_then(|hour| hour.files.get(key));
         let (folder, stem) = (self.folder_of(key.hour()), key.stem());
@@ -254,7 +258,7 @@ impl Catalogue {
     }
 }
 
-/// True if a name lies too far in the future to be valid.
+/// True if a start time is too far in the future to be valid.
 pub(super) fn is_future(start: Timestamp, now: Timestamp) -> bool {
     start > now.after(HOUR)
 }
@@ -281,7 +285,7 @@ pub(super) fn oldest_hour<D: Housekeeping>(device: &mut D, store: &Path, except:
 }
 
 impl Upper {
-    /// False if the directory was empty and was removed.
+    /// Lists one directory; returns false if the directory was empty and was removed.
     fn refresh<D: Housekeeping>(
         &mut self,
         device: &mut D,
@@ -303,12 +307,12 @@ impl Upper {
 }
 
 impl Hour {
-    /// True if the last listing and those shortly before found no file that was being written.
+    /// True if no file was being written in this directory at the last listings.
     fn is_quiet(&self) -> bool {
         self.seen.is_some() && self.hidden.is_empty()
     }
 
-    /// False if the directory was empty and was removed.
+    /// Lists an hour directory; returns false if the directory was empty and was removed.
     fn refresh<D: Housekeeping>(
         &mut self,
         device: &mut D,
@@ -369,12 +373,13 @@ fn has_packets(allocations: &[Option<u64>; 3]) -> bool {
     allocations[1].is_some() || allocations[2].is_some()
 }
 
-/// The modification time, if it is old enough that a later change would differ.
+/// The modification time, if it is old enough that a later change of the directory gets a different modification time;
+/// otherwise `None`.
 fn is_unchanged(modified: Timestamp, now: Timestamp) -> Option<Timestamp> {
     (now.since(modified).max(modified.since(now)) > HOT).then_some(modified)
 }
 
-/// Names that are numbers with `width` digits, in order.
+/// The names of subdirectories that are numbers with `width` digits, in order.
 fn numbers(list: Vec<(String, bool)>, width: usize) -> Vec<String> {
     let is_number = |name: &str| name.len() == width && name.bytes().all(|b| b.is_ascii_digit());
     let mut found: Vec<String> =

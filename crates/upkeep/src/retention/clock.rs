@@ -1,11 +1,11 @@
-//! Decides whether the clock is reliable enough for the age rule. A clock that is set forward, or is wrong after boot,
-//! would make a whole store too old at once. So the age rule applies only after the clock has run in step with the
-//! monotonic clock for a while.
+//! Decides whether the clock is reliable enough for the age rule. If the clock is set forward, or is wrong after boot,
+//! all files of a store may seem too old. So the age rule applies only after the system clock has run in step with the
+//! monotonic clock for [`STEADY`].
 
 use base::Timestamp;
 use std::time::Duration;
 
-/// How long the clock must have run in step.
+/// Time for which the system clock must have run in step with the monotonic clock.
 pub(super) const STEADY: Duration = Duration::from_secs(600);
 
 /// A larger difference from the expected time counts as a clock step.
@@ -28,7 +28,7 @@ pub(super) struct ClockMonitor {
 }
 
 impl ClockMonitor {
-    /// Compares the clocks. Returns true if the period in step restarted at this moment.
+    /// Compares the clocks. Returns true after a clock step, from which the period in step begins again.
     pub fn update(&mut self, at: ClockReading) -> bool {
         let before = (self.last.is_some(), self.since);
         if let Some(last) = self.last {
@@ -43,56 +43,57 @@ impl ClockMonitor {
         before != (true, self.since)
     }
 
-    /// True if the clock has run in step for [`STEADY`].
+    /// True if the system clock has run in step with the monotonic clock for [`STEADY`].
     pub fn is_steady(&self, at: ClockReading) -> bool {
         at.up >= self.since + STEADY
     }
 }
 
-/// The clock of the age rule.
+/// The state of the system clock, as far as the age rule needs it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AgeClock {
     monitor: ClockMonitor,
     trust: ClockTrust,
-    /// True if the clock of this machine is synchronised.
+    /// True if the system clock is synchronised.
     pub is_synchronised: bool,
 }
 
-/// Why the age rule trusts the clock, if it does.
+/// Whether the age rule trusts the system clock, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ClockTrust {
     /// A user started the worker: the clock is trusted whatever it shows.
     ByUser,
-    /// Running in step is enough: the clock is synchronised, or not all files from before the start were too old.
+    /// The clock is trusted as soon as it has run in step for [`STEADY`]: it is synchronised, or not all files from
+    /// before the start were too old.
     #[default]
     InStep,
-    /// The clock is not trusted. `newest` is the start time of the newest file when the clock began to run in step.
+    /// The clock is not trusted yet. `newest` is the start time of the newest file when the clock began to run in step.
     Doubted { newest: Timestamp },
 }
 
 /// The result of [`AgeClock::check`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClockFinding {
-    /// No reason to doubt the clock.
+    /// The clock is plausible, or was not tested yet.
     Plausible,
     /// The clock runs in step but is not synchronised, and all files from before the start are too old.
     AllTooOld,
 }
 
 impl AgeClock {
-    /// From now on, trusts the clock whatever it shows.
+    /// From now on, the clock is trusted, whatever time it shows.
     pub fn trust(&mut self) {
         self.trust = ClockTrust::ByUser;
     }
 
-    /// Compares the clocks; `newest` is the start time of the newest file by this clock.
+    /// Compares the clocks; `newest` returns the start time of the newest file that is not in the future by this clock.
     pub fn update(&mut self, at: ClockReading, newest: impl FnOnce() -> Option<Timestamp>) {
         if self.monitor.update(at) && self.trust != ClockTrust::ByUser {
             self.trust = newest().map_or(ClockTrust::InStep, |newest| ClockTrust::Doubted { newest });
         }
     }
 
-    /// Decides whether a clock that has run in step is plausible for files up to this age.
+    /// Decides whether a clock that has run in step is plausible, if files may have at most this age.
     pub fn check(&mut self, at: ClockReading, age: Duration) -> ClockFinding {
         match self.trust {
             ClockTrust::Doubted { newest } if self.is_steady(at) => {
@@ -106,7 +107,7 @@ impl AgeClock {
         }
     }
 
-    /// True if the age rule may apply to files up to this age.
+    /// True if the age rule with this largest age may be applied.
     pub fn allows(&self, at: ClockReading, age: Duration) -> bool {
         self.is_steady(at)
             && match self.trust {
@@ -115,7 +116,7 @@ impl AgeClock {
             }
     }
 
-    /// True if the clock has run in step for long enough, or a user trusts it.
+    /// True if the clock has run in step for [`STEADY`], or if the worker was started by a user.
     fn is_steady(&self, at: ClockReading) -> bool {
         self.trust == ClockTrust::ByUser || self.monitor.is_steady(at)
     }
@@ -147,9 +148,9 @@ mod tests {
         let at = |up| ClockReading { now: Timestamp::from_secs_nanos(1_000_000 + up, 0), up: Duration::from_secs(up) };
         let newest = Timestamp::from_secs_nanos(900_000, 0);
         clock.update(at(0), || Some(newest));
-        assert_eq!(clock.check(at(0), age), ClockFinding::Plausible, "not in step for long enough");
+        assert_eq!(clock.check(at(0), age), ClockFinding::Plausible, "the clocks were not in step for long enough");
         assert!(!clock.allows(at(0), age));
-        clock.update(at(600), || panic!("the clock did not step"));
+        clock.update(at(600), || panic!("the system clock did not step"));
         assert_eq!(clock.check(at(600), age), ClockFinding::AllTooOld);
         assert!(!clock.allows(at(600), age) && clock.allows(at(600), Duration::from_secs(200_000)));
         clock.is_synchronised = true;

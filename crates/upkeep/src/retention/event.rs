@@ -15,11 +15,12 @@ pub enum Event {
     Removed {
         /// The packet file; the index if it had no packet file.
         path: PathBuf,
-        /// Bytes of the volume that both took.
+        /// Bytes of the volume that both files took.
         bytes: u64,
         /// The rule.
         why: RemovalReason,
-        /// True if there is an archive, but retention removed the file without archiving it, to free space at once.
+        /// True if an archive is configured, but retention removed the file without archiving it, to free space
+        /// immediately.
         unarchived: bool,
     },
     /// A packet file and its index were moved to the archive.
@@ -28,7 +29,7 @@ pub enum Event {
         path: PathBuf,
         /// The path in the archive.
         to: PathBuf,
-        /// Bytes of the store's volume that both took.
+        /// Bytes of the store's volume that both files took.
         bytes: u64,
         /// The rule.
         why: RemovalReason,
@@ -37,14 +38,14 @@ pub enum Event {
     Held {
         /// The hour directory.
         folder: PathBuf,
-        /// The processes that hold it, as far as they are visible.
+        /// The processes that hold the directory, as far as they are visible to this process.
         by: Vec<Holder>,
     },
     /// The wait for the query has ended and no other file can be removed: retention removes the held files.
     Overruled {
         /// The hour directory.
         folder: PathBuf,
-        /// The processes that hold it, as far as they are visible.
+        /// The processes that hold the directory, as far as they are visible to this process.
         by: Vec<Holder>,
     },
     /// An operation failed.
@@ -85,7 +86,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// A number of files, and the bytes of the volume that they took with their indexes.
+/// A number of packet files, and the bytes of the volume that they took with their indexes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Packet files.
@@ -108,7 +109,7 @@ pub struct RetentionState {
     pub files: u64,
     /// Bytes of the volume that the interfaces take, unpublished files included.
     pub bytes: u64,
-    /// The begin of the oldest file.
+    /// The start time of the oldest file.
     pub oldest: Option<Timestamp>,
     /// Files removed.
     pub removed: Count,

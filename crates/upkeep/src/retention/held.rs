@@ -1,16 +1,16 @@
-//! The hours that readers hold, and the waits for them.
+//! The hour directories that readers hold, and how long retention waits for each.
 
 use base::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// An hour directory: the index of its interface, and its begin.
+/// An hour directory: the number of its interface, and the begin of the hour.
 pub(super) type HourOf = (usize, Timestamp);
 
 /// The hours that readers hold or have held.
 #[derive(Debug, Default)]
 pub(super) struct HeldHours {
-    /// The hours found held in this step.
+    /// The hours that a reader held when this step tested them.
     now: BTreeSet<HourOf>,
     known: BTreeMap<HourOf, HeldHour>,
 }
@@ -19,11 +19,11 @@ pub(super) struct HeldHours {
 #[derive(Debug, Default)]
 struct HeldHour {
     wait: Wait,
-    /// True if held files were removed after the wait, which is reported once.
+    /// True if files of this hour were removed although a reader holds it; this is reported once.
     is_overruled: bool,
 }
 
-/// The wait for the readers of an hour.
+/// The state of the wait for the readers of an hour.
 #[derive(Debug, Default)]
 enum Wait {
     /// No reader holds the hour any longer.
@@ -35,19 +35,19 @@ enum Wait {
 /// The result of [`HeldHours::register_hold`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HeldSince {
-    /// How long the worker has waited for the hour.
+    /// Time for which the worker has waited for the readers of the hour.
     pub waited: Duration,
     /// True if the hour was not reported before.
     pub is_new: bool,
 }
 
 impl HeldHours {
-    /// Begins a search for files to remove.
+    /// Begins a search for files to remove; no hour counts as held until it is tested.
     pub fn begin_search(&mut self) {
         self.now.clear();
     }
 
-    /// The number of hours found held in this step.
+    /// The number of hours that a reader held in this step.
     pub fn count(&self) -> usize {
         self.now.len()
     }

@@ -1,9 +1,10 @@
 //! Archiving in the retention worker: the choice of the next file, the outcome of its move, and warnings. A [`MoveJob`]
 //! may be sent to another thread, which waits for the archive's volume while the worker continues.
 //!
-//! At most one file is being archived ([`Transfer`]). `None` becomes `Here` when a rule chooses a file. `Here` becomes
-//! `SentOut` when another thread gets the job, and `SentOut` becomes `Here` when the thread returns it. `Here` becomes
-//! `None` when the file has left the store, or stays in it.
+//! At most one file is being archived ([`Transfer`]). The state changes from `None` to `Here` when a rule chooses a
+//! file, from `Here` to `SentOut` when another thread gets the job, and from `SentOut` to `Here` when that thread
+//! returns the job. It changes from `Here` to `None` when the file was moved to the archive, or when the move failed
+//! and the file stays in the store.
 
 use super::archive::{Failed, Move};
 use super::catalogue::Key;
@@ -28,8 +29,8 @@ pub struct MoveJob {
 }
 
 impl MoveJob {
-    /// Performs one step, always with the same device: copies up to a MiB, or syncs. Returns false when the job must be
-    /// returned to the worker.
+    /// Performs one step: copies up to one MiB, or syncs. All steps of a job must use the same device. Returns false if
+    /// the job must be returned to the worker.
     pub fn step<D: Housekeeping>(&mut self, device: &mut D) -> bool {
         if self.is_cancelled() {
             self.give_up(device);
@@ -44,7 +45,7 @@ impl MoveJob {
         self.failed.is_none() && !self.moving.is_finished()
     }
 
-    /// True if the worker has cancelled the job: the next step removes the copies.
+    /// True if the worker has cancelled the job: the next step of the job removes the copies.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }
@@ -66,7 +67,7 @@ pub(super) struct PendingMove {
 /// The worker's state of the archive.
 #[derive(Default)]
 pub(super) struct Archiving {
-    /// The volume of the archive at the start, or when the archive was first found.
+    /// The volume on which the archive was at the start, or when it was first found.
     pub volume: Option<u64>,
     /// The time before which no file is archived, after a failure.
     pub retry_at: Duration,
@@ -79,14 +80,14 @@ pub(super) enum Transfer {
     /// No file.
     #[default]
     None,
-    /// The worker has the job and continues it, unless it sends the job out.
+    /// The worker has the job and continues it, until it sends the job to another thread.
     Here(Box<MoveJob>),
     /// Another thread has the job.
     SentOut(PendingMove),
 }
 
 impl Transfer {
-    /// Returns the job if the archive's volume must be accessed for it, and the state after that.
+    /// Returns the job if its next step must access the archive's volume, and the state after that.
     fn send_out(self) -> (Self, Option<MoveJob>) {
         match self {
             Self::Here(job) if !job.moving.is_finished() => {
@@ -102,7 +103,7 @@ impl Transfer {
         if job.is_cancelled() { Self::None } else { Self::Here(Box::new(job)) }
     }
 
-    /// Cancels the move: at once if the worker has the job, otherwise when the other thread checks the flag.
+    /// Cancels the move: immediately if the worker has the job, otherwise as soon as the other thread checks the flag.
     fn abandon<D: Housekeeping>(self, device: &mut D) -> Self {
         match self {
             Self::Here(mut job) => {
@@ -138,14 +139,14 @@ impl Archiving {
         std::mem::take(&mut self.transfer)
     }
 
-    /// Takes the volume of the archive from a job, if it was unknown.
+    /// Stores the volume of the archive that a job has found, if it was unknown.
     fn set_volume(&mut self, job: &MoveJob) {
         self.volume = self.volume.or(job.moving.volume());
     }
 }
 
 impl<D: Housekeeping> RetentionWorker<D> {
-    /// The job of the file being archived, if the archive's volume must be accessed for it. The worker archives no
+    /// The job of the file being archived, if its next step must access the archive's volume. The worker archives no
     /// other file until the job is [returned](RetentionWorker::take_back).
     pub fn send_out(&mut self) -> Option<MoveJob> {
         let (transfer, job) = self.archive.take_transfer().send_out();
@@ -153,7 +154,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         job
     }
 
-    /// Takes back a job after its last step. The worker's next step with slack completes the move.
+    /// Takes back a job after its last step. The next step of the worker with `slack` completes the move.
     pub fn take_back(&mut self, job: MoveJob) {
         self.archive.set_volume(&job);
         self.archive.transfer = Transfer::returned(job);
@@ -186,7 +187,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         progress
     }
 
-    /// Performs one step of a job; returns the state after it.
+    /// Performs one step of a job; returns the state after the step.
     fn move_on(&mut self, mut job: Box<MoveJob>, at: ClockReading) -> (Transfer, Progress) {
         if job.step(&mut self.device) {
             return (Transfer::Here(job), Progress::More);
@@ -227,7 +228,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
                 if self.register_hold(interface, key.hour(), at) < self.rules.wait {
                     return Ok(false);
                 }
-                // The file is or will be in the archive, so the query loses less than with a removal.
+                // If the hold is overruled, the query can still find the file in the archive, which is better than a
+                // removal.
                 self.overrule(interface, key.hour());
                 None
             }
@@ -252,7 +254,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         Ok(true)
     }
 
-    /// Cancels the move of a file that stays in the store or is removed without archiving.
+    /// Cancels the move of a file, which then stays in the store or is removed without archiving.
     pub(super) fn abandon_move(&mut self) {
         self.archive.transfer = self.archive.take_transfer().abandon(&mut self.device);
     }
@@ -260,7 +262,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
     fn move_failed(&mut self, interface: usize, key: Key, at: ClockReading, failed: Failed) -> Progress {
         match failed {
             Failed::Source { error, .. } if error.kind() == io::ErrorKind::NotFound => {
-                // Another process has removed the file; the next listing finds what remains of it.
+                // Another process has removed the file, or a part of it; the next listing updates the catalogue.
                 self.interfaces[interface].files.forget(&key);
                 self.scans = ScanState::Due;
                 Progress::More
@@ -314,7 +316,10 @@ mod tests {
     fn a_job_that_was_cancelled_while_sent_out_is_dropped() {
         let (out, job) = Transfer::Here(Box::new(job())).send_out();
         let out = out.abandon(&mut MemoryDevice::new(0));
-        assert!(matches!(out, Transfer::SentOut(_)), "the file stays reserved until its thread returns the job");
+        assert!(
+            matches!(out, Transfer::SentOut(_)),
+            "the file must stay reserved until the other thread returns the job"
+        );
         let job = job.expect("the job");
         assert!(job.is_cancelled() && matches!(Transfer::returned(job), Transfer::None));
     }

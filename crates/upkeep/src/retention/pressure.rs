@@ -1,12 +1,14 @@
-//! The pace of removals for free space.
+//! The pace at which retention removes files to free space.
 //!
-//! Removed files free no space while a process has them open. Removals at full speed would then empty the store without
-//! effect, so the worker pauses after each removal. If very little space is free, the worker removes without a pause as
-//! many bytes as the recorder may need meanwhile, because the recorder itself may be what takes the space.
+//! The removal of a file frees no space while a process has the file open. Without pauses, the worker would then remove
+//! the complete store without effect, so after some removals without effect the worker pauses after each removal. If
+//! very little space is free, the worker removes as many bytes between two pauses as the recorder may need in that
+//! time, because the reason for the missing effect may be that the recorder fills the freed space.
 
 use std::time::Duration;
 
-/// How long the worker of one interface waits for workers of other interfaces with older files to free space.
+/// Time for which the worker of one interface waits until the workers of other interfaces, which have older files, free
+/// space.
 const WAIT_FOR_OTHERS: Duration = Duration::from_secs(1);
 
 /// After this many removals in succession that freed no space, the worker waits [`SETTLE_TIME`] after each removal.
@@ -19,7 +21,7 @@ const SETTLE_TIME: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SpacePressure {
     state: PressureState,
-    /// Bytes removed without effect since the last pause.
+    /// Number of bytes removed without effect since the last pause.
     unsettled_bytes: u64,
     /// The end of the pause.
     not_before: Duration,
@@ -30,7 +32,7 @@ enum PressureState {
     /// The rule is met.
     #[default]
     Enough,
-    /// Too little space is free, since this moment; `unsettled` removals in succession freed no space.
+    /// Too little space is free since `since`; the last `unsettled` removals freed no space.
     Short { since: Duration, unsettled: u32 },
 }
 
@@ -39,11 +41,11 @@ enum PressureState {
 pub(super) struct Removal {
     /// Bytes of the removed files.
     pub bytes: u64,
-    /// True if the volume shows that at least half of them are free.
+    /// True if the free space of the volume has grown by at least half of these bytes.
     pub is_effective: bool,
     /// True if very little space is free.
     pub is_pressing: bool,
-    /// Bytes that the recorder may need within a second.
+    /// Number of bytes that the recorder may need within a second.
     pub ahead: u64,
 }
 
@@ -57,17 +59,17 @@ impl SpacePressure {
         };
     }
 
-    /// True if no pause delays the next removal.
+    /// True if the next removal is permitted now: no pause is running.
     pub fn allows(&self, up: Duration) -> bool {
         up >= self.not_before
     }
 
-    /// True while the worker waits for workers with older files.
+    /// True while the worker waits for the workers of interfaces with older files.
     pub fn waits_for_others(&self, up: Duration) -> bool {
         matches!(self.state, PressureState::Short { since, .. } if up < since + WAIT_FOR_OTHERS)
     }
 
-    /// Registers a removal; true if the worker pauses because removals have no effect.
+    /// Registers a removal; returns true if recent removals have no effect, so that the worker pauses.
     pub fn removed(&mut self, removal: Removal, up: Duration) -> bool {
         let PressureState::Short { unsettled, .. } = &mut self.state else { return false };
         if removal.is_effective {

@@ -31,7 +31,7 @@ pub(super) struct SetAside {
 }
 
 impl SetAside {
-    /// Ends the exclusion of all files when its time is over.
+    /// Ends the exclusion of all files when the time of the exclusion is over.
     pub fn expire(&mut self, up: Duration) {
         if up >= self.until {
             self.files.clear();
@@ -48,13 +48,13 @@ impl SetAside {
 enum HourLock {
     /// No reader holds the hour.
     Free(Lock),
-    /// A reader holds it, but the file is removed.
+    /// A reader holds the hour directory, but the file is removed all the same.
     Overruled,
-    /// A reader holds it, and the worker waits.
+    /// A reader holds the hour directory, and the worker waits for the reader.
     Waits,
-    /// A reader holds it; a file of another hour is removed instead.
+    /// A reader holds the hour directory; a file of another hour is removed instead.
     Skipped,
-    /// The hour, or the file, cannot be used now; the next file is removed instead.
+    /// The hour directory cannot be locked, or the file cannot be removed now; the next file is removed instead.
     Unusable,
     /// No file can be removed.
     NoneLeft,
@@ -77,7 +77,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
                 self.set_aside(interface, key, at.up + SCAN_INTERVAL);
                 return Progress::Idle;
             }
-            // After a wait for one reader, the worker waits for no other reader before it has removed the next files.
+            // The worker waits for only one reader; then it removes the next files without waiting for further readers.
             let may_wait = !forced && (overrules || skipped.is_empty());
             let lock = match self.lock_hour(interface, key, at, may_wait, overrules) {
                 HourLock::Free(lock) => Some(lock),
@@ -91,7 +91,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
                 }
             };
             if is_archiving {
-                // Copying takes longer than a reader should wait for the lock, and does not disturb the reader.
+                // The lock is released during a copy: copying takes longer than a reader should wait, and does not
+                // disturb a reader.
                 drop(lock);
                 return self.begin_move(interface, key, need.why, at);
             }
@@ -130,7 +131,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
         (0..self.interfaces.len()).filter(wanted).filter_map(first).min_by_key(order)
     }
 
-    /// True if another worker of this store has older files and still has time to free space first.
+    /// True if another worker of this store has older files, and the time for which this worker waits for it is not
+    /// over.
     fn waits_for_others(&mut self, at: ClockReading) -> bool {
         if !self.scope.beside_others || !self.pressure.waits_for_others(at.up) {
             return false;
@@ -140,7 +142,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         matches!((theirs, ours), (Some(theirs), Some(ours)) if theirs < ours.floor_to(Duration::from_secs(3600)))
     }
 
-    /// Takes the lock of this interface; false if another worker holds it.
+    /// Takes the lock of this interface; returns false if another worker has it or an error occurs.
     fn lock_interface(&mut self, interface: usize) -> bool {
         if self.interfaces[interface].lock.is_some() {
             return true;
@@ -152,7 +154,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
                 true
             }
             Ok(None) => {
-                self.reports.warn(format!("{}: another process applies retention there", folder.display()));
+                self.reports.warn(format!("{}: another process applies retention to this interface", folder.display()));
                 false
             }
             Err(e) => {
@@ -195,7 +197,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         }
     }
 
-    /// Removes a file and its index, index first. `None` if another process has removed it, or if removal fails.
+    /// Removes a file and its index, index first. `None` if another process has removed the file, or if removal fails.
     pub(super) fn remove(&mut self, interface: usize, key: Key, at: ClockReading) -> Option<RemovedFile> {
         let files = &self.interfaces[interface].files;
         let parts = files.parts(&key);
@@ -239,7 +241,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         }
     }
 
-    /// Slows down if removed files free no space.
+    /// Reduces the pace of removals if removed files free no space.
     fn check_effect(&mut self, allocated: u64, at: ClockReading) {
         let before = self.reports.state.space.free;
         let Ok(space) = self.device.space(&self.scope.store) else { return };
@@ -258,8 +260,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
         }
     }
 
-    /// Drops a removed file and removes its out-of-order marker: while a recorder runs, no other component removes the
-    /// marker.
+    /// Drops a removed file from the catalogue and removes its out-of-order marker, because no other component removes
+    /// markers while a recorder runs.
     pub(super) fn forget(&mut self, interface: usize, key: &Key) {
         let InterfaceFolder { folder, files, markers, .. } = &mut self.interfaces[interface];
         files.forget(key);
@@ -276,13 +278,14 @@ impl<D: Housekeeping> RetentionWorker<D> {
             })
         });
         if let Err(e) = outcome {
-            // A marker that cannot be removed has no file: it has no effect, and the next start removes it.
+            // A marker that cannot be removed is no problem: it has no file, so it has no effect, and the next recovery
+            // removes it.
             let folder = folder.join(names::OUT_OF_ORDER);
             self.reports.warn(format!("{}: markers of removed files cannot be removed: {e}", folder.display()));
         }
     }
 
-    /// Registers that a reader holds this hour; returns how long the worker has waited for it.
+    /// Registers that a reader holds this hour; returns the time for which the worker has waited for the reader.
     pub(super) fn register_hold(&mut self, interface: usize, hour: Timestamp, at: ClockReading) -> Duration {
         let held = self.held.register_hold((interface, hour), at.up);
         if held.is_new {
@@ -308,7 +311,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         self.reports.warn(text);
     }
 
-    /// Excludes a file for a while; the worker continues with the next file.
+    /// Excludes a file from removal for the retry interval; the worker continues with the next file.
     pub(super) fn set_aside(&mut self, interface: usize, key: Key, until: Duration) {
         self.aside.add((interface, key), until);
     }

@@ -4,7 +4,7 @@ use super::{Event, RETRY_EVERY, RetentionState};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The events since the last call, the status, and the warnings that are not repeated.
+/// The events since the last call, the status, and the warnings that were already reported.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     pub events: Vec<Event>,
@@ -23,7 +23,7 @@ impl Reports {
         self.up = up;
     }
 
-    /// Warns once, until the failure is resolved.
+    /// Reports a warning, unless the same warning was reported and its failure is not resolved.
     pub fn warn(&mut self, text: String) {
         self.last_failure = self.up;
         self.state.trouble = Some(text.clone());

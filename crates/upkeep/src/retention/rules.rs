@@ -10,18 +10,18 @@ use store::device::Space;
 /// The limits of a store; a rule that is `None` does not apply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
-    /// The part of the volume that stays free, in addition to `ahead`.
+    /// The part of the volume that must stay free, in addition to `ahead`.
     pub keep_free: Option<Free>,
-    /// The most bytes of the volume that each interface takes, unpublished files included.
+    /// The largest number of bytes of the volume that each interface may take, unpublished files included.
     pub max_size: Option<u64>,
     /// The largest age of a file, by its start time.
     pub max_age: Option<Duration>,
-    /// Bytes that the recorder's next files will need at once.
+    /// Number of bytes that the recorder's next files will need immediately.
     pub ahead: u64,
-    /// The archive to which files move; without it they are deleted.
+    /// The archive to which files are moved; without an archive, files are deleted.
     pub archive: Option<PathBuf>,
-    /// How long retention waits for queries that hold an hour directory. After that it removes the next oldest files,
-    /// and if there are none, the held files.
+    /// Time for which retention waits for queries that hold an hour directory. After that, retention removes the next
+    /// oldest files of other hours; if there are none, it removes the held files.
     pub wait: Duration,
 }
 
@@ -52,7 +52,7 @@ pub enum RemovalReason {
 }
 
 impl RemovalReason {
-    /// The name of the rule in documents.
+    /// The name of the rule in JSON and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Space => "space",
@@ -72,14 +72,15 @@ impl RemovalReason {
 }
 
 impl Rules {
-    /// True if any rule is set.
+    /// True if at least one rule is set.
     pub fn is_any(&self) -> bool {
         self.keep_free.is_some() || self.max_size.is_some() || self.max_age.is_some()
     }
 
-    /// The bytes that must be free on this volume.
+    /// The number of bytes that must be free on this volume.
     fn wanted(&self, space: Space) -> Option<u64> {
-        // On a volume smaller than the required free space, the rule would remove everything and still not be met.
+        // The required free space is limited to half of the volume: if it were larger than the volume, retention would
+        // remove all files and the rule would still not be met.
         Some(self.keep_free?.of(space.total).saturating_add(self.ahead).min(space.total / 2))
     }
 
@@ -88,14 +89,15 @@ impl Rules {
         self.wanted(space).is_some_and(|wanted| space.free < wanted)
     }
 
-    /// True if so little space is free that retention does not wait for the archive: half of the wanted space.
+    /// True if less than half of the required space is free, so that retention removes files without waiting for the
+    /// archive.
     pub(super) fn is_pressing(&self, space: Space) -> bool {
         self.wanted(space).is_some_and(|wanted| space.free < wanted / 2)
     }
 }
 
 impl Free {
-    /// The bytes on a volume of this size.
+    /// The number of bytes that must be free on a volume of this size.
     pub fn of(self, total: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// How often a worker lists the directories that recorders write to.
+/// The interval at which a worker lists the directories to which recorders write.
 pub(super) const SCAN_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often a worker lists all directories.
+/// The interval at which a worker lists all directories.
 const FULL_SCAN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The state of the catalogue.
@@ -27,7 +27,8 @@ pub(super) enum ScanExtent {
 }
 
 impl ScanState {
-    /// The listing that is due at this moment, and the state after it. With `only_once`, no listing follows the first.
+    /// The listing that is due at this moment, and the state after this listing. With `only_once`, only the first
+    /// listing is due.
     pub fn next(self, up: Duration, only_once: bool) -> Option<(ScanExtent, Self)> {
         let all = Self::Listed { last: up, last_full: up };
         match self {

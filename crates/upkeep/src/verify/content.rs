@@ -1,7 +1,8 @@
 //! Compares the packets of a file with its index in one pass, at the rate at which the file can be read.
 //!
-//! If blocks of a recorded file are damaged, a second pass scans the other blocks, each range from the first record in
-//! its index entry, so that findings name the damaged blocks rather than everything after them.
+//! If blocks of a recorded file are damaged, a second pass scans the undamaged blocks. After a damaged block, it begins
+//! at the first record that the index gives for the next block. So findings name only the damaged blocks, and not all
+//! blocks after them.
 
 use super::{FindingKind, Verify};
 use crate::packet_file::{BLOCK, DeviceFile, IndexedBlock, Layout, VerifiedIndex, Window};
@@ -24,12 +25,12 @@ const SAMPLES: usize = 64;
 /// Bytes of one read.
 const AHEAD: usize = 1 << 20;
 
-/// The packets found in a block.
+/// The packets that the scan found in a block.
 #[derive(Clone, Debug, Default)]
 struct BlockCounts {
     packets: u64,
     first_record: Option<u32>,
-    /// Offsets of the sub-blocks, without checksums.
+    /// Offsets of the first records of the sub-blocks, without checksums.
     parts: SubBlocks,
     stamps: Option<(Timestamp, Timestamp)>,
 }
@@ -50,7 +51,7 @@ struct Stream<'d, D> {
     limit: u64,
     buffer: Vec<u8>,
     used: usize,
-    /// The checksum of each block, over the bytes that exist and that the index covers.
+    /// The checksum of each block, computed from the bytes that exist and that the index covers.
     sums: Vec<Sum>,
     verified: Option<&'d VerifiedIndex>,
 }
@@ -64,7 +65,7 @@ impl<D: Device> Stream<'_, D> {
         self.buffer.truncate(got);
         (self.at, self.used) = (self.at + got as u64, 0);
         if got > 0 {
-            // In a capture that was damaged when it was indexed, the indexed bytes end at the damage.
+            // In a capture that was damaged when it was indexed, the index covers only the bytes before the damage.
             let number = self.sums.len();
             let indexed = self.verified.and_then(|v| v.blocks.get(number)).filter(|p| p.number as usize == number);
             let bytes = indexed.map_or(got, |p| got.min(p.bytes as usize));
@@ -75,7 +76,7 @@ impl<D: Device> Stream<'_, D> {
         Ok(got > 0)
     }
 
-    /// Reads to the end, for the checksums.
+    /// Reads the source to its end, to complete the checksums.
     fn drain(&mut self) -> io::Result<()> {
         while self.fill()? {}
         Ok(())
@@ -94,7 +95,7 @@ impl<D: Device> Read for Stream<'_, D> {
     }
 }
 
-/// The packets of a file, independent of its index.
+/// The packets of a file, as found without its index.
 #[derive(Default)]
 struct Content {
     blocks: Vec<BlockCounts>,
@@ -106,7 +107,7 @@ struct Content {
     /// Number of packets whose wire length is less than their caplen, and the offset of the first.
     wire_raised: u64,
     first_raised: Option<u64>,
-    /// Keys of sampled packets, by block and sub-block.
+    /// Keys of sampled packets, with the block and sub-block of each packet.
     samples: Vec<((usize, usize), Vec<KeyCondition>)>,
 }
 
@@ -125,7 +126,7 @@ impl Content {
             block.first_record = Some(offset);
             self.sample(number, packet);
         }
-        // The index counts a packet without timestamp (the simple packets of pcapng) at time zero.
+        // A packet without timestamp (a Simple Packet Block of pcapng) is counted at time zero, as in the index.
         let ts = packet.ts.unwrap_or(Timestamp::ZERO);
         let block = &mut self.blocks[number];
         block.stamps = Some(block.stamps.map_or((ts, ts), |(a, b)| (a.min(ts), b.max(ts))));
@@ -141,7 +142,7 @@ impl Content {
         }
     }
 
-    /// Counts a record at this offset whose content is unknown.
+    /// Counts a record that begins at this offset and whose content is unknown.
     fn begins(&mut self, at: u64) {
         let number = (at / BLOCK) as usize;
         if self.blocks.len() <= number {
@@ -213,14 +214,16 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
             damaged = false;
         }
         self.totals.packets += content.packets;
-        // The indexed part of a growing file may end within a record, which counts where it begins.
+        // The indexed part of a growing file may end within a record; the record is counted in the block in which it
+        // begins.
         let cut = stopped.as_ref().filter(|e| open && matches!(e, Error::Truncated { .. })).map(Error::offset);
         match stopped {
             Some(_) if cut.is_some() => {}
             Some(Error::NotACapture { .. }) if verified.is_none() => {
                 self.find(path, FindingKind::Foreign, None, "not a capture");
             }
-            // A file without index may be intact, since no netgrain program has read it before.
+            // Without an index, only the unsupported version is reported, and not damage: no netgrain program has read the
+            // file before, so it may be intact.
             Some(error @ Error::Version { .. }) if verified.is_none() => {
                 self.find(path, FindingKind::Version, Some(error.offset()), error.reason());
             }
@@ -234,9 +237,9 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
             let decreases = content.decreases;
             let what = if decreases == 1 { "1 timestamp is".to_owned() } else { format!("{decreases} timestamps are") };
             let text = match verified.is_some_and(|v| !v.is_foreign()) {
-                true => format!("{what} earlier than a timestamp before, as recorded; queries use the timestamps"),
+                true => format!("{what} earlier than a preceding timestamp, as recorded; queries use the timestamps"),
                 false => {
-                    format!("{what} earlier than a timestamp before; netgrain convert --sort writes a sorted copy")
+                    format!("{what} earlier than a preceding timestamp; netgrain convert --sort writes a sorted copy")
                 }
             };
             self.find(path, FindingKind::Order, Some(at), text);
@@ -253,7 +256,8 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         }
         self.blocks(path, &content, limit, (good, parts), verified);
         if !damaged {
-            // The seconds of damaged blocks are unknown, and the other blocks were already checked.
+            // The ledger is not compared if blocks are damaged: the seconds of their packets are unknown, and the other
+            // blocks were already checked.
             self.seconds(path, content.seconds.clone(), verified, cut.is_some());
         }
         match index {
@@ -284,7 +288,7 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
             let none = BlockCounts::default();
             let found = content.blocks.get(number).unwrap_or(&none);
             if expected != found.packets {
-                let text = format!("block {number} has {} packets, its index entry has {expected}", found.packets);
+                let text = format!("block {number} has {} packets, its index entry {expected} packets", found.packets);
                 self.find(path, FindingKind::Index, at, text);
             } else if indexed.first_record != found.first_record {
                 let text = format!("the first record of block {number} is not at the offset in the index");
@@ -365,7 +369,7 @@ fn layout(path: &Path) -> Option<Layout> {
 }
 
 /// Scans the undamaged blocks. Returns their packets, and the offset at which a record is missing. A record that
-/// continues in a damaged block counts in the block in which it begins, but not as a packet of the file.
+/// continues in a damaged block is counted in the block in which it begins, but not as a packet of the file.
 fn scan_undamaged<D: Device>(
     window: &mut Window<'_, D>,
     layout: Layout,
@@ -417,10 +421,10 @@ fn scan_undamaged<D: Device>(
     Ok((content, broken))
 }
 
-/// Reads to the end of the packets, then to the end of the file. Returns the error at which the packets ended, if any.
+/// Reads all packets, and then to the end of the file. Returns the error that ended the packets, if there was one.
 fn read<D: Device>(stream: Stream<'_, D>, path: &Path, content: &mut Content) -> io::Result<(Option<Error>, Vec<Sum>)> {
     let raw = path.file_name().is_some_and(|n| n.to_string_lossy().trim_end_matches(".partial").ends_with(".raw"));
-    // The reader drops its source if it cannot open it, so it only borrows the stream.
+    // The reader gets only a reference to the stream, because it drops its source if it cannot read the file header.
     let mut stream = stream;
     let stopped = {
         let opened = match raw {
@@ -439,7 +443,7 @@ fn read<D: Device>(stream: Stream<'_, D>, path: &Path, content: &mut Content) ->
                     }
                 }
             }
-            // A new file of a recorder is empty.
+            // A file that a recorder has just created is empty; this is no error.
             Err(Error::NotACapture { have: 0, .. }) => None,
             Err(Error::Io { error, .. }) => return Err(error),
             Err(error) => Some(error),

@@ -41,7 +41,8 @@ pub enum Level {
 pub enum FindingKind {
     /// A record is truncated, or no record begins at an offset where a record must begin.
     Chain,
-    /// A timestamp is earlier than that of a previous packet; the recorder stored the packets in this order.
+    /// A timestamp is earlier than that of a previous packet; the recorder stored the packets in the order of their
+    /// arrival.
     Order,
     /// Packets of a foreign capture have a wire length less than their caplen.
     WireLength,
@@ -54,9 +55,9 @@ pub enum FindingKind {
     Length,
     /// Index and packets contradict each other, or the index cannot be read.
     Index,
-    /// The index of a foreign capture describes an earlier version of the file.
+    /// The index of a foreign capture describes earlier content of the file.
     Stale,
-    /// The key sets exclude a packet that exists.
+    /// The key sets of a block exclude a packet that the block contains.
     Keys,
     /// The ledger does not balance, or contradicts the content.
     Ledger,
@@ -81,11 +82,11 @@ pub enum FindingKind {
     Rows,
     /// Packets are stored in seconds without a series row.
     NoRows,
-    /// A damaged original, kept beside the file that was salvaged from it.
+    /// A damaged original, which was retained in the directory of the file that was salvaged from it.
     SetAside,
     /// Not a file of the store.
     Foreign,
-    /// The format is known, but not this version of it.
+    /// The format of the file is known, but this version of the format is not supported.
     Version,
     /// The path names no capture file, or a directory without capture files.
     NoCapture,
@@ -94,7 +95,7 @@ pub enum FindingKind {
 }
 
 impl FindingKind {
-    /// The name of the kind in documents.
+    /// The name of the kind in JSON and in documents.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Chain => "chain",

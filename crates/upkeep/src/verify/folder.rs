@@ -1,4 +1,4 @@
-//! Verifies a directory of a store: the file of each name, and the gaps between the files of each queue.
+//! Verifies a directory of a store: each file, and the gaps between the files of each queue.
 
 use super::{FileInterval, Finding, FindingKind, RowFile, Totals, Verify};
 use crate::recovery::file_names::interface_of;
@@ -12,7 +12,7 @@ use store::device::Device;
 use store::out_of_order::OutOfOrderMarkers;
 
 impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
-    /// Verifies everything below a directory, oldest first, and the gaps between files.
+    /// Verifies all files below a directory, the oldest first, and the gaps between files.
     pub(super) fn folder(&mut self, root: &Path) {
         // Gaps are checked between files of the same interface and queue.
         let mut placed: BTreeMap<(PathBuf, u16), Vec<FileInterval>> = BTreeMap::new();
@@ -83,8 +83,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     }
 
     /// Checks for each pair of neighbouring files whether packets between them are missing. If one of the two is out of
-    /// order, or if an out-of-order file may lie between them in the stream, the names do not show which file follows
-    /// which; such pairs are only counted, and their number is reported.
+    /// order, or if an out-of-order file may be between them in the stream, the names do not show the order of the
+    /// files in the stream; such pairs are only counted, and their number is reported.
     fn missing(&mut self, interface: &Path, files: &[FileInterval], in_order: &[bool]) {
         let out_of_order: Vec<(u64, u64)> = files
             .iter()
@@ -113,16 +113,18 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         }
     }
 
-    /// Verifies one name. The directory is held for one file at a time, so that retention waits no longer than that.
+    /// Verifies the file with this name. The directory is held only while this file is verified, so that retention does
+    /// not wait longer.
     fn named(&mut self, folder: &Path, name: &str, names: &BTreeSet<&str>) -> Option<FileInterval> {
         let dated = interface_of(folder) != folder;
-        // A hold fails if the directory was removed, and then the file is not found either, or if the file system has
-        // no locks. Only hour directories are held: a retention worker locks the interface directory while it works,
-        // which may take long with a slow archive.
+        // An error of the hold is ignored: either the directory was removed, and then the file is not found either, or
+        // the file system has no locks. Only hour directories are held, because a retention worker locks the interface
+        // directory while it runs, which may take long with a slow archive.
         let _hold = dated.then(|| self.device.hold(folder));
         let path = folder.join(name);
         if let Some(called) = FileNames::published(name) {
-            // No recorder gives such a name, so the file is foreign and its state does not count for the store.
+            // A recorder does not create such names, so the file is foreign, and its state does not affect the result
+            // for the store.
             if dated && called.start().is_none() {
                 self.foreign(&path, "a foreign capture; ignored");
                 return None;
@@ -135,10 +137,12 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             return None;
         };
         self.is_own = true;
-        // The order matters: a file that was removed after the listing is not held, and is no leftover.
+        // The lock is tested before the existence: a file that was removed after the listing is not locked, and is not
+        // a leftover.
         let held = self.device.is_held(&path);
         if !self.device.exists(&path) {
-            // The file was published after the listing, or the listing shows both names.
+            // The file was published after the listing, or the listing contains both names; it is verified under its
+            // published name.
             return if names.contains(called.packets().as_str()) { None } else { self.published(folder, &called) };
         }
         if !held {
@@ -150,7 +154,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         self.check(&path, index.as_deref(), true)
     }
 
-    /// Verifies a published file; no finding if retention has removed it.
+    /// Verifies a published file; no finding if retention has removed the file.
     fn published(&mut self, folder: &Path, called: &FileNames) -> Option<FileInterval> {
         let path = folder.join(called.packets());
         let beside = [called.index(), format!("{}.{}", called.packets(), store::names::INDEX)];
@@ -188,8 +192,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         } else if file_names::prepared(name).is_some() || file_names::is_recovered(name) {
             let is_held = self.device.is_held(path);
             // A prepared file exists before it is locked, so the claim shows whether a recorder is preparing it. The
-            // claim is checked before the file: at its end a recorder removes the file first and releases the claim
-            // afterwards.
+            // claim is tested before the existence of the file, because at its end a recorder removes the file first
+            // and releases the claim afterwards.
             let is_made = file_names::prepared(name).is_some() && self.device.is_held(&path.with_file_name(CLAIM));
             if !is_held && !is_made && self.device.exists(path) {
                 self.find(path, FindingKind::Leftover, None, "a killed recorder left this file");
@@ -214,7 +218,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
 
     /// Compares the end of a file with the begin of the next in the stream. Both files are in order.
     fn between(&mut self, one: &FileInterval, next: &FileInterval) {
-        // Retention removes files in the same order: it may have removed this file since it was checked, and files
+        // Retention removes files in the same order: it may have removed this file after its verification, and files
         // after it.
         if !self.device.exists(&one.path) {
             return;
@@ -229,7 +233,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 true => {
                     format!("{bytes} bytes of packets are missing between {} and this file", one.path.display())
                 }
-                false => format!("{bytes} bytes of its packets are also in {}", one.path.display()),
+                false => format!("{bytes} bytes of packets of this file are also in {}", one.path.display()),
             };
             self.find(&next.path, FindingKind::Missing, None, text);
         }
@@ -244,7 +248,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         for ((first, last), file) in placed {
             if let Some((until, one)) = before
                 && first > until + 1
-                // Retention removes files in the same order: it may have removed the files between these two.
+                // No gap is reported if the older file no longer exists: retention removes files in this order, and may
+                // have removed the files between these two.
                 && self.device.exists(&one.path)
             {
                 let at = Timestamp::from_secs_nanos(until + 1, 0);

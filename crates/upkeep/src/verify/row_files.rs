@@ -1,5 +1,5 @@
-//! Files of flow records and series rows (`docs/reference/parquet.md`). They are recognised by name, and checked as far
-//! as begin and end of the file permit. The crate that writes the files checks their content.
+//! Files of flow records and series rows (`docs/reference/parquet.md`). They are recognised by their names. This module
+//! checks begin and end of a file; the crate that writes the files checks their content.
 //!
 //! ```text
 //! IFACE/.<start>.flows.partial                          a journal, locked while it is written
@@ -20,7 +20,7 @@ use store::claim::CLAIM;
 use store::device::{Device, FileId};
 use store::names::{PARTIAL, hour_folder};
 
-/// The content of a file or journal, by the word in its name.
+/// The words in the names of files and journals, with the content that they stand for.
 const HOLDS: [(&str, &str); 2] = [("flows", "flow records"), ("series", "one-second rows")];
 
 /// Ending of sealed files.
@@ -33,12 +33,12 @@ const FAR: &str = ".day";
 const MAGIC: [u8; 4] = *b"PAR1";
 const MIN: u64 = 12;
 
-/// The kinds of files, by name.
+/// The kinds of files, recognised by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowFile {
-    /// A sealed file that begins at this time.
+    /// A sealed file; its records or rows begin at this time.
     Sealed(Timestamp),
-    /// A hidden file while a journal is sealed.
+    /// A hidden file that is written while a journal is being sealed.
     Sealing,
     /// A growing journal.
     Journal,
@@ -53,7 +53,7 @@ impl RowFile {
             Some(inner) => (inner.strip_suffix(PARTIAL)?.strip_suffix('.')?, true),
             None => (name, false),
         };
-        // The timestamp contains a dot, too.
+        // The name is not split at its first dot, because the timestamp contains a dot too.
         let stem_and = |ending: &str| shown.strip_suffix(ending)?.strip_suffix('.');
         let (stem, is_sealed, is_damaged) = match (stem_and(SEALED), stem_and(DAMAGED)) {
             (Some(stem), _) => (stem, true, false),
@@ -76,7 +76,7 @@ impl RowFile {
 }
 
 impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
-    /// Verifies a file of flow records or series rows; no finding if the file was removed after the listing.
+    /// Verifies a file of flow records or series rows; there is no finding if the file was removed after the listing.
     pub(super) fn row_file(&mut self, path: &Path, data_type: RowFile, holds: &str) {
         let folder = path.parent().unwrap_or(Path::new("."));
         let interface = interface_of(folder);
@@ -110,7 +110,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 self.totals.row_files += 1;
                 self.journal(path, holds);
             }
-            // The process that seals holds the claim and does not lock this file.
+            // While a process seals the journal, it has locked the claim of the interface instead of this file.
             RowFile::Sealing if self.device.is_held(&interface.join(CLAIM)) => {}
             RowFile::Journal | RowFile::Sealing => {
                 if self.device.exists(path) {
@@ -157,13 +157,13 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         let whole = self.device.read(file, 0, &mut head)? == head.len()
             && self.device.read(file, len - tail.len() as u64, &mut tail)? == tail.len();
         if !whole || head != MAGIC {
-            return Ok(Some("it does not begin with the magic number of Parquet".to_owned()));
+            return Ok(Some("the file does not begin with the magic number of Parquet".to_owned()));
         }
         if tail[4..] != MAGIC {
-            return Ok(Some("it does not end with the magic number of Parquet".to_owned()));
+            return Ok(Some("the file does not end with the magic number of Parquet".to_owned()));
         }
         let footer = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
-        Ok((footer > len - MIN).then(|| format!("its footer would have {footer} bytes, the file has {len}")))
+        Ok((footer > len - MIN).then(|| format!("the footer would have {footer} bytes, but the file has {len} bytes")))
     }
 }
 

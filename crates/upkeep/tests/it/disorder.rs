@@ -1,4 +1,4 @@
-//! Out-of-order files: their markers after a crash, in verification and repair, and in the archive.
+//! Out-of-order files: their markers after a crash, in verification, in repair, and in the archive.
 
 use crate::common;
 
@@ -16,7 +16,8 @@ use store::device::{Content, Device, Fault, MemoryDevice, Surviving};
 use store::names;
 use store::out_of_order::{self, OutOfOrderMarkers, Span};
 
-/// Three files: the second begins an hour before the first, and the third has a packet from before its start.
+/// A stream of three files: the second begins an hour before the first, and the third contains a packet from before its
+/// start.
 fn set_back(prng: &mut Prng) -> Stream {
     let mut stream = Stream::new(0);
     let packets = |stream: &mut Stream, prng: &mut Prng| {
@@ -43,7 +44,7 @@ fn set_back(prng: &mut Prng) -> Stream {
     stream
 }
 
-/// The files that remain if the recorder is killed at call `at`.
+/// The volume after the recorder was killed at the device call with number `at`.
 fn record_until(stream: &Stream, at: u64) -> Surviving {
     let device = MemoryDevice::new(1);
     device.set_fault(Fault { crash_at: Some(at), ..Fault::default() });
@@ -215,7 +216,8 @@ fn the_next_start_removes_markers_without_a_file() {
     assert!(markers(&device.files(), &root()).is_empty());
 }
 
-/// Three files in order, a file that begins an hour before, and three files that follow the third in time.
+/// A stream of seven files: three in order, a file that begins an hour before them, and three files that follow the
+/// third in time.
 fn set_back_and_right_again(prng: &mut Prng) -> Stream {
     let mut stream = Stream::new(0);
     for file in 0..7 {
@@ -248,14 +250,14 @@ fn missing_files_are_found_beside_out_of_order_files() {
         verify(files).iter().filter(|f| f.kind == kind).map(ToString::to_string).collect()
     };
     assert_eq!(markers(&recorded, &root()).iter().count(), 1);
-    // The file that was set back is the first by name; in the stream it is between the third and the fifth.
+    // The file with the earlier time is the first by name; in the stream it is between the third and the fifth file.
     assert_eq!(reported(&recorded, FindingKind::Missing), Vec::<String>::new());
     let unchecked = reported(&recorded, FindingKind::GapUnchecked);
     assert_eq!(unchecked.len(), 1);
     assert!(unchecked[0].contains("2 of 6 pairs"), "{unchecked:?}");
     let mut packets: Vec<_> = recorded.keys().filter(|p| p.extension().is_some_and(|e| e == "pcap")).collect();
     packets.sort();
-    // The second and the sixth file of the stream.
+    // These are the second and the sixth file of the stream.
     for gone in [2, 5] {
         let mut files = recorded.clone();
         files.remove(packets[gone]);
@@ -293,7 +295,7 @@ fn repair_reports_a_marker_only_if_it_wrote_the_marker() {
     let mut without_indexes = without_markers.clone();
     without_indexes.retain(|path, _| !is_index(path));
     assert_eq!(repair(&without_indexes, &without_markers), (0, out_of_order_files, 0));
-    // The name of an index may also consist of the whole name of the packet file and the suffix.
+    // The name of an index may also consist of the complete name of the packet file and the suffix.
     let renamed = without_markers.iter().map(|(path, bytes)| {
         (if is_index(path) { path.with_extension("pcap.ngi") } else { path.clone() }, bytes.clone())
     });

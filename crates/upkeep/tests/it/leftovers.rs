@@ -1,4 +1,4 @@
-//! Files that recovery must not change, findings that it only reports, and its distinction between running and dead
+//! Files that recovery must not change, files that it only reports, and its distinction between running and killed
 //! recorders.
 
 use crate::common;
@@ -15,7 +15,7 @@ use store::device::{Content, Device, MemoryDevice};
 const NEXT: &str = "store/eth1/.next-q0-1.pcap.partial";
 const HIDDEN: &str = "store/eth1/2026/11/21/19/.20261121T194000.000000000Z.pcap.partial";
 
-/// A volume on which a recorder writes its first file and has prepared its second.
+/// A volume on which a recorder is writing its first file and has prepared its second file.
 fn recording(stream: &mut Stream) -> MemoryDevice {
     let mut prng = Prng::new(1);
     for _ in 0..3 {
@@ -28,7 +28,7 @@ fn recording(stream: &mut Stream) -> MemoryDevice {
     device
 }
 
-/// The same on a real file system, after the recorder was killed.
+/// The files of a killed recorder on a real file system: an incomplete first file and a prepared second file.
 fn leave(stream: &mut Stream, store: &Path) {
     let dead = recording(stream);
     dead.kill();
@@ -175,7 +175,7 @@ fn locks_distinguish_running_from_dead_recorders() {
     assert!(matches!(reported[1], Event::Recovered { outcome: Outcome::Published { .. }, .. }), "{reported:#?}");
     assert_eq!(check(&stream, &read_all(dir.path()), "on a real file system").tally.stored, 3);
 
-    // Files of a recorder that dies later are found by a later recovery.
+    // A later recovery finds the files of a recorder that is killed later.
     ids.into_iter().for_each(|id| living.close(id));
     let reported = recovered();
     assert!(!alive.iter().any(|path| path.exists()), "{reported:#?}");
@@ -186,12 +186,12 @@ fn a_file_whose_lock_ends_late_is_recovered() {
     let mut stream = Stream::new(0);
     let device = recording(&mut stream);
     device.kill();
-    // The kernel holds the lock until the last write of the dead process has ended.
+    // Simulates the kernel, which releases the locks of a killed process only after its last write has ended.
     let mut kernel = device.clone();
     let held = kernel.take(Path::new(HIDDEN)).expect("the file").expect("an unlocked file");
     let mut recovery = Recovery::new(device.clone(), Path::new("store/eth1"));
     recovery.prepare();
-    // Interface, year, month, day, hour; and once more.
+    // The recovery examines five directories (interface, year, month, day, hour), and then the held file again.
     assert!((0..6).all(|_| recovery.step()), "{:#?}", recovery.take_events());
     assert!(device.files().contains_key(Path::new(HIDDEN)));
     kernel.close(held);
@@ -224,8 +224,8 @@ fn a_stopped_recovery_is_completed_by_the_next_recovery() {
     leave(&mut stream, dir.path());
     let stop = Arc::new(AtomicBool::new(true));
     let before = read_all(dir.path());
-    // Without the flag of the recovery, only the device stops, in the middle of a file: the files must be as after a
-    // kill.
+    // Only the device has the stop flag, not the recovery, so reads fail in the middle of a file: the files must then
+    // be as after a kill.
     for is_flag_set in [true, false] {
         let mut recovery = Recovery::new(DiskDevice::plain().until(Arc::clone(&stop)), &dir.join("eth1"));
         if is_flag_set {

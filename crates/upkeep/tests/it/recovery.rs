@@ -1,4 +1,4 @@
-//! Crashes of the recorder and of recovery at every call, and the files that are published afterwards.
+//! Crashes of the recorder and of recovery at every device call, and the files that are published afterwards.
 
 use crate::common;
 
@@ -8,7 +8,8 @@ use netgrain_upkeep::recovery::Recovery;
 use store::device::{Fault, MemoryDevice, Surviving};
 use store::offered_page::OrphanedCount;
 
-/// Records the stream until call `at`; returns the volume, and the position up to which the ring memory was released.
+/// Records the stream until the device call with number `at`; returns the volume, and the stream position up to which
+/// the ring memory was released.
 fn record_until(stream: &Stream, at: u64, seed: u64) -> (MemoryDevice, u64) {
     let device = MemoryDevice::new(seed);
     device.set_fault(Fault { crash_at: Some(at), slow: at % 2 == 1, ..Fault::default() });
@@ -18,17 +19,17 @@ fn record_until(stream: &Stream, at: u64, seed: u64) -> (MemoryDevice, u64) {
     (device, outcome.released)
 }
 
-/// The number of calls for recording the complete stream.
+/// The number of device calls for recording the complete stream.
 fn calls_of(stream: &Stream, seed: u64) -> u64 {
     record_until(stream, u64::MAX, seed).0.calls()
 }
 
-/// Packets of the stream that end before this position.
+/// Numbers of the packets of the stream that end before this stream position.
 fn packets_before(stream: &Stream, pos: u64) -> usize {
     stream.descs.iter().filter(|d| d.is_packet() && d.end() <= pos).count()
 }
 
-/// A description of the files that differ.
+/// A description of the files that differ between two volumes.
 fn difference(one: &Surviving, other: &Surviving) -> String {
     let size = |files: &Surviving, path| files.get(path).map(Vec::len);
     let paths: std::collections::BTreeSet<_> = one.keys().chain(other.keys()).collect();
@@ -36,7 +37,7 @@ fn difference(one: &Surviving, other: &Surviving) -> String {
     differ.map(|p| format!("{} {:?} {:?}; ", p.display(), size(one, p), size(other, p))).collect()
 }
 
-/// Recovers, and checks that the recovery ends and leaves no leftovers; also returns the number of its calls.
+/// Runs a recovery, and checks that it ends and that no leftovers remain; also returns the number of its device calls.
 fn recovered(stream: &Stream, files: Surviving, note: &str) -> (Surviving, common::Published, u64) {
     let device = MemoryDevice::with(1, files);
     let reported = recover(device.clone());
@@ -63,7 +64,7 @@ fn a_recorder_killed_at_any_call_loses_no_released_packet() {
             assert_eq!(prefix, published.packets.len(), "{note}: packets between others are missing");
             most = most.max(lost(&published.tally));
         }
-        // At least one crash left complete records that no index confirmed.
+        // Without this, the test would not cover crashes that leave complete records without an index entry.
         assert!(most > 0, "no crash left an unconfirmed packet");
     }
 }
@@ -89,7 +90,7 @@ fn a_recovery_killed_at_any_call_is_completed_with_the_same_result() {
                 "{note}: the second recovery gave other files: {}",
                 difference(&complete, &again)
             );
-            // A power failure happens in addition.
+            // In this case, a power failure follows the kill.
             let mut prng = Prng::new(seed ^ second);
             let (_, again, _) = recovered(&stream, device.surviving(&mut prng), &note);
             assert_eq!(again, published, "{note}: after a power failure");
@@ -164,7 +165,7 @@ fn offered_packets_in_no_file_are_in_the_ledger_or_marked_unknown() {
         assert_eq!((reported.offered, reported.residue()), (all, 0), "{note}");
         assert_eq!(reported.notes[Note::TailUnknown as usize], 0, "{note}");
         entered += usize::from(lost(&reported) > 0);
-        // A killed recovery and the recovery after it enter the count once.
+        // If a recovery is killed, it and the next recovery together must add the count only once.
         let device = MemoryDevice::with(1, left.clone());
         device.set_fault(Fault { crash_at: Some(at % 40), ..Fault::default() });
         Recovery::new(device.clone(), &common::root()).with_orphaned_counts(vec![tail.clone()]).run();
@@ -194,7 +195,7 @@ fn packets_offered_before_the_first_file_are_entered_once() {
             device.set_fault(Fault { crash_at: crash, ..Fault::default() });
             run(&device);
             let device = MemoryDevice::with(1, device.files());
-            // The page is removed last, so the recovery after a killed recovery reads the page, too.
+            // The page is removed last, so the recovery after a killed recovery reads the page again.
             let reported = run(&device);
             let files = device.files();
             let names: Vec<_> = files.keys().map(|path| path.to_string_lossy().into_owned()).collect();

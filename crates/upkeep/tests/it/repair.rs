@@ -13,7 +13,7 @@ use store::device::{Fault, MemoryDevice, Surviving};
 use store::{Claim, Claimant, DiskDevice};
 use testkit::TempDir;
 
-/// A store with the whole stream.
+/// The files of a store with the complete stream.
 fn recorded(stream: &Stream) -> Surviving {
     let device = MemoryDevice::new(1);
     let outcome = run(stream, device.clone(), config(), &mut Prng::new(1), |_, _, _| true);
@@ -81,7 +81,7 @@ fn verification_does_not_wait_for_a_retention_worker() {
         verify.path(&at);
         done.send(verify.totals().packets)
     });
-    // Verification must not wait until the lock of the retention worker is released.
+    // The test holds the lock of a retention worker; verification must not wait for its release.
     assert_eq!(ended.recv_timeout(std::time::Duration::from_secs(60)), Ok(20));
     drop(keeping);
 }
@@ -102,7 +102,8 @@ fn a_store_that_is_being_recorded_has_no_findings_of_damage() {
             let mut verify = Verify::new(beside.clone(), false, |f: &Finding, _| findings.push(f.clone()));
             verify.path(Path::new("store"));
             let totals = *verify.totals();
-            // Before its first file, a recorder has no files in memory; on a real volume it has its claim.
+            // In this simulation, a recorder has no file before its first packet file; on a real volume it would have
+            // the files of its claim.
             findings.retain(|f| f.kind != FindingKind::NoCapture || !beside.files().is_empty());
             let wrong: Vec<&Finding> = findings.iter().filter(|f| f.kind.level() != Level::Note).collect();
             assert!(wrong.is_empty(), "seed {seed} round {round} step {step}: {wrong:#?}");
@@ -112,7 +113,8 @@ fn a_store_that_is_being_recorded_has_no_findings_of_damage() {
         });
         assert!(outcome.done);
     }
-    // Otherwise the test did not cover growing files, or growing files that are verified up to the middle of a record.
+    // Without this, the test would not cover growing files, and growing files that are indexed up to the middle of a
+    // record.
     assert!(open > 10 && within > 10, "seed {seed}: {open} open files, {within} of them within a record");
 }
 
@@ -167,7 +169,7 @@ fn one_damaged_range_is_one_finding_and_repair_counts_the_loss() {
     for round in 0..20 {
         let mut files = whole.clone();
         let bytes = files.get_mut(&name).expect("a file");
-        // Within one block, and over the headers of records in it.
+        // The damaged range is within one block, and covers headers of records.
         let at = ((1 + round % 3) << 20) + 1000 + prng.below(400_000) as usize;
         prng.fill(&mut bytes[at..at + 500_000]);
         let (findings, packets) = verify(&files, false);
@@ -326,7 +328,7 @@ fn an_index_that_matches_the_bytes_but_not_the_packets_is_rebuilt() {
         |e| e.first_record = e.first_record.map(|at| at + 1),
         |e| e.sub_blocks.cut(index::SUB_BLOCK * 5),
         |e| {
-            // The checksum of a sub-block is wrong.
+            // The test changes the checksum of a sub-block.
             let mut parts = index::SubBlocks::NONE;
             (0..index::SUB_BLOCKS).filter_map(|part| e.sub_blocks.first(part)).for_each(|first| parts.begin(first, 7));
             e.sub_blocks = parts;
@@ -403,7 +405,7 @@ fn a_damaged_file_header_is_restored_without_packet_loss() {
     }
 }
 
-/// The events of a dry run on this path, which must change nothing.
+/// The events of a dry run on this path; the function asserts that no file has changed.
 fn dry(files: &Surviving, at: &Path) -> Vec<(bool, String)> {
     let device = MemoryDevice::with(1, files.clone());
     let mut reported = Vec::new();
@@ -441,7 +443,7 @@ fn the_damaged_version_of_an_indexed_capture_is_restored() {
         let (after, reported) = repair(broken.clone(), at);
         assert!(after == files && reported.len() == 1 && reported[0].contains("repaired, 20 packets"), "{reported:#?}");
     }
-    // If more than the version differs, no checksum verifies the original header.
+    // If more bytes than the version are damaged, no candidate for the original header matches the checksum.
     broken.get_mut(&capture).expect("a capture")[100] ^= 1;
     for at in [Path::new("store"), &capture] {
         let would = dry(&broken, at);
@@ -456,7 +458,8 @@ fn the_damaged_version_of_an_indexed_capture_is_restored() {
 fn a_lost_index_is_rebuilt_and_its_packets_are_unverified() {
     let stream = segments(&mut Prng::new(4), 3, 30, 3000);
     let mut files = recorded(&stream);
-    // The second index: its position in the stream is unknown then, which is no damage of its neighbours.
+    // The test removes the index of the second file. Then the stream position of this file is unknown, which must not
+    // be reported as damage of the neighbouring files.
     let second = packet_files(&files)[1].clone();
     files.remove(&second.with_extension("ngi"));
     let (after, reported) = repair(files.clone(), Path::new("store"));
@@ -596,7 +599,7 @@ fn records_before_and_after_damage_are_saved_across_long_gaps() {
             let record = &file[record.clone()];
             assert!(after[&at].windows(record.len()).any(|w| w == record), "packet {i} is missing: {reported:#?}");
         }
-        // Zeros after the end of a capture are no packets.
+        // Zeros after the end of a capture must not be parsed as packets.
         let (head, tail) = (file[..records[3].end].to_vec(), vec![0; 4096]);
         let (after, reported) = repair([(at.clone(), [&head[..], &tail].concat())].into(), &at);
         assert!(after[&at] == head || reported[0].contains("nothing to repair"), "{reported:#?}");
@@ -661,7 +664,7 @@ fn a_capture_with_a_stale_index_is_not_changed() {
             );
         }
     }
-    // A file of the store in the other format with an unreadable index: the finding is about the index.
+    // For a file of the store in RAW format with an unreadable index, the finding must name the index.
     let padding = [0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 4, 0, 0, 0, 0, 0];
     let record = [1, 0, 0, 0, 1, 0, 0, 0, 4, 0, 4, 0, 9, 9, 9, 9];
     let raw = path("store/eth1/2026/11/21/19/20261121T194000.000000000Z.raw");
@@ -685,7 +688,7 @@ fn a_dry_run_reports_exactly_what_a_repair_would_do() {
         reported
     };
     let mut files = whole.clone();
-    // Nothing can restore an index without packet file, or the packets between two files.
+    // Repair cannot restore the missing packet file of an index, or missing packets between two files.
     files.remove(&names[1]);
     files.insert(path("store/notes.txt"), vec![1]);
     assert_eq!(dry(&files), [""; 0]);

@@ -1,4 +1,5 @@
-//! Retention on a volume in memory: the files that it removes and keeps, and the files after a crash at any step.
+//! Retention on a volume in memory: the files that retention removes and keeps, and the files after a crash at any
+//! step.
 
 use base::{Prng, Timestamp};
 use netgrain_upkeep::retention::{
@@ -18,7 +19,7 @@ fn at(seconds: u64) -> Timestamp {
     Timestamp::from_secs_nanos(seconds, 0)
 }
 
-/// A moment at which the system clock stands still while the monotonic clock runs.
+/// A reading of both clocks in which the system clock always shows `NOW`, while the monotonic clock runs.
 fn steady(up: u64) -> ClockReading {
     ClockReading { now: at(NOW), up: Duration::from_secs(up) }
 }
@@ -131,7 +132,7 @@ fn with_very_little_space_retention_does_not_wait_for_a_query() {
     let _held = device.hold(path("eth1", all[0], "pcap").parent().expect("an hour"));
     let filling = device.clone();
     filling.set_fault(Fault { capacity: Some(5000), ..Fault::default() });
-    // 600 bytes are free, which is less than half of the required space.
+    // With this capacity 600 bytes are free, which is less than half of the required space.
     let rules = Rules { keep_free: Some(Free::Bytes(1500)), ..Rules::default() };
     let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules);
     settle(&mut worker, steady(0));
@@ -157,7 +158,7 @@ fn the_age_rule_applies_only_after_the_clock_ran_in_step() {
     let rules = Rules { max_age: Some(Duration::from_secs(40 * HOUR)), ..Rules::default() };
     let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules);
     settle(&mut worker, steady(0));
-    // The clock is set forward by ten years, and stays so for some minutes.
+    // The clock is set forward by ten years, and is corrected some minutes later.
     for minute in 0..5 {
         settle(
             &mut worker,
@@ -226,7 +227,8 @@ fn foreign_growing_and_half_published_files_are_never_removed() {
         "store/eth1/.next-q0-0.pcap.partial".into(),
     ];
     stay.iter().for_each(|path| put(&device, path, b"something"));
-    // An index whose packet file was removed by another process belongs to the store, and is removed in its turn.
+    // An index whose packet file was removed by another process still belongs to the store, and is removed when it is
+    // the oldest file.
     let orphan = path("eth1", NOW - 2 * HOUR, "ngi");
     put(&device, &orphan, b"something");
     let rules = Rules { max_age: Some(Duration::ZERO), max_size: Some(0), ..Rules::default() };
@@ -253,7 +255,7 @@ fn the_cost_of_a_listing_depends_on_directories_and_not_on_files() {
         settle(&mut worker, steady(100));
         device.calls() - before
     };
-    // All files are in the same hours.
+    // The files of all interfaces begin in the same hours.
     let (few, many) = (calls(24), calls(240));
     assert!(few > 0 && many <= few + 8, "{few} calls for 24 files, {many} for 240");
 }
@@ -270,7 +272,7 @@ fn a_full_or_missing_archive_is_reported_and_delays_removal() {
     let (fault, rules) = archiving();
     let absent = Fault { missing: Some(ARCHIVE), ..fault };
     let full = Fault { second_volume_capacity: Some(1000), ..fault };
-    for (trouble, says) in [(absent, "mount it"), (full, "bytes there, and")] {
+    for (trouble, says) in [(absent, "mount it"), (full, "bytes in the archive, and")] {
         let device = MemoryDevice::new(1);
         let all: Vec<u64> = (0..4).map(|i| NOW - 10 + i).collect();
         all.iter().for_each(|start| publish(&device, "eth1", *start));
@@ -312,7 +314,7 @@ fn copying_waits_while_the_writer_is_busy() {
     assert_eq!(worker.state().archived.files, 2);
 }
 
-/// The files in the archive that came from the store.
+/// Paths of the archived files, without the file README that the test creates.
 fn archived(device: &MemoryDevice) -> Vec<PathBuf> {
     device.files().into_keys().filter(|path| path.starts_with(ARCHIVE) && !path.ends_with("README")).collect()
 }
@@ -330,8 +332,8 @@ fn while_a_copy_waits_later_files_are_removed_for_space() {
     let mut job = worker.send_out().expect("a job for the oldest file");
     let mut archive_device = device.clone();
     assert!((0..4).all(|_| job.step(&mut archive_device)), "the copy takes several steps");
-    // The volume of the archive does not respond now: no other file is archived, and no file is removed that should be
-    // archived.
+    // The job is not continued, as if the volume of the archive did not respond: then no other file is archived, and no
+    // file is removed that should be archived.
     assert_eq!((worker.step(steady(1), true), worker.send_out().is_none()), (Progress::Waiting, true));
     let used: u64 = 4 * 1100;
     device.set_fault(Fault { capacity: Some(used + 400), ..fault });
@@ -356,7 +358,7 @@ fn an_archive_on_another_volume_than_at_the_start_is_not_used() {
     (0..3).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
     device.set_fault(fault);
     let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules);
-    // The archive is unmounted before the first file is archived, so that its directory is on the store's volume.
+    // The archive is unmounted before the first file is archived, so its directory is then on the store's volume.
     device.set_fault(Fault::default());
     settle(&mut worker, steady(0));
     let events = worker.take_events();
@@ -380,7 +382,8 @@ fn incomplete_copies_of_stopped_workers_are_removed() {
             if killed {
                 std::mem::forget(worker);
                 device.kill();
-                // The file of the interrupted move is removed before the next worker starts, and another file exists.
+                // Before the next worker starts, the file of the interrupted move is removed and another file is
+                // published.
                 let mut gone = device.clone();
                 for ending in ["ngi", "pcap"] {
                     let _ = gone.remove(&path("eth1", NOW - 10, ending));
@@ -420,7 +423,8 @@ fn an_index_without_packet_file_does_not_stay_in_the_archive() {
     }
 }
 
-/// Checks that every file exists completely in the store or in the archive, and that no copy has other contents.
+/// Asserts that every file exists completely in the store or in the archive, and that all copies are equal to the
+/// original.
 fn check_nothing_is_lost(files: &Surviving, all: &BTreeMap<PathBuf, Vec<u8>>, note: &str) {
     let visible = |path: &Path| !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
     for (path, content) in all {
@@ -451,7 +455,7 @@ fn archiving_is_completed_after_a_crash_at_any_step() {
         let prepare = || {
             let device = MemoryDevice::new(prng_seed(how));
             (0..3).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
-            // The directory of the archive exists, because a user creates it.
+            // The README stands for a directory of the archive that a user has created.
             put(&device, &Path::new(ARCHIVE).join("README"), b"cold");
             device
         };
@@ -544,7 +548,7 @@ fn a_crash_during_removal_leaves_no_index_without_packet_file() {
     }
 }
 
-/// The order of removal, in plain code.
+/// A plain implementation of the order of removal, with which the worker is compared.
 fn order(start: u64) -> (bool, u64) {
     (start <= NOW + HOUR, start)
 }
@@ -581,7 +585,7 @@ fn a_random_walk_removes_exactly_the_files_of_the_model() {
                 }
             }
             if prng.below(4) == 0 && !model.is_empty() {
-                // Another process removes a file, or only its packet file.
+                // In some steps another process removes a file, or only its packet file.
                 let start = model.swap_remove(prng.below(model.len() as u64) as usize);
                 let mut device = device.clone();
                 device.remove(&path("eth1", start, "pcap")).expect("an existing file");
@@ -601,7 +605,7 @@ fn a_random_walk_removes_exactly_the_files_of_the_model() {
             }
             model.sort_by_key(|start| order(*start));
             while model.len() as u64 * 1100 > most {
-                // If no other file can be removed, held files are removed.
+                // If no other file can be removed, held files must be removed.
                 model.remove(model.iter().position(|start| !is_held(start)).unwrap_or(0));
             }
             let mut found = starts(&device, "eth1", model.clone());
@@ -666,8 +670,8 @@ fn removals_without_effect_are_limited_to_what_the_recorder_needs() {
         assert_eq!(reported.iter().filter(|e| matches!(e, Event::Warning(_))).count(), 1, "{reported:?}");
         (at_once, worker.state().removed.files - at_once)
     };
-    // Three removals show it. Then one per second while there is space, or as many as may be needed if there is hardly
-    // any.
+    // After three removals without effect, the worker removes one file per second; if very little space is free, it
+    // removes as many bytes per second as the recorder may need.
     assert_eq!(gone(9_000, 10_000), (3, 1));
     assert_eq!(gone(1_000, 10_000), (2 + 10, 10));
     assert_eq!(gone(0, 0), (3, 1), "no recorder runs");
@@ -676,7 +680,7 @@ fn removals_without_effect_are_limited_to_what_the_recorder_needs() {
 #[test]
 fn an_unlistable_directory_is_reported_once_and_others_follow_the_rules() {
     let device = MemoryDevice::new(1);
-    // Hours 17, 18 and 19 of one day, and the day before.
+    // Files in the hours 17, 18 and 19 of one day, and one file of the day before.
     let all = [NOW - 24 * HOUR, NOW - 2 * HOUR, NOW - HOUR, NOW];
     all[1..].iter().for_each(|start| publish(&device, "eth1", *start));
     let rules = Rules { max_size: Some(1100), ..Rules::default() };
@@ -711,7 +715,7 @@ fn a_wrong_clock_does_not_empty_the_store_unless_it_is_synchronised() {
     let wrong = NOW + 87_600 * HOUR;
     for minute in 0..30 {
         settle(&mut worker, ClockReading { now: at(wrong + 60 * minute), up: Duration::from_secs(60 * minute) });
-        // Files that are recorded meanwhile do not make the clock plausible.
+        // Files that are recorded while the clock is tested must not make the clock plausible.
         publish(&device, "eth1", wrong + 60 * minute);
     }
     assert_eq!(starts(&device, "eth1", all), all);

@@ -9,7 +9,7 @@ use netgrain_recorder::Config;
 use std::time::Duration;
 use store::device::{Fault, MemoryDevice};
 
-/// Blocks that all end within a packet, with seconds between.
+/// A stream in which every block ends within a packet, with one or more seconds between packets.
 fn stream(prng: &mut Prng, packets: u64) -> Stream {
     let mut stream = Stream::new(0);
     for packet in 0..packets {
@@ -37,8 +37,8 @@ fn a_stop_on_a_full_volume_counts_exactly_what_recovery_finds() {
     let stream = stream(&mut prng, 6000);
     let (mut hidden, mut lost) = (0, 0);
     for round in 0..40 {
-        // The capacity is between less than a block and nearly all data, at a random byte, so that either the packets
-        // or the index are refused.
+        // The capacity is a random number of bytes between less than a block and nearly all data, so that writes of
+        // packets or writes of the index fail.
         let capacity = (200 << 10) + prng.below(6 << 20);
         let note = format!("seed {seed}, round {round}, {capacity} bytes");
         let device = MemoryDevice::new(seed ^ round);
@@ -65,8 +65,8 @@ fn a_stop_on_a_full_volume_counts_exactly_what_recovery_finds() {
         assert!(!files.keys().any(|p| p.to_string_lossy().ends_with(".damaged")), "{note}: {:?}", files.keys());
         if published.files > 0 && outcome.totals.hidden > 0 {
             hidden += 1;
-            // Recovery counts the truncated packet as lost by a crash, because it cannot distinguish this end from a
-            // crash.
+            // Recovery counts the truncated packet as lost by a crash, because it cannot distinguish this end of the
+            // file from a crash.
             let given_up = published.tally.lost[Cause::Disk as usize] + published.tally.lost[Cause::Crash as usize];
             assert_eq!(given_up, reported.lost[Cause::Disk as usize], "{note}: {events:#?}");
             assert_eq!(published.tally.offered, reported.offered, "{note}");

@@ -5,7 +5,8 @@ use crate::bytes::chunk;
 use crate::{EtherType, Family, FlowKey, Fragment, IpProtocol, Port, ipv4, ipv6};
 use std::net::IpAddr;
 
-/// The most nested tunnels that the decoder enters. A packet inside more tunnels belongs to the flow inside the fourth.
+/// The largest number of nested tunnels that the decoder enters. A packet inside more tunnels belongs to the flow of
+/// the packet in the fourth tunnel.
 pub const MAX_TUNNELS: u8 = 4;
 
 /// The protocol of a tunnel.
@@ -15,7 +16,7 @@ pub enum TunnelKind {
     /// GRE (RFC 2784, 2890, 8086), also the GRE of PPTP (RFC 2637); the id is the key (PPTP: the call ID), or 0 without
     /// key.
     Gre = 1,
-    /// NVGRE (RFC 7637): GRE around Ethernet with a key and nothing else; the id is the VSID.
+    /// NVGRE (RFC 7637): GRE with Ethernet as payload and the key as its only optional field; the id is the VSID.
     Nvgre,
     /// ERSPAN type I, which has neither a session ID nor a sequence number.
     Erspan1,
@@ -69,7 +70,7 @@ pub struct Tunnel {
 pub struct FragmentKey {
     /// Whole packet, first fragment or later fragment.
     pub fragment: Fragment,
-    /// Offset of the network header of that packet.
+    /// Offset of the network header of the fragmented packet.
     pub l3: u16,
 }
 
@@ -134,9 +135,9 @@ impl Decoded {
             && matches!(self.protocol, IpProtocol::TCP | IpProtocol::UDP)
     }
 
-    /// False if no tunnel around the packet has sequence numbers. If true, [`crate::numbered_tunnels`] gives the exact
-    /// result, for all tunnels, entered or not. The other fields suffice: a tunnel that was not entered left a decode
-    /// error.
+    /// False if no tunnel around the packet has sequence numbers. If true, [`numbered_tunnels`] gives the exact
+    /// result for all tunnels, also for tunnels that the decoder did not enter. A tunnel that the decoder did not enter
+    /// is recognised by the decode error that it left.
     #[inline(always)]
     pub fn may_have_sequence(&self) -> bool {
         !self.is_common_case && self.has_tunnel_or_error()

@@ -41,8 +41,8 @@ pub(super) enum NextHeader {
     Ip,
 }
 
-/// Decodes a frame and overwrites `out`. The result is written in place, because returning it by value would force the
-/// common case, which writes to the same place, through registers.
+/// Decodes a frame and overwrites `out`. The result is written in place: a return by value would move the result of the
+/// common case, which writes to the same memory, through registers.
 #[inline(never)]
 pub(super) fn decode(frame: &[u8], wire: usize, link_type: u16, out: &mut Decoded) {
     *out = Decoder::new(frame, wire).decode(link_type);
@@ -100,7 +100,7 @@ impl<'a> Decoder<'a> {
             let Some(inside) = self.tunnel() else { break };
             let guessed = inside.guessed;
             if !self.enter(inside) {
-                // A sequence number in a tunnel that only a UDP port suggests does not count.
+                // If only a UDP port suggests the tunnel, its sequence number is not recorded.
                 self.count = if guessed { count } else { self.count };
                 break;
             }
@@ -237,7 +237,7 @@ impl<'a> Decoder<'a> {
         None
     }
 
-    /// An offset as the result reports it: 0 if no byte there was captured.
+    /// An offset as the result reports it: 0 if no byte at this offset was captured.
     pub fn offset(&self, at: usize) -> u16 {
         if at < self.frame.len() { u16::try_from(at).unwrap_or(0) } else { 0 }
     }

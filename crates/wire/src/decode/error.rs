@@ -1,4 +1,4 @@
-//! Decode errors: every frame that is not decoded to its transport header has the reason.
+//! Decode errors: the reason for each frame that is not decoded to its transport header.
 //!
 //! A frame has at most one decode error. A contradiction takes precedence over a merely unsupported header; of two
 //! equally severe errors the outer error is reported. The caller counts errors per [`DecodeError`] with
@@ -120,7 +120,7 @@ static TABLE: [Entry; DecodeError::COUNT] = [
         DecodeError::FragmentOrphan,
         UNUSUAL,
         "fragment_orphan",
-        "a later fragment whose first fragment was not seen before it: without ports",
+        "a later fragment whose first fragment did not arrive before it, so its ports are unknown",
     ),
 ];
 

@@ -1,8 +1,8 @@
 //! The decoder of the metering process: it finds the flow of a packet, also inside tunnels.
 //!
 //! [`crate::Headers`] has the offsets of the outermost headers; the capture thread finds them in a few nanoseconds.
-//! [`Decoded`] has those of the innermost headers: the flow is the *inner* flow, and its encapsulation (VLAN ids, MPLS
-//! label, identity of the tunnel) is stored beside it.
+//! [`Decoded`] has the offsets of the innermost headers, so its flow is the *inner* flow; further fields have the
+//! encapsulation (VLAN ids, MPLS label, identity of the tunnel).
 //!
 //! Invariants for arbitrary bytes: every offset lies inside the captured bytes or is 0; [`Decoded::family`] differs
 //! from [`Family::Other`] only if the whole fixed network header of the inner packet was captured; every loop has a
@@ -72,7 +72,7 @@ impl Decoded {
     /// end of the captured bytes. The second result is the fragmentation state of that outer packet (the outermost if
     /// there are several), with [`Fragment::Whole`] if there is no such packet.
     ///
-    /// This is for the steering of packets. Flow records do not use it, because the inner flow would lack the later
+    /// Packet steering uses this function. Flow metering does not, because the inner flow would lack its later
     /// fragments.
     pub fn with_fragments(frame: &[u8], wire_len: u32, link_type: u16) -> (Self, FragmentKey) {
         decoder::Decoder::with_fragments(frame, frame.len().max(wire_len as usize), link_type)

@@ -20,7 +20,7 @@ impl Decoder<'_> {
         if len < ipv4::at::END {
             return self.decode_error(DecodeError::IpHeader);
         }
-        // A frame that the NIC or the kernel merged may exceed the range of the field, which is then 0.
+        // A frame that the NIC or the kernel merged may be too long for the total length field, which is then 0.
         if total != 0 || self.end - at <= usize::from(u16::MAX) {
             self.bound(at, total, len);
         }
@@ -37,7 +37,7 @@ impl Decoder<'_> {
         self.reached(at, Family::V6)?;
         self.out.protocol = IpProtocol(head[ipv6::at::NEXT]);
         match usize::from(be16(head, ipv6::at::PAYLOAD_LEN)) {
-            // A jumbogram (RFC 2675), or a frame that the NIC or the kernel merged.
+            // The payload length is 0 in a jumbogram (RFC 2675) and in a frame that the NIC or the kernel merged.
             0 if self.out.protocol == IpProtocol::HOP_BY_HOP || self.end - at > usize::from(u16::MAX) => (),
             len => self.bound(at, ipv6::at::END + len, ipv6::at::END),
         }
@@ -110,11 +110,11 @@ impl Decoder<'_> {
             IpProtocol::UDP => udp::at::END,
             IpProtocol::ICMP | IpProtocol::ICMPV6 => icmp::at::END,
             IpProtocol::SCTP => sctp::at::END,
-            // For other protocols the minimum header length is unknown; at least one byte must be present.
+            // For other transport protocols the minimum header length is unknown; at least one byte must be present.
             _ if have == 0 => return None,
             _ => 1,
         };
-        // Only the first fragment of a datagram may be shorter than the transport header.
+        // A datagram that is shorter than the transport header is malformed; its first fragment alone may be shorter.
         if have < least {
             return if whole { self.decode_error(DecodeError::TransportShort) } else { None };
         }
@@ -139,7 +139,7 @@ impl Decoder<'_> {
                     return self.decode_error(DecodeError::Cut);
                 };
                 let len = usize::from(be16(field, 0));
-                // In a jumbogram a length of 0 means that the length exceeds the field.
+                // A UDP length of 0 in a jumbogram means that the datagram is too long for the length field.
                 let jumbo = len == 0 && have > usize::from(u16::MAX);
                 if !jumbo && (len < udp::at::END || whole && len > have) {
                     self.above = 0;

@@ -40,7 +40,7 @@ mod geneve {
 
 mod gtp {
     pub const FLAGS: usize = 0;
-    /// Version 1 and the bit that distinguishes GTP from GTP'. The receiver ignores the spare bit beside them.
+    /// Version 1 and the bit that distinguishes GTP from GTP'. The spare bit next to that bit is ignored.
     pub const VERSION: u8 = 0xf0;
     pub const VERSION_1: u8 = 0x30;
     pub const EXTENDED: u8 = 4;

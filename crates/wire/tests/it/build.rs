@@ -94,7 +94,7 @@ fn checksums_are_valid_for_every_kind_and_payload() {
 #[test]
 fn a_computed_udp_checksum_of_zero_is_sent_as_all_ones() {
     let mut buffer = [0; 44];
-    // One of the 65,536 payload words makes the computed checksum zero.
+    // Exactly one of the 65,536 payload words makes the computed checksum zero.
     let hit = (0..=u16::MAX).find(|word| {
         let bytes = Frame::udp4(1, 1, 2, 2).payload(&word.to_be_bytes()).write(&mut buffer).unwrap();
         Udp::parse(bytes, 34).unwrap().checksum() == 0xffff

@@ -119,7 +119,7 @@ fn the_properties_hold_for_random_bytes() {
             0 => prng.fill(&mut bytes),
             1 => bytes.truncate(prng.below(bytes.len() as u64 + 1) as usize),
             2 => {
-                // At any offset, because the inner headers are far behind.
+                // Changes a byte at any offset, because the inner headers are far from the beginning.
                 let at = prng.below(bytes.len() as u64) as usize;
                 bytes[at] = prng.next_u64() as u8;
             }
@@ -204,8 +204,8 @@ fn wrapped(prng: &mut Prng) -> (Vec<u8>, Vec<&'static str>) {
     (common::built(Frame::ethernet(ethertype).payload(&payload)), names)
 }
 
-/// The packet that filter and index find, and the packet that the meter finds; `None` if there is none, or if its
-/// offset is too large for [`Headers`].
+/// The packets that `Decoded` (used by the meter) and `Headers` (used by filter and index) find; `None` for packets in
+/// tunnels, and if the offset is too large for [`Headers`].
 fn packet_of(frame: &[u8], wire: u32, link_type: u16) -> Option<[(u16, Family, IpProtocol, bool); 2]> {
     let (d, h) = (Decoded::of(frame, wire, link_type), Headers::of(frame, wire, link_type));
     if d.depth > 0 || d.l3 > 255 {
@@ -214,7 +214,7 @@ fn packet_of(frame: &[u8], wire: u32, link_type: u16) -> Option<[(u16, Family, I
     let nearest = d.vlans[0].is_none_or(|id| h.vlans(frame).any(|tag| tag == id));
     let protocol = if d.family == Family::Other { IpProtocol::default() } else { d.protocol };
     let (l3, family) = (u16::from(h.l3()), h.family());
-    // If the packet is not IP, the two may stop at different headers.
+    // If the packet is not IP, `Decoded` and `Headers` may stop at different headers.
     let l3 = if family == Family::Other { d.l3 } else { l3 };
     Some([(d.l3, d.family, protocol, true), (l3, family, h.protocol().unwrap_or_default(), nearest)])
 }
@@ -314,7 +314,7 @@ fn the_common_case_and_the_general_decoder_agree_on_real_frames() {
             {
                 continue;
             }
-            // With a provider tag in front, which only the general decoder accepts.
+            // Adds a provider tag, because only the general decoder accepts it.
             let tagged = [&p.bytes[..12], &[0x88, 0xa8, 0, 7], &p.bytes[12..]].concat();
             let mut general = Decoded::of(&tagged, p.wire_len.max(p.bytes.len() as u32) + 4, link::ETHERNET);
             assert_eq!(general.vlans, [Some(7), plain.vlans[0]], "{}", file.display());

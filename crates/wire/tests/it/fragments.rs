@@ -140,7 +140,8 @@ fn later_icmp_fragments_inherit_the_type() {
 /// The state of a first fragment in the model.
 struct ModelEntry {
     seen: Timestamp,
-    /// The entry had expired when another fragment arrived, which may have replaced it; then time stepped back.
+    /// True if the entry had expired when another fragment arrived, which may have replaced it, and the time then
+    /// stepped back.
     replaceable: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Random frames for header parsers: tags, labels, options, extension headers, fragments, tunnels; intact, truncated
-//! and corrupted.
+//! Generates random frames for tests of header parsers: with VLAN tags, MPLS labels, options, extension headers,
+//! fragments and tunnels; intact, truncated and corrupted.
 
 use base::Prng;
 
@@ -7,7 +7,7 @@ fn pick<T: Copy>(prng: &mut Prng, from: &[T]) -> T {
     from[prng.below(from.len() as u64) as usize]
 }
 
-/// A frame of fourteen bytes or more; with `corrupt`, some frames are truncated or have wrong bytes.
+/// Generates a frame of 14 bytes or more; if `corrupt` is true, some frames are truncated or have wrong bytes.
 pub fn frame(prng: &mut Prng, corrupt: bool) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     let tags = pick(prng, &[0, 0, 0, 0, 1, 1, 2, 3]);
@@ -89,7 +89,7 @@ fn ipv6(prng: &mut Prng, bytes: &mut Vec<u8>) {
     bytes.extend(body);
 }
 
-/// A protocol and its header with payload, sometimes truncated.
+/// Returns a protocol number and a header of this protocol with payload, which is sometimes truncated.
 fn transport(prng: &mut Prng) -> (u8, Vec<u8>) {
     const PORTS: [u16; 12] = [53, 80, 443, 1024, 5060, 50_000, 2152, 3544, 4754, 4789, 6081, 8472];
     let protocol = pick(prng, &[6_u8, 6, 6, 17, 17, 17, 1, 58, 132, 4, 41, 47, 33, 59, 200]);

@@ -1,4 +1,4 @@
-//! Runs an object in the kernel, packet by packet (`BPF_PROG_TEST_RUN`).
+//! Runs a kernel program on single packets in the kernel (`BPF_PROG_TEST_RUN`).
 
 use ir::{COUNTERS, MAX_MAPS, Program as Ir};
 use kernel_programs::{
@@ -9,9 +9,9 @@ use netgrain_bpf::{Frames, MapKind, MapSpec, Program, RawMap};
 use std::io;
 use std::os::fd::AsFd;
 
-/// The return value for packets for user space, which the program uses for nothing else.
+/// The return value that means "to user space" in these tests; the program returns it in no other case.
 pub const USER: u32 = 3;
-/// The index of the loopback interface, which every host has.
+/// The index of the loopback interface, which exists on every host.
 const LOOPBACK: u32 = 1;
 
 pub const OPTIONS: EmitOptions = EmitOptions {
@@ -32,7 +32,7 @@ pub struct Kernel {
     pub program: Program,
 }
 
-/// The result of a run for one packet.
+/// The result of a program for one packet.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RunResult {
     pub verdict: u32,
@@ -40,35 +40,35 @@ pub struct RunResult {
     pub metadata: Option<KernelVerdict>,
 }
 
-/// A machine that runs an object, packet by packet.
+/// Runs a kernel program packet by packet: the kernel, or the eBPF interpreter.
 pub trait Machine {
     fn object(&self) -> &Object;
 
     /// Runs one packet.
     fn run(&mut self, frame: &[u8], time: u64) -> RunResult;
 
-    /// The number of packets with each outcome.
+    /// For each outcome, the number of packets.
     fn outcomes(&self) -> Vec<u64>;
 
     /// The generations of the queue.
     fn seen(&self) -> QueueGenerations;
 
-    /// Records that user space has seen a packet of this generation.
+    /// Records, as user space does, that a packet of this generation was received.
     fn see(&mut self, generation: u32);
 
-    /// The index of the device through which the last packet was sent, if the machine reports it.
+    /// The index of the device through which the program sent the last packet, if the machine reports it.
     fn device(&self) -> Option<u32> {
         None
     }
 
-    /// The group's counters, and the number of entries that each map refused.
+    /// The counters of the group, and for each map the number of refused entries.
     fn counters(&self) -> (Vec<u64>, Vec<u64>);
 
-    /// The entries of a map that are present at `now`; removes expired entries, as user space does.
+    /// The entries of a map that have not expired at `now`. Removes expired entries from the map, as user space does.
     fn entries(&mut self, ir: &Ir, map: usize, now: u64) -> Vec<(Vec<u64>, u64)>;
 }
 
-/// Parses the metadata before a packet; `written` contains only the bytes that the program wrote.
+/// Parses the metadata before a packet; `written` contains exactly the bytes that the program wrote.
 pub fn metadata(written: &[u8]) -> Option<KernelVerdict> {
     let mut bytes = [0; METADATA_BYTES];
     bytes[METADATA_BYTES - written.len()..].copy_from_slice(written);
@@ -76,7 +76,7 @@ pub fn metadata(written: &[u8]) -> Option<KernelVerdict> {
 }
 
 impl Kernel {
-    /// Loads the object; `None` and a report that `test` is skipped if this process may not load programs.
+    /// Loads the program. If this process may not load programs, reports that `test` is skipped and returns `None`.
     pub fn load(test: &str, object: Object) -> Option<Self> {
         let mut maps = Vec::new();
         for need in &object.maps {

@@ -1,5 +1,5 @@
-//! A strict eBPF interpreter (RFC 9669) with maps, which needs no privileges. An access out of bounds, or a read of a
-//! stack byte that was not written, fails the test.
+//! A strict eBPF interpreter (RFC 9669) with maps, which needs no privileges. A test fails if the program accesses
+//! memory out of bounds, or reads a byte of the stack that it has not written.
 
 use super::kernel::{Machine, RunResult, metadata};
 use ir::{COUNTERS, MAX_MAPS, Program as Ir};
@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 const CONTEXT: u64 = 0x0001_0000;
 const HEADROOM: usize = 256;
 const STACK: usize = 512;
-/// The shift of the region number in an address.
+/// Addresses consist of a region number, shifted left by this number of bits, and an offset in the region.
 const REGION: u32 = 20;
 const PACKET: u64 = 1;
 const STACK_REGION: u64 = 2;
 const FIRST_VALUE: u64 = 3;
-/// The first argument of a helper is this number plus the index of the map.
+/// The number by which helper calls refer to a map is this constant plus the index of the map.
 const MAP: u64 = 0x7000_0000;
 const E2BIG: i64 = -7;
 const EEXIST: i64 = -17;
@@ -30,9 +30,9 @@ pub struct Vm {
     values: Vec<Vec<u8>>,
     /// Instructions of the last run.
     pub steps: u64,
-    /// The index of the device through which the last run sent its packet.
+    /// The index of the device through which the last run sent its packet; `None` if it sent none.
     pub device: Option<u32>,
-    /// True if the driver leaves space for metadata before a frame.
+    /// True if the simulated driver leaves space for metadata before a frame.
     pub has_metadata_space: bool,
 }
 
@@ -78,7 +78,7 @@ impl Vm {
         self.object.maps.iter().position(|m| m.role == role)
     }
 
-    /// The numbers of an array's first value.
+    /// The 64-bit numbers in the first value of an array map.
     fn first(&self, role: Role) -> Option<Vec<u64>> {
         let at = self.maps[self.map(role)?][&vec![0; 4]];
         Some(self.bytes_at(at).chunks_exact(8).map(number).collect())
@@ -310,7 +310,7 @@ impl Run<'_> {
             other => panic!("unknown helper {other}"),
         };
         self.r[0] = result;
-        // A helper clobbers these registers in the kernel.
+        // In the kernel, a helper call clobbers these registers.
         self.r[1..6].fill(0xdead_dead_dead_dead);
     }
 }

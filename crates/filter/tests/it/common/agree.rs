@@ -1,4 +1,4 @@
-//! Comparison of the packets that netgrain and tcpdump select.
+//! Compares the packets that netgrain and tcpdump select with the same filters.
 
 use super::{Packet, joined, tcpdump};
 use base::Prng;
@@ -10,7 +10,7 @@ use wire::{Headers, link};
 pub struct Agreement {
     /// Filters that both accept.
     pub filters: usize,
-    /// Filters that match some but not all packets.
+    /// Number of filters that match some but not all packets.
     pub selective: usize,
     /// Filters that match no packet or all packets.
     pub unselective: Vec<String>,
@@ -20,8 +20,9 @@ pub struct Agreement {
     pub matches: usize,
 }
 
-/// Compares netgrain with tcpdump: both must accept the same filters and select the same packets. Each filter has a
-/// flag that permits libpcap's optimiser. `differs` is true for filters that only one of the two is known to accept.
+/// Compares netgrain with tcpdump: both must accept the same filters and select the same packets. A filter comes with a
+/// flag: if it is true, tcpdump may use libpcap's optimiser. `differs` returns true for filters of which it is known
+/// that only one of the two programs accepts them.
 pub fn agree(
     seed: u64,
     packets: &[Packet],
@@ -42,8 +43,8 @@ pub fn agree(
                 continue;
             }
             _ if differs(&text) => continue,
-            // If the first instruction of a divisor or shift count loads a constant index of 0 or more than 31, libpcap
-            // mistakes the index for the whole operand (`gen_arth`).
+            // libpcap wrongly rejects a divisor or shift count whose code begins with a load at a constant index of 0
+            // or more than 31: it takes the index for the value of the operand (`gen_arth`).
             (Err(e), Ok(_)) if ["by zero", "more than 31 bits"].iter().any(|why| e.contains(why)) => continue,
             (Err(e), Ok(_)) => panic!("seed {seed}, link type {link_type}: only netgrain accepts `{text}`: {e}"),
             (Ok(_), Err(e)) => panic!("seed {seed}, link type {link_type}: only tcpdump accepts `{text}`: {e}"),
@@ -73,7 +74,7 @@ pub fn agree(
     sums
 }
 
-/// The filter, if it is valid for this link type.
+/// Parses the filter; `None` if it is not valid for this link type.
 pub fn read(text: &str, link_type: u16) -> Result<Filter, String> {
     LinkFilter::parse(text, link_type).map_err(|e| e.to_string())?;
     Filter::parse(text).map_err(|e| e.to_string())
@@ -85,7 +86,7 @@ pub fn chosen(filter: &Filter, packets: &[Packet], link_type: u16) -> Vec<u32> {
     (0..packets.len() as u32).filter(|i| matches(&packets[*i as usize])).collect()
 }
 
-/// Truncates a fifth of the frames, because a missing byte affects the result of a filter.
+/// Truncates a fifth of the frames, because missing bytes affect the results of filters.
 pub fn truncate_some(packets: &mut [Packet], prng: &mut Prng) {
     for p in packets {
         if prng.below(5) == 0 {
@@ -95,11 +96,11 @@ pub fn truncate_some(packets: &mut [Packet], prng: &mut Prng) {
     }
 }
 
-/// Values that occur in the captures, so that random filters are selective.
+/// Values that occur in the captures. Random filters use them so that they match some packets.
 pub struct Values {
     hosts: Vec<String>,
     ports: Vec<u16>,
-    /// Link addresses; empty for link types without them.
+    /// MAC addresses; empty for link types without them.
     macs: Vec<String>,
 }
 
@@ -163,7 +164,7 @@ impl Values {
                         "ether proto 0x88cc",
                         "ip proto 41",
                         "stp",
-                        // The following tests read inside the session, also `ether[…]` and `link[…]`.
+                        // Tests after `pppoes` read inside the PPPoE session, including `ether[…]` and `link[…]`.
                         "pppoes",
                         "vlan and vlan and pppoes",
                     ],
@@ -181,7 +182,7 @@ impl Values {
                 let (a, b, c) = (n(prng), n(prng), n(prng));
                 let op = any(prng, &["+", "-", "*", "&", "|", "^", "/", "%", ">>", "<<"]);
                 let b = if matches!(&*op, ">>" | "<<") { prng.below(32).to_string() } else { b };
-                // A third operand tests the precedence of two operators.
+                // An expression with a third operand tests the precedence of two operators.
                 let more = match prng.below(3) {
                     0 => format!(" {} {}", any(prng, &["+", "-", "*", "&", "|", "^", "%"]), 1 + prng.below(9)),
                     _ => String::new(),

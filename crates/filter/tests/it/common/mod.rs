@@ -1,4 +1,4 @@
-//! Shared by several tests: captured frames, and the results of tcpdump.
+//! Code that several tests share: captured frames, and the results of tcpdump.
 #![allow(dead_code, reason = "each test uses its part")]
 
 pub mod agree;
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 pub use testkit::captures::{Captured as Packet, collect, collect_of};
 
-/// A pcap file in which packet `i` has the timestamp `i` seconds.
+/// Builds a pcap file in which packet `i` has the timestamp `i` seconds.
 pub fn joined(packets: &[Packet], link_type: u16) -> Vec<u8> {
     let mut out = Vec::new();
     for word in [0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 262_144, u32::from(link_type)] {
@@ -23,8 +23,8 @@ pub fn joined(packets: &[Packet], link_type: u16) -> Vec<u8> {
     out
 }
 
-/// The numbers of the packets that tcpdump selects, in order; the error is tcpdump's message. The optimiser may omit a
-/// load whose value has no effect, so a truncated frame without that byte may match.
+/// The numbers of the packets that tcpdump selects, in order; the error is the message of tcpdump. The optimiser of
+/// tcpdump may omit a load whose value has no effect; a frame that is truncated before that byte may then match.
 pub fn tcpdump(file: &Path, filter: &str, optimised: bool) -> Result<Vec<u32>, String> {
     let output = Command::new("tcpdump")
         .arg("-nr")

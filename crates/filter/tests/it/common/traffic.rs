@@ -1,4 +1,4 @@
-//! Generated traffic with every header that a filter can test, intact and malformed.
+//! Generates traffic with every header that a filter can test, intact and malformed.
 
 use super::Packet;
 use wire::build::{Frame, tunnel};
@@ -11,12 +11,12 @@ fn framed(kind: [u8; 2], payload: &[u8]) -> Vec<u8> {
     [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2][..], &kind, payload].concat()
 }
 
-/// An 802.3 frame: this payload behind the length field.
+/// An 802.3 frame with a length field and this payload.
 fn with_length(payload: &[u8]) -> Vec<u8> {
     framed((payload.len() as u16).to_be_bytes(), payload)
 }
 
-/// Frames that few captures contain: 802.2, IS-IS, DECnet and Geneve.
+/// Frames that few capture files contain: 802.2, IS-IS, DECnet and Geneve.
 pub fn rare_frames() -> Vec<Packet> {
     let mut frames = Vec::new();
     for control in [0x00, 0x02, 0x01, 0x05, 0x09, 0x03, 0x13, 0x63, 0x73, 0x43, 0x0f, 0x6f, 0xe3, 0xaf, 0x87, 0xff] {
@@ -30,7 +30,7 @@ pub fn rare_frames() -> Vec<Packet> {
     frames.push(with_length(&[0xaa, 0xaa, 3, 0, 0, 0, 0x80, 0xf3, 0, 0, 0]));
     for pdu in 14..29 {
         frames.push(with_length(&[0xfe, 0xfe, 3, 0x83, 0x1b, 1, 0, pdu, 1, 0]));
-        // The offset of the PDU type on link types other than Ethernet.
+        // libpcap reads the PDU type at this offset on link types other than Ethernet.
         frames.push(with_length(&[0xfe, 0xfe, 3, 0x83, pdu, 1, 0, 0, 1, 0]));
     }
     frames.push(with_length(&[0xfe, 0xfe, 3, 0x81, 0, 0, 0, 0, 0, 0]));
@@ -50,7 +50,7 @@ pub fn rare_frames() -> Vec<Packet> {
     frames.into_iter().map(|bytes| Packet { wire_len: bytes.len() as u32, bytes }).collect()
 }
 
-/// Geneve with and without options, over both IP versions, with Ethernet and with IP payload, and nested.
+/// Geneve packets with and without options, over IPv4 and IPv6, with Ethernet and with IP payload, and nested.
 fn tunnels() -> Vec<Vec<u8>> {
     let web = written(Frame::tcp4(A, 4000, B, 80).payload(&[7; 10]));
     let tagged = written(Frame::udp4(A, 4000, B, 53).tag(EtherType::VLAN, 5));
@@ -65,7 +65,7 @@ fn tunnels() -> Vec<Vec<u8>> {
             out.push(written(Frame::udp6([3; 8], 50_000, [4; 8], 6081).payload(&payload)));
             let twice = [&tunnel::geneve(bridged, 12, &[])[..], &once].concat();
             out.push(written(Frame::udp4(A, 50_000, B, 6081).payload(&twice)));
-            // Another Geneve version or another port is no tunnel.
+            // A packet with another Geneve version or another UDP port is not a tunnel.
             let mut other = once.clone();
             other[42] |= 0x40;
             out.extend([other, written(Frame::udp4(A, 50_000, B, 6082).payload(&payload)), once]);
@@ -84,7 +84,7 @@ fn written(frame: Frame<'_>) -> Vec<u8> {
     macs.write(&mut bytes).expect("room for the frame").to_vec()
 }
 
-/// Packets of every transport protocol over IPv4 and IPv6, without tags.
+/// Packets of every transport protocol over IPv4 and IPv6, without VLAN tags.
 fn plain() -> Vec<Frame<'static>> {
     const BODY: &[u8] = &[0x16, 1, 0, 0, 0, 80, 7, 7, 7, 7, 7, 7];
     let mut out = Vec::new();
@@ -130,7 +130,7 @@ fn extended() -> Vec<Frame<'static>> {
     const PART: IpProtocol = IpProtocol(44);
     const AH: IpProtocol = IpProtocol(51);
     const OPTIONS: IpProtocol = IpProtocol(60);
-    // The builder adds the next header and the length.
+    // The frame builder computes the next header field and the length.
     const ONE: &[u8] = &[0; 6];
     const LATER: &[u8] = &[0, 8, 0, 0, 0, 1];
     const SEAL: &[u8] = &[0; 10];
@@ -155,7 +155,7 @@ fn extended() -> Vec<Frame<'static>> {
         .collect()
 }
 
-/// IP in VLAN tags, MPLS labels, PPPoE sessions, SNAP and VXLAN.
+/// IP packets inside VLAN tags, MPLS labels, PPPoE sessions, SNAP and VXLAN.
 fn encapsulated() -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     let carried = [
@@ -226,7 +226,7 @@ fn malformed() -> Vec<Vec<u8>> {
         let mut bytes = four.clone();
         bytes[14] = first;
         out.push(bytes.clone());
-        // Long enough for ports at the offset that the header length implies.
+        // The frame must be long enough to contain ports at the offset that the header length field implies.
         bytes.resize(120, 80);
         out.push(bytes);
     }
@@ -245,7 +245,7 @@ fn malformed() -> Vec<Vec<u8>> {
         bytes[46] = offset;
         out.push(bytes);
     }
-    // A first fragment that ends after the ports, or in the middle of them.
+    // First fragments that end after the ports, or in the middle of them.
     for (len, more) in [(24, 0x20), (22, 0x20), (28, 0x20), (24, 0)] {
         let mut bytes = four[..14 + len].to_vec();
         bytes[16..18].copy_from_slice(&(len as u16).to_be_bytes());
@@ -284,7 +284,8 @@ pub fn ethernet() -> Vec<Packet> {
     packets
 }
 
-/// The address family of an ethertype on BSD systems; for IPv6, one of the three numbers in use (OpenBSD first).
+/// The number of the address family of an ethertype on BSD systems; for IPv6, one of the three numbers in use (OpenBSD
+/// first).
 fn family(ethertype: [u8; 2], n: u64) -> Option<u32> {
     match ethertype {
         [8, 0] => Some(2),
@@ -299,7 +300,8 @@ pub fn as_of(link_type: u16, frame: &[u8], n: u64) -> Option<Vec<u8>> {
     let ethertype = [head[12], head[13]];
     let is_ip = matches!((link_type, ethertype), (_, [8, 0] | [0x86, 0xdd]));
     let sent = if n.is_multiple_of(3) { 4 } else { (n % 4) as u8 };
-    // The protocol field of Linux is 4 for a frame with an 802.2 header, and 1 for a Novell raw 802.3 frame.
+    // In Linux cooked headers, the protocol field is 4 for a frame with an 802.2 header, and 1 for a Novell raw 802.3
+    // frame.
     let linux = match ethertype {
         [a, b] if u16::from_be_bytes([a, b]) > 1500 => ethertype,
         _ if payload.starts_with(&[0xff, 0xff]) => [0, 1],

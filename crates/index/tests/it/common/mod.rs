@@ -1,4 +1,4 @@
-//! Random frames and filters that often match, and blocks of such frames.
+//! Random frames, filters that often match them, and blocks of such frames.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use base::{Prng, Row, Tally, Timestamp};
@@ -6,7 +6,7 @@ use netgrain_index::{BlockKeys, Content, Entry, Header, SUB_BLOCK, SUB_BLOCKS, S
 pub use testkit::random_frame;
 use wire::link;
 
-/// Known link types, and one unknown.
+/// All supported link types, and one unsupported link type.
 pub const LINKS: [u16; 7] =
     [link::ETHERNET, link::RAW_IP, link::RAW_IPV4, link::RAW_IPV6, link::LINUX_SLL, link::LINUX_SLL2, 147];
 
@@ -83,7 +83,8 @@ pub fn header() -> Header {
     }
 }
 
-/// The sub-block in which packet `i` of `of` begins; packets are spread evenly.
+/// The number of the sub-block in which packet `i` of `of` packets begins; the packets are spread evenly over the
+/// block.
 pub fn part_of_packet(i: usize, of: usize) -> usize {
     i * SUB_BLOCKS / of
 }

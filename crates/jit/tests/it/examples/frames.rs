@@ -1,4 +1,4 @@
-//! Frames for the examples: generated frames, and frames of captures.
+//! Frames for the tests of the example programs: generated frames, and frames from capture files.
 
 use super::plain::Plain;
 use super::trial::To;
@@ -8,7 +8,7 @@ use std::path::Path;
 use wire::build::Frame;
 use wire::{EtherType, IpProtocol, link, tcp_flags as flags};
 
-/// A frame that the test parser accepts.
+/// A frame that the test parser has parsed.
 pub struct ParsedFrame {
     pub bytes: Vec<u8>,
     /// The timestamp in nanoseconds.
@@ -16,20 +16,20 @@ pub struct ParsedFrame {
     pub plain: Plain,
 }
 
-/// The targets of fragmented datagrams under one form of steering: later fragments follow the first fragment, or all
-/// fragments follow the fragment that arrived first.
+/// The expected targets of fragmented datagrams, for one form of steering. All fragments get the target of the fragment
+/// that arrived first, which is normally the first fragment.
 #[derive(Default)]
 pub struct FragmentTargets(HashMap<(u128, u128, u64), Datagram>);
 
 struct Datagram {
     to: To,
-    /// The target of the first fragment alone, after its arrival.
+    /// The target of the first fragment on its own; `None` until the first fragment arrives.
     first: Option<To>,
     since: u64,
 }
 
 impl FragmentTargets {
-    /// The target of a packet whose target without fragment tracking is `own`.
+    /// The target of a packet; `own` is the target that it would have without fragment tracking.
     pub fn target(&mut self, k: &ParsedFrame, own: To) -> To {
         let Some(ip) = k.plain.ip.as_ref() else { return own };
         let Some(is_later) = ip.fragment else { return own };
@@ -51,19 +51,21 @@ impl FragmentTargets {
     }
 }
 
-/// The ports of fragmented datagrams: those of the first fragment, or 0 if a later fragment arrived first.
+/// The expected ports of fragmented datagrams: the ports of the first fragment, or 0 if a later fragment arrived before
+/// it.
 #[derive(Default)]
 pub struct Ports(HashMap<(u128, u128, u64), DatagramPorts>);
 
 struct DatagramPorts {
     all: [u16; 2],
-    /// The ports of the first fragment, after its arrival.
+    /// The ports of the first fragment; `None` until the first fragment arrives.
     first: Option<[u16; 2]>,
     since: u64,
 }
 
 impl Ports {
-    /// The ports of a packet's datagram; called for each packet whose ports the program reads.
+    /// The ports of the datagram to which a packet belongs. Tests must call this for each packet whose ports the
+    /// program reads.
     pub fn of(&mut self, k: &ParsedFrame) -> [u16; 2] {
         let Some(ip) = k.plain.ip.as_ref() else { return [0; 2] };
         let own = ip.ports().unwrap_or_default();
@@ -72,7 +74,7 @@ impl Ports {
         match self.0.get_mut(&key).filter(|d| k.time - d.since <= 30_000_000_000) {
             Some(d) if is_later => return d.all,
             Some(d) if d.first.is_none_or(|first| first == own) => {
-                // Possibly another datagram with the same identification and ports.
+                // The fragment may be the first fragment of another datagram with the same identification and ports.
                 d.since = if d.first.is_some() { k.time } else { d.since };
                 d.first = Some(own);
                 return d.all;
@@ -84,7 +86,7 @@ impl Ports {
     }
 }
 
-/// Hosts inside and outside the networks of the examples.
+/// Addresses of hosts inside and outside of the networks that the example programs use.
 const HOSTS: [[u8; 4]; 14] = [
     [131, 114, 9, 1],
     [131, 114, 9, 77],
@@ -109,7 +111,7 @@ fn pick<T: Copy>(prng: &mut Prng, of: &[T]) -> T {
     of[prng.below(of.len() as u64) as usize]
 }
 
-/// `count` random frames, half a millisecond apart.
+/// Generates `count` random frames at intervals of half a millisecond.
 pub fn generated(prng: &mut Prng, count: u64) -> Vec<ParsedFrame> {
     let mut out = Vec::new();
     while (out.len() as u64) < count {
@@ -126,7 +128,7 @@ fn one(prng: &mut Prng) -> Vec<u8> {
     let (a, b) = (pick(prng, &HOSTS), pick(prng, &HOSTS));
     let (p, q) = (pick(prng, &PORTS), pick(prng, &PORTS));
     let six = |n: [u8; 4]| [0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(n[3])];
-    // The first bytes of RTP and RTCP, and others.
+    // First payload bytes of RTP packets, RTCP packets and other packets.
     let mut payload = [0_u8; 24];
     payload[0] = pick(prng, &[0x80, 0x80, 0x90, 0x40, 0]);
     payload[1] = pick(prng, &[0, 8, 34, 40, 96, 127, 200, 201, 205, 0x80 | 8]);
@@ -154,8 +156,8 @@ fn one(prng: &mut Prng) -> Vec<u8> {
     frame.write(&mut out).expect("there is room").to_vec()
 }
 
-/// Frames of the captures below `folder` that the test parser accepts, at most `most` of each capture, with ascending
-/// timestamps.
+/// Reads the capture files below `folder` and returns the frames that the test parser accepts, at most `most` from each
+/// file, with ascending timestamps.
 pub fn captured(folder: &Path, most: usize) -> Vec<ParsedFrame> {
     let mut out = Vec::new();
     captured_into(folder, most, &mut out);
@@ -180,7 +182,7 @@ fn captured_into(path: &Path, most: usize, out: &mut Vec<ParsedFrame>) {
             continue;
         }
         let Some(plain) = Plain::read(packet.data) else { continue };
-        // The timestamps of each capture continue those of the previous capture.
+        // The timestamps of the frames of each capture file begin after those of the previous file.
         let ts = packet.ts.map_or(0, base::Timestamp::nanos);
         let time = from + ts.saturating_sub(*begun.get_or_insert(ts));
         let time = out.last().map_or(time, |k| k.time.max(time));

@@ -1,7 +1,8 @@
-//! The programs of `examples/groups`, each compared with an implementation of its description in plain Rust.
+//! Tests the programs of `examples/groups`: each program is compared with an implementation of its description in plain
+//! Rust.
 //!
-//! The programs run as machine code and in the interpreter, on generated frames and on captures. The tests keep their
-//! own tables of flows, fragments and ports.
+//! The programs run as machine code and in the interpreter, on generated frames and on capture files. The expected
+//! results come from tables of flows, fragments and ports that the tests implement themselves.
 
 mod frames;
 mod plain;
@@ -15,17 +16,17 @@ use trial::{ALL_CLASSES, DeliveryCounts, Expected, To, Trial};
 use wire::IpProtocol;
 use wire::build::{Frame, tunnel};
 
-/// All members of the default class.
+/// The expected recipients: all members of the default class.
 const DEFAULT: To = To::All(1);
 const TO_ALL_CLASSES: To = To::All(ALL_CLASSES);
 
-/// Runs an example on generated frames and then, if captures are present, on captured frames. Returns the counts of the
-/// generated frames.
+/// Runs an example on generated frames and then, if capture files are present, on frames from these files. Returns the
+/// delivery counts for the generated frames.
 fn check(test: &str, file: &str, expected: impl FnMut(&ParsedFrame) -> Expected) -> DeliveryCounts {
     check_frames(test, file, generated(&mut Prng::new(testkit::seed(test)), 20_000), expected)
 }
 
-/// As [`check`], with these generated frames.
+/// Runs an example like [`check`], but on the given frames instead of generated frames.
 fn check_frames(
     test: &str,
     file: &str,
@@ -95,8 +96,8 @@ fn subnet_affinity_steers_by_subnet_and_to_both_for_internal_traffic() {
     assert!(counts.none > 1000 && counts.one > 1000 && counts.two > 300, "{counts:?}");
 }
 
-/// The key of a call: both hosts with their pairs of ports. The even port of a pair is for RTP, the odd port for RTCP
-/// (RFC 3550 §11).
+/// The key of a telephone call: both hosts, each with its pair of ports. In a pair, the even port is for RTP and the
+/// next odd port for RTCP (RFC 3550 §11).
 fn call(ip: &Ip) -> Option<Vec<u8>> {
     let [src, dst] = ip.ports()?;
     let looks = ip.protocol == UDP && src >= 1024 && dst >= 1024 && ip.body.len() >= 10 && ip.body[8] >> 6 == 2;
@@ -126,7 +127,7 @@ fn voip_broadcasts_sip_and_steers_rtcp_with_its_rtp() {
 fn gtp_drops_other_packets() {
     let mut fragment_targets = FragmentTargets::default();
     let counts = check("gtp_drops_other_packets", "gtp.ng", |k| {
-        // The test parser declines packets on the port of the user plane; the next tests cover them.
+        // The test parser declines packets on the GTP-U port; the next tests cover these packets.
         let control = ip(k).is_some_and(|ip| ip.protocol == UDP && ip.has_port(2123));
         fragment_targets.target(k, if control { TO_ALL_CLASSES } else { To::None }).into()
     });
@@ -152,7 +153,7 @@ fn gtp_steers_by_subscriber_whatever_the_tunnel() {
         let mut payload = tunnel::gtp_u(n, (n % 3 == 0).then_some(5), &[], inner.len());
         payload.extend(&inner);
         if control == 1 {
-            // An echo request on the port of the user plane.
+            // A GTP-U echo request.
             payload = vec![0x32, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0];
         }
         let (gateways, port) =
@@ -179,8 +180,8 @@ fn gtp_steers_by_subscriber_whatever_the_tunnel() {
 fn gtp_fragments_in_captures_follow_their_subscriber() {
     let test = "gtp_fragments_in_captures_follow_their_subscriber";
     let Some(traces) = testkit::traces(test) else { return };
-    // From tshark without reassembly: the subscriber, and the numbers of unfragmented packets, first fragments and
-    // later fragments.
+    // The expected numbers come from tshark without reassembly: the subscriber, and the numbers of unfragmented
+    // packets, first fragments and later fragments.
     let captures = [
         ("gtp2_different_udp_port.pcap", [10, 131, 17, 170], [36, 42, 42]),
         ("gtp1_gn_normal_incl_fragmentation.pcap", [10, 131, 47, 185], [32, 40, 36]),
@@ -240,8 +241,8 @@ fn dns_broadcast_sends_all_fragments_of_a_response_to_all() {
         let response = response.write(&mut buffer).expect("room").to_vec();
         let fragments = testkit::fragments(&response, id, 1480);
         assert_eq!(fragments.len(), 2, "the response has two fragments with an MTU of 1500");
-        // The later fragment of the last response arrives first, before its ports are known; both fragments are
-        // steered by addresses.
+        // In the last response, the later fragment arrives before the first fragment, when its ports are not known yet;
+        // so both fragments are steered by addresses.
         for part in if id == 3 { [1, 0] } else { [0, 1] } {
             let plain = Plain::read(&fragments[part]).expect("the test parser accepts the frame");
             targets.push(if id == 1 { TO_ALL_CLASSES } else { To::One(plain.ip.as_ref().expect("IP").pair()) });
@@ -284,7 +285,7 @@ fn port_knocking_passes_packets_only_after_the_sequence() {
     let (mut knocking, mut ports) = (Knocking::default(), Ports::default());
     let expected = |admitted: bool| if admitted { Expected { host: true, ..DEFAULT.into() } } else { To::None.into() };
     check(test, "port-knocking.ng", |k| expected(ip(k).is_some_and(|ip| knocking.admits(ip, ports.of(k)))));
-    // Random ports almost never form the sequence, so a few hosts mostly follow it.
+    // Random ports almost never form the knocking sequence, so in these frames a few hosts mostly follow the sequence.
     let mut prng = Prng::new(testkit::seed(test));
     let mut trial = Trial::new(test, "port-knocking.ng");
     let mut knocking = Knocking::default();
@@ -305,7 +306,8 @@ fn port_knocking_passes_packets_only_after_the_sequence() {
     assert!(counts.all > 20 && counts.none > 1000, "{counts:?}");
 }
 
-/// The SYNs of each service in the current second, which begins with the first SYN.
+/// For each service, the number of SYNs in the current second; a second begins with the first SYN after the previous
+/// second.
 #[derive(Default)]
 struct SynLimit(HashMap<(u128, u16), (u64, u32)>);
 
@@ -352,7 +354,8 @@ fn flow_counter_counts_packets_until_the_flow_expires() {
     let (mut opened, mut fragment_targets, mut ports) = (0, FragmentTargets::default(), Ports::default());
     let test = "flow_counter_counts_packets_until_the_flow_expires";
     let mut frames = generated(&mut Prng::new(testkit::seed(test)), 20_000);
-    // A pause longer than the program's timeout, so the flows of the first half are counted again from 1.
+    // The second half of the frames follows after a pause longer than the program's timeout, so flows of the first half
+    // are counted again from 1.
     frames[10_000..].iter_mut().for_each(|k| k.time += 90_000_000_000);
     let counts = check_frames(test, "flow-counter.ng", frames, |k| {
         let Some(ip) = ip(k) else { return To::None.into() };

@@ -1,5 +1,6 @@
-//! A frame parser for the expectations. It shares no code with the header parser that programs use, and declines every
-//! frame for which the two may differ (truncated, malformed, in a tunnel, under MPLS labels).
+//! A frame parser that computes the expected results of tests. It shares no code with the header parser that programs
+//! use. It declines every frame for which the two parsers may differ (truncated, malformed, in a tunnel, under MPLS
+//! labels).
 
 /// The parsed headers of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,11 +15,13 @@ pub struct Ip {
     pub src: u128,
     pub dst: u128,
     pub protocol: u8,
-    /// `None` for an unfragmented packet, `Some(true)` for a later fragment, `Some(false)` for a first fragment.
+    /// The fragmentation: `None` for an unfragmented packet, `Some(true)` for a later fragment, `Some(false)` for a
+    /// first fragment.
     pub fragment: Option<Later>,
-    /// Identifies the datagram together with the addresses: the identification, and for IPv4 also the protocol.
+    /// The value that identifies the datagram together with the addresses: the IP identification, and for IPv4 also the
+    /// protocol.
     pub id: u64,
-    /// The bytes from the transport header on; for a later fragment, its payload.
+    /// The bytes from the start of the transport header; for a later fragment, its payload.
     pub body: Vec<u8>,
 }
 
@@ -27,9 +30,10 @@ pub type Later = bool;
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 pub const SCTP: u8 = 132;
-/// The prefix of an IPv4-mapped IPv6 address (RFC 4291 §2.5.5.2).
+/// The prefix of IPv4-mapped IPv6 addresses (RFC 4291 §2.5.5.2).
 pub const MAPPED: u128 = 0xffff_0000_0000;
-/// The limit of the header parser is byte 255 (`wire::Headers`), which includes tags and the link header.
+/// Maximum offset of the transport header. The limit is that of the header parser, `wire::Headers`: byte 255, counted
+/// from the start of the link header.
 const FARTHEST: usize = 200;
 /// Protocols and ports that may carry a tunnel.
 const TUNNELS: [u8; 8] = [4, 41, 47, 51, 97, 115, 135, 137];
@@ -55,12 +59,12 @@ impl Plain {
 }
 
 impl Ip {
-    /// Parses an IP packet without a link header.
+    /// Parses an IP packet that has no link header.
     pub fn of_packet(packet: &[u8]) -> Option<Self> {
         if packet.first()? >> 4 == 4 { ip4(packet) } else { ip6(packet) }
     }
 
-    /// The ports of TCP, UDP and SCTP, also in a first fragment.
+    /// The ports of TCP, UDP and SCTP packets, including first fragments.
     pub fn ports(&self) -> Option<[u16; 2]> {
         let has = matches!(self.protocol, TCP | UDP | SCTP) && self.fragment != Some(true);
         has.then(|| Some([word(&self.body, 0)?, word(&self.body, 2)?])).flatten()
@@ -70,17 +74,19 @@ impl Ip {
         self.ports().is_some_and(|p| p.contains(&port))
     }
 
-    /// The flags of a complete TCP header.
+    /// The flags of the TCP header, if the header is complete.
     pub fn tcp_flags(&self) -> Option<u8> {
         (self.protocol == TCP && self.fragment != Some(true) && self.body.len() >= 20).then(|| self.body[13])
     }
 
-    /// The symmetric flow key by which unfragmented packets and first fragments are steered.
+    /// The key by which unfragmented packets and first fragments are steered; it is equal for both directions of a
+    /// flow.
     pub fn flow(&self) -> Vec<u8> {
         self.both_ways(self.ports().unwrap_or_default())
     }
 
-    /// The symmetric flow key with these ports, which are those of the datagram; the lesser endpoint comes first.
+    /// The flow key with the ports of the datagram; it is equal for both directions of a flow, because the lesser
+    /// endpoint comes first.
     pub fn both_ways(&self, [sport, dport]: [u16; 2]) -> Vec<u8> {
         let (a, b) = ((self.src, sport), (self.dst, dport));
         let ends = [a.min(b), a.max(b)];
@@ -92,12 +98,12 @@ impl Ip {
         key
     }
 
-    /// The flow key of one direction.
+    /// The flow key of one direction; the opposite direction has another key.
     pub fn one_way(&self, ports: [u16; 2]) -> (u128, u128, [u16; 2], u8) {
         (self.src, self.dst, ports, self.protocol)
     }
 
-    /// The symmetric key of both addresses.
+    /// The key of the two addresses; it is equal for both directions.
     pub fn pair(&self) -> Vec<u8> {
         let ends = [self.src.min(self.dst), self.src.max(self.dst)];
         ends.iter().flat_map(|a| a.to_be_bytes()).collect()
@@ -113,7 +119,7 @@ pub fn v4(address: [u8; 4]) -> u128 {
     MAPPED | u128::from(u32::from_be_bytes(address))
 }
 
-/// True if the address is in the network with this prefix length.
+/// True if the address is in the network `network` with this prefix length.
 pub fn inside(address: u128, net: [u8; 4], bits: u32) -> bool {
     (address ^ v4(net)) >> (32 - bits) == 0
 }
@@ -148,7 +154,7 @@ fn ip6(packet: &[u8]) -> Option<Ip> {
     }
     let address = |at: usize| Some(u128::from_be_bytes(packet.get(at..at + 16)?.try_into().ok()?));
     let (mut next, mut at, mut fragment, mut id) = (packet[6], 40, None, 0);
-    // Behind the fragment header of a later fragment is payload, not another header.
+    // In a later fragment, payload and not another header follows the fragment header.
     while matches!(next, 0 | 43 | 44 | 60) && fragment != Some(true) {
         let header = packet.get(at..at + 8)?;
         let len = if next == 44 { 8 } else { 8 + 8 * usize::from(header[1]) };
@@ -167,7 +173,7 @@ fn ip6(packet: &[u8]) -> Option<Ip> {
     upper(Ip { src: address(8)?, dst: address(24)?, protocol: next, fragment, id, body })
 }
 
-/// Declines possible tunnels and incomplete transport headers.
+/// Declines packets that may be tunnels, and packets with an incomplete transport header.
 fn upper(ip: Ip) -> Option<Ip> {
     let need = match ip.protocol {
         TCP => 20,
@@ -176,7 +182,7 @@ fn upper(ip: Ip) -> Option<Ip> {
         _ => 0,
     };
     let short = ip.fragment != Some(true) && ip.body.len() < need;
-    // Later fragments of UDP pass, although their datagram may be a tunnel: their ports are unknown.
+    // Later fragments of UDP are accepted although their datagram may be a tunnel, because their ports are unknown.
     let hidden =
         TUNNELS.contains(&ip.protocol) || ip.ports().is_some_and(|p| p.iter().any(|p| TUNNEL_PORTS.contains(p)));
     (!short && !hidden).then_some(ip)

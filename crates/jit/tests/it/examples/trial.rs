@@ -1,4 +1,5 @@
-//! Runs one example on frames, as machine code and in the interpreter, and compares the results with expectations.
+//! Runs an example program on frames, as machine code and in the interpreter, and compares the results with the
+//! expected results.
 
 use super::frames::ParsedFrame;
 use ir::Facts;
@@ -10,25 +11,25 @@ use std::path::Path;
 use std::time::Instant;
 use wire::link;
 
-/// The expected recipients of a packet. Steered packets have a key: packets go to the same member exactly if their keys
-/// are equal.
+/// The expected recipients of a packet. For a steered packet this is a key: two packets must be delivered to the same
+/// member exactly if their keys are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum To {
     None,
     /// All members of these classes.
     All(u64),
-    /// One member, steered by this key.
+    /// To the member that this key selects.
     One(Vec<u8>),
-    /// Two members, steered by these keys.
+    /// To the two members that these keys select.
     Two(Vec<u8>, Vec<u8>),
     /// The member in this slot.
     Slot(u32),
 }
 
-/// All classes except the class `management`.
+/// The mask of all classes except the class `management`.
 pub const ALL_CLASSES: u64 = u64::MAX >> 1;
 
-/// The expected result of an example for a packet.
+/// The expected result of an example program for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
     pub to: To,
@@ -46,7 +47,7 @@ impl From<To> for Expected {
     }
 }
 
-/// The number of packets by kind of delivery.
+/// The number of packets for each kind of delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryCounts {
     pub none: usize,
@@ -55,7 +56,7 @@ pub struct DeliveryCounts {
     pub two: usize,
 }
 
-/// An example, loaded into every back end of this host.
+/// An example program, loaded into every back end that this host supports.
 pub struct Trial {
     name: String,
     devices: Vec<String>,
@@ -63,18 +64,19 @@ pub struct Trial {
     hashes: HashMap<Vec<u8>, u32>,
     names: HashMap<u32, Vec<u8>>,
     counted: [u64; 64],
-    /// The number of different keys with the same hash, which random hashes have once in 2³² pairs.
+    /// The number of steered packets whose hash is also the hash of another key. Random hashes of two keys are equal
+    /// with a probability of 2⁻³².
     collisions: usize,
 }
 
 impl Trial {
-    /// The example in this file. If the host refuses machine code, only the interpreter runs, and `test` reports the
-    /// skipped part.
+    /// Loads the example program from this file. If the host refuses machine code, only the interpreter runs, and the
+    /// output names `test` and the part that it skipped.
     pub fn new(test: &str, file: &str) -> Self {
         Self::with_replacement(test, file, "", "")
     }
 
-    /// The example with `word` replaced by `other`.
+    /// Loads the example program after replacing `word` by `other` in its text.
     pub fn with_replacement(test: &str, file: &str, word: &str, other: &str) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/groups").join(file);
         let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -99,7 +101,7 @@ impl Trial {
         }
     }
 
-    /// Runs the example on these frames, in order, and compares the results with `expected`.
+    /// Runs the example program on these frames, in order, and compares the results with `expected`.
     pub fn over(
         &mut self,
         frames: &[ParsedFrame],
@@ -125,14 +127,15 @@ impl Trial {
                 assert_eq!(self.workers[i].1.counters(), &self.counted, "{}, {}", self.name, self.workers[i].0);
             }
         }
-        // Among n random 32-bit hashes, n²/2³³ pairs are expected to collide.
+        // Among n random 32-bit hashes, about n²/2³³ pairs of equal hashes are expected.
         let n = self.names.len() as f64;
         let chance = n * n / 8.6e9;
         assert!((self.collisions as f64) < 4.0 + 10.0 * chance, "{}: {} collisions of {n}", self.name, self.collisions);
         counts
     }
 
-    /// The results of one back end: verdicts, and the interfaces through which each packet is forwarded.
+    /// The results of one back end for a batch: the verdicts, and for each packet the interfaces through which it is
+    /// forwarded.
     fn evaluate(&mut self, i: usize, batch: &[ParsedFrame]) -> (Vec<Verdict>, Vec<Vec<String>>) {
         let facts =
             |k: &ParsedFrame| Facts { time: k.time, ..Facts::of(&k.bytes, k.bytes.len() as u32, link::ETHERNET) };
@@ -180,7 +183,7 @@ impl Trial {
         assert_eq!(verdict.kind(), kind, "{context}");
     }
 
-    /// Checks that equal keys have equal hashes, and counts different keys with equal hashes.
+    /// Checks that packets with equal keys have equal hashes, and counts different keys with equal hashes.
     fn check_hash(&mut self, hash: u32, name: &[u8], context: &str) {
         let first = *self.hashes.entry(name.to_vec()).or_insert(hash);
         assert_eq!(first, hash, "packets with the same key have different hashes: {context}");

@@ -1,8 +1,8 @@
-//! Random programs that the verifier accepts, and packets for them.
+//! Generates random programs that the verifier accepts, and packets for them.
 //!
-//! A program has the structure of compiled programs: stages of statements; branches whose paths join again; loads after
-//! their bounds test; and a register that is written on one path only is not read after the join. Numbers are typical
-//! for packets, so that comparisons have both results.
+//! A random program has the structure of compiled programs: it consists of stages of statements; branches join again;
+//! loads follow their bounds test; and a register that is written on only one path is not read after the paths join.
+//! Constants are in the range of real packet fields, so that comparisons have both results.
 
 use base::Prng;
 use ir::{Builder, Cmp, Expiry, Fact, FragmentScope, Inst, Layer, Log, Map, Meta, Op, Operand, Program, Reg, Set, Var};
@@ -60,7 +60,7 @@ fn pick<T: Copy>(prng: &mut Prng, from: &[T]) -> T {
     from[prng.below(from.len() as u64) as usize]
 }
 
-/// A random program with up to `stages` stages.
+/// Generates a random program with up to `stages` stages.
 pub fn program(prng: &mut Prng, stages: u64) -> Program {
     let mut g = Generator { b: Builder::default(), prng, live: vec![], maps: vec![], sets: 0, budget: 60 };
     g.tables();
@@ -80,7 +80,7 @@ pub fn program(prng: &mut Prng, stages: u64) -> Program {
 struct Generator<'a> {
     b: Builder,
     prng: &'a mut Prng,
-    /// The registers that are defined at this point.
+    /// The registers that contain a value at the current point of the program.
     live: Vec<Reg>,
     /// Words of each map's key.
     maps: Vec<u8>,
@@ -146,8 +146,8 @@ impl Generator<'_> {
         }
     }
 
-    /// A branch whose paths join again. Afterwards, of the registers written in the paths, only the register that both
-    /// paths wrote is defined.
+    /// Generates a branch whose two paths join again. Of the registers that the paths write, only the register that
+    /// both paths write is readable after the join.
     fn split(&mut self, depth: u32) {
         let (yes, no, end) = (self.b.label(), self.b.label(), self.b.label());
         let (a, b, cmp) = (self.read(), self.operand(), pick(self.prng, &CMPS));
@@ -175,7 +175,7 @@ impl Generator<'_> {
         });
     }
 
-    /// A load after its bounds test; if the test fails, another value in the same register.
+    /// Generates a bounds test and a load. If the bounds test fails, the register of the load gets another value.
     fn load(&mut self, depth: u32) {
         let (after, short) = (self.b.label(), self.b.label());
         let base = match self.prng.below(5) {
@@ -232,7 +232,7 @@ impl Generator<'_> {
             return;
         }
         let map = self.prng.below(self.maps.len() as u64) as u16;
-        // Few keys, so that operations find existing entries.
+        // There are only few different keys, so that operations often find existing entries.
         let key: Vec<Reg> = (0..self.maps[usize::from(map)])
             .map(|_| {
                 let word = self.read();
@@ -292,7 +292,8 @@ impl Generator<'_> {
             }
             _ => {
                 let (a, b, op) = (self.read(), self.operand(), pick(self.prng, &OPS));
-                // Sometimes overwrites a register, which invalidates its bounds tests and known values.
+                // Sometimes emits an instruction that overwrites a register. The bounds tests and constants of the old
+                // value are then invalid.
                 let to = if self.prng.below(4) == 0 { a } else { self.b.reg() };
                 self.b.push(Inst::Op { to, op, a, b });
                 to
@@ -318,8 +319,8 @@ impl Generator<'_> {
     }
 }
 
-/// The frame or a fragment of it, possibly in a tunnel, and possibly a fragment of the tunnel packet. The number of
-/// datagrams is small, so that fragments of the same datagram occur.
+/// Generates a frame or a fragment of it, possibly in a tunnel whose packet may itself be a fragment. The number of
+/// datagrams is small, so that several fragments of the same datagram occur.
 fn part(prng: &mut Prng, frame: Vec<u8>) -> Vec<u8> {
     let is_plain = |frame: &[u8]| frame.len() >= 14 + 40 + 16 && matches!(frame[12..14], [8, 0] | [0x86, 0xdd]);
     let fragment = |prng: &mut Prng, frame: Vec<u8>| {
@@ -342,7 +343,7 @@ fn part(prng: &mut Prng, frame: Vec<u8>) -> Vec<u8> {
     if prng.below(2) == 0 { fragment(prng, outer) } else { outer }
 }
 
-/// A frame: valid, truncated, corrupted, or random bytes.
+/// Generates a frame: valid, truncated, corrupted, or with random bytes.
 pub fn frame(prng: &mut Prng) -> Vec<u8> {
     let (a, b) = ([10, 0, 0, prng.below(4) as u8], [192, 168, 1, prng.below(4) as u8]);
     let (p, q) = (prng.below(100) as u16, 53 + prng.below(3) as u16);
@@ -376,13 +377,13 @@ pub fn frame(prng: &mut Prng) -> Vec<u8> {
     bytes
 }
 
-/// The facts of the capture source combined with the facts from the bytes.
+/// Combines facts from the capture source with facts from the packet bytes.
 pub fn combined(parsed: &Facts, sequence: u64, source: &Facts) -> Facts {
     let Facts { time, rss, mark, port, queue, ingress, outgoing, .. } = *source;
     Facts { time, rss, mark, port, queue, ingress, outgoing, sequence, ..*parsed }
 }
 
-/// Facts of a capture source; the time mostly increases.
+/// Generates facts of a capture source; the time mostly increases.
 pub fn facts(prng: &mut Prng, before: u64) -> Facts {
     let back = if prng.below(10) == 0 { prng.below(500) } else { 0 };
     Facts {

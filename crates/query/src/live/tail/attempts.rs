@@ -1,46 +1,47 @@
-//! The next source of a tail whose file has no further packet, and the attempts at a position for which neither file
-//! nor ring has a packet.
+//! Chooses the next source of a tail after the last packet of its file, and counts the attempts to read a packet that
+//! is neither in the file nor in the ring.
 
 use std::time::{Duration, Instant};
 
-/// The number of attempts on file and ring when neither has the next packet.
+/// The number of attempts to read the next packet from file and ring, if it is in neither.
 const ATTEMPTS: u32 = 5;
 
-/// The source in which a tail searches for the packet after the part of a file that the index covers.
+/// The source in which a tail searches for the packet after the indexed part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextSource {
-    /// The ring, from this position on. With `is_sure`, the ring has all packets from there on.
+    /// The ring, from the position of the packet on. `is_sure` is true if the ring contains all packets from this
+    /// position on.
     Ring { is_sure: bool },
-    /// File and ring again after a pause: the ring has overwritten packets, so they were written to the file before.
-    /// The recorder may be between two of its steps.
+    /// Again file and ring, after a pause: the ring has overwritten packets, so the recorder has written them to the
+    /// file, but perhaps not yet to its index.
     AgainAfterPause,
-    /// The directory again: the listing may have missed the next file during a rename.
+    /// Again the directory, because the listing may have missed the next file during a rename.
     Again,
-    /// A later file, because the files between were removed.
+    /// A later file, because the files before it were removed.
     LaterFile,
-    /// No source now: the recorder that the query follows has written no further packet.
+    /// No source at this moment: the recorder that the query follows has written no further packet.
     Wait,
     /// No source: the query ends here.
     End,
 }
 
-/// The findings that decide about the next source.
+/// The facts from which the next source is chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct Findings {
-    /// True if the ring has all packets from the position on; `None` without a ring reader.
+    /// True if the ring contains all packets from the position of the next packet on; `None` without a ring reader.
     pub is_in_ring: Option<bool>,
-    /// True if the directory has a later file, which does not follow directly.
+    /// True if the directory contains a later file that does not directly follow the last file in the stream.
     pub has_later_file: bool,
-    /// Earlier attempts at this position.
+    /// Number of earlier attempts at this position.
     pub attempts: u32,
     /// True if the query follows a recorder that has not ended.
     pub follows: bool,
 }
 
 impl Findings {
-    /// The next source. After some attempts, the ring is read although it may lack packets: either no packet of
-    /// interest was overwritten, or the recorder could not write the packet, and the next descriptor of the ring shows
-    /// which.
+    /// Chooses the next source. After [`ATTEMPTS`] attempts, the ring is read although packets may be missing in it.
+    /// Either the overwritten bytes contained no packet, or the recorder could not write a packet to disk; the next
+    /// descriptor of the ring shows which of both is true.
     pub fn next_source(self) -> NextSource {
         match (self.is_in_ring, self.has_later_file) {
             (Some(true), _) => NextSource::Ring { is_sure: true },
@@ -54,17 +55,17 @@ impl Findings {
     }
 }
 
-/// The attempts at the position of the next packet.
+/// Counts the attempts to read the next packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attempts {
-    /// The position that the ring no longer had, and the number of attempts on file and ring.
+    /// The stream position of a packet that could not be read, and the number of attempts.
     failed: Option<(u64, u32)>,
-    /// The position for which the tail waits, and since when.
+    /// The stream position for which the tail waits, and the begin of the wait.
     waits: Option<(u64, Instant)>,
 }
 
 impl Attempts {
-    /// Counts an attempt; returns the number of attempts at this position before it.
+    /// Counts an attempt at a stream position; returns the number of earlier attempts at this position.
     pub fn count(&mut self, pos: u64) -> u32 {
         let before = self.failed.filter(|(at, _)| *at == pos).map_or(0, |(_, count)| count);
         self.failed = Some((pos, before + 1));
@@ -133,6 +134,6 @@ mod tests {
         assert_eq!(attempts.count(5), 0);
         assert!(!attempts.has_waited(5, most, begun));
         assert!(!attempts.has_waited(5, most, begun + most / 2) && attempts.has_waited(5, most, begun + most));
-        assert!(!attempts.has_waited(6, most, begun + most), "the wait begins again at another position");
+        assert!(!attempts.has_waited(6, most, begun + most), "the wait must begin again at another position");
     }
 }

@@ -1,15 +1,15 @@
-//! The two ends of a live tail: the begin that applies to each packet, and the position or the recorder that ends the
-//! query.
+//! The limits of a live tail: the lower time limit with which each packet is compared, and the stream position or the
+//! end of the recorder at which the query ends.
 
 use super::followed::FollowedRecorder;
 use base::Timestamp;
 use std::time::Duration;
 
-/// If a packet is older than the query by more than this, it was not in flight when the query began, but the clock was
-/// set back since.
+/// A packet with an arrival in progress at the begin of the query is older than this begin by at most this time. A
+/// larger difference means that the clock was set back.
 const IN_FLIGHT_MAX: Duration = Duration::from_secs(5);
 
-/// The end of a query that does not follow: a position in a file that begins at `file` or later.
+/// The end of a query that does not follow: a stream position in a file that begins at position `file` or later.
 #[derive(Clone, Copy, Debug)]
 pub struct TailEnd {
     /// First position of the file.
@@ -24,9 +24,9 @@ impl TailEnd {
     }
 }
 
-/// The event that ends a live tail.
+/// The condition under which a live tail ends.
 pub enum TailLimit {
-    /// The query does not follow and ends at this position.
+    /// The query does not follow and ends at this stream position.
     Position(TailEnd),
     /// The query follows this recorder until it ends.
     Recorder(FollowedRecorder),
@@ -38,7 +38,7 @@ impl TailLimit {
         matches!(self, Self::Position(end) if end.is_reached(file, pos))
     }
 
-    /// True if the query ends in a file that begins after `file`.
+    /// True if the query ends in a file that begins after stream position `file`.
     pub(super) fn is_in_later_file(&self, file: u64) -> bool {
         matches!(self, Self::Position(end) if file < end.file)
     }
@@ -57,40 +57,42 @@ impl TailLimit {
     }
 }
 
-/// The begin of a query that follows, in two parts. Timestamps select the packets published before the query. Packets
-/// that arrive afterwards count as new whatever their timestamps, because the clock may be set back meanwhile.
+/// The lower time limit of a query that follows. Packets that were published before the query began are compared with
+/// `from`. Packets that arrive afterwards are compared with `arriving`, which normally admits every timestamp, because
+/// the clock may be set back during the query.
 #[derive(Clone, Copy, Debug)]
 pub struct TailBegin {
-    /// The begin for packets published before the query.
+    /// The lower time limit for packets that were published before the query began.
     pub from: Timestamp,
-    /// The begin for packets that arrive; later than zero only if the query begins in the future.
+    /// The lower time limit for packets that arrive during the query; more than zero only if the interval begins in the
+    /// future.
     pub arriving: Timestamp,
-    /// Packets after this position arrive after the query; `None` if the query does not follow.
+    /// Packets after this position arrive during the query; `None` if the query does not follow.
     pub behind: Option<TailEnd>,
-    /// True after the first packet that was not in flight when the query began.
+    /// True after the first packet whose arrival began after the begin of the query.
     pub begun: bool,
 }
 
 impl TailBegin {
-    /// The begin of a query for published packets.
+    /// The lower time limit of a query that does not follow.
     pub fn of(from: Timestamp) -> Self {
         Self { from, arriving: from, behind: None, begun: false }
     }
 
-    /// The begin that applies to a packet. A packet that is a little older than the query was in flight when the query
-    /// began.
+    /// The lower time limit for a packet. If a packet arrives during the query and is slightly older than the begin of
+    /// the query, its arrival was in progress at that begin, and `from` still applies.
     pub(super) fn of_packet(&mut self, file: u64, pos: u64, ts: Timestamp) -> Timestamp {
         let arrives = self.behind.is_some_and(|behind| behind.is_reached(file, pos));
         self.begun |= arrives && (ts >= self.from || ts < self.from.before(IN_FLIGHT_MAX));
         self.of_control()
     }
 
-    /// The begin that applies to a control descriptor of the ring.
+    /// The lower time limit for a control descriptor of the ring.
     pub(super) fn of_control(&self) -> Timestamp {
         if self.begun { self.arriving } else { self.from }
     }
 
-    /// The begin that applies at a stream position of a file that begins at `file`.
+    /// The lower time limit at a stream position of a file that begins at position `file`.
     pub fn at(&self, file: u64, pos: u64) -> Timestamp {
         match self.behind.is_some_and(|behind| behind.is_reached(file, pos)) {
             true => self.arriving,
@@ -111,8 +113,9 @@ mod tests {
         for (file, pos, from) in [(0, 99, 90), (50, 99, 90), (50, 100, 0), (60, 400, 0), (0, 400, 90)] {
             assert_eq!(begin.at(file, pos), at(from), "{file} {pos}");
         }
-        // A packet in flight, the first packet that is not, and a clock that was set back by a little; or by much
-        // before any packet arrives.
+        // The cases: a packet whose arrival was in progress at the begin of the query; the first packet that arrives
+        // afterwards; a packet after the clock was set back slightly; and a packet after the clock was set back by a
+        // long time before the first packet arrived.
         for (ts, pos, from) in [(88, 100, 90), (89, 110, 90), (90, 120, 0), (88, 130, 0)] {
             let mut begin = TailBegin { begun: pos > 120, ..begin };
             assert_eq!(begin.of_packet(50, pos, at(ts)), at(from), "{ts} at {pos}");

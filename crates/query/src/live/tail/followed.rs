@@ -1,4 +1,4 @@
-//! The recorder that a query follows: whether it still records, how often files are read for new packets, and the time
+//! The recorder that a query follows: whether it still runs, how often its files are read for new packets, and the time
 //! that a waiting cursor reports.
 
 use crate::QueryContext;
@@ -8,15 +8,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use store::{Claim, Claimant};
 
-/// The step in which a waiting cursor reports the progress of time.
+/// A waiting cursor reports the progress of time in steps of this length.
 const STEP: Duration = Duration::from_millis(10);
 
-/// How often files are read when there is no ring reader, and the largest share of the time that reading may take: the
-/// index of a long file is long, and each refresh reads all of it.
+/// Without a ring reader: the interval at which files are read for new packets, and the largest share of the time that
+/// these reads may take. The share is limited because each refresh reads the complete index, which is large for a large
+/// file.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const SCAN_PART: u32 = 20;
 
-/// How often the tail checks that the recorder is alive.
+/// The interval at which the tail tests whether the recorder is running.
 const LIFE: Duration = Duration::from_millis(200);
 
 /// The recorder that a query follows.
@@ -27,17 +28,17 @@ pub struct FollowedRecorder {
     file_checks: FileChecks,
 }
 
-/// The state of the recorder at the last check.
+/// The state of the recorder at the last test.
 #[derive(Clone, Copy, Debug)]
 enum RecorderState {
-    /// It held the interface at this moment.
+    /// The recorder had the claim of the interface at this time.
     Running { checked: Instant },
-    /// It no longer holds the interface: the tail ends after the rest of the ring and of the files.
+    /// The recorder no longer has the claim: the tail ends after the remaining packets of the ring and of the files.
     Ended,
 }
 
 impl FollowedRecorder {
-    /// Follows the holder of a claim from now on.
+    /// Begins to follow the recorder that has the claim of an interface.
     pub fn new(claimant: Claimant) -> Self {
         let now = Instant::now();
         Self {
@@ -48,12 +49,13 @@ impl FollowedRecorder {
         }
     }
 
-    /// True if the recorder no longer held the interface at the last check.
+    /// True if the recorder no longer had the claim of the interface at the last test.
     pub fn has_ended(&self) -> bool {
         matches!(self.state, RecorderState::Ended)
     }
 
-    /// Checks at most once per `LIFE` whether the recorder still holds the interface, and warns if it does not.
+    /// Tests at most once per `LIFE` whether the recorder still has the claim of the interface, and warns if it does
+    /// not.
     pub fn check(&mut self, folder: &Path, context: &mut QueryContext) {
         let RecorderState::Running { checked } = self.state else { return };
         if checked.elapsed() < LIFE {
@@ -75,24 +77,24 @@ impl FollowedRecorder {
         context.warning(format!("{name}: its recorder (process {pid}) has ended, so the query ends"));
     }
 
-    /// True if the pause after the last check of files is not over.
+    /// True if the pause after the last test of files for new packets is not over.
     pub fn is_pausing(&self) -> bool {
         self.file_checks.is_pausing(Instant::now())
     }
 
-    /// Registers a check of files that needed no reading.
+    /// Registers a test of files for which no index was read.
     pub fn begin_check(&mut self) {
         self.file_checks.last = Instant::now();
     }
 
-    /// Registers a check that began at this moment and read the index of the file.
+    /// Registers a test of files that began at this time and read the index of the file.
     pub fn end_check(&mut self, begun: Instant) {
         self.file_checks = FileChecks::after(begun, begun.elapsed());
     }
 
-    /// The state of a cursor without a packet: later packets have timestamps that are not much older than this moment.
-    /// It is the end if the interval ends before that. `delay` is the longest time from a packet's timestamp to its
-    /// publication, `latest` the latest timestamp so far, and `to` the end of the interval.
+    /// The state of a cursor without a packet: a timestamp before which no later packet is expected, or the end if the
+    /// interval ends before this timestamp. `delay` is the longest time from a packet's timestamp to its publication,
+    /// `latest` the latest timestamp so far, and `to` the end of the interval.
     pub fn wait(&mut self, delay: Duration, latest: Timestamp, to: Timestamp) -> CursorState {
         let from = self.clock.now().before(delay).floor_to(STEP);
         if from > to || latest > to { CursorState::End } else { CursorState::Waiting(from) }
@@ -102,14 +104,14 @@ impl FollowedRecorder {
 /// The times at which files are read for new packets.
 #[derive(Clone, Copy, Debug)]
 struct FileChecks {
-    /// The begin of the last check.
+    /// The begin of the last test of files.
     last: Instant,
     /// The pause after that moment.
     pause: Duration,
 }
 
 impl FileChecks {
-    /// The checks after a check that took this long.
+    /// The schedule after a test of files that took this long.
     fn after(begun: Instant, took: Duration) -> Self {
         Self { last: begun, pause: CHECK_INTERVAL.max(SCAN_PART * took) }
     }
@@ -119,10 +121,11 @@ impl FileChecks {
     }
 }
 
-/// A clock that never steps back: the clock of this machine, replaced by the elapsed time when it is set back. Without
-/// it, other queues would wait until a clock that was set back has caught up.
+/// A clock that never steps back. It shows the system time; after the system clock was set back, it continues with the
+/// elapsed time. Without it, packets of other queues would be delayed until the system clock shows the former time
+/// again.
 struct MonotonicClock {
-    /// The latest time returned, and the moment of that call.
+    /// The latest returned time, and the monotonic time of that call.
     reported: (Timestamp, Instant),
 }
 
@@ -153,9 +156,9 @@ mod tests {
         let mut clock = MonotonicClock { reported: (at(0), begin) };
         let mut see = |shown: Timestamp, after: u64| clock.at(shown, begin + Duration::from_secs(after));
         assert_eq!(see(at(1), 1), at(1));
-        assert_eq!(see(at(2).before(hour), 2), at(2), "the elapsed time counts after a step back");
+        assert_eq!(see(at(2).before(hour), 2), at(2), "after a step back, the clock continues with the elapsed time");
         assert_eq!(see(at(5).before(hour), 5), at(5));
-        assert_eq!(see(at(100), 6), at(100), "a step forward is accepted");
+        assert_eq!(see(at(100), 6), at(100), "the clock follows a step forward");
         assert_eq!(see(at(7), 7), at(101));
     }
 

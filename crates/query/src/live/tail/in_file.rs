@@ -1,5 +1,5 @@
-//! The tail in a file: its records, and the change to the next file or to the ring after the part that the index
-//! covers.
+//! The tail while it reads a file: the records of the file, and the change to the next file or to the ring after the
+//! indexed part.
 
 use super::super::chain::{self, Next};
 use super::super::growing::Growing;
@@ -9,27 +9,29 @@ use crate::cursor::CursorState;
 use crate::{QueryContext, QueryError};
 use std::time::{Duration, Instant};
 
-/// The longest time from a packet's timestamp to its index entry: the recorder writes each second.
+/// The longest time from a packet's timestamp to its index entry; the recorder writes at least once per second.
 const FILE_DELAY: Duration = Duration::from_millis(1250);
 
-/// The pause before file and ring are tried again when neither has the next packet.
+/// The pause before file and ring are read again, if the next packet is in neither.
 const RETRY_PAUSE: Duration = Duration::from_millis(2);
 
-/// How long the tail waits for the end of a file that is being sealed to a slow disk while the next file grows.
+/// Time for which the tail waits for the last blocks of a file that a recorder seals on a slow disk while it already
+/// writes the next file.
 const SEALING: Duration = Duration::from_secs(10);
 
 /// The continuation after a file.
 enum Behind {
-    /// Not known yet: the recorder is sealing the file or creating the next one.
+    /// The continuation is not known yet: the recorder is sealing the file or creating the next one.
     Pending,
     /// The next file.
     Next(Box<Growing>),
-    /// No file follows directly. `pos` is the position of the next packet, `later` a later file.
+    /// No file follows directly. `pos` is the stream position of the next packet, `later` a later file, if there is
+    /// one.
     Ends { pos: u64, later: Option<Box<Growing>> },
 }
 
 impl Tail {
-    /// Reads one record of the file; after the last record, continues after the file.
+    /// Reads one record of the file; after the last record, changes to the next source.
     pub(super) fn read_file(
         &mut self,
         mut file: Box<OpenFile>,
@@ -56,7 +58,7 @@ impl Tail {
         Ok((TailState::File(file), Some(CursorState::Packet(record.ts))))
     }
 
-    /// Continues after the part that the index covers: with newly written blocks, with the next file, or with the ring.
+    /// Continues after the indexed part of the file: with newly written blocks, with the next file, or with the ring.
     fn continue_behind(&mut self, mut file: Box<OpenFile>, context: &mut QueryContext) -> Result<Step, QueryError> {
         if self.is_pausing() {
             return Ok((TailState::File(file), Some(self.wait(FILE_DELAY, context))));
@@ -78,7 +80,7 @@ impl Tail {
         }
     }
 
-    /// Searches again for the packet at this position, which neither a known file nor the ring has.
+    /// Searches again for the packet at this position, which was neither in a known file nor in the ring.
     pub(super) fn search(&mut self, pos: u64, context: &mut QueryContext) -> Result<Step, QueryError> {
         if self.is_pausing() {
             return Ok((TailState::Missing { pos }, Some(self.wait(FILE_DELAY, context))));
@@ -92,12 +94,13 @@ impl Tail {
         Ok(self.change_source(None, pos, None, context))
     }
 
-    /// True if files must not be read yet: a query that follows without a ring reader reads them again and again.
+    /// True if a query that follows without a ring reader must not read the files yet, because the interval between two
+    /// tests for new packets is not over.
     fn is_pausing(&mut self) -> bool {
         self.source.ring_reader.is_none() && self.limit.running().is_some_and(|recorder| recorder.is_pausing())
     }
 
-    /// Reads the newer part of the file's index; true if the index covers more bytes than before.
+    /// Reads the index of the file again if it has changed; returns true if it covers more bytes than before.
     fn refresh(&mut self, file: &mut OpenFile, context: &mut QueryContext) -> bool {
         let begun = Instant::now();
         let has_more = file.scan.refresh(context);
@@ -107,7 +110,7 @@ impl Tail {
         has_more
     }
 
-    /// Finds the continuation behind the part of the file that the index covers.
+    /// Finds the continuation after the indexed part of the file.
     fn find_behind(&mut self, file: &OpenFile, context: &mut QueryContext) -> Result<Behind, QueryError> {
         let (scan, growing) = (&file.scan, &file.scan.file);
         let is_awaited = self.is_awaited(growing.first_pos());
@@ -123,7 +126,7 @@ impl Tail {
             }
             let path = growing.entry.path.display();
             context.damage(format!(
-                "{path}: the file is incomplete, and its last packets are missing here; run netgrain repair"
+                "{path}: the file is incomplete, and its last packets are missing in the result; run netgrain repair"
             ));
         }
         let pos = chain::end_of(growing);
@@ -143,12 +146,13 @@ impl Tail {
         Ok(Behind::Ends { pos, later: None })
     }
 
-    /// True if the rest of the result is only in files after this one.
+    /// True if the remaining packets of the result are in later files, and not in a ring.
     fn is_awaited(&self, file: u64) -> bool {
         self.source.ring_reader.is_none() && self.limit.is_in_later_file(file)
     }
 
-    /// Changes to the source of the packet at this position. `file` is the file before it, `later` a later file.
+    /// Changes to the source of the packet at this position. `file` is the file before this position, `later` a later
+    /// file, if there is one.
     fn change_source(
         &mut self,
         file: Option<Box<OpenFile>>,

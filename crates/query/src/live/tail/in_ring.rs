@@ -1,5 +1,5 @@
-//! The tail in the ring: its packets and control descriptors, and the return to a file when the ring has overwritten
-//! the next packet.
+//! The tail while it reads the ring: packets, control descriptors, and the change back to a file if the ring has
+//! overwritten the next packet.
 
 use super::super::chain;
 use super::super::ring_reader::RingEvent;
@@ -10,7 +10,8 @@ use base::{Tally, Timestamp};
 use ring::{BLOCK, Control, Desc, FILE_HEADER, RECORD_HEADER, flag};
 use std::time::Duration;
 
-/// The longest time from a packet's timestamp to its publication in the ring: a batch, or a block of the kernel.
+/// The longest time from a packet's timestamp to its publication in the ring: the duration of a batch, or of a
+/// TPACKET_V3 block of the kernel.
 const RING_DELAY: Duration = Duration::from_millis(200);
 
 impl Tail {
@@ -45,7 +46,7 @@ impl Tail {
         Ok((TailState::Ring(run), result))
     }
 
-    /// Reads one packet of the ring, unless the tail has lent it from the file.
+    /// Reads one packet of the ring, unless the tail has already returned it from the file.
     fn read_ring_packet(
         &mut self,
         mut run: Box<RingRun>,
@@ -88,15 +89,16 @@ impl Tail {
         Ok((TailState::Ring(run), Some(CursorState::Packet(ts))))
     }
 
-    /// Continues with the next segment. The file before it is not needed any longer, and retention may remove it.
+    /// Continues with the next segment. The file of the previous segment is not needed any longer, and retention may
+    /// remove it.
     fn begin_segment(&mut self, run: &mut RingRun, segment: Segment, gap: u64, context: &mut QueryContext) {
         self.confirm_begin(run, segment.pos, gap, context);
         self.segment = segment;
         run.begin_segment(segment.pos);
     }
 
-    /// Warns that the positions skipped at the begin of an unsure run are missing. `padding` is the distance that
-    /// contains no packets.
+    /// If a run from the ring began with `unsure`, warns about the missing stream positions before its first packet.
+    /// `padding` is a distance without packets, about which no warning is given.
     fn confirm_begin(&self, run: &mut RingRun, at: u64, padding: u64, context: &mut QueryContext) {
         let Some(begin) = run.unsure.take().filter(|begin| begin.has_gap(at, padding)) else { return };
         context.damage(format!(
@@ -108,7 +110,7 @@ impl Tail {
         ));
     }
 
-    /// Adds the counts of a control descriptor whose second lies in the interval.
+    /// Adds the counts of a control descriptor, if its second is in the interval.
     fn count_control(&self, run: &mut RingRun, control: Control, ts: Timestamp, context: &mut QueryContext) {
         if !(self.begin.of_control().secs()..=context.query.to.secs()).contains(&ts.secs()) {
             return;
@@ -124,7 +126,7 @@ impl Tail {
         context.add_lost(self.origin.number, tally.lost_total());
     }
 
-    /// Returns to the file, because the ring has overwritten the next packet.
+    /// Changes back to the file, because the ring has overwritten the next packet.
     fn return_to_file(&mut self, run: Box<RingRun>, context: &mut QueryContext) -> Result<TailState, QueryError> {
         let RingRun { next, file, counted, unreported, .. } = *run;
         context.count(self.origin.number, &unreported);
@@ -157,7 +159,8 @@ impl Tail {
 }
 
 impl RingRun {
-    /// A run that begins after a file; without `is_sure`, the ring has overwritten packets after this position.
+    /// A run of packets from the ring that begins after a file. If `is_sure` is false, the ring has overwritten packets
+    /// after this position.
     pub(super) fn behind(file: Option<Box<OpenFile>>, pos: u64, is_sure: bool) -> Box<Self> {
         let slack = file.as_ref().map_or(0, |file| file.scan.slack());
         let counted = file.as_ref().map(|file| file.scan.counted()).unwrap_or_default();
@@ -178,7 +181,7 @@ impl RingRun {
     }
 
     /// Moves past a packet of the segment that begins at `segment`. As in the recorder, a packet that reaches the end
-    /// of a block is its last packet, and later packets belong to the next block.
+    /// of a block is the last packet of the block.
     fn advance(&mut self, desc: &Desc, segment: u64) {
         self.next = desc.end();
         if desc.pos.saturating_sub(segment) / BLOCK != self.next.saturating_sub(segment) / BLOCK {
@@ -186,7 +189,7 @@ impl RingRun {
         }
     }
 
-    /// Moves to the first packet of the segment at this position and drops the file of the segment before it.
+    /// Moves to the first packet of the segment at this position and closes the file of the previous segment.
     fn begin_segment(&mut self, pos: u64) {
         self.next = pos.saturating_add(FILE_HEADER as u64);
         self.counted = Tally::default();
@@ -195,8 +198,8 @@ impl RingRun {
 }
 
 impl UnsureBegin {
-    /// True if packets are missing before the first position that the ring has. `padding` is a distance without
-    /// packets.
+    /// True if packets are missing before position `at`, the first that the ring contains. A distance of `padding`
+    /// bytes contains no packets.
     fn has_gap(self, at: u64, padding: u64) -> bool {
         let skipped = at.saturating_sub(self.pos);
         skipped > self.slack && skipped != padding
@@ -230,7 +233,7 @@ mod tests {
         assert_eq!((run.counted.stored, run.unreported.stored, run.next), (1, 1, first.end()));
         run.count_packet(&last, 60);
         run.advance(&last, 0);
-        assert_eq!((run.counted.stored, run.unreported.stored), (0, 2), "the next block has no packet yet");
+        assert_eq!((run.counted.stored, run.unreported.stored), (0, 2), "the counts of the next block begin at zero");
     }
 
     #[test]

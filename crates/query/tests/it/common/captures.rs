@@ -1,4 +1,4 @@
-//! Packets of real captures, and the same packets as captures in every format.
+//! Packets of real captures, and capture files with these packets in every format.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
@@ -37,8 +37,8 @@ pub fn collect(folder: &Path, packets: &mut Vec<Packet>) {
     }
 }
 
-/// True if the packet is not malformed and has no tags, labels or extension headers, which tcpdump does not look
-/// through.
+/// True if the packet is not malformed and has no VLAN tags, MPLS labels or extension headers, which the filters of
+/// tcpdump do not skip.
 fn has_same_meaning(bytes: &[u8], wire_len: u32) -> bool {
     let headers = Headers::of(bytes, wire_len, ETHERNET);
     let Some(announced) = bytes.get(12..14).map(|b| EtherType(u16::from_be_bytes([b[0], b[1]]))) else { return false };
@@ -57,7 +57,7 @@ pub enum Kind {
     Nanos,
     Micros,
     BigEndian,
-    /// pcapng with several interfaces, one of them described late.
+    /// pcapng with several interfaces, one of which is described only after the first packets.
     Ng,
     /// pcapng of three sections.
     Sections,
@@ -117,7 +117,7 @@ fn section(packets: &[Packet], interfaces: usize) -> Vec<u8> {
     out.finish().expect("memory")
 }
 
-/// The same capture as a big-endian machine would write it.
+/// Converts a capture to the byte order of a big-endian machine.
 fn big_endian(file: &[u8]) -> Vec<u8> {
     let mut out = file.to_vec();
     for (at, len) in [(0, 4), (4, 2), (6, 2), (8, 4), (12, 4), (16, 4), (20, 4)] {
@@ -132,7 +132,7 @@ fn big_endian(file: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Puts packets out of order: some by a little, and the last third before the others.
+/// Changes the order of packets: some are slightly out of order, and the last third precedes the others.
 pub fn disorder(packets: &mut [Packet], prng: &mut Prng) {
     let len = packets.len();
     for i in 0..len {
@@ -143,7 +143,7 @@ pub fn disorder(packets: &mut [Packet], prng: &mut Prng) {
     packets.rotate_right(len / 3);
 }
 
-/// A filter with values that occur in these packets.
+/// A random filter with values that occur in these packets.
 pub fn filter(packets: &[Packet], prng: &mut Prng) -> String {
     let p = &packets[prng.below(packets.len() as u64) as usize];
     let headers = Headers::of(&p.data, p.wire_len, ETHERNET);
@@ -174,7 +174,8 @@ pub fn filter(packets: &[Packet], prng: &mut Prng) -> String {
     }
 }
 
-/// The numbers of the packets that tcpdump selects; the timestamp of each packet is its number.
+/// The numbers of the packets that tcpdump selects. In the file for tcpdump, the timestamp of each packet is its
+/// number.
 pub fn tcpdump(folder: &testkit::TempDir, packets: &[Packet], filter: &str) -> Vec<usize> {
     let path = folder.join("numbered.pcap");
     if !path.exists() {

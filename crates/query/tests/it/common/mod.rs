@@ -30,15 +30,15 @@ pub struct Packet {
     pub data: Vec<u8>,
 }
 
-/// The input of the recorder of one queue.
+/// The packet stream of one queue, as input of a recorder.
 pub struct Stream {
     pub interface: String,
     pub queue: u16,
     pub queues: u16,
     pub format: recorder::Format,
-    /// The pause of the recorder after each thousand packets.
+    /// The recorder pauses for this time after each thousand packets.
     pub pause: Duration,
-    /// The recorder's clock, if it has one.
+    /// The system clock of the recorder, if it reads one.
     pub wall: Option<fn() -> WallClock>,
     bytes: Vec<u8>,
     descs: Vec<Desc>,
@@ -85,8 +85,8 @@ impl Stream {
         self.descs.push(Desc::control(Control::Tick, ts));
     }
 
-    /// Changes lengths and timestamps in some record headers, as a hostile writer would; returns the largest number of
-    /// additional records.
+    /// Changes lengths and timestamps in some record headers, as a hostile writer would do; returns the largest number
+    /// of additional records that a reader may then find.
     pub fn spoil(&mut self, prng: &mut Prng, records: usize) -> usize {
         let packets: Vec<u64> = self.descs.iter().filter(|d| d.is_packet()).map(|d| d.pos).collect();
         for _ in 0..records {
@@ -100,7 +100,8 @@ impl Stream {
             let field = at + [0, 4, 8, 8, 12][prng.below(5) as usize];
             self.bytes[field..field + 4].copy_from_slice(&word.to_le_bytes());
         }
-        // A length of 0 turns a packet's bytes into records of at least 16 bytes.
+        // If the length in a record header is changed to 0, a reader takes the following packet bytes for records; each
+        // such record has at least 16 bytes.
         records * 1400 / 16 + records
     }
 
@@ -220,7 +221,7 @@ pub fn files(store: &Path) -> Vec<(String, Entry)> {
     out
 }
 
-/// The packets of a file, read with the pcap crate.
+/// The packets of a packet file, read with the pcap crate.
 pub fn read(path: &Path) -> Vec<Record> {
     let file = std::fs::File::open(path).expect("a file");
     let format = if path.extension().is_some_and(|e| e == "raw") { pcap::Format::Raw } else { pcap::Format::Pcap };
@@ -279,7 +280,7 @@ impl Scan {
     }
 }
 
-/// All packets of a result, read one by one.
+/// Returns all packets of a result, read one by one.
 pub fn collect(results: &mut Results) -> Vec<Packet> {
     let mut out = Vec::new();
     loop {
@@ -292,7 +293,7 @@ pub fn collect(results: &mut Results) -> Vec<Packet> {
     }
 }
 
-/// All packets of a result, read in batches and single packets at random.
+/// Returns all packets of a result; batches and single packets are read in random order.
 pub fn collect_batches(results: &mut Results, prng: &mut Prng) -> Vec<Packet> {
     let mut out = Vec::new();
     loop {
@@ -327,7 +328,7 @@ pub fn everything(store: &Path) -> Results {
     run(&QuerySource::Store(store.to_owned()), Query::default()).expect("a store")
 }
 
-/// Compares two lists of packets without printing megabytes.
+/// Asserts that two lists of packets are equal, and prints only the first difference.
 pub fn same(found: &[Packet], expected: &[Packet], what: &str) {
     let differs = found.iter().zip(expected).position(|(a, b)| a != b);
     let at = |packets: &[Packet], i: usize| packets.get(i).map(|p| (p.interface.clone(), p.queue, p.ts, p.data.len()));
@@ -337,8 +338,8 @@ pub fn same(found: &[Packet], expected: &[Packet], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}: {:?} {:?}", at(found, expected.len()), at(expected, found.len()));
 }
 
-/// A random store: one or two interfaces, one of them with several queues, recorders that were restarted, some of them
-/// with a clock that was set back, files and packets of all sizes, and losses.
+/// Records a random store: it has one or two interfaces, one of them with several queues; recorders were restarted,
+/// some of them after the clock was set back; files and packets have all sizes, and packets were lost.
 pub fn random_store(store: &Path, prng: &mut Prng) {
     for (interface, queues) in [("eth1", 1 + prng.below(3) as u16), ("eth2", 1)] {
         for queue in 0..queues {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use testkit::TempDir;
 
-/// A copy of the growing file as its recorder would hold it, with the bytes that its index covered at that moment.
+/// A copy of a growing file and of its index at one moment, locked as by a running recorder.
 struct Held {
     dir: TempDir,
     packets: PathBuf,
@@ -29,7 +29,7 @@ impl Held {
         let place = |p: &Path| dir.join("store").join(p.strip_prefix(from).expect("below"));
         let (packets, index) = (hidden("pcap"), hidden("ngi"));
         std::fs::create_dir_all(place(&index).parent().expect("an hour")).expect("a directory");
-        // In this order, so that the index describes no bytes that were not copied.
+        // The index is copied before the packets, so that it describes only bytes that are copied too.
         until("the index is copied between two writes", || {
             std::fs::copy(&index, place(&index)).expect("the index");
             let copy = std::fs::read(place(&index)).expect("a copy");
@@ -52,7 +52,7 @@ impl Held {
         self.lock = Some(file);
     }
 
-    /// The packets found, the warnings, and whether the result is complete.
+    /// Runs a query; returns the packets found, the warnings, and true if the result is complete.
     fn query(&self, filter: &str) -> (Vec<(u64, Timestamp)>, Vec<String>, bool) {
         let filter = Filter::parse(filter).expect("a filter");
         let mut results = begin(&self.dir.join("store"), Query { filter, ..Query::default() });
@@ -104,7 +104,8 @@ fn damage_in_a_growing_file_affects_its_blocks_and_is_reported() {
         std::fs::write(&held.packets, &p).expect("packets");
         std::fs::write(&held.index, &i).expect("an index");
         let (found, warnings, is_complete) = held.query("");
-        // The returned packets are correct and in order; packets in damaged blocks are missing.
+        // Asserts that the returned packets are correct and in order, and that only packets in damaged blocks are
+        // missing.
         assert!(found.iter().all(|f| whole.get(f.0 as usize) == Some(f)), "round {round}");
         assert!(found.windows(2).all(|w| w[0].0 < w[1].0), "round {round}: in order");
         if found != whole && !in_index {
@@ -128,7 +129,8 @@ fn a_growing_file_with_unreadable_index_makes_the_result_incomplete() {
     stop(capture);
     let index = std::fs::read(&held.index).expect("an index");
     let (whole, ..) = held.query("");
-    // An incomplete entry ends the covered part; it is no damage, because a recorder writes entries in place.
+    // The indexed part ends at an incomplete entry. This is no damage, because a recorder may just be writing the
+    // entry.
     std::fs::write(&held.index, &index[..index.len() / 2]).expect("an index");
     let (found, warnings, is_complete) = held.query("");
     assert!(is_complete && found.len() < whole.len() && whole.starts_with(&found), "{warnings:?}");
@@ -159,7 +161,7 @@ fn without_listeners_a_query_waits_for_the_end_of_a_sealing_file() {
     let reader = index::Reader::open(&&index[..]).expect("an index");
     let last = reader.blocks().last().expect("a block");
     let end = reader.header().first_pos + u64::from(last.number) * ring::BLOCK + u64::from(last.bytes);
-    // The next file has begun, and has no packets yet.
+    // The test creates the next file, which has begun but contains no packets yet.
     let start = reader.header().start.after(Duration::from_secs(60));
     let header = index::Header { first_pos: end.next_multiple_of(ring::BLOCK), start, ..reader.header().clone() };
     let hour = store::names::hour_folder(&held.dir.join("store/sim"), start);
@@ -169,7 +171,8 @@ fn without_listeners_a_query_waits_for_the_end_of_a_sealing_file() {
     std::fs::write(next("pcap"), ring::file_header(65_535, 1)).expect("a file");
     let lock = std::fs::File::open(next("pcap")).expect("a file");
     lock.try_lock().expect("an unlocked file");
-    // The index describes half of the previous file; the rest and its final name follow during the query.
+    // First, the index of the previous file is truncated to its half; the complete index and the final names follow
+    // during the query.
     std::fs::write(&held.index, &index[..index.len() / 2]).expect("an index");
     let shown = |path: &Path| {
         let name = path.file_name().and_then(|n| n.to_str()).expect("a name");
@@ -183,7 +186,7 @@ fn without_listeners_a_query_waits_for_the_end_of_a_sealing_file() {
         std::fs::rename(&held.packets, shown(&held.packets)).expect("a name");
         results.join().expect("a result")
     });
-    // The copy may end within a record, which its recorder would have completed; no other packet is missing.
+    // The copy may end within a record, which its recorder would have completed; no other packet may be missing.
     assert!(found == whole, "{} of {}: {warnings:?}", found.len(), whole.len());
     let others = warnings.iter().filter(|r| !r.contains("truncated record") && !r.contains("an incomplete entry"));
     assert_eq!(others.collect::<Vec<_>>(), [""; 0]);

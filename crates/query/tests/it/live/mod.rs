@@ -1,5 +1,5 @@
-//! Queries while a recorder runs: a query returns every packet once, up to the moment of the query; with `follow` also
-//! the later ones. Generated frames contain their number, so gaps and repetitions are detected.
+//! Queries while a recorder runs: a query returns every packet that was recorded before the query exactly once; with
+//! `follow`, also all later packets. Generated frames contain their number, so gaps and repetitions are detected.
 
 mod damage;
 
@@ -15,17 +15,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testkit::{ChildTest, RawSender, Sandbox, TempDir, VethOptions};
 
-/// A test that waits this long has failed; no test asserts how long an operation takes.
+/// A test fails if it waits for this time; no test asserts a shorter duration.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The directory of store and socket; set for a process that only records.
+/// Name of the environment variable with the directory of store and socket; it is set only in a child process that
+/// records.
 const STORE: &str = "NETGRAIN_TEST_STORE";
 
 fn socket(path: PathBuf) -> Option<SocketPlan> {
     Some(SocketPlan { path, mode: 0o600, uid: None, gid: None, allow_lossless: false, forward: Vec::new() })
 }
 
-/// A simulation in real time, with a file every second.
+/// The plan of a simulation in real time, with a new file every second.
 fn sim(spec: &str, store: &Path) -> Plan {
     let source = SourcePlan::Sim { spec: spec.parse().expect("a specification"), start: None, name: None };
     Plan { rotate: Some(Duration::from_secs(1)), ..plan(source, store) }
@@ -33,7 +34,7 @@ fn sim(spec: &str, store: &Path) -> Plan {
 
 fn plan(source: SourcePlan, store: &Path) -> Plan {
     let store = StorePlan { dir: store.to_owned(), format: Format::Pcap, depth: 8 };
-    // Enough memory if the volume is busy for seconds.
+    // The ring has enough memory for some seconds in which the volume is busy.
     Plan { ring: Some(64 << 20), store: Some(store), ..Plan::new(source) }
 }
 
@@ -79,7 +80,7 @@ fn numbers(results: &mut Results) -> Vec<u64> {
     out
 }
 
-/// Asserts that every number from 0 on occurs once and in order.
+/// Asserts that every number from 0 on occurs exactly once, in ascending order.
 fn assert_whole(numbers: &[u64], at_least: u64, warnings: &[String], context: &str) {
     if let Some(i) = (0..numbers.len()).find(|i| numbers[*i] != *i as u64) {
         panic!("{context}: packet {} in place of {i}, of {}; {warnings:#?}", numbers[i], numbers.len());
@@ -91,7 +92,7 @@ fn assert_whole(numbers: &[u64], at_least: u64, warnings: &[String], context: &s
     );
 }
 
-/// Not a test of its own: the process that [`recorder_process`] starts.
+/// This is not a test: it is the recording process that [`recorder_process`] starts.
 #[test]
 fn a_process_that_only_records() {
     let Some(store) = std::env::var_os(STORE) else { return };
@@ -120,7 +121,7 @@ fn every_packet_is_found_once_up_to_the_moment_of_the_query() {
         let context = format!("after {:?}", begun.elapsed());
         assert_whole(&found, before, &results.warnings(), &context);
         from_ring += results.cost().from_ring;
-        // A block that grew since the query began may count packets after the end of the query.
+        // The count may be larger: a block that grew during the query may count packets after the end of the query.
         let counted = results.tally(0).stored;
         assert!(counted >= found.len() as u64, "{context}: {} packets found, {counted} counted", found.len());
         assert_eq!(results.warnings(), [""; 0], "{context}");
@@ -140,7 +141,8 @@ fn packets_in_the_ring_are_not_read_from_the_disk() {
     let store = dir.join("store");
     let ring = Some(64 << 20);
     let socket = socket(dir.join("s"));
-    // The ring holds the packets of forty seconds: a busy machine has indexed two blocks by then.
+    // The ring has space for the packets of forty seconds, so that even a busy machine has indexed two blocks before
+    // packets are overwritten.
     let plan = Plan { socket, ring, rotate: None, segment: 64 << 20, ..sim("300,rate=5kpps,truth", &store) };
     let capture = start(&plan);
     let indexed = |results: &Results| results.cost().blocks_read;
@@ -232,14 +234,14 @@ fn a_refusing_or_missing_socket_causes_a_warning() {
     assert_whole(&numbers(&mut results), 1000, &results.warnings(), "from files");
     assert_eq!(results.warnings().len(), 1, "{:?}", results.warnings());
     drop(other_socket);
-    // A query without `live` has no warning about the ring.
+    // A query without `live` must give no warning about the ring.
     let mut results = begin(&store, Query { live: false, ..Query::default() });
     assert_whole(&numbers(&mut results), 1000, &results.warnings(), "not live");
     assert_eq!(results.warnings(), [""; 0]);
     stop(capture);
 }
 
-/// Follows until the recorder has ended; returns the numbers in order of arrival.
+/// Follows until the recorder has ended; returns the numbers of the packets in order of arrival.
 fn follow(store: &Path, query: Query) -> (Vec<u64>, Vec<String>) {
     let mut results = begin(store, Query { follow: true, ..query });
     let found = numbers(&mut results);
@@ -270,7 +272,7 @@ fn a_follower_gets_every_packet_across_rotations() {
 fn a_slow_reader_returns_to_the_files_and_misses_no_packet() {
     let dir = TempDir::new("a_slow_reader");
     let store = dir.join("store");
-    // The ring is overwritten completely every 1.6 seconds.
+    // With this size and rate, the ring is overwritten completely every 1.6 seconds.
     let plan = Plan { socket: socket(dir.join("s")), segment: 5 << 20, ..sim("1000,rate=10kpps,truth", &store) };
     let plan = Plan { ring: Some(16 << 20), ..plan };
     let capture = start(&plan);
@@ -345,12 +347,12 @@ fn a_follower_ends_with_a_killed_recorder_and_has_all_its_packets() {
     });
     assert_whole(&found, written, &warnings, "followed");
     assert!(warnings.iter().any(|r| r.contains("has ended")), "{warnings:?}");
-    // The leftover file is read as far as its index covers it, and has the first of the same packets.
+    // The leftover file is read as far as its index covers it, and returns the first of the same packets.
     let mut results = begin(&store, Query::default());
     let left = numbers(&mut results);
     assert_whole(&left, written, &results.warnings(), "only packets that were not written yet are missing");
     assert!(left.len() <= found.len(), "{} on disk, {} followed", left.len(), found.len());
-    // No recorder is left to follow.
+    // A query that follows must end, because no recorder is running.
     let (again, warnings) = follow(&store, Query::default());
     assert_eq!(again.len(), left.len());
     assert!(warnings.iter().any(|r| r.contains("nothing to follow")), "{warnings:?}");
@@ -371,7 +373,7 @@ fn a_follower_ends_with_its_interval_and_when_stopped() {
         assert!(found.ts <= to && found.ts >= last);
         last = found.ts;
     }
-    // Nothing matches, so the query returns no packet; it ends in any case.
+    // No packet matches the filter, so the query returns no packet, but it must end.
     let stop_it = Arc::new(AtomicBool::new(false));
     let filter = Filter::parse("host 203.0.113.77").expect("a filter");
     let query = Query { follow: true, filter, stop: Some(Arc::clone(&stop_it)), ..Query::default() };
@@ -447,7 +449,7 @@ fn filter_and_interval_apply_to_the_growing_file_and_the_ring() {
     stop(capture);
 }
 
-/// Packet files in their hour directories, finished or unfinished.
+/// Paths of the packet files in their hour directories, published or hidden.
 fn files_of(store: &Path) -> usize {
     let names = all_files(store).into_iter().map(|p| p.file_name().unwrap_or_default().to_string_lossy().into_owned());
     names.filter(|name| name.contains("Z") && name.contains(".pcap")).count()
@@ -472,7 +474,7 @@ fn frame(number: u32) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
     bytes.resize(44, 0);
     bytes.extend(u64::from(number).to_be_bytes()[2..].iter());
-    // Different addresses, so that a fanout by hash distributes the frames.
+    // The frames have different addresses, so that a fanout by hash distributes them over the queues.
     bytes[26..34].copy_from_slice(&base::hash::mix64(number.into()).to_be_bytes());
     bytes.resize(60 + number as usize % 1000, 0);
     bytes
@@ -485,7 +487,7 @@ fn live_queries_work_for_all_interface_sources_and_queue_counts() {
     for (i, (kind, queues)) in
         [(SourceKind::AfXdp, 1), (SourceKind::Tpacket, 1), (SourceKind::Tpacket, 2)].into_iter().enumerate()
     {
-        // A short name, because the path of a socket has a limited length.
+        // The name is short, because the path of a socket has a limited length.
         let dir = TempDir::new("ports");
         let store = dir.join("store");
         let options = VethOptions::default();
@@ -554,7 +556,8 @@ fn a_quiet_queue_does_not_delay_the_packets_of_other_queues() {
             });
             let mut sent = 0;
             for round in 0..4 {
-                // First packets of one flow, hence of one queue; in the second half, of all queues.
+                // In the first half, all packets belong to one flow and so to one queue; in the second half, packets of
+                // all queues are sent.
                 let burst: Vec<_> = (0..100).map(|n| frame(if round < 2 { 7 } else { n })).collect();
                 wire.send(&burst);
                 sent += 100;

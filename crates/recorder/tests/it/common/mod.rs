@@ -1,4 +1,4 @@
-//! A producer in memory, and checks of the files that its stream must give.
+//! A producer in memory, and checks of the files that the recorder must write for its stream.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use base::{Cause, Ledger, Note, Prng, Tally, Timestamp};
@@ -20,7 +20,7 @@ use sys::uring::Region;
 pub const START: u64 = 1_795_290_000_000_000_000;
 pub const SECOND: u64 = 1_000_000_000;
 
-/// Memory with the whole stream; it panics on access to a released byte.
+/// Memory that contains the complete stream; it panics on access to a released byte.
 pub struct Memory {
     base: u64,
     bytes: Vec<u8>,
@@ -40,7 +40,7 @@ impl Bytes for Memory {
     }
 }
 
-/// One segment as it should be on disk.
+/// The expected position, time and ledger of the file of one segment.
 pub struct Segment {
     pub pos: u64,
     pub end: u64,
@@ -58,7 +58,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A stream whose first segment begins at `base`, a multiple of a block, at 19:40.
+    /// A stream whose first segment begins at stream position `base`, a multiple of the block size, and at the time
+    /// 19:40.
     pub fn new(base: u64) -> Self {
         assert_eq!(base % BLOCK, 0);
         let mut s = Self { base, bytes: Vec::new(), descs: Vec::new(), segments: Vec::new(), now: START };
@@ -91,7 +92,7 @@ impl Stream {
         let ts = Timestamp::from_nanos(self.now);
         self.descs.push(Desc::control(Control::Segment { pos, gap: (pos - end) as u32 }, ts));
         self.segments.push(Segment { pos, end: pos, start: ts, ledger: Ledger::new() });
-        // Nanosecond pcap, version 2.4, snaplen 65535, Ethernet.
+        // The pcap file header: nanosecond pcap, version 2.4, snaplen 65535, Ethernet.
         for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 65_535, 1] {
             self.bytes.extend(word.to_le_bytes());
         }
@@ -121,7 +122,7 @@ impl Stream {
         self.row(tally);
     }
 
-    /// A packet of a real capture; the header offsets follow from its VLAN tags.
+    /// Adds a packet of a real capture; its header offsets are computed from the number of its VLAN tags.
     pub fn real_packet(&mut self, data: &[u8]) {
         let (pos, caplen) = (self.pos(), data.len() as u16);
         let mut l3 = 14;
@@ -162,7 +163,7 @@ impl Stream {
         self.segments.last_mut().expect("a segment is open").end = end;
     }
 
-    /// A random stream of `steps` events of all kinds.
+    /// A random stream of `steps` events: packets, ticks, losses, segments.
     pub fn random(base: u64, steps: u64, prng: &mut Prng) -> Self {
         let mut s = Self::new(base);
         for _ in 0..steps {
@@ -244,8 +245,8 @@ pub struct Outcome {
     pub descriptors: u64,
 }
 
-/// Runs both machines step by step with a simulated clock. `interfere` is called before each step with the number of
-/// the step and the time; the run ends when it returns false.
+/// Runs cutter and writer step by step with a simulated clock. `interfere` is called before each step with the number
+/// of the step and the time; the run ends when it returns false.
 pub fn run<D: Device>(
     stream: &Stream,
     device: D,
@@ -290,7 +291,7 @@ pub fn run<D: Device>(
     }
 }
 
-/// Checks all published packet files and returns the number of the segment of each.
+/// Checks all published packet files and returns the segment number of each file.
 pub fn check_published(stream: &Stream, files: &Surviving, note: &str) -> Vec<usize> {
     let mut found = Vec::new();
     for (path, bytes) in files {

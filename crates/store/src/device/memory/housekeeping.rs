@@ -1,5 +1,5 @@
-//! The operations of retention on the volume in memory. A directory exists while it contains a file. A second volume
-//! with its own capacity begins at [`super::Fault::second_volume`].
+//! The operations of retention on the volume in memory. In this volume, a directory exists only while it contains a
+//! file. A second volume with its own capacity begins at [`super::Fault::second_volume`].
 
 use super::{EIO, ENOENT, MemoryDevice, Volume, error};
 use crate::device::{Housekeeping, Lock, Space, Stat};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 const ENOTEMPTY: i32 = 39;
 
-/// The size of a volume without a capacity.
+/// The size that is reported for a volume without a configured capacity.
 const PLENTY: u64 = 1 << 50;
 
 /// A reader's hold of a directory.
@@ -63,7 +63,8 @@ impl Housekeeping for MemoryDevice {
                 let bytes = v.inodes[inode].now.len() as u64;
                 Ok(Stat { bytes, allocated: bytes, modified: Timestamp::ZERO, volume })
             }
-            // The number of name changes stands for the time: it differs whenever a name has changed.
+            // The number of name changes is returned as the time of the last change, because it differs after each
+            // change of a name.
             Err(_) if v.is_folder(path) || v.fault.second_volume.is_some_and(|e| path == Path::new(e)) => {
                 Ok(Stat { modified: Timestamp::from_nanos(v.named), volume, ..Stat::default() })
             }

@@ -1,5 +1,5 @@
-//! Recorded streams, and checks of the files that remain of them. The producer and the simulated clock are those of the
-//! recorder's tests.
+//! Recorded streams, and checks of their files after damage and recovery. The producer and the simulated clock are
+//! those of the recorder's tests.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 #[path = "../../../../recorder/tests/it/common/mod.rs"]
@@ -29,12 +29,12 @@ pub fn recover<D: Device>(device: D) -> Vec<String> {
     recovery.take_events().iter().map(ToString::to_string).collect()
 }
 
-/// The content of all published files.
+/// The packets and counts of all published files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Published {
     pub files: usize,
     pub tally: Tally,
-    /// Numbers of the packets in the stream, in order of the files.
+    /// Numbers that the packets have in the stream, in the order in which the files contain them.
     pub packets: Vec<usize>,
 }
 
@@ -99,7 +99,7 @@ fn check_file(stream: &Stream, packets: &[&Desc], bytes: &[u8], index: &Index, o
             assert_eq!(entry.first.nanos(), ts, "{note}: first timestamp");
         }
         assert!(entry.last.nanos() >= ts, "{note}: last timestamp");
-        // Of a packet that nothing vouches for, the headers too may be gone.
+        // In a packet that no checksum verifies, the header bytes may be changed too, so their keys are not tested.
         if d.l4 == 34 && same(d) {
             let host = Ipv4Addr::new(record[42], record[43], record[44], record[45]);
             assert!(
@@ -132,8 +132,8 @@ fn check_file(stream: &Stream, packets: &[&Desc], bytes: &[u8], index: &Index, o
     out.tally += &total;
 }
 
-/// No file is left that is hidden, and none that is not a packet file with its index; but what was not changed and told
-/// of, because a failure of the power had taken both its head and its index.
+/// Asserts that no hidden file is left, and that each index has a packet file. Exempt are files that recovery reported
+/// as not changed, because a power failure had destroyed both their header and their index.
 pub fn check_clean(files: &Surviving, reported: &[String], note: &str) {
     let is_kept = |name: &str| {
         let stem = name.trim_start_matches('.').trim_end_matches(".partial");
@@ -149,12 +149,13 @@ pub fn check_clean(files: &Surviving, reported: &[String], note: &str) {
     }
 }
 
-/// Packets that were lost to a crash.
+/// Number of packets that were lost by a crash.
 pub fn lost(tally: &Tally) -> u64 {
     tally.lost[Cause::Crash as usize]
 }
 
-/// Some segments of some packets of at most this length, with ticks, losses and silence between.
+/// A stream of `segments` segments with `packets` packets each, which are at most `longest` bytes long, with ticks,
+/// lost and filtered packets between them.
 pub fn segments(prng: &mut Prng, segments: u64, packets: u64, longest: u64) -> Stream {
     let mut stream = Stream::new(0);
     for segment in 0..segments {
@@ -183,5 +184,5 @@ pub fn path(text: &str) -> PathBuf {
     Path::new(text).to_owned()
 }
 
-/// A span of the test's own clock.
+/// The time of one step on the simulated clock.
 pub const STEP: Duration = Duration::from_millis(3);

@@ -1,0 +1,171 @@
+//! Files of flow records: concatenated IPFIX messages (RFC 5655), Parquet files of netgrain, or captures, which are
+//! metered.
+
+use super::from_capture::{CaptureError, Captures, MeteredKind, is_capture};
+use super::names::Names;
+use crate::outcome::Failure;
+use columns::ColumnsError;
+use export::element::PEN;
+use export::file::{FileError, Reader};
+use export::ipfix::Item;
+use flow::Record;
+use meter::MeterOutput;
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+/// The version field at the start of an IPFIX message.
+const IPFIX: [u8; 2] = 10u16.to_be_bytes();
+
+/// The format of a file.
+pub enum Format {
+    /// IPFIX messages, or an empty file.
+    Messages,
+    Parquet,
+    /// A capture.
+    Capture,
+}
+
+/// Detects the format by the first bytes.
+///
+/// # Errors
+/// The file cannot be read, or has none of the formats.
+pub fn format(path: &Path) -> Result<Format, Failure> {
+    if path == Path::new("-") {
+        return Ok(Format::Capture);
+    }
+    let failure = |e: io::Error| Failure::unreadable(path, &e);
+    let mut file = BufReader::new(File::open(path).map_err(failure)?);
+    let begin = file.fill_buf().map_err(failure)?;
+    if begin.starts_with(b"PAR1") {
+        return Ok(Format::Parquet);
+    }
+    if !begin.is_empty() && !begin.starts_with(&IPFIX) {
+        if is_capture(path) {
+            return Ok(Format::Capture);
+        }
+        let text = "neither a capture, nor IPFIX messages, nor Parquet; name a file in one of these formats";
+        return Err(Failure::Said(format!("{}: {text}", path.display())));
+    }
+    Ok(Format::Messages)
+}
+
+/// A capture together with the captures that follow it in the list of files.
+///
+/// # Errors
+/// A file cannot be read.
+pub fn with_captures(first: PathBuf, more: &mut std::vec::IntoIter<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
+    let mut all = vec![first];
+    while let Some(path) = more.as_slice().first()
+        && matches!(format(path)?, Format::Capture)
+    {
+        all.extend(more.next());
+    }
+    Ok(all)
+}
+
+/// The reason why a record of a file cannot be read.
+#[derive(Debug)]
+pub enum RecordFileError {
+    /// A capture.
+    Capture(CaptureError),
+    /// A Parquet file; records of other row groups may follow.
+    Parquet(ColumnsError),
+    /// A file of IPFIX messages.
+    Messages(PathBuf, FileError),
+}
+
+impl RecordFileError {
+    /// True if more records of the file may follow.
+    pub fn is_partial(&self) -> bool {
+        matches!(self, Self::Parquet(_))
+    }
+}
+
+impl fmt::Display for RecordFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Capture(e) => e.fmt(f),
+            Self::Parquet(e) => e.fmt(f),
+            Self::Messages(path, e) => write!(f, "{}: {e}", path.display()),
+        }
+    }
+}
+
+/// An open file of flow records. Each exporter has its own interface numbers, so the numbers are mapped: one number
+/// stands for one interface name in all files.
+pub struct Opened {
+    content: Content,
+    /// The interface names of the file.
+    file_names: Names,
+    /// Our interface numbers by those of the file.
+    numbers: HashMap<u16, u16>,
+}
+
+enum Content {
+    Messages(PathBuf, Box<Reader<BufReader<File>>>),
+    Parquet(Box<columns::StandaloneFile>),
+    Captures(Box<Captures>),
+}
+
+impl Opened {
+    /// Opens a file by its format. If it is a capture, the captures that follow it in `more` are taken out and continue
+    /// its stream.
+    pub fn open(path: PathBuf, more: &mut std::vec::IntoIter<PathBuf>) -> Result<Self, Failure> {
+        let mut file_names = Names::default();
+        let content = match format(&path)? {
+            Format::Parquet => {
+                let records = columns::read_flows(&path).map_err(Failure::say)?;
+                records.names().iter().for_each(|(number, name)| file_names.set(*number, name));
+                Content::Parquet(Box::new(records))
+            }
+            Format::Messages => {
+                let file = File::open(&path).map_err(|e| Failure::unreadable(&path, &e))?;
+                Content::Messages(path, Box::new(Reader::new(BufReader::new(file), PEN)))
+            }
+            Format::Capture => {
+                let captures = Captures::open(&with_captures(path, more)?, MeteredKind::Flows)?;
+                captures.name(&mut file_names);
+                Content::Captures(Box::new(captures))
+            }
+        };
+        Ok(Self { content, file_names, numbers: HashMap::new() })
+    }
+
+    /// The next record, with our interface number; adds the interface name to `names`. A truncated file is an error.
+    pub fn next(&mut self, names: &mut Names) -> Result<Option<Record>, RecordFileError> {
+        let Some(mut record) = self.record()? else { return Ok(None) };
+        let file_names = &self.file_names;
+        record.interface = *self
+            .numbers
+            .entry(record.interface)
+            .or_insert_with_key(|number| names.number(&file_names.interface(*number)));
+        Ok(Some(record))
+    }
+
+    fn record(&mut self) -> Result<Option<Record>, RecordFileError> {
+        match &mut self.content {
+            Content::Captures(captures) => loop {
+                match captures.next().map_err(RecordFileError::Capture)? {
+                    Some(MeterOutput::Record(record)) => return Ok(Some(record)),
+                    Some(MeterOutput::Row(_)) => {}
+                    None => return Ok(None),
+                }
+            },
+            Content::Parquet(records) => records.next().transpose().map_err(RecordFileError::Parquet),
+            Content::Messages(path, reader) => loop {
+                match reader.next_item().map_err(|e| RecordFileError::Messages(path.clone(), e))? {
+                    Some(Item::Flow(record)) => return Ok(Some(record)),
+                    Some(Item::Interface { number, name }) => {
+                        self.file_names.set(number, &name);
+                        self.numbers.remove(&number);
+                    }
+                    Some(_) => {}
+                    None => return Ok(None),
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The start of a capture: plans, privileges, engine threads and retention, in the order that the privileges need.
+
+use super::verb::Verb;
+use super::{plan, sinks};
+use crate::outcome::Failure;
+use crate::privileges::{self, Needs};
+use crate::{metrics, program, replay_overlap, retain};
+use config::{Config, RetentionRules};
+use engine::{Capture, MetricsServer, Observer, Plan, Report, Retention};
+use meter::{Pace, RowRetention};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use store::names;
+
+/// The running captures, and the settings from which they were started.
+pub struct RunningCaptures {
+    /// The configuration in force.
+    pub config: Config,
+    /// The plan of each interface.
+    pub plans: Vec<Plan>,
+    /// The interfaces, in the order of their plans.
+    pub interfaces: Vec<CapturedInterface>,
+    /// The pace of the packets, for the sinks.
+    pub pace: Pace,
+}
+
+/// One interface that is captured.
+pub struct CapturedInterface {
+    pub capture: Capture,
+    /// Retention of packet files.
+    pub retention: Option<Retention>,
+    /// Retention of flow records and rows.
+    pub row_retention: Option<RowRetention>,
+    /// Its number in flow records and rows.
+    pub number: u16,
+    /// Its name.
+    pub label: String,
+}
+
+impl RunningCaptures {
+    /// Reads the configuration, gives up privileges and starts all captures.
+    ///
+    /// # Errors
+    /// The first setting that is invalid, or the first resource that cannot be had.
+    pub fn start(verb: Verb<'_>, stop: &Arc<AtomicBool>) -> Result<Self, Failure> {
+        let config = verb.configuration()?;
+        let mut plans = plan::plans(verb, &config, stop)?;
+        let retention: Vec<_> = plans.iter().map(|p| plan::retention(&config, p)).collect::<Result<_, _>>()?;
+        privileges::for_recording(&needs(verb, &config, &plans))?;
+        for plan in plans.iter_mut().filter(|plan| plan.meter.is_some()) {
+            engine::choose_key(plan, config.store.dir.as_deref(), config.series.key).map_err(Failure::say)?;
+        }
+        for warning in plans.iter().filter_map(replay_overlap::warning) {
+            sys::say!("netgrain: {warning}");
+        }
+        let pace = match (&verb.capture().sim, config.capture.interfaces.is_empty()) {
+            (Some(_), _) => Pace::Simulated,
+            (None, true) => Pace::Replay { stop: Arc::clone(stop) },
+            (None, false) => Pace::Live,
+        };
+        // All captures are created before the first starts, because a group may have packets of several.
+        let mut prepared = Vec::new();
+        for (number, plan) in plans.iter().enumerate() {
+            let sinks = |label: &str| sinks::sinks(&config, label, number as u16, &pace);
+            prepared.push(Capture::prepare(plan, &config.store.dir, sinks)?);
+        }
+        // Written after the interfaces are claimed: a run that is refused must not change the files of another run.
+        keep_flow_lateness(&config, &plans)?;
+        let labels: Vec<String> = plans.iter().map(|plan| plan.source.label()).collect();
+        let captures = Capture::together(prepared, &plan::groups(&config, labels.iter().map(String::as_str)))?;
+        let mut interfaces = Vec::new();
+        for (number, (((capture, plan), retention), label)) in
+            captures.into_iter().zip(&plans).zip(retention).zip(labels).enumerate()
+        {
+            announce(&capture, plan);
+            let rules = RetentionRules::of(&config);
+            if let Some(text) = retention.as_ref().and_then(|plan| retain::announcement(&rules, plan)) {
+                sys::say!("netgrain: {text}");
+            }
+            let json = verb.capture().json;
+            let worker = |plan| Retention::start(plan, capture.observer(), retain::teller(json));
+            let retention = retention.map(worker).transpose()?;
+            let row_retention = sinks::row_retention(&config, &label, json)?;
+            interfaces.push(CapturedInterface { capture, retention, row_retention, number: number as u16, label });
+        }
+        Ok(Self { config, plans, interfaces, pace })
+    }
+
+    /// Serves metrics, if the configuration has an address for them.
+    ///
+    /// # Errors
+    /// The address cannot be served.
+    pub fn serve_metrics(&self) -> Result<Option<MetricsServer>, Failure> {
+        let Some(address) = &self.config.status.metrics else { return Ok(None) };
+        let observers: Vec<Observer> = self.interfaces.iter().map(|i| i.capture.observer()).collect();
+        metrics::serve(address, move || Observer::all_measured(&observers)).map(Some)
+    }
+
+    /// True if all captures have ended by themselves.
+    pub fn are_finished(&self) -> bool {
+        self.interfaces.iter().all(|i| i.capture.finished())
+    }
+
+    /// The current report of each interface.
+    pub fn reports(&self) -> Vec<Report> {
+        self.interfaces.iter().map(|i| i.capture.report()).collect()
+    }
+}
+
+fn needs<'a>(verb: Verb<'a>, config: &'a Config, plans: &'a [Plan]) -> Needs<'a> {
+    Needs {
+        ports: !config.capture.interfaces.is_empty(),
+        program: plans.iter().any(|p| p.program.is_some()),
+        files: !verb.capture().read.is_empty() || verb.can_reload() || config.capture.program.is_some(),
+        store: config.store.dir.as_deref(),
+        archive: config.packets.archive.as_deref(),
+        socket: plans.iter().find_map(|p| p.socket.as_ref()).map(|s| s.path.as_path()),
+        socket_owner: config.listen.owner.as_deref(),
+        socket_group: config.listen.group.as_deref(),
+        user: config.status.user.as_deref(),
+    }
+}
+
+/// Prints the sources, the memory, the sockets and the program of an interface.
+fn announce(capture: &Capture, plan: &Plan) {
+    for source in capture.sources() {
+        sys::say!("netgrain: {source}");
+    }
+    sys::say!("netgrain: {}", capture.memory_warning(plan));
+    if let Some(socket) = &plan.socket {
+        let groups = group_services::groups_socket(&socket.path);
+        sys::say!("netgrain: listeners attach at {}, groups at {}", socket.path.display(), groups.display());
+    }
+    if let Some(report) = capture.report().program {
+        sys::say!("netgrain: {}", program::description(&report));
+    }
+}
+
+/// Writes the greatest delay of flow records beside them, for each interface that records flows into the store.
+fn keep_flow_lateness(config: &Config, plans: &[Plan]) -> Result<(), Failure> {
+    let Some(store) = config.store.dir.as_ref().filter(|_| config.flow.record) else { return Ok(()) };
+    let late = columns::flow_lateness(config.flow.longest_timeout());
+    for plan in plans {
+        let label = plan.source.label();
+        columns::keep_flow_lateness(store, &label, late).map_err(|e| {
+            let path = names::interface_folder(store, &label).join(names::FLOW_LATENESS);
+            let cause = sys::advice::uncreatable(&e);
+            Failure::Said(format!("{}: {cause}; the file has the greatest delay of flow records", path.display()))
+        })?;
+    }
+    Ok(())
+}

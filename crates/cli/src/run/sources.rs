@@ -1,0 +1,73 @@
+//! The sources of a capture: interfaces, capture files or a simulation.
+
+use super::args::CaptureArgs;
+use crate::outcome::Failure;
+use crate::port::port;
+use capture::file::{Options, Port};
+use config::{Config, FILE, Problem};
+use engine::SourcePlan;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// One source for each interface, or for files and a simulation.
+///
+/// # Errors
+/// An interface cannot be captured, or the specification of the simulation is invalid.
+pub fn sources(args: &CaptureArgs, config: &Config, stop: &AtomicBool) -> Result<Vec<SourcePlan>, Failure> {
+    if !args.read.is_empty() {
+        let format = args.read_raw.then_some(pcap::Format::Raw);
+        return captures(&args.read, &Options { speed: args.speed, format, port: None }, args.name.clone(), stop);
+    }
+    if let Some(spec) = &args.sim {
+        let spec = spec.parse().map_err(Failure::say)?;
+        return Ok(vec![SourcePlan::Sim { spec, start: None, name: args.name.clone() }]);
+    }
+    let capture = &config.capture;
+    let queues = capture.queues.map(|n| u16::try_from(n.0).unwrap_or(u16::MAX));
+    let one = |name: &String| port(name, capture.source, capture.dedicated, queues, capture.busy_poll);
+    capture.interfaces.iter().map(one).collect()
+}
+
+/// Capture files as one source, or as one for each of their interfaces.
+///
+/// # Errors
+/// The stop flag was set while the files were examined.
+pub fn captures(
+    files: &[PathBuf],
+    options: &Options,
+    name: Option<String>,
+    stop: &AtomicBool,
+) -> Result<Vec<SourcePlan>, Failure> {
+    let plan = |paths: &[PathBuf], name, port| {
+        let options = Options { port, ..options.clone() };
+        SourcePlan::Files { paths: paths.to_vec(), options, name }
+    };
+    let whole = plan(files, name, None);
+    // Files of a given format have one interface: only pcapng has several, and its content identifies it.
+    let ports = if options.format.is_none() { capture::file::ports(files, stop) } else { Vec::new() };
+    if stop.load(Ordering::Relaxed) {
+        return Err(Failure::say("interrupted while the capture was searched for its interfaces; nothing was done"));
+    }
+    let one = |port: Port| {
+        let label = format!("{}.{}", whole.label(), port.name);
+        plan(&port.paths, Some(label), Some((port.name, port.link_type)))
+    };
+    Ok(if ports.is_empty() { vec![whole] } else { ports.into_iter().map(one).collect() })
+}
+
+/// The setting that does not work with several interfaces, for files whose number of interfaces was not known before.
+pub fn refused_for_several(config: &Config, interfaces: usize) -> Option<Problem> {
+    let advice = "give the capture by standard input (-r -) to have it as one interface";
+    let problem = |key: &str, cause: String| Problem { key: key.into(), text: format!("{key}: {cause}; {advice}") };
+    if let Some(target) = config.export.targets.iter().find(|target| target.starts_with(FILE)) {
+        let cause = format!("{target}: a file has the data of one interface, the capture of {interfaces}");
+        return Some(problem("export.targets", cause));
+    }
+    match config.listen.socket.to_str() {
+        Some("auto" | "none") => None,
+        _ => {
+            let cause = format!("one socket is for one interface, the capture has {interfaces}");
+            Some(problem("listen.socket", cause))
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The report of a capture as text, on standard output at the end.
+
+use base::units::{show_bytes, show_count};
+use engine::Report;
+use flow::EndReason;
+use meter::{MeterReport, TunnelReport};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// With a larger share of stolen CPU time, a ring of a few milliseconds overflows.
+const STEAL_NOTICEABLE: f64 = 0.01;
+
+/// The reader name of the recorder.
+const RECORDER: &str = "recorder";
+
+/// The final report as text: the accounting equation, loss causes and notes.
+pub fn summary(r: &Report) -> String {
+    let mut out = String::new();
+    let c = &r.counts;
+    let _ = writeln!(out, "{} for {:.1} s, timestamps: {}", r.interface, r.seconds, r.timestamp_source);
+    for q in &r.queues {
+        let _ = writeln!(out, "  {}; ring of {}", q.source, q.ring);
+    }
+    if let Some(bytes) = r.memory_bytes {
+        let _ = writeln!(
+            out,
+            "  memory of the process at the end: {} (a ring is mapped twice and counted once)",
+            show_bytes(bytes)
+        );
+    }
+    let _ = writeln!(out, "ledger (packets, {}):", r.counting_point);
+    let mut row = |name: &str, value: u64, more: &str| {
+        let _ = writeln!(out, "  {name:<14}{:>18}  {more}", show_count(value));
+    };
+    row("offered", c.offered, "");
+    row("stored", c.stored, &format!("{} on the wire", show_bytes(c.stored_bytes)));
+    row("filtered", c.filtered, "");
+    row("duplicate", c.duplicate, "");
+    row("lost", c.lost_total, "");
+    let refused = r.queues.iter().find_map(|q| q.recorder.as_ref()?.refused.as_deref());
+    for cause in base::Cause::ALL {
+        if let Some(n) = c.lost.get(cause.name()) {
+            let reported = (cause == base::Cause::RingFull).then(|| behind(&r.lost_by_reader, refused)).flatten();
+            let reported = reported.unwrap_or_else(|| format!("{}; {}", cause.description(), cause.remedy()));
+            row(&format!("  {}", cause.name()), *n, &reported);
+        }
+    }
+    for (reader, n) in &r.lost_by_reader {
+        row("  because of", *n, reader);
+    }
+    for (note, n) in &c.notes {
+        row(&format!("({note})"), *n, "");
+    }
+    if c.residue != 0 {
+        let _ = writeln!(out, "  residue {} packets: this is a bug in netgrain, please report it", c.residue);
+    }
+    for q in &r.queues {
+        if let Some(w) = &q.recorder {
+            let _ = writeln!(
+                out,
+                "queue {}: {} file(s), {} written; processor time: engine {:.2} s, index {:.2} s, writer {:.2} s",
+                q.queue,
+                w.files,
+                show_bytes(w.bytes),
+                q.engine_cpu_seconds,
+                w.index_cpu_seconds,
+                w.writer_cpu_seconds
+            );
+        }
+    }
+    for l in r.listeners.iter().filter(|l| ![RECORDER, "meter"].contains(&l.name.as_str())) {
+        let _ = writeln!(out, "listener {} ({}): {} missed", l.name, l.mode, show_count(l.missed));
+    }
+    if r.steal_ratio > STEAL_NOTICEABLE && !r.is_healthy() {
+        let _ = writeln!(
+            out,
+            "note: the hypervisor gave {:.1} % of the processor time to other guests during the capture, which may \
+             have caused the losses (see netgrain doctor)",
+            r.steal_ratio * 100.0
+        );
+    }
+    for fault in &r.faults {
+        let _ = writeln!(out, "FAULT: {fault}");
+    }
+    for remark in &r.warnings {
+        let _ = writeln!(out, "note: {remark}");
+    }
+    out
+}
+
+/// The reason of losses if the recorder was the only lossless reader behind: the general text about readers would
+/// suggest listeners that do not exist.
+fn behind(lost_by_reader: &BTreeMap<String, u64>, refused: Option<&str>) -> Option<String> {
+    if !lost_by_reader.keys().eq([RECORDER]) {
+        return None;
+    }
+    Some(match refused {
+        Some(why) => format!("the ring was full because the recorder could not write: {why}"),
+        None => {
+            "the ring was full because the recorder could not keep up: use a larger ring (--ring) or a faster volume \
+             (netgrain-bench disk measures it)"
+                .into()
+        }
+    })
+}
+
+/// The last part of the summary: the outcome of the packets in each data type.
+pub fn data_types(m: &MeterReport) -> String {
+    let mut out = String::from("data types (packets):\n");
+    let mut row = |name: &str, value: u64, more: &str| {
+        let _ = writeln!(out, "  {name:<14}{:>18}  {more}", show_count(value));
+    };
+    row("metered", m.packets, &format!("{} on the wire", show_bytes(m.bytes)));
+    if m.unmetered > 0 {
+        row(
+            "unmetered",
+            m.unmetered,
+            "in no flow record and no row, because the meter was too slow: give it a processor of its own",
+        );
+    }
+    row("in rows", m.in_rows, &format!("{} rows, one for each second and direction", show_count(m.rows)));
+    let records: u64 = m.records.values().sum();
+    row("in flows", m.in_records, &format!("{} records of {} flows", show_count(records), show_count(m.started)));
+    row("in no flow", m.without_flow, "not IP");
+    if m.tunnels.numbered > 0 {
+        let _ = writeln!(out, "{}", tunnels(&m.tunnels));
+    }
+    for (end, n) in &m.records {
+        let _ = writeln!(out, "records with flow end reason {end}: {}{}", show_count(*n), meaning(end));
+    }
+    for (error, n) in &m.decode_errors {
+        let _ = writeln!(out, "packets with decode error {error}: {}", show_count(*n));
+    }
+    for sink in &m.sinks {
+        let lost = if sink.lost > 0 { format!(", {} NOT WRITTEN", show_count(sink.lost)) } else { String::new() };
+        let error = sink.error.as_ref().map(|e| format!("; {e}")).unwrap_or_default();
+        let (records, rows) = (show_count(sink.records), show_count(sink.rows));
+        let _ = writeln!(out, "to {}: {records} records, {rows} rows{lost}{error}", sink.name);
+    }
+    let _ = writeln!(out, "processor time: meter {:.2} s", m.cpu_millis as f64 / 1e3);
+    out
+}
+
+/// The meaning of a flow end reason that is not in its name.
+fn meaning(reason: &str) -> &'static str {
+    match EndReason::ALL.into_iter().find(|end| end.name() == reason) {
+        Some(EndReason::ForcedEnd) => " (the run or the capture file ended before the flow)",
+        Some(EndReason::LackOfResources) => " (the flow table was full: set a larger flow.capacity)",
+        _ => "",
+    }
+}
+
+/// Packets that were lost before capture, by the sequence numbers of tunnels.
+fn tunnels(t: &TunnelReport) -> String {
+    let (numbered, sessions) = (show_count(t.numbered), show_count(t.sessions));
+    let mut line =
+        format!("tunnel sequence numbers: {numbered} in {sessions} sessions, {} missing", show_count(t.missing));
+    for (n, name) in [
+        (t.late, "late"),
+        (t.duplicate, "duplicate"),
+        (t.out_of_window, "out of window"),
+        (t.restarts, "restarts"),
+        (t.evicted, "sessions evicted"),
+    ] {
+        if n > 0 {
+            let _ = write!(line, ", {} {name}", show_count(n));
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use meter::SinkReport;
+
+    #[test]
+    fn losses_by_the_recorder_alone_are_not_blamed_on_listeners() {
+        let readers = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 5)).collect();
+        let full =
+            behind(&readers(&["recorder"]), Some("No space left on device (os error 28); free space on the volume"));
+        let full = full.expect("a reason");
+        assert!(full.contains("could not write: No space left") && full.contains("free space"), "{full}");
+        assert!(behind(&readers(&["recorder"]), None).is_some_and(|slow| slow.contains("a faster volume")));
+        assert_eq!(behind(&readers(&["recorder", "probe"]), Some("full")), None);
+        assert_eq!(behind(&readers(&[]), None), None);
+    }
+
+    #[test]
+    fn tunnel_sequence_numbers_are_printed_if_there_are_any() {
+        let tunnels = TunnelReport { numbered: 100, sessions: 2, missing: 7, late: 3, ..TunnelReport::default() };
+        let text = data_types(&MeterReport { tunnels, ..MeterReport::default() });
+        assert!(text.contains("\ntunnel sequence numbers: 100 in 2 sessions, 7 missing, 3 late\n"), "{text}");
+        assert!(!data_types(&MeterReport::default()).contains("tunnels"));
+    }
+
+    #[test]
+    fn records_that_ended_early_are_printed_with_the_reason() {
+        let records = [("forced_end", 3), ("idle_timeout", 4), ("lack_of_resources", 5)].into();
+        let text = data_types(&MeterReport { records, ..MeterReport::default() });
+        for line in [
+            "records with flow end reason forced_end: 3 (the run or the capture file ended before the flow)",
+            "records with flow end reason idle_timeout: 4",
+            "flow end reason lack_of_resources: 5 (the flow table was full: set",
+        ] {
+            assert!(text.lines().any(|l| l.contains(line)), "{text}");
+        }
+    }
+
+    #[test]
+    fn packets_missing_from_a_data_type_have_a_line_of_their_own() {
+        let sink = SinkReport { name: "udp 192.0.2.1:4739".into(), records: 7, lost: 2, ..SinkReport::default() };
+        let bad = MeterReport { unmetered: 12, sinks: vec![sink], ..MeterReport::default() };
+        let text = data_types(&bad);
+        assert!(text.contains("unmetered") && text.contains("2 NOT WRITTEN"), "{text}");
+        let good = data_types(&MeterReport { packets: 5, ..MeterReport::default() });
+        assert!(!good.contains("unmetered") && !good.contains("NOT"), "{good}");
+    }
+}

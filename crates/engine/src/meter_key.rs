@@ -1,0 +1,99 @@
+//! The choice of the secret key of the address hash ([`store::meter_key`]) for the source of a plan.
+
+use crate::hash_key::random_key;
+use crate::plan::{Plan, SourcePlan};
+use std::path::Path;
+use store::meter_key::{MeterKey, MeterKeyError};
+use store::names::interface_folder;
+
+/// Sets the key of the meter and of the flow table: the `wanted` key, otherwise that of the interface in the store,
+/// otherwise a random one. A key that is not open is kept in the store.
+///
+/// # Errors
+/// A key cannot be read or written.
+pub fn choose_key(plan: &mut Plan, store: Option<&Path>, wanted: Option<MeterKey>) -> Result<(), MeterKeyError> {
+    let folder = store.map(|store| interface_folder(store, &plan.source.label()));
+    let MeterKey(key) = choose(wanted, &plan.source, folder.as_deref())?;
+    if let Some(meter) = &mut plan.meter {
+        meter.key = key;
+        if let Some(flows) = &mut meter.flows {
+            flows.seed = key;
+        }
+    }
+    Ok(())
+}
+
+/// The key of capture files: that of their store, otherwise the open one.
+///
+/// # Errors
+/// The key cannot be read.
+pub fn key_of_files(source: &SourcePlan) -> Result<MeterKey, MeterKeyError> {
+    let first = match source {
+        SourcePlan::File { path, .. } => Some(path),
+        SourcePlan::Files { paths, .. } => paths.first(),
+        _ => None,
+    };
+    Ok(first.map(|path| MeterKey::of_file(path)).transpose()?.flatten().unwrap_or(MeterKey::OPEN))
+}
+
+fn choose(wanted: Option<MeterKey>, source: &SourcePlan, folder: Option<&Path>) -> Result<MeterKey, MeterKeyError> {
+    let key = match (wanted, source) {
+        (Some(key), _) => key,
+        (None, SourcePlan::Interface(_)) => match folder.map(MeterKey::read).transpose()?.flatten() {
+            Some(key) => return Ok(key),
+            None => MeterKey(random_key()),
+        },
+        (None, source) => key_of_files(source)?,
+    };
+    match folder {
+        Some(folder) if key != MeterKey::OPEN => key.keep(folder, wanted.is_some()),
+        _ => Ok(key),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::InterfacePlan;
+    use std::fs;
+    use std::path::PathBuf;
+    use testkit::TempDir;
+
+    fn interface() -> SourcePlan {
+        SourcePlan::Interface(InterfacePlan::new("eth1", capture::auto::SourceKind::Tpacket))
+    }
+
+    fn file(path: PathBuf) -> SourcePlan {
+        SourcePlan::File { path, options: capture::file::Options::default() }
+    }
+
+    #[test]
+    fn an_interface_gets_one_random_key_and_its_files_have_the_same() {
+        let dir = TempDir::new("an_interface_gets_one_random_key");
+        let folder = dir.join("eth1");
+        let key = choose(None, &interface(), Some(&folder)).expect("a key");
+        assert_eq!(choose(None, &interface(), Some(&folder)).expect("a key"), key);
+        let other = choose(None, &interface(), Some(&dir.join("eth2"))).expect("a key");
+        assert_ne!(other, key, "another interface, another key");
+        let hour = folder.join("2026/11/22/05");
+        fs::create_dir_all(&hour).expect("a folder");
+        fs::write(hour.join("a.pcap"), "").expect("a file");
+        let (again, next) = (dir.join("again"), dir.join("next"));
+        assert_eq!(choose(None, &file(hour.join("a.pcap")), Some(&again)).expect("a key"), key);
+        // Packets replayed into another store keep their key when replayed from there.
+        fs::write(again.join("a.pcap"), "").expect("a file");
+        assert_eq!(choose(None, &file(again.join("a.pcap")), Some(&next)).expect("a key"), key);
+    }
+
+    #[test]
+    fn files_outside_a_store_have_the_open_key_and_a_configured_key_wins() {
+        let dir = TempDir::new("files_outside_a_store");
+        let path = dir.join("a.pcap");
+        fs::write(&path, "").expect("a file");
+        assert_eq!(choose(None, &file(path.clone()), None).expect("a key"), MeterKey::OPEN);
+        assert_eq!(choose(Some(MeterKey(7)), &file(path), Some(dir.path())).expect("a key"), MeterKey(7));
+        assert_eq!(choose(None, &interface(), Some(dir.path())).expect("a key"), MeterKey(7), "and stays");
+        assert_eq!(choose(Some(MeterKey(8)), &interface(), Some(dir.path())).expect("a key"), MeterKey(8));
+        assert_eq!(choose(None, &interface(), Some(dir.path())).expect("a key"), MeterKey(8));
+    }
+}

@@ -1,0 +1,98 @@
+//! The report of the retention worker of a capture.
+
+use base::Timestamp;
+use serde::Serialize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use upkeep::retention::RetentionState;
+
+/// A number of files and bytes, for JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FileTotals {
+    /// Number of packet files.
+    pub files: u64,
+    /// Bytes of the volume that they occupied, with their indexes.
+    pub bytes: u64,
+}
+
+/// The report of the retention worker, for JSON.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RetentionReport {
+    /// Published packet files that are kept.
+    pub files: u64,
+    /// Bytes of the volume that the interface occupies, growing files included.
+    pub bytes: u64,
+    /// The begin of the oldest file kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest: Option<String>,
+    /// The same in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest_second: Option<u64>,
+    /// How far back in time the files will reach when the rules begin to remove them, at the rate of the files kept
+    /// now; unknown if there are no files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub horizon_seconds: Option<f64>,
+    /// Files removed since the start.
+    pub removed: FileTotals,
+    /// Files moved to the archive since the start.
+    pub archived: FileTotals,
+    /// Removed files that should have been moved to the archive.
+    pub unarchived_files: u64,
+    /// Bytes of these files.
+    pub unarchived_bytes: u64,
+    /// Hour directories with files that the rules would remove but that queries hold.
+    pub held_hours: u64,
+    /// Free bytes of the volume.
+    pub free: u64,
+    /// Bytes of the volume.
+    pub total: u64,
+    /// The operation that currently fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
+impl From<&RetentionState> for RetentionReport {
+    fn from(s: &RetentionState) -> Self {
+        Self {
+            files: s.files,
+            bytes: s.bytes,
+            oldest: s.oldest.map(|t| t.to_string()),
+            oldest_second: s.oldest.map(Timestamp::secs),
+            horizon_seconds: None,
+            removed: FileTotals { files: s.removed.files, bytes: s.removed.bytes },
+            archived: FileTotals { files: s.archived.files, bytes: s.archived.bytes },
+            unarchived_files: s.unarchived.files,
+            unarchived_bytes: s.unarchived.bytes,
+            held_hours: s.held,
+            free: s.space.free,
+            total: s.space.total,
+            trouble: s.trouble.clone(),
+        }
+    }
+}
+
+/// The retention status of a capture; `None` if it has no retention worker.
+#[derive(Clone, Debug, Default)]
+pub struct RetentionHandle(Arc<Mutex<Option<RetentionStatus>>>);
+
+#[derive(Clone, Debug)]
+struct RetentionStatus {
+    state: RetentionState,
+    /// See [`RetentionReport::horizon_seconds`].
+    horizon: Option<Duration>,
+}
+
+impl RetentionHandle {
+    /// Returns the report.
+    pub fn report(&self) -> Option<RetentionReport> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let RetentionStatus { state, horizon } = known.as_ref()?;
+        Some(RetentionReport { horizon_seconds: horizon.map(|h| h.as_secs_f64()), ..RetentionReport::from(state) })
+    }
+
+    /// Sets the status.
+    pub fn set(&self, state: &RetentionState, horizon: Option<Duration>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(RetentionStatus { state: state.clone(), horizon });
+    }
+}

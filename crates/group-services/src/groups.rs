@@ -1,0 +1,193 @@
+//! The groups of a running engine: a dispatcher for each ring, and the control sockets.
+
+use crate::error::GroupsError;
+use crate::host_interface;
+use crate::reconcile::{self, GroupPlan, ReconcileMessage};
+use crate::services::{Resources, Services, lock};
+use group::{CommandQueue, ControlServer, Dispatcher, GroupView, IngressInterface, Limits, Registry, RingHandle};
+use ring::{AttachPolicy, OfferedRing, Producer};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// Limit of open files that an engine with groups requests: enough for the largest number of members.
+const OPEN_FILES: u64 = 1 << 16;
+
+/// Returns the path of the groups' control socket beside the listeners' socket: `/run/netgrain/NAME.groups`.
+pub fn groups_socket(listeners: &Path) -> PathBuf {
+    listeners.with_extension("groups")
+}
+
+/// See the module documentation.
+pub struct Groups {
+    registry: Arc<Registry>,
+    /// One control socket for each interface that has one.
+    servers: Mutex<Vec<ControlServer>>,
+    /// The dispatcher threads, each with the name of its interface.
+    threads: Mutex<Vec<(String, JoinHandle<()>)>>,
+    resources: Arc<Resources>,
+    plans: Mutex<Vec<GroupPlan>>,
+}
+
+/// The socket at which clients make requests about groups.
+#[derive(Clone, Debug)]
+pub struct ControlSocketPlan {
+    /// The path.
+    pub path: PathBuf,
+    /// Permission bits of the socket.
+    pub mode: u32,
+    /// The owner of the socket.
+    pub uid: Option<u32>,
+    /// The group of the socket.
+    pub gid: Option<u32>,
+    /// Interfaces through which the groups of these accounts may send; root and the engine's own user may use any.
+    pub forward: Vec<String>,
+}
+
+/// An interface before its first packet.
+pub struct InterfaceSetup {
+    /// The interface.
+    pub source: IngressInterface,
+    /// True if the interface is dedicated to capture, so that the host does not receive its packets.
+    pub dedicated: bool,
+    /// True if the source cannot wait for the ring.
+    pub live: bool,
+    /// The control socket.
+    pub socket: Option<ControlSocketPlan>,
+    /// The dispatchers of its rings.
+    pub dispatchers: Vec<DispatcherSetup>,
+}
+
+/// A ring's dispatcher before the producer starts.
+pub struct DispatcherSetup {
+    dispatcher: Dispatcher,
+    commands: Arc<CommandQueue>,
+    offer: OfferedRing,
+}
+
+impl DispatcherSetup {
+    /// `live` means that the source cannot wait for the ring. `now` means that groups exist before the first packet and
+    /// must get it; otherwise the dispatcher joins the ring with its first group.
+    ///
+    /// # Errors
+    /// The dispatcher cannot join the ring.
+    pub fn new(producer: &mut Producer, live: bool, now: bool) -> Result<Self, GroupsError> {
+        let (commands, offer) = (Arc::<CommandQueue>::default(), OfferedRing::of(producer));
+        let mut dispatcher = Dispatcher::new(&offer, Arc::clone(&commands), live);
+        if now {
+            dispatcher.join_ring(producer).map_err(GroupsError::Join)?;
+        }
+        Ok(Self { dispatcher, commands, offer })
+    }
+}
+
+impl Groups {
+    /// Starts with the groups of the configuration, and opens the control sockets. `hash_key` is that of the rings.
+    ///
+    /// # Errors
+    /// A thread or socket is refused, or a group fails and the packets can be captured again.
+    pub fn start(setups: Vec<InterfaceSetup>, plans: &[GroupPlan], hash_key: u64) -> Result<Self, GroupsError> {
+        let dedicated = setups.iter().filter(|s| s.dedicated).map(|s| s.source.name.clone()).collect();
+        let services = Services::new(hash_key, dedicated);
+        let resources = services.resources();
+        // Members cost file descriptors; the usual limit of 1024 is meant for programs that use select(2).
+        sys::limits::raise_open_files(OPEN_FILES);
+        let ports = setups.iter().filter_map(|s| s.socket.as_ref()).flat_map(|plan| plan.forward.clone()).collect();
+        let limits = Limits { ports, ..Limits::here() };
+        let live = setups.iter().any(|s| s.live);
+        if live {
+            host_interface::sweep().into_iter().for_each(|message| resources.warn(message));
+        }
+        let (mut rings, mut dispatchers, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
+        for InterfaceSetup { source, socket, dispatchers: of_rings, .. } in setups {
+            for DispatcherSetup { dispatcher, commands, offer } in of_rings {
+                dispatchers.push((source.name.clone(), offer.shape.queue, dispatcher));
+                rings.push(RingHandle { source: source.clone(), queue: offer.shape.queue, commands, offer });
+            }
+            sockets.extend(socket.map(|socket| (source.name, socket)));
+        }
+        let registry = Registry::new(rings, Box::new(services), sys::cpu::effective_uid()).with_limits(limits);
+        let registry = Arc::new(registry);
+        // Before the dispatchers run: a dispatcher without a group leaves the ring.
+        let mut messages = Vec::new();
+        let created = reconcile::create(&registry, plans, &mut messages);
+        let mut threads = Vec::new();
+        for (interface, queue, dispatcher) in dispatchers {
+            let thread = std::thread::Builder::new().name(format!("groups-{queue}")).spawn(move || dispatcher.run());
+            threads.push((interface, thread.map_err(GroupsError::Thread)?));
+        }
+        let in_force = reconcile::attach(&registry, created, &mut messages);
+        for message in messages {
+            match message {
+                // Live packets cannot be captured again, so an error in a group must not stop the recording.
+                Err(e) if !live => return Err(GroupsError::Plan(e)),
+                Err(e) => resources.warn(format!("{e}; everything else runs, and SIGHUP tries this again")),
+                Ok(text) => resources.warn(text),
+            }
+        }
+        let open = |(interface, plan): (String, ControlSocketPlan)| {
+            let fail = |e| GroupsError::Socket(plan.path.clone(), e);
+            let socket = sys::unix::Listener::bind(&plan.path, plan.mode, plan.uid, plan.gid).map_err(fail)?;
+            let policy = AttachPolicy { uid: plan.uid, gid: plan.gid, allow_lossless: false };
+            ControlServer::open(socket, Arc::clone(&registry), &interface, policy).map_err(fail)
+        };
+        let servers = Mutex::new(sockets.into_iter().map(open).collect::<Result<_, _>>()?);
+        Ok(Self { registry, servers, threads: Mutex::new(threads), resources, plans: Mutex::new(in_force) })
+    }
+
+    /// Changes the groups of the configuration to these plans; unchanged programs continue. Returns messages about
+    /// successes and failures.
+    pub fn reconcile(&self, plans: &[GroupPlan]) -> Vec<ReconcileMessage> {
+        let mut current = lock(&self.plans);
+        let (messages, in_force) = reconcile::change(&self.registry, &current, plans);
+        *current = in_force;
+        messages
+    }
+
+    /// Returns the warnings of the sinks.
+    pub fn warnings(&self) -> Vec<String> {
+        self.resources.warnings()
+    }
+
+    /// True if this interface reports all groups.
+    pub fn are_reported_at(&self, interface: &str) -> bool {
+        self.registry.sources().first().is_some_and(|first| first.name == interface)
+    }
+
+    /// Returns all groups with their accounting.
+    pub fn views(&self) -> Vec<GroupView> {
+        self.registry.view(self.registry.engine(), None, None).unwrap_or_default()
+    }
+
+    /// Returns the groups whose first interface this is, as objects (`docs/reference/groups.md`).
+    pub fn objects(&self, interface: &str) -> Vec<serde_json::Value> {
+        self.views().iter().filter(|view| is_reported_at(view, interface)).map(GroupView::object).collect()
+    }
+
+    /// Waits until the dispatchers of an interface have reached the end of their rings; after the last interface it
+    /// closes the control sockets. A second call does nothing.
+    ///
+    /// # Errors
+    /// A dispatcher panicked.
+    pub fn wait(&self, interface: &str) -> Result<(), GroupsError> {
+        let mut outcome = Ok(());
+        let ending: Vec<_> = lock(&self.threads).extract_if(.., |(of, _)| of == interface).collect();
+        for (_, thread) in ending {
+            if thread.join().is_err() {
+                outcome = Err(GroupsError::Panicked);
+            }
+        }
+        if !lock(&self.threads).is_empty() {
+            return outcome;
+        }
+        self.resources.join_sinks();
+        lock(&self.servers).clear();
+        self.resources.remove_host_interfaces();
+        outcome
+    }
+}
+
+/// True if this interface reports the group: the first of the group's interfaces.
+pub fn is_reported_at(view: &GroupView, interface: &str) -> bool {
+    view.sources.first().is_some_and(|first| first == interface)
+}

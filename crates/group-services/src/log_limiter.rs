@@ -1,0 +1,40 @@
+//! The log limiter: a program may write at most [`MAX`] lines to standard error per second of packet time, because a
+//! line for each packet would slow the dispatcher down. All lines are counted, written or not.
+
+use ir::log::LogSubject;
+use ir::{Log, Program};
+
+/// Lines per second of packet time and worker.
+const MAX: u32 = 10;
+
+/// Nanoseconds of a second.
+const SECOND: u64 = 1_000_000_000;
+
+/// The limiter of one worker; see the module documentation.
+#[derive(Clone, Debug, Default)]
+pub struct LogLimiter {
+    second: u64,
+    lines: u32,
+    /// Lines that programs requested.
+    pub requested: u64,
+}
+
+impl LogLimiter {
+    /// Writes a line if the limit permits, for a packet of this group and interface (`label`) and time (nanoseconds
+    /// since 1970).
+    pub fn write(&mut self, label: &str, time: u64, log: Log, program: &Program, subject: &LogSubject<'_>) {
+        if self.permits(time) {
+            sys::say!("netgrain: {label}: {}", subject.line(log, program));
+        }
+    }
+
+    /// True if the limit permits a line at this time.
+    fn permits(&mut self, time: u64) -> bool {
+        self.requested += 1;
+        if time / SECOND != self.second {
+            (self.second, self.lines) = (time / SECOND, 0);
+        }
+        self.lines += 1;
+        self.lines <= MAX
+    }
+}

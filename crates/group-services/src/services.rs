@@ -1,0 +1,130 @@
+//! The services of the engine to its groups, and the resources opened for them.
+
+use crate::host_interface::HostInterface;
+use crate::{language, member_filter, shorthand, sink};
+use group::{Compiled, EngineServices, IngressInterface, MemberFilter, PacketSink, ServiceError, SinkCounts};
+use ring::Branch;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Makes the services of an engine without dedicated interfaces, for groups without a running engine.
+pub fn standalone_services(hash_key: u64) -> Box<dyn EngineServices> {
+    Box::new(Services::new(hash_key, Vec::new()))
+}
+
+/// See the module documentation.
+pub struct Services {
+    /// The flow hash key of all rings.
+    hash_key: u64,
+    /// Interfaces whose packets the host does not receive.
+    dedicated: Vec<String>,
+    resources: Arc<Resources>,
+}
+
+/// Resources opened for groups, which must be closed at the end.
+#[derive(Default)]
+pub struct Resources {
+    sinks: Mutex<Vec<JoinHandle<()>>>,
+    /// The host interfaces, by captured interface.
+    host_interfaces: Mutex<BTreeMap<String, HostInterface>>,
+    warnings: sink::Warnings,
+}
+
+impl Resources {
+    /// Adds a warning.
+    pub fn warn(&self, text: String) {
+        lock(&self.warnings).push(text);
+    }
+
+    /// Returns the warnings, in order.
+    pub fn warnings(&self) -> Vec<String> {
+        lock(&self.warnings).clone()
+    }
+
+    /// Waits for the sinks, whose branches have ended.
+    pub fn join_sinks(&self) {
+        for sink in std::mem::take(&mut *lock(&self.sinks)) {
+            let _ = sink.join();
+        }
+    }
+
+    /// Removes the host interfaces.
+    pub fn remove_host_interfaces(&self) {
+        lock(&self.host_interfaces).clear();
+    }
+}
+
+impl Services {
+    /// Makes the services; the host does not receive the packets of the `dedicated` interfaces.
+    pub fn new(hash_key: u64, dedicated: Vec<String>) -> Self {
+        Self { hash_key, dedicated, resources: Arc::default() }
+    }
+
+    /// Returns the resources, which outlive the services.
+    pub fn resources(&self) -> Arc<Resources> {
+        Arc::clone(&self.resources)
+    }
+}
+
+impl EngineServices for Services {
+    fn compile(
+        &self,
+        text: &str,
+        link_type: u32,
+        from: &[IngressInterface],
+    ) -> Result<Arc<dyn Compiled>, ServiceError> {
+        let link_type = link_type as u16;
+        let context = language::ProgramContext { link_type, hash_key: self.hash_key, from: from.to_vec() };
+        match shorthand::parse(text, link_type) {
+            Ok(Some(program)) => Ok(program),
+            Ok(None) => language::compile(text, &context).map_err(ServiceError::new),
+            Err(e) => Err(ServiceError::new(e)),
+        }
+    }
+
+    fn compile_filter(&self, text: &str, link_type: u32) -> Result<Arc<dyn MemberFilter>, ServiceError> {
+        member_filter::compile(text, link_type as u16).map_err(|e| ServiceError::from(format!("filter: {e}")))
+    }
+
+    fn open(
+        &self,
+        to: &PacketSink,
+        branches: &[(&IngressInterface, &Branch)],
+        outgoing: bool,
+    ) -> Result<Arc<SinkCounts>, ServiceError> {
+        // Packets for the host interface are sent into the other end of its veth pair.
+        let entrance = lock(&self.resources.host_interfaces).values().find_map(|host| host.entrance_of(to));
+        let interfaces = branches.iter().map(|(source, _)| source.name.as_str()).collect();
+        let own = sink::OwnTraffic { interfaces, outgoing };
+        let branches: Vec<&Branch> = branches.iter().map(|(_, branch)| *branch).collect();
+        let to = entrance.as_ref().unwrap_or(to);
+        let opened = sink::open(to, &branches, &own, &self.resources.warnings);
+        let (thread, counts) = opened.map_err(ServiceError::new)?;
+        let mut sinks = lock(&self.resources.sinks);
+        sinks.retain(|sink| !sink.is_finished());
+        sinks.push(thread);
+        Ok(counts)
+    }
+
+    fn shuts_host_out(&self, interface: &IngressInterface) -> bool {
+        self.dedicated.contains(&interface.name)
+    }
+
+    fn host(&self, interface: &IngressInterface) -> Result<Option<String>, ServiceError> {
+        if !self.shuts_host_out(interface) {
+            return Ok(None);
+        }
+        let mut hosts = lock(&self.resources.host_interfaces);
+        if !hosts.contains_key(&interface.name) {
+            let host = HostInterface::open(&interface.name).map_err(ServiceError::new)?;
+            hosts.insert(interface.name.clone(), host);
+        }
+        Ok(hosts.get(&interface.name).map(|host| host.name.clone()))
+    }
+}
+
+/// Locks; these mutexes protect lists that a panic does not leave inconsistent.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,177 @@
+//! The report of an interface's program: how it runs, and its counters.
+
+use ir::COUNTERS;
+use jit::state_transfer::StateTransfer;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+
+/// How a program runs, for JSON.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ProgramReport {
+    /// The program's file, or other origin.
+    pub name: String,
+    /// The generation: one more with each swap.
+    pub generation: u32,
+    /// Number of stages.
+    pub stages: usize,
+    /// Number of stages that run in the kernel.
+    pub in_kernel: usize,
+    /// The reason if no stage runs in the kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_refusal: Option<String>,
+    /// Instructions that the kernel's verifier processed.
+    pub verified_instructions: u32,
+    /// The state taken over from the previous program.
+    #[serde(skip_serializing_if = "StateTransfer::is_empty")]
+    pub state_transfer: StateTransfer,
+    /// True if the user part is machine code.
+    pub native: bool,
+    /// The reason if the user part is not machine code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub native_refusal: Option<String>,
+    /// The flow maps that are in the kernel. Undecided packets use separate maps in user space. In JSON, `maps` lists
+    /// the maps with their fill levels.
+    #[serde(skip)]
+    pub kernel_maps: Vec<String>,
+    /// Milliseconds to compile the user part.
+    pub compile_ms: f64,
+    /// Milliseconds to make, load and verify the kernel part.
+    pub load_ms: f64,
+    /// Milliseconds of the swap itself.
+    pub swap_ms: f64,
+    /// Outcomes of the packets that the kernel part decided.
+    pub kernel: KernelOutcomes,
+    /// Outcomes of the packets that the user part decided, and the copies that it sent.
+    pub user: UserOutcomes,
+    /// Undecided packets, which the user part evaluates from the first stage.
+    pub undecided: u64,
+    /// Counters of this and earlier programs, by number.
+    pub counters: BTreeMap<u8, u64>,
+    /// The flow maps.
+    pub maps: Vec<MapReport>,
+}
+
+/// Fill level of a program's map.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct MapReport {
+    /// The map's name.
+    pub map: String,
+    /// The map in the kernel, which all queues share, if a kernel stage uses it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<MapUsage>,
+    /// The maps in user space, one for each queue, summed.
+    pub user: MapUsage,
+}
+
+/// Outcomes of the packets that the kernel part decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct KernelOutcomes {
+    /// Packets dropped.
+    pub dropped: u64,
+    /// Packets sent out of another interface.
+    pub forwarded: u64,
+    /// Packets passed to the host.
+    pub to_host: u64,
+    /// Packets for an egress interface that does not exist any more.
+    pub unsent: u64,
+}
+
+/// Outcomes of the packets that the program decided in user space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct UserOutcomes {
+    /// Packets dropped.
+    pub dropped: u64,
+    /// Packets sent out of another interface and not stored.
+    pub forwarded: u64,
+    /// Packets passed to the host and not stored.
+    pub to_host: u64,
+    /// Packets that no egress interface took, or that could not be passed to the host. Together with the three counters
+    /// above: all packets that do not go on to the ring.
+    pub unsent: u64,
+    /// Copies of stored packets sent out of other interfaces.
+    pub copies: u64,
+    /// Copies that an egress interface did not take, counted once per interface, of packets that were stored, were sent
+    /// out of another interface or were passed to the host.
+    pub copies_unsent: u64,
+    /// Packets that the program forwards but that this host had sent: to forward them could make them circulate between
+    /// its interfaces.
+    pub forward_own: u64,
+}
+
+/// The fill level of a map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MapUsage {
+    /// Entries, including expired entries that were not yet removed. `None` for a map in the kernel with more than 1023
+    /// entries, because counting stops there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used: Option<u64>,
+    /// The most entries.
+    pub capacity: u64,
+    /// Insertions refused because the map was full.
+    pub refused: u64,
+}
+
+/// The counters of the program in one queue.
+#[derive(Clone, Debug, Default)]
+pub struct QueueOutcomes {
+    /// Outcomes of the packets that the kernel part decided.
+    pub kernel: capture::ProgramOutcomes,
+    /// Packets that the kernel part left undecided.
+    pub undecided: u64,
+    /// Outcomes of the packets that the user part decided.
+    pub user: UserOutcomes,
+    /// Program counters of the user part.
+    pub counters: Vec<u64>,
+    /// Fill levels of the user part's maps, with their names.
+    pub maps: Vec<(String, MapUsage)>,
+}
+
+impl ProgramReport {
+    /// Adds the counters of one queue.
+    pub fn add(&mut self, queue: &QueueOutcomes) {
+        let (kernel, user) = (&queue.kernel, &queue.user);
+        self.kernel.dropped += kernel.dropped;
+        self.kernel.forwarded += kernel.forwarded;
+        self.kernel.to_host += kernel.to_host;
+        self.kernel.unsent += kernel.unsent;
+        self.user.add(user);
+        self.undecided += queue.undecided;
+        self.count(&queue.counters);
+        for (map, usage) in &queue.maps {
+            // A queue may still run the previous program, with other maps.
+            if let Some(report) = self.maps.iter_mut().find(|report| report.map == *map) {
+                report.user += *usage;
+            }
+        }
+    }
+
+    /// Adds counters by number, including counters that only an earlier program has incremented.
+    pub(crate) fn count(&mut self, numbers: &[u64]) {
+        for (counter, n) in (0..COUNTERS).zip(numbers).filter(|(_, n)| **n != 0) {
+            let sum = self.counters.entry(counter).or_default();
+            *sum = sum.wrapping_add(*n);
+        }
+    }
+}
+
+impl UserOutcomes {
+    /// Adds the outcomes of further packets.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.dropped += other.dropped;
+        self.forwarded += other.forwarded;
+        self.to_host += other.to_host;
+        self.unsent += other.unsent;
+        self.copies += other.copies;
+        self.copies_unsent += other.copies_unsent;
+        self.forward_own += other.forward_own;
+    }
+}
+
+impl AddAssign for MapUsage {
+    fn add_assign(&mut self, o: Self) {
+        self.used = self.used.zip(o.used).map(|(a, b)| a + b);
+        self.capacity += o.capacity;
+        self.refused += o.refused;
+    }
+}

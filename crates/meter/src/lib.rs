@@ -1,0 +1,30 @@
+//! Layer 2: the metering process: a thread for each interface that reads its rings losslessly and makes flow records
+//! and series rows, for sinks: the store ([`StoreSink`]) and collectors ([`CollectorSink`]).
+//!
+//! Invariant (accounting): the meter counts each stored packet as metered or unmetered. Each metered packet is in one
+//! row and, if it is IP, in the records of one flow. A contradiction is reported as a bug.
+#![forbid(unsafe_code)]
+
+mod collector;
+mod error;
+mod meter;
+mod offline;
+mod packet_bytes;
+mod plan;
+mod queue_merge;
+mod report;
+mod sink;
+mod store;
+mod table;
+mod work;
+
+pub use collector::{CollectorSink, Destination, Pace};
+pub use error::{DestinationError, MeterError};
+pub use meter::{Meter, MeterGauge};
+pub use offline::{MeterOutput, OfflineMeter, OfflineResult};
+pub use plan::MeterPlan;
+pub use queue_merge::QueueReader;
+pub use report::{MeterReport, SinkReport, TunnelReport};
+pub use sink::Sink;
+pub use store::{RowRetention, RowRetentionRules, StoreSink};
+pub use table::MemoryHints;

@@ -1,0 +1,162 @@
+//! The thread of a meter.
+
+use crate::error::MeterError;
+use crate::plan::MeterPlan;
+use crate::queue_merge::{NextRun, QueueMerge, QueueReader};
+use crate::report::MeterReport;
+use crate::sink::{Sink, Sinks};
+use crate::table::{NICE, Table};
+use crate::work::Work;
+use ring::IdleBackoff;
+use series::SeriesMeter;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use sys::clock::realtime;
+
+/// How often the meter publishes its report and looks for commands.
+const REPORT: Duration = Duration::from_millis(100);
+
+/// The most warnings kept: the first, because they name the cause of a problem.
+const WARNINGS_MAX: usize = 64;
+
+/// A command to the meter.
+enum MeterCommand {
+    /// Remove the sinks of this kind except those with these names, and add the new sinks.
+    Replace(&'static str, Vec<String>, Vec<Box<dyn Sink>>),
+}
+
+/// A running meter.
+pub struct Meter {
+    plan: MeterPlan,
+    report: Arc<Mutex<MeterReport>>,
+    warnings: Arc<Mutex<Vec<String>>>,
+    commands: Sender<MeterCommand>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The counters of a meter, for other threads.
+#[derive(Clone)]
+pub struct MeterGauge {
+    plan: MeterPlan,
+    report: Arc<Mutex<MeterReport>>,
+    warnings: Arc<Mutex<Vec<String>>>,
+}
+
+impl Meter {
+    /// Starts the meter. `live` means that the source cannot wait for the ring, `located` that the packets are stored.
+    pub fn start(
+        plan: &MeterPlan,
+        readers: Vec<QueueReader>,
+        sinks: Vec<Box<dyn Sink>>,
+        live: bool,
+        located: bool,
+    ) -> Result<Self, MeterError> {
+        let table = |config| Table::new(config, plan.interface, plan.shards);
+        let flows = plan.flows.as_ref().map(table).transpose().map_err(MeterError::Thread)?;
+        let series = if live { SeriesMeter::new } else { SeriesMeter::of_capture };
+        let series_meter = plan.series.then(|| series(plan.interface));
+        let work = Work::new(flows, series_meter, Sinks::new(sinks), plan.key, located);
+        let merge = QueueMerge::new(readers, live);
+        let (commands, received) = channel();
+        let (report, warnings) = (Arc::default(), Arc::default());
+        let this =
+            Worker { merge, work, commands: received, report: Arc::clone(&report), warnings: Arc::clone(&warnings) };
+        let thread =
+            std::thread::Builder::new().name("meter".into()).spawn(move || this.run()).map_err(MeterError::Thread)?;
+        Ok(Self { plan: plan.clone(), report, warnings, commands, thread: Some(thread) })
+    }
+
+    /// Returns the counters.
+    pub fn gauge(&self) -> MeterGauge {
+        MeterGauge { plan: self.plan.clone(), report: Arc::clone(&self.report), warnings: Arc::clone(&self.warnings) }
+    }
+
+    /// Replaces the sinks of this kind without a missed packet in between; sinks with the names in `stay` continue.
+    pub fn replace(&self, kind: &'static str, stay: Vec<String>, sinks: Vec<Box<dyn Sink>>) {
+        // A meter that has ended needs no new sinks.
+        let _ = self.commands.send(MeterCommand::Replace(kind, stay, sinks));
+    }
+
+    /// Waits until all records and rows are written.
+    pub fn wait(&mut self) -> Result<(), MeterError> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.join().map_err(|_| MeterError::Panicked("the meter"))
+    }
+}
+
+impl MeterGauge {
+    /// Returns the report.
+    pub fn report(&self) -> MeterReport {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the warnings.
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the contradictions in the counters after the end; `stored` is the count of the producers' ledger.
+    pub fn faults(&self, stored: u64) -> Vec<String> {
+        self.report().contradictions(stored, self.plan.flows.is_some(), self.plan.series)
+    }
+}
+
+/// The state of the meter's thread.
+struct Worker {
+    merge: QueueMerge,
+    work: Work,
+    commands: Receiver<MeterCommand>,
+    report: Arc<Mutex<MeterReport>>,
+    warnings: Arc<Mutex<Vec<String>>>,
+}
+
+impl Worker {
+    fn run(mut self) {
+        let _ = sys::cpu::set_nice(NICE);
+        let mut due = Instant::now();
+        // The same back-off as in the recorder.
+        let mut pause = IdleBackoff::of(self.merge.least_bytes());
+        loop {
+            match self.merge.turn(realtime) {
+                NextRun::Run { reader, descs, skipped } => {
+                    let (from, run) = self.merge.run(reader, descs);
+                    self.work.take(from, run, skipped);
+                    self.merge.done(reader, descs);
+                    pause.reset();
+                }
+                NextRun::Idle => std::thread::sleep(pause.next_sleep()),
+                NextRun::End => break,
+            }
+            if due <= Instant::now() {
+                due = Instant::now() + REPORT;
+                self.run_commands();
+                self.publish(false);
+            }
+        }
+        // Release the ring before the thread waits for a disk.
+        self.merge = QueueMerge::new(Vec::new(), false);
+        self.work.finish();
+        self.publish(true);
+    }
+
+    fn run_commands(&mut self) {
+        for command in self.commands.try_iter() {
+            let MeterCommand::Replace(kind, stay, sinks) = command;
+            self.work.out.replace(kind, &stay, sinks);
+        }
+    }
+
+    fn publish(&mut self, ended: bool) {
+        let new = self.work.out.warnings();
+        if !new.is_empty() {
+            let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+            let room = WARNINGS_MAX.saturating_sub(warnings.len());
+            warnings.extend(new.into_iter().take(room));
+        }
+        let cpu = sys::cpu::thread_time() + self.work.cpu();
+        let report = MeterReport { cpu_millis: cpu.as_millis() as u64, ended, ..self.work.report() };
+        *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
+    }
+}

@@ -1,0 +1,321 @@
+//! Flow records and rows directly from capture files, by the same meter but without ring, recorder and store. The
+//! result equals that of a run that replays the same files (`engine/tests/it/offline.rs` compares them).
+//!
+//! A thread reads and meters; the caller takes its records and rows, and may stop at any time.
+
+use crate::packet_bytes::{BATCH, PacketBytes};
+use crate::plan::MeterPlan;
+use crate::report::SinkReport;
+use crate::sink::{Sink, Sinks};
+use crate::table::Table;
+use crate::work::Work;
+use base::{Cause, Timestamp};
+use capture::{Frame, Polled, Source, SourceError};
+use filter::Filter;
+use flow::Record;
+use ring::{CAPLEN_MAX, Control, Desc, RECORD_HEADER, TIMESTAMP_MAX, flag};
+use series::{Row, SeriesMeter};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use wire::Headers;
+
+/// Records and rows handed over together.
+const PART: usize = 256;
+
+/// The most parts that wait for the caller; then the meter waits.
+const WAITING: usize = 16;
+
+/// The timeout of a poll of a pipe.
+const WAIT: Duration = Duration::from_millis(100);
+
+/// A record or row that the meter has made.
+#[allow(clippy::large_enum_variant, reason = "nearly all are records")]
+pub enum MeterOutput {
+    /// A flow record, in the meter's order: by the second in which it was made.
+    Record(Record),
+    /// The row of one second and direction.
+    Row(Row),
+}
+
+/// The result of reading the files.
+#[derive(Debug, Default)]
+pub struct OfflineResult {
+    /// Warnings about the files.
+    pub warnings: Vec<String>,
+    /// The first error that ended a file or the whole reading early, if any: the packets behind it are not in the
+    /// result.
+    pub broken: Option<String>,
+}
+
+/// See the module documentation.
+pub struct OfflineMeter {
+    parts: Receiver<Vec<MeterOutput>>,
+    part: std::vec::IntoIter<MeterOutput>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<OfflineResult>>,
+    result: OfflineResult,
+}
+
+impl OfflineMeter {
+    /// Begins to meter those packets of the files that match `filter`, as one stream; the other packets advance the
+    /// time too.
+    ///
+    /// # Errors
+    /// The first file cannot be opened or is no capture file, or there is no file.
+    pub fn open(
+        files: &[PathBuf],
+        options: capture::file::Options,
+        plan: &MeterPlan,
+        filter: Filter,
+    ) -> Result<Self, SourceError> {
+        let Some((first, more)) = files.split_first() else {
+            let reason = "no capture file to meter".to_owned();
+            return Err(SourceError::Unsupported { name: "meter".into(), reason });
+        };
+        let name = first.display().to_string();
+        let file = capture::file::File::open(first, options.clone())?;
+        let (stop, (sender, parts)) = (Arc::new(AtomicBool::new(false)), sync_channel(WAITING));
+        let (plan, more, stopped) = (plan.clone(), more.to_vec(), Arc::clone(&stop));
+        let fail =
+            |error: std::io::Error| SourceError::System { name, what: "start a thread", error, advice: String::new() };
+        let work = move || {
+            let table = |flows| Table::new(flows, plan.interface, plan.shards);
+            let flows = match plan.flows.as_ref().map(table).transpose() {
+                Ok(flows) => flows,
+                Err(e) => return OfflineResult { broken: Some(format!("thread: {e}")), ..OfflineResult::default() },
+            };
+            let series_meter = plan.series.then(|| SeriesMeter::of_capture(plan.interface));
+            let out = Handing { sender, part: Vec::new(), stop: Arc::clone(&stopped) };
+            let work = Work::new(flows, series_meter, Sinks::new(vec![Box::new(out)]), plan.key, false);
+            Reading { work, batch: Batch::default(), filter, last: Timestamp::ZERO, result: OfflineResult::default() }
+                .run(file, &more, options, &stopped)
+        };
+        let thread = std::thread::Builder::new().name("meter".into()).spawn(work).map_err(fail)?;
+        Ok(Self { parts, part: Vec::new().into_iter(), stop, thread: Some(thread), result: OfflineResult::default() })
+    }
+
+    /// Returns the result of reading; empty until the end.
+    pub fn result(&self) -> &OfflineResult {
+        &self.result
+    }
+
+    fn end(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let panicked = |_| OfflineResult { broken: Some("the meter panicked".into()), ..OfflineResult::default() };
+            self.result = thread.join().unwrap_or_else(panicked);
+        }
+    }
+}
+
+/// Returns the next record or row; `None` at the end.
+impl Iterator for OfflineMeter {
+    type Item = MeterOutput;
+
+    fn next(&mut self) -> Option<MeterOutput> {
+        loop {
+            if let Some(made) = self.part.next() {
+                return Some(made);
+            }
+            match self.parts.recv() {
+                Ok(part) => self.part = part.into_iter(),
+                Err(_) => {
+                    self.end();
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for OfflineMeter {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // Dropping the receiver ends the wait of a thread that waits for space.
+        self.parts = sync_channel(0).1;
+        self.end();
+    }
+}
+
+/// The sink that hands records and rows to the caller.
+struct Handing {
+    sender: SyncSender<Vec<MeterOutput>>,
+    part: Vec<MeterOutput>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Handing {
+    fn add(&mut self, made: MeterOutput) {
+        self.part.push(made);
+        if self.part.len() >= PART {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        let part = std::mem::take(&mut self.part);
+        if !part.is_empty() && self.sender.send(part).is_err() {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Sink for Handing {
+    fn kind(&self) -> &'static str {
+        "answer"
+    }
+
+    fn record(&mut self, record: &Record) {
+        self.add(MeterOutput::Record(record.clone()));
+    }
+
+    fn row(&mut self, row: &Row) {
+        self.add(MeterOutput::Row(*row));
+    }
+
+    fn tick(&mut self, _: Timestamp) {
+        self.send();
+    }
+
+    fn finish(&mut self) {
+        self.send();
+    }
+
+    fn report(&self) -> SinkReport {
+        SinkReport::default()
+    }
+}
+
+/// Packets that are metered together, in the layout of the ring.
+#[derive(Default)]
+struct Batch {
+    descs: Vec<Desc>,
+    bytes: Vec<u8>,
+    link_type: u16,
+}
+
+impl PacketBytes for Batch {
+    fn bytes(&self, desc: &Desc) -> &[u8] {
+        let from = desc.pos as usize + RECORD_HEADER;
+        &self.bytes[from..from + usize::from(desc.caplen)]
+    }
+
+    fn wire_len(&self, desc: &Desc) -> u32 {
+        let at = desc.pos as usize + 12;
+        self.bytes[at..at + 4].try_into().map_or(0, u32::from_le_bytes)
+    }
+
+    fn link_type(&self) -> u16 {
+        self.link_type
+    }
+
+    fn queue(&self) -> u16 {
+        0
+    }
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.descs.clear();
+        self.bytes.clear();
+    }
+
+    /// Adds a frame in the same way as the engine's stage puts it into the ring.
+    fn add(&mut self, frame: &Frame<'_>, ts: Timestamp, filter: &Filter) {
+        let headers = Headers::of(frame.bytes, frame.wire_len, self.link_type);
+        if !filter.is_empty() && !filter.matches(frame.bytes, frame.wire_len, &headers) {
+            return self.descs.push(Desc::control(Control::Tick, ts));
+        }
+        let bytes = &frame.bytes[..frame.bytes.len().min(CAPLEN_MAX)];
+        let truncated = bytes.len() < frame.wire_len as usize;
+        let reported = [
+            (flag::TRUNCATED, truncated),
+            (flag::MALFORMED, headers.malformed()),
+            (flag::SUPER_FRAME, frame.super_frame),
+            (flag::OUTGOING, frame.outgoing),
+            (flag::WIRE_RAISED, frame.wire_raised),
+            (flag::CLAMPED, frame.stamp.is_some_and(|stamp| stamp > TIMESTAMP_MAX)),
+        ];
+        let flags = reported.into_iter().filter(|(_, is)| *is).fold(0, |all, (bit, _)| all | bit);
+        let (pos, caplen) = (self.bytes.len() as u64, bytes.len() as u16);
+        self.bytes.extend_from_slice(&[0; RECORD_HEADER - 4]);
+        self.bytes.extend_from_slice(&frame.wire_len.to_le_bytes());
+        self.bytes.extend_from_slice(bytes);
+        let wire_len = u16::try_from(frame.wire_len).unwrap_or(u16::MAX);
+        self.descs.push(Desc { pos, ts: ts.nanos(), caplen, wire_len, flags, ..Desc::default() });
+    }
+}
+
+/// The state of the reading thread.
+struct Reading {
+    work: Work,
+    batch: Batch,
+    filter: Filter,
+    last: Timestamp,
+    result: OfflineResult,
+}
+
+impl Reading {
+    fn run(
+        mut self,
+        first: capture::file::File,
+        more: &[PathBuf],
+        options: capture::file::Options,
+        stop: &AtomicBool,
+    ) -> OfflineResult {
+        self.batch.link_type = first.info().link_type;
+        self.file(first, stop);
+        for path in more {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            match capture::file::File::open(path, options.clone()) {
+                Ok(file) if file.info().link_type == self.batch.link_type => self.file(file, stop),
+                Ok(file) => {
+                    let (is, was) = (file.info().link_type, self.batch.link_type);
+                    let text = format!("link type {is} behind files of link type {was}; ask it by itself");
+                    self.result.broken = Some(format!("{}: {text}", path.display()));
+                    break;
+                }
+                Err(e) => {
+                    self.result.broken = Some(e.to_string());
+                    break;
+                }
+            }
+        }
+        self.work.finish();
+        self.result
+    }
+
+    fn file(&mut self, mut file: capture::file::File, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            self.batch.clear();
+            let (batch, last, filter) = (&mut self.batch, &mut self.last, &self.filter);
+            let polled = file.poll(BATCH, WAIT, |frame| {
+                *last = frame.stamp.unwrap_or(*last).min(TIMESTAMP_MAX);
+                batch.add(frame, *last, filter);
+            });
+            self.work.take(&self.batch, &self.batch.descs, false);
+            match polled {
+                Ok(Polled::End) => break,
+                Ok(_) => {}
+                Err(e) => {
+                    // The first error is kept. After a truncated file the complete packets of the next files are still
+                    // metered.
+                    self.result.broken.get_or_insert_with(|| e.to_string());
+                    break;
+                }
+            }
+        }
+        let lost = file.counts().map(|counts| counts.lost[Cause::Source as usize]).unwrap_or(0);
+        if lost > 0 {
+            let control = Control::Lost { cause: Cause::Source, reader: 0, packets: lost };
+            self.batch.clear();
+            self.work.take(&self.batch, &[Desc::control(control, self.last)], false);
+        }
+        self.result.warnings.extend(file.warnings());
+    }
+}

@@ -1,0 +1,305 @@
+//! The input of a meter: one lossless reader per queue, with the packets of all queues merged in order of time.
+//!
+//! The NIC and the kernel may distribute the two directions of a connection to different queues, so flows can be
+//! measured only over all queues together. Packets are ordered by timestamp, then by queue. This order is deterministic
+//! as long as every queue publishes its packets within [`TIMEOUT`]. The merge waits no longer for a queue without
+//! packets, because the rings of the other queues would fill meanwhile.
+//!
+//! The meter reads packets in the ring's memory and must not block the recorder, which shares the ring: a queue reader
+//! that is more than half a ring behind skips packets until it is less than a quarter behind. Skipped packets are
+//! counted. A source that can wait (a file) waits for the meter, so none of its packets is skipped.
+
+use crate::error::MeterError;
+use crate::packet_bytes::{BATCH, PacketBytes};
+use base::Timestamp;
+use ring::{Control, Desc, DescPosition, FILE_HEADER, LosslessReader, Producer, RECORD_HEADER};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Name of the meter's reader in tables and in loss causes.
+const READER_NAME: &str = "meter";
+
+/// The longest time from a packet's timestamp to its publication in the ring: the kernel hands over a block within 25
+/// ms, a poll sleeps up to 20 ms, and a busy CPU runs other threads first.
+const TIMEOUT: Duration = Duration::from_millis(100);
+
+/// The reader of one queue.
+pub struct QueueReader {
+    reader: LosslessReader,
+    /// Number of the queue.
+    pub queue: u16,
+    /// The pcap link type.
+    pub link_type: u16,
+    /// Descriptors taken from the ring; those from `next` on are not metered yet.
+    descs: Vec<Desc>,
+    next: usize,
+    /// The position after the last metered descriptor.
+    done: DescPosition,
+    /// The latest timestamp released.
+    reached: Timestamp,
+    shedding: bool,
+    ended: bool,
+}
+
+/// The readers of all queues of one interface.
+pub struct QueueMerge {
+    readers: Vec<QueueReader>,
+    /// True if the source cannot wait for the ring.
+    live: bool,
+}
+
+/// The next step of the meter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextRun {
+    /// Meter a run of descriptors of one queue.
+    Run {
+        /// Index of the queue reader.
+        reader: usize,
+        /// Number of descriptors, at most [`BATCH`].
+        descs: usize,
+        /// True if the packets are to be counted as unmetered and skipped.
+        skipped: bool,
+    },
+    /// Nothing to meter at the moment.
+    Idle,
+    /// All queues have ended.
+    End,
+}
+
+impl QueueReader {
+    /// Joins a ring before its first packet.
+    ///
+    /// # Errors
+    /// The ring admits no further lossless reader.
+    pub fn join(producer: &mut Producer, queue: u16, link_type: u16) -> Result<Self, MeterError> {
+        let (memory, registry) = (Arc::clone(producer.memory()), Arc::clone(producer.registry()));
+        let joined = std::thread::scope(|scope| {
+            let joining = scope.spawn(|| LosslessReader::join(&memory, &registry, READER_NAME));
+            // The engine thread does not run yet, so this loop serves the join request in its place.
+            while !joining.is_finished() {
+                producer.service();
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            joining.join()
+        });
+        match joined {
+            Ok(Ok(reader)) => Ok(Self::new(reader, queue, link_type)),
+            Ok(Err(e)) => Err(MeterError::Join(e)),
+            Err(_) => Err(MeterError::Panicked("the meter's reader")),
+        }
+    }
+
+    fn new(reader: LosslessReader, queue: u16, link_type: u16) -> Self {
+        let done = reader.released();
+        Self {
+            reader,
+            queue,
+            link_type,
+            descs: Vec::with_capacity(BATCH),
+            next: 0,
+            done,
+            reached: Timestamp::ZERO,
+            shedding: false,
+            ended: false,
+        }
+    }
+
+    fn refill(&mut self, live: bool) {
+        if self.next < self.descs.len() || self.ended {
+            return;
+        }
+        // This check precedes the read, so that descriptors published before the end are not missed.
+        let ended = self.reader.ended();
+        self.descs.clear();
+        self.next = 0;
+        self.descs.extend_from_slice(self.reader.next(BATCH));
+        self.ended = ended && self.descs.is_empty();
+        if live {
+            self.shedding = self.is_behind(if self.shedding { 4 } else { 2 });
+        }
+    }
+
+    /// True if this reader is more than `1/part` of the ring behind the producer.
+    fn is_behind(&self, part: u64) -> bool {
+        let memory = self.reader.memory();
+        let written = memory.control.positions();
+        written.oldest_pos(memory.byte_capacity() / part) > self.done.pos
+            || written.oldest_desc(memory.desc_capacity() / part) > self.done.desc
+    }
+
+    /// The time before which all packets of this queue are known; `None` if the queue has ended.
+    fn horizon(&self, now: Option<Timestamp>) -> Option<Timestamp> {
+        match self.descs.get(self.next) {
+            Some(desc) => Some(desc.timestamp()),
+            None if self.ended => None,
+            None => Some(now.map_or(self.reached, |now| now.before(TIMEOUT).max(self.reached))),
+        }
+    }
+
+    fn release(&mut self, descs: usize) {
+        for desc in &self.descs[self.next..self.next + descs] {
+            self.reached = self.reached.max(desc.timestamp());
+            match desc.as_control() {
+                None if desc.is_packet() => self.done.pos = desc.end(),
+                Some(Control::Segment { pos, .. }) => self.done.pos = pos + FILE_HEADER as u64,
+                Some(Control::End) => self.ended = true,
+                _ => {}
+            }
+        }
+        self.next += descs;
+        self.done.desc += descs as u64;
+        self.reader.release(self.done);
+    }
+}
+
+impl PacketBytes for QueueReader {
+    fn bytes(&self, desc: &Desc) -> &[u8] {
+        self.reader.bytes(desc.pos + RECORD_HEADER as u64, desc.caplen.into())
+    }
+
+    fn wire_len(&self, desc: &Desc) -> u32 {
+        if desc.wire_len < u16::MAX {
+            return desc.wire_len.into();
+        }
+        let header = self.reader.bytes(desc.pos + 12, 4);
+        header.try_into().map_or(u32::from(u16::MAX), u32::from_le_bytes)
+    }
+
+    fn link_type(&self) -> u16 {
+        self.link_type
+    }
+
+    fn queue(&self) -> u16 {
+        self.queue
+    }
+}
+
+impl QueueMerge {
+    /// Merges at least one queue.
+    pub fn new(readers: Vec<QueueReader>, live: bool) -> Self {
+        Self { readers, live }
+    }
+
+    /// Returns the packet memory of the smallest ring in bytes.
+    pub fn least_bytes(&self) -> u64 {
+        self.readers.iter().map(|reader| reader.reader.memory().byte_capacity()).min().unwrap_or(0)
+    }
+
+    /// Returns the next step. `now` is the system time, which is used for live sources only.
+    pub fn turn(&mut self, now: impl Fn() -> Timestamp) -> NextRun {
+        let live = self.live;
+        self.readers.iter_mut().for_each(|reader| reader.refill(live));
+        if let [reader] = self.readers.as_slice() {
+            let descs = reader.descs.len() - reader.next;
+            return match descs {
+                0 if reader.ended => NextRun::End,
+                0 => NextRun::Idle,
+                _ => NextRun::Run { reader: 0, descs, skipped: reader.shedding },
+            };
+        }
+        let now = self.live.then(now);
+        let horizons = || self.readers.iter().enumerate().filter_map(|(i, reader)| Some((reader.horizon(now)?, i)));
+        let Some((_, first)) = horizons().min() else { return NextRun::End };
+        let limit = horizons().filter(|(_, i)| *i != first).min();
+        let reader = &self.readers[first];
+        let before = |desc: &&Desc| limit.is_none_or(|limit| (desc.timestamp(), first) < limit);
+        match reader.descs[reader.next..].iter().take_while(before).count() {
+            0 => NextRun::Idle,
+            descs => NextRun::Run { reader: first, descs, skipped: reader.shedding },
+        }
+    }
+
+    /// Returns the queue reader of a run and its descriptors.
+    pub fn run(&self, reader: usize, descs: usize) -> (&QueueReader, &[Desc]) {
+        let reader = &self.readers[reader];
+        (reader, &reader.descs[reader.next..reader.next + descs])
+    }
+
+    /// Releases a run: the producer may overwrite its part of the ring.
+    pub fn done(&mut self, reader: usize, descs: usize) {
+        self.readers[reader].release(descs);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+    use ring::{Config, Packet};
+
+    fn ring(queue: u16) -> (Producer, QueueReader) {
+        let mut producer = Producer::new(Config { queue, bytes: 8 << 20, ..Config::default() }).expect("memory");
+        let reader = QueueReader::join(&mut producer, queue, 1).unwrap_or_else(|e| panic!("{e}"));
+        (producer, reader)
+    }
+
+    fn push(producer: &mut Producer, ts: u64, len: usize) {
+        let bytes = vec![0x5a; len];
+        let packet = Packet::whole(&bytes, Timestamp::from_nanos(ts));
+        producer.push(&packet).expect("room");
+    }
+
+    /// Takes all available runs: timestamp and queue of each packet, and true if it was skipped.
+    fn drain(merge: &mut QueueMerge) -> Vec<(u64, u16, bool)> {
+        let mut out = Vec::new();
+        while let NextRun::Run { reader, descs, skipped } = merge.turn(|| Timestamp::MAX) {
+            let (from, run) = merge.run(reader, descs);
+            out.extend(run.iter().filter(|d| d.is_packet()).map(|d| (d.ts, from.queue, skipped)));
+            merge.done(reader, descs);
+        }
+        out
+    }
+
+    #[test]
+    fn a_meter_half_a_ring_behind_sheds_load_until_it_is_a_quarter_behind_and_a_file_waits() {
+        for live in [true, false] {
+            let (mut producer, reader) = ring(0);
+            // Six of eight MiB.
+            (0..6000).for_each(|i| push(&mut producer, i, 1024));
+            producer.publish();
+            let taken = drain(&mut QueueMerge::new(vec![reader], live));
+            assert_eq!(taken.len(), 6000, "each packet is in a run, metered or skipped");
+            let shed = taken.iter().filter(|(_, _, shed)| *shed).count();
+            assert_eq!(shed > 0, live, "{shed} skipped");
+            assert!(shed < 6000 && taken.last().is_some_and(|last| !last.2), "the last two MiB are metered");
+            // Once the reader has caught up, no packet is skipped.
+            assert!(taken.iter().skip_while(|(_, _, shed)| *shed).all(|(_, _, shed)| !shed));
+        }
+    }
+
+    #[test]
+    fn the_merge_waits_for_a_queue_without_packets_for_a_limited_time() {
+        let ((mut a, one), (b, two)) = (ring(0), ring(1));
+        push(&mut a, 1_000_000_000, 60);
+        a.publish();
+        let mut merge = QueueMerge::new(vec![one, two], true);
+        let at = |nanos: u64| Timestamp::from_nanos(nanos).after(TIMEOUT);
+        assert_eq!(
+            merge.turn(|| at(999_999_999)),
+            NextRun::Idle,
+            "an earlier packet may still come on the other queue"
+        );
+        assert!(matches!(merge.turn(|| at(1_000_000_000)), NextRun::Run { reader: 0, .. }));
+        drop(b);
+    }
+
+    #[test]
+    fn packets_of_all_queues_come_in_the_order_of_timestamps_then_queues() {
+        let mut random = Prng::new(testkit::seed("packets_of_all_queues_come_in_the_order_of_timestamps_then_queues"));
+        let mut rings: Vec<(Producer, QueueReader)> = (0..3).map(ring).collect();
+        let (mut expected, mut stamps) = (Vec::new(), [1u64; 3]);
+        for _ in 0..5000 {
+            let queue = random.below(3) as usize;
+            stamps[queue] += random.below(3);
+            push(&mut rings[queue].0, stamps[queue], 60);
+            expected.push((stamps[queue], queue as u16, false));
+        }
+        let readers = rings.into_iter().map(|(mut producer, reader)| {
+            producer.publish();
+            assert!(producer.finish(Timestamp::from_nanos(stamps[usize::from(reader.queue)])));
+            reader
+        });
+        expected.sort();
+        assert_eq!(drain(&mut QueueMerge::new(readers.collect(), false)), expected);
+    }
+}
