@@ -1,8 +1,9 @@
-//! Measures the capture stage alone: simulated frames, the engine thread, the shared ring, no listener.
+//! Measures the capture stage alone: simulated frames, the engine thread and the shared ring, without listeners.
 //!
-//! Beside the engine, the benchmark runs loops that omit parts of the engine's work, over the same frames, on the same
-//! processor, in the same run. The differences give the cost of each part and the distance to a plain copy. The thesis
-//! did the same for timestamps (HPCAP at 60 B: 69.4 % of 10 Gb/s with timestamps, 82.9 % without).
+//! In addition to the engine, the benchmark runs loops that omit parts of the engine's work, over the same frames, on
+//! the same processor, in the same run. The differences between the loops give the cost of each part, and how much
+//! slower the engine is than a plain copy. The thesis made the same comparison for timestamps (HPCAP at 60 B: 69.4 % of
+//! 10 Gb/s with timestamps, 82.9 % without).
 
 use crate::cpu_placement::CpuPlacement;
 use crate::output::{MedianRange, Output, Stop};
@@ -22,8 +23,8 @@ use wire::{FlowHasher, Headers};
 /// Frame sizes of the thesis (without the 4 bytes of FCS), the Internet mix, and backbone traffic.
 const SIZES: &str = "60,64,128,256,512,750,1024,1250,1514,imix,backbone";
 
-/// Bytes of the copy loop's target. The target fits a second-level cache, which a ring does not, so the result is a
-/// lower limit of the cost.
+/// Bytes of the buffer into which the copy loop writes. The buffer fits a second-level cache, which a ring does not, so
+/// the result is a lower limit of the cost of a copy.
 const BARE: usize = 512 << 10;
 
 /// Flags of `netgrain-bench capture`.
@@ -32,13 +33,13 @@ pub struct CaptureArgs {
     /// Traffic to measure, by size or name
     #[arg(long, value_name = "LIST", default_value = SIZES, value_delimiter = ',')]
     pub sizes: Vec<String>,
-    /// Flows among which the frames alternate (the traffic `backbone` has its own number)
+    /// Number of flows of the frames (the traffic `backbone` has its own number)
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = base::units::whole::<u32>(1..=1 << 24))]
     pub flows: u32,
     /// Duration of each run
     #[arg(long, value_name = "SECONDS", default_value_t = 0.2, value_parser = crate::arguments::seconds)]
     pub seconds: f64,
-    /// Runs of each size; the output shows their median
+    /// Number of runs for each frame size; the output shows medians
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
     /// Memory of the ring
@@ -66,7 +67,7 @@ struct Row {
     ns: MedianRange,
     /// Gigabits of frames per second.
     gbps: f64,
-    /// Processor seconds of the engine thread per second.
+    /// Processor seconds of the engine thread per second of real time.
     cores: f64,
     /// Packets lost in all runs.
     lost: u64,
@@ -77,17 +78,18 @@ struct Row {
 /// Cost of the loops that omit parts of the work, in nanoseconds of processor time per packet (medians).
 #[derive(Clone, Copy, Debug, Serialize)]
 struct CostBreakdown {
-    /// The simulation makes frames, and the loop only reads them.
+    /// Cost of the loop that only reads the simulated frames.
     source: f64,
-    /// The loop copies the frames with a record header and a descriptor into cached memory, without source and ring.
+    /// Cost of the loop that copies the frames with a record header and a descriptor into cached memory, without
+    /// simulation and ring.
     copy: f64,
-    /// Source and ring, without timestamps and hashes.
+    /// Cost of simulation and ring, without timestamps and hashes.
     plain: f64,
-    /// Source and ring, with hashes.
+    /// Cost of simulation and ring, with hashes.
     hashed: f64,
-    /// Source and ring, with timestamps.
+    /// Cost of simulation and ring, with timestamps.
     stamped: f64,
-    /// Source and ring, with timestamps and hashes, in a plain loop in place of the engine.
+    /// Cost of simulation and ring, with timestamps and hashes, in a plain loop instead of the engine.
     both: f64,
 }
 
@@ -151,7 +153,7 @@ fn measure(
 ) -> Result<Row, Stop> {
     let mut costs: [Vec<f64>; 6] = Default::default();
     let mut runs = Vec::new();
-    // All variants take turns, so that other load of the machine affects all of them equally.
+    // The engine and the loops run alternately, so that other load of the machine affects all of them equally.
     for _ in 0..args.repeat {
         runs.push(engine(args, spec, places)?);
         if let Some(bare) = bare.as_deref_mut() {
@@ -305,7 +307,7 @@ impl BareLoops {
         (sys::cpu::thread_time() - before).as_nanos() as f64 / copied as f64
     }
 
-    /// Source and ring, with or without timestamps and hashes.
+    /// Simulation and ring, with or without timestamps and hashes.
     fn source_to_ring<const STAMP: bool, const HASH: bool>(
         &mut self,
         spec: &sim::Spec,

@@ -30,10 +30,10 @@ const INTERFACE: &str = "bench0";
 /// Flags of `netgrain-bench columns`.
 #[derive(Args, Clone, Debug)]
 pub struct ColumnsArgs {
-    /// Records to write: about 90 bytes of disk each, and 120 bytes more until they are sealed
+    /// Number of records to write: each needs about 90 bytes of disk, and 120 bytes more until it is sealed
     #[arg(long, value_name = "N", default_value = "2M", value_parser = parse_count)]
     pub records: u64,
-    /// Number of times that they are written; the output shows the median
+    /// Number of runs, each of which writes all records; the output shows the median
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = base::units::whole::<u32>(1..=100))]
     pub repeat: u32,
     /// Directory for the store, which is removed at the end
@@ -59,7 +59,7 @@ struct StorageCost {
     mrecords_per_core_second: f64,
     /// The part of `ns_per_record` that the calling thread uses.
     handing_over_ns: MedianRange,
-    /// From the first record until the last file is published.
+    /// Seconds from the first record until the last file is published.
     seconds: MedianRange,
     bytes_per_record: f64,
     files: usize,

@@ -50,7 +50,8 @@ impl ConversationModel {
         let mut bytes = [0; 1600];
         let mut ts = Timestamp::from_secs_nanos(1_700_000_000, 0);
         for i in 0..self.packets {
-            // First a packet of each conversation in turn, so that all conversations exist; then of random ones.
+            // First one packet of each conversation, so that all conversations exist; then packets of random
+            // conversations.
             let n =
                 if i < u64::from(self.conversations) { i as u32 } else { prng.below(self.conversations.into()) as u32 };
             let state = &mut states[n as usize];

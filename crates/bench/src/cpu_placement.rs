@@ -1,4 +1,5 @@
-//! Placement of threads: the engine on the last processor that this process may use, all other threads on the others.
+//! Placement of threads: the engine runs on the last processor that this process may use, all other threads on the
+//! other processors.
 
 /// The processors assigned to the threads of a measurement.
 #[derive(Clone, Debug)]

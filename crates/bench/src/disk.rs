@@ -12,13 +12,14 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Minimum number of files of each combination, so that an interval can be computed.
+/// Minimum number of files of each combination, so that a confidence interval can be computed.
 const MIN: usize = 3;
 
 /// Bytes that a packet occupies on the wire besides its frame: FCS, preamble, inter-frame gap.
 const WIRE_EXTRA: f64 = 24.0;
 
-/// The longest frame without jumbo frames. A full link produces the most bytes of packet files with this size.
+/// The longest frame without jumbo frames. Of all frame sizes on a full link, this size produces the most bytes of
+/// packet files.
 const LEN_MAX: f64 = 1514.0;
 
 /// Link speeds in gigabits per second.
@@ -98,7 +99,7 @@ pub fn run(args: &DiskArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let written = volume::write(work.path(), mode, Duration::from_secs_f64(args.sustained), MIN)?;
     let study = SampleStats::of(&written.rates());
     row(&mut sheet, "as recorded", mode, study)?;
-    // All of fio's files exist at the same time, hence only a few.
+    // fio creates all of its files at once, so their number is small.
     match volume::fio(work.path(), mode, &written)? {
         Some(gbps) => row(&mut sheet, "fio", mode, SampleStats::of(&[gbps]))?,
         None => sheet.note("fio is not installed: its row is omitted")?,
@@ -146,8 +147,8 @@ fn demand(gbps: f64, frame: f64) -> f64 {
     gbps * (frame + ring::RECORD_HEADER as f64) / (frame + WIRE_EXTRA)
 }
 
-/// As in the thesis, the lower end of the confidence interval must reach the demand; the ring compensates for slower
-/// files.
+/// As in the thesis, a volume suffices if the lower end of the confidence interval reaches the demand; the ring buffers
+/// packets while a file is written more slowly.
 fn verdict(study: &SampleStats) -> String {
     let lower_bound = study.ci99[0].max(0.0);
     let port = PORTS.iter().rev().find(|p| demand(**p, LEN_MAX) <= lower_bound);
@@ -156,7 +157,7 @@ fn verdict(study: &SampleStats) -> String {
             format!("enough for a full {port} Gb/s Ethernet port at any packet size")
         }
         Some(port) => format!(
-            "enough for a full {port} Gb/s Ethernet port at any packet size if the ring bridges slower periods ({:.2} Gb/s)",
+            "enough for a full {port} Gb/s Ethernet port at any packet size if the ring holds the packets of slower periods ({:.2} Gb/s)",
             study.p5
         ),
         None => format!("enough for {:.0} % of a 1 Gb/s Ethernet port", 100.0 * lower_bound / demand(1.0, LEN_MAX)),
@@ -174,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_demand_agrees_with_the_thesis() {
-        // Table 4.3: pcap at 10 Gb/s takes 9.05 to 9.95 Gb/s of disk.
+        // Table 4.3: pcap files of a 10 Gb/s link need a write rate of 9.05 to 9.95 Gb/s.
         assert_eq!(format!("{:.2} {:.2}", demand(10.0, 60.0), demand(10.0, 1514.0)), "9.05 9.95");
     }
 
@@ -183,7 +184,7 @@ mod tests {
         assert!(verdict(&study(0.5, 0.497, 0.4)).contains("50 % of a 1 Gb/s"));
         assert!(verdict(&study(10.0, 9.9, 9.9)).contains("full 5 Gb/s"));
         assert!(verdict(&study(10.1, 10.0, 10.0)).ends_with("full 10 Gb/s Ethernet port at any packet size"));
-        assert!(verdict(&study(10.1, 10.0, 7.0)).contains("bridges slower periods (7.00 Gb/s)"));
+        assert!(verdict(&study(10.1, 10.0, 7.0)).contains("holds the packets of slower periods (7.00 Gb/s)"));
     }
 
     #[test]

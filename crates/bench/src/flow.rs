@@ -1,8 +1,9 @@
 //! Measures flow metering alone: decodes and meters packets from memory on one core, with the complete record; compared
 //! with other meters that read the same packets from a file.
 //!
-//! The packets lie in memory as in a pcap file, headers only. The cost of a packet consists of its record header, the
-//! decoding and the flow table. The other meters read the same file from the page cache; their output is discarded.
+//! The packets are in memory as in a pcap file, headers only. The cost of a packet consists of reading its record
+//! header, decoding, and updating the flow table. The other meters read the same file from the page cache; their output
+//! is discarded.
 
 use crate::conversations::{ConversationModel, SNAPLEN};
 use crate::idle;
@@ -25,7 +26,7 @@ use wire::Decoded;
 /// Packets that are decoded and then metered together, as in the engine.
 const BATCH: usize = 256;
 
-/// Frames of the flood; each round repeats them with other source addresses.
+/// Number of frames of the flood; each round repeats them with other source addresses.
 const FLOOD: usize = 1 << 20;
 
 /// Flags of `netgrain-bench flow`.
@@ -40,7 +41,7 @@ pub struct FlowArgs {
     /// Concurrent conversations among them
     #[arg(long, value_name = "LIST", default_value = "200k,2M", value_delimiter = ',', value_parser = base::units::parse_count)]
     pub conversations: Vec<u64>,
-    /// Runs of each; the output shows their median
+    /// Number of runs for each meter and load; the output shows medians
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
     /// Directory for the file that the other meters read; the file is removed at the end
@@ -126,13 +127,13 @@ pub fn run(args: &FlowArgs, out: &mut dyn Write) -> Result<(), Stop> {
     Ok(())
 }
 
-/// One capture: our meter, then the others.
+/// Measures one capture with our meter, then with the other meters.
 fn compare(args: &FlowArgs, file: &Path, most: usize, traffic: &str, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let memory = Memory::load(file)?;
     let mut mpps = Vec::new();
     let mut counted = Counted::default();
     let mut bytes_per_flow = None;
-    // A quarter more flows than the capture has, and at least the default.
+    // The capacity is a quarter more than the number of flows of the capture, and at least the default.
     let usual = Config::default();
     let capacity = usual.capacity.max(most * 5 / 4);
     let mut meter = Meter::with_hints(Config { capacity, ..usual }, 0, MemoryHints);
@@ -144,7 +145,7 @@ fn compare(args: &FlowArgs, file: &Path, most: usize, traffic: &str, sheet: &mut
         let counts = meter.counts();
         meter.finish(&mut counted);
         let elapsed = begun.elapsed();
-        // The first run is not counted, since it touches the memory for the first time, unlike a running meter.
+        // The first run is not counted: it accesses the memory for the first time, which a running meter does not.
         if run > 0 {
             mpps.push(memory.packets as f64 / elapsed.as_secs_f64() / 1e6);
         } else {
@@ -229,7 +230,7 @@ fn flood(args: &FlowArgs, sheet: &mut Output<'_>) -> Result<(), Stop> {
                 }
                 meter.push(&packets, &mut counted);
             }
-            // The first round fills the table.
+            // The first round fills the table and is not counted.
             if round == 0 {
                 full = meter.counts().bytes;
             } else {
@@ -258,7 +259,7 @@ fn flood(args: &FlowArgs, sheet: &mut Output<'_>) -> Result<(), Stop> {
     };
     sheet.row("flow", &row, row.line())?;
     sheet.verdict(format_args!(
-        "flood: memory grew by {} once the table was full; every packet is in a record",
+        "flood: after the table was full, memory grew by {}; every packet is in a record",
         show_bytes(grown)
     ))
 }
@@ -329,7 +330,7 @@ impl Memory {
     }
 }
 
-/// A sink that reads each record and keeps none.
+/// A sink that counts the records and retains none.
 #[derive(Default)]
 struct Counted {
     records: u64,

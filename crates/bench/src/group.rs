@@ -1,5 +1,5 @@
 //! Measures a group alone: the benchmark fills a ring from memory, a dispatcher steers packets by flow, and members in
-//! processes of their own attach through the ring socket as in production.
+//! separate processes attach through the ring socket as in production.
 //!
 //! The producer waits for the dispatcher, so the dispatcher loses no packet; members may still be too slow, and the
 //! benchmark counts the copies lost that way. The results are processor times: of the dispatcher per packet, of the
@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 /// Flags of `netgrain-bench group`.
 #[derive(Args, Clone, Debug)]
 pub struct GroupArgs {
-    /// Numbers of members; one measurement for each
+    /// Numbers of members; the benchmark measures each number
     #[arg(long, value_name = "LIST", default_value = "1,4", value_delimiter = ',',
           value_parser = base::units::whole::<u8>(1..=64))]
     pub members: Vec<u8>,
-    /// Flows with equal numbers of packets
+    /// Number of flows, all with equal numbers of packets
     #[arg(long, value_name = "N", default_value = "100k", value_parser = base::units::parse_count)]
     pub flows: u64,
     /// Program of the group: copy, steer, or a program of the packet language
@@ -35,7 +35,7 @@ pub struct GroupArgs {
     /// Duration of each run
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::arguments::seconds)]
     pub seconds: f64,
-    /// Runs for each number of members; the output shows their median
+    /// Number of runs for each number of members; the output shows medians
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
     /// Memory of the ring
@@ -87,7 +87,7 @@ pub fn run(args: &GroupArgs, out: &mut dyn Write) -> Result<(), Stop> {
         args.seconds
     ))?;
     sheet.head("members   Mpps (min..max)          dispatcher ns   member ns   M records/core-second   uneven %      lost of copies")?;
-    // The numbers of members take turns, so that other load of the machine affects all of them.
+    // Runs with different numbers of members alternate, so that other load of the machine affects all of them equally.
     let mut runs = vec![Vec::new(); args.members.len()];
     for _ in 0..args.repeat {
         for (members, runs) in args.members.iter().zip(&mut runs) {

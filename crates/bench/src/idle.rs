@@ -1,6 +1,7 @@
-//! Measures the memory of idle flows: many conversations of twenty packets each, which begin one after the other and
-//! end within seconds, so that the flow table only keeps them; the same without compression of idle flows
-//! ([`flow::Config::compress_after`]); and the time that compressing and decompressing a flow takes.
+//! Measures the memory of idle flows: many conversations of twenty packets each begin one after the other and end
+//! within seconds, so that the flow table then contains only idle flows. The measurement is repeated without
+//! compression of idle flows ([`flow::Config::compress_after`]), and the time to compress and to decompress a flow is
+//! measured.
 //!
 //! The packets are requests, replies in full segments, and acknowledgements. Packets of a burst are microseconds apart,
 //! and the bursts as far apart as network latency or user input makes them. Each fifth conversation has a
@@ -25,7 +26,7 @@ const PACKETS: u32 = 20;
 const SPAN: u64 = 60_000_000_000;
 const START: u64 = 1_700_000_000_000_000_000;
 const SECOND: u64 = 1_000_000_000;
-/// Most bytes of a frame without the payload.
+/// Greatest number of header bytes of a frame.
 const HEADERS: usize = 74;
 /// Packets that are metered together.
 const BATCH: usize = 256;
@@ -38,10 +39,11 @@ struct Row {
     /// Bytes in use per flow, all overhead included, and bytes of memory that were ever touched.
     held: f64,
     touched: f64,
-    /// The same without compression of idle flows.
+    /// Bytes per flow in use, and bytes of memory ever touched, without compression of idle flows.
     held_uncompressed: f64,
     touched_uncompressed: f64,
-    /// Nanoseconds to compress a flow, for a packet of a compressed flow, and for a packet of an uncompressed flow.
+    /// Nanoseconds to compress a flow, to process a packet of a compressed flow, and to process a packet of an
+    /// uncompressed flow.
     compress_ns: f64,
     decompress_ns: f64,
     packet_ns: f64,
@@ -137,7 +139,8 @@ fn meter(count: u32, compress_after: Duration) -> Meter<MemoryHints> {
 fn meter_packet_of_each(meter: &mut Meter<MemoryHints>, count: u32, second: u64) -> f64 {
     let (mut prng, mut batch, mut elapsed) = (Prng::new(2), Batch::default(), Duration::ZERO);
     for n in 0..count {
-        // The state of the conversation was not kept and is not needed, because the packet has no payload.
+        // The sequence numbers of the conversation are no longer stored, and are not needed, because the packet has no
+        // payload.
         batch.add(n, &mut State { packets: PACKETS, ..State::default() }, second * SECOND, &mut prng);
         if batch.count == BATCH || n == count - 1 {
             let begun = Instant::now();
@@ -242,7 +245,7 @@ impl Batch {
     }
 }
 
-/// Discards records; the meter makes no record of an active flow.
+/// Discards records; none are expected, because the meter makes no record while a flow is active.
 struct DiscardSink;
 
 impl Sink for DiscardSink {

@@ -1,11 +1,11 @@
 //! Measures the packet language alone: programs over frames in memory, on one core, as machine code and interpreted;
 //! and filters compared with those of libpcap.
 //!
-//! Each frame has a cache line of its own, and the frames take more memory than the caches hold (64 MB for a million).
-//! Machine code and interpreter read the same frames. The cost of a packet is that of a packet from a ring: the loop
-//! makes the descriptor, locates the headers if the program needs them, runs the program and writes the verdict. The
-//! *floor* is a hand-written loop with the least possible work: it makes the descriptor, loads addresses and ports,
-//! multiplies in place of a hash, and writes the verdict.
+//! Each frame is in its own cache line, and the frames need more memory than the caches hold (64 MB for a million
+//! frames). Machine code and interpreter read the same frames. The cost of a packet is that of a packet from a ring:
+//! the loop makes the descriptor, locates the headers if the program needs them, runs the program and writes the
+//! verdict. The *floor* is a hand-written loop with the least possible work: it makes the descriptor, loads addresses
+//! and ports, multiplies them instead of hashing, and writes the verdict.
 
 mod libpcap;
 
@@ -62,20 +62,20 @@ const FILTERS: [&str; 6] = [
     "ip and (udp portrange 1000-2000 or icmp) and not net 192.168.0.0/16",
 ];
 
-/// Frames for the comparison of filters, and passes over them in each run.
+/// Number of frames for the comparison of filters, and number of passes over them in each run.
 const NEAR: u64 = 8192;
 const ROUNDS: usize = 50;
 
 /// Flags of `netgrain-bench lang`.
 #[derive(Args, Clone, Debug)]
 pub struct LangArgs {
-    /// Frames to generate; more for programs with more flows
+    /// Number of frames to generate; a program with more flows uses more frames
     #[arg(long, value_name = "N", default_value = "1M", value_parser = base::units::parse_count)]
     pub frames: u64,
     /// Frames per batch
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = base::units::whole::<u32>(1..=4096))]
     pub batch: u32,
-    /// Runs of each; the output shows their median
+    /// Number of runs for each program and filter; the output shows medians
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
     /// Directory for the files of the comparison with libpcap, which are removed at the end
@@ -97,7 +97,7 @@ struct Row {
     native_mpps: MedianRange,
     interpreter_mpps: MedianRange,
     ratio: f64,
-    /// The program alone: packets are decoded before the measurement.
+    /// Nanoseconds per packet of the program alone: packets are decoded before the measurement.
     native_alone_ns: MedianRange,
     /// The same with the interpreter.
     interpreter_alone_ns: MedianRange,
@@ -145,7 +145,7 @@ pub fn run(args: &LangArgs, out: &mut dyn Write) -> Result<(), Stop> {
         return Ok(());
     }
     let work = ScratchDir::below(&args.dir)?;
-    // Few enough for the second-level cache; with more frames, memory would limit both filters.
+    // The frames fit the second-level cache; with more frames, the memory would limit both filters.
     let near = Frames::make(NEAR, 100_000)?;
     let Some(baseline) = libpcap::LibpcapFilter::build(&work, &near.bytes)? else {
         return sheet.note("libpcap or a C compiler is not installed: the comparison is omitted");
@@ -156,7 +156,7 @@ pub fn run(args: &LangArgs, out: &mut dyn Write) -> Result<(), Stop> {
     FILTERS.iter().try_for_each(|text| filter(args, text, &baseline, &near, &mut sheet))
 }
 
-/// Measures the floor, and the same program with batches and with single packets.
+/// Measures the floor, and one program with batches of packets and with single packets.
 fn variants(args: &LangArgs, frames: &Frames, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let floor = MedianRange::of((0..args.repeat).map(|_| frames.minimum(args.batch as usize)));
     let mut row = |way: &str, ns: MedianRange| {
@@ -190,7 +190,7 @@ fn case(args: &LangArgs, case: &Case, default_frames: &Frames, sheet: &mut Outpu
     let (mut native_worker, mut interpreter_worker) =
         (executable.worker(KEY).map_err(Stop::error)?, interpreted.worker(KEY).map_err(Stop::error)?);
     let batch = args.batch as usize;
-    // The first round fills the maps. The interpreter needs only a part of millions of frames.
+    // The first round fills the maps. For the interpreter, a part of the frames suffices.
     let part = frames.count.min(1 << 20);
     frames.evaluate(&mut native_worker, batch, frames.count);
     frames.evaluate(&mut interpreter_worker, batch, part);
@@ -307,7 +307,7 @@ impl Frames {
         let mut bytes = vec![0; count * PLACE];
         let mut prng = base::Prng::new(1);
         for (i, place) in bytes.chunks_exact_mut(PLACE).enumerate() {
-            // Each flow once, then random flows.
+            // The first frames are one of each flow, the others of random flows.
             let flow = if i < flows as usize { i as u64 } else { prng.below(flows.into()) };
             let n = mix64(flow);
             let (src, dst) = (0x0a00_0000 | (n as u32 & 0xffff), [172, 16, (n >> 16) as u8, (n >> 24) as u8]);

@@ -2,9 +2,9 @@
 //! network namespace made for this measurement. First runs the engine (AF_XDP, TPACKET; packets alone, and with flow
 //! records and time series), then each other installed capture program alone with the same load.
 //!
-//! The benchmark checks every result independently: the generator adds sequence numbers and checksums to the frames, an
-//! independent checker reads the files of netgrain, and for another program, each sent frame that is missing in its
-//! file counts as lost.
+//! The benchmark checks every result independently: the generator adds sequence numbers and checksums to the frames,
+//! and a checker that shares no code with the recorder reads the files of netgrain. For another capture program, each
+//! sent frame that is missing in its file counts as lost.
 
 use crate::baseline::{self, Baseline};
 use crate::cpu_placement::CpuPlacement;
@@ -30,7 +30,7 @@ use sys::netns::Namespace;
 const FROM: &str = "ng-bench0";
 const TO: &str = "ng-bench1";
 
-/// After the generator has ended, frames in transit arrive within this time.
+/// Time within which frames in transit arrive after the generator has ended.
 const TRANSIT_TIME: Duration = Duration::from_millis(500);
 
 /// Time that the generator may run beyond the requested duration.
@@ -48,13 +48,13 @@ pub struct LiveArgs {
     /// Rate: flat (as fast as possible), 500kpps, 5Gbit
     #[arg(long, value_name = "RATE", default_value = "flat")]
     pub rate: String,
-    /// Number of flows; by default that of the traffic name
+    /// Number of flows; by default the number that belongs to the traffic name
     #[arg(long, value_name = "N")]
     pub flows: Option<String>,
     /// Duration of sending in each run
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::arguments::seconds)]
     pub seconds: f64,
-    /// Runs of each kind, in turn; the output shows medians
+    /// Number of runs for each recorder, in turn; the output shows medians
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
     /// Memory of the ring
@@ -63,7 +63,7 @@ pub struct LiveArgs {
     /// Run this query in a separate process each second during the recording: 'host 10.0.0.1'
     #[arg(long, value_name = "EXPRESSION")]
     pub query: Option<String>,
-    /// Data types to store; each value has its own runs
+    /// Data types to store; the benchmark runs each value separately
     #[arg(long, value_name = "LIST", default_value = "packets", value_delimiter = ',')]
     pub data_types: Vec<DataTypes>,
     /// Capture sources to measure
@@ -149,7 +149,7 @@ struct Row {
     sent_mpps: Option<MedianRange>,
     /// Gigabits of frames per second.
     sent_gbps: Option<MedianRange>,
-    /// Share of the sent frames that the files hold.
+    /// Share of the sent frames that the recorder's files contain.
     stored_share: Option<MedianRange>,
     /// Processor seconds of all the recorder's threads, per second of sending.
     cores: Option<MedianRange>,
@@ -160,7 +160,7 @@ struct Row {
     missing: u64,
     /// Lost packets by loss cause of the ledger.
     lost: BTreeMap<&'static str, u64>,
-    /// Stored packets that the meter did not process; then the flow records and series rows of the others.
+    /// Stored packets that the meter did not process, followed by the numbers of flow records and of series rows.
     unmetered: u64,
     records: u64,
     rows: u64,
@@ -185,7 +185,7 @@ pub struct Run {
     rows: u64,
     threads: BTreeMap<&'static str, f64>,
     verdict: Option<String>,
-    /// Milliseconds and bytes of each query's result.
+    /// For each query, its duration in milliseconds and the bytes of its result.
     queries: Vec<(f64, u64)>,
 }
 
@@ -208,13 +208,14 @@ pub fn run(args: &LiveArgs, out: &mut dyn Write) -> Result<(), Stop> {
     outcome
 }
 
-/// Returns the thread to its original namespace when dropped; the other namespace vanishes with its interfaces.
+/// Returns the thread to its original network namespace when dropped; the private namespace is then removed with its
+/// interfaces.
 struct NamespaceGuard(Namespace);
 
 impl Drop for NamespaceGuard {
     fn drop(&mut self) {
         if let Err(e) = self.0.enter() {
-            // Otherwise the thread would measure, or send, in the wrong namespace.
+            // If the thread continued, it would measure or send in the wrong namespace.
             panic!("the thread cannot return to its network namespace: {e}");
         }
     }
@@ -370,7 +371,7 @@ fn engine(
     plan.ring = Some(args.ring);
     plan.cpus = vec![places.engine()];
     plan.store = Some(StorePlan { dir: dir.clone(), format: Format::Pcap, depth: engine::WRITE_DEPTH });
-    // Queries read the ring too, as they do during `netgrain record`.
+    // The queries also read packets from the ring, as during `netgrain record`.
     plan.socket = args.query.is_some().then(|| SocketPlan {
         path: folder.join("socket"),
         mode: 0o600,

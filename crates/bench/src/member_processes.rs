@@ -1,4 +1,4 @@
-//! A group on a ring of its own that steers packets to members in other processes; the members attach through the ring
+//! A group with its own ring, which steers packets to members in other processes; the members attach through the ring
 //! socket as in production.
 //!
 //! The producer waits for the dispatcher, so the dispatcher loses no packet; members may still be too slow, and the
@@ -50,7 +50,7 @@ const FRAME: usize = 60;
 pub struct Workload {
     /// Bytes of the ring.
     pub ring: u64,
-    /// Flows, each with as many packets.
+    /// Number of flows, all with equal numbers of packets.
     pub flows: u64,
     /// The program of the group.
     pub program: String,
@@ -108,7 +108,7 @@ pub struct MemberProcesses {
 }
 
 impl MemberProcesses {
-    /// Starts the processes and waits until all members have attached; no packet flows yet.
+    /// Starts the processes and waits until all members have attached; no packet is sent yet.
     pub fn start(workload: &Workload, members: u8, follow: bool) -> Result<Self, Stop> {
         let config = ring::Config { name: GROUP.into(), bytes: workload.ring, ..ring::Config::default() };
         let mut producer = Producer::new(config).map_err(|e| {
@@ -138,7 +138,8 @@ impl MemberProcesses {
         let (policy, fold, queues, ephemeral) = (group::Policy::Shared, false, None, false);
         let (group, program) = (GROUP.to_owned(), Some(workload.program.clone()));
         let create = Request::Create { group, program, policy, fold, ports: None, queues, ephemeral };
-        // Meanwhile this thread, the ring's producer, must register the dispatcher, which attaches with the group.
+        // While the group attaches the dispatcher, this thread, which is the ring's producer, must register the
+        // dispatcher.
         let path = socket.clone();
         let starting = std::thread::spawn(move || {
             Client::connect(&path).and_then(|client| client.request(&create)).map_err(Stop::error)?;

@@ -1,5 +1,6 @@
 //! Output of results: a table for people, or one JSON object per line. A rate has no meaning without machine, frame
-//! size, duration and loss; therefore the output begins with the machine, and the rows hold the rest.
+//! size, duration and loss; therefore the output begins with a description of the machine, and each row contains frame
+//! size, duration and loss.
 
 use serde::Serialize;
 use std::fmt::{self, Display};
@@ -123,8 +124,8 @@ impl<'a> Output<'a> {
 }
 
 impl Drop for Output<'_> {
-    /// Ends the output with the share of processor time that the hypervisor took meanwhile, since that share distorts
-    /// the results.
+    /// Ends the output with the share of processor time that the hypervisor gave to other guests during the
+    /// measurement, because that share distorts the results.
     fn drop(&mut self) {
         /// A greater share affects rates noticeably.
         const NOTICEABLE: f64 = 0.01;

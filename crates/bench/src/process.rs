@@ -1,4 +1,4 @@
-//! Child processes, of this program and of others: started, their output read, and ended in any case.
+//! Child processes, of this program and of other programs: starts them, reads their output, and ends them in any case.
 
 use crate::output::Stop;
 use std::io::{BufRead, BufReader, Read};
@@ -23,7 +23,7 @@ impl Helper {
         Self::start(command, "netgrain-bench")
     }
 
-    /// Starts a command whose standard output is kept for [`Helper::finish`].
+    /// Starts a command whose standard output [`Helper::finish`] will return.
     pub fn start(mut command: Command, name: &str) -> Result<Self, Stop> {
         let failed = |e: std::io::Error| Stop::error(format_args!("{name} cannot be started: {e}"));
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
@@ -96,7 +96,7 @@ impl Helper {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        // Both fail only if the process has already ended.
+        // Both calls fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

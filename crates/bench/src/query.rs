@@ -1,6 +1,6 @@
-//! Measures queries of stored packets, each in a process of its own, in the same run as the alternatives: `tcpdump -r`
+//! Measures queries of stored packets, each in a separate process, and in the same run the alternatives: `tcpdump -r`
 //! over the same files, and the sequential read rate of the volume. The benchmark drops the page cache before each
-//! query, so that each result comes from the disk, and reports results that differ.
+//! query, so that each result is read from the disk, and reports results that differ.
 
 use crate::cpu_placement::CpuPlacement;
 use crate::output::{MedianRange, Output, Stop};
@@ -77,7 +77,7 @@ struct Start {
     tcpdump_ms: Option<MedianRange>,
 }
 
-/// A query of the whole store, beside the read rate of the volume.
+/// Rate of a query of the whole store, and read rate of the volume.
 #[derive(Clone, Debug, Serialize)]
 struct FullScan {
     gbps: f64,
@@ -90,7 +90,8 @@ struct FullScan {
 struct Depth {
     files: usize,
     bytes: u64,
-    /// Query for any packet; for a packet of the last second; for a host that occurs only in the last file.
+    /// Duration of a query for any packet, for a packet of the last second, and for a host that occurs only in the last
+    /// file.
     any_ms: MedianRange,
     last_second_ms: MedianRange,
     needle_ms: MedianRange,
@@ -112,7 +113,7 @@ pub fn run(args: &QueryArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let bytes = packet_files(&store).map_err(|e| Stop::error(format_args!("{}: {e}", store.display())))?.1;
     let index = index_bytes(&store)?;
     sheet.head(format_args!(
-        "{} in {} files ({}); index {:.3} % of it; cold cache; processes from start to end",
+        "{} in {} files ({}); index {:.3} % of the packet bytes; cold cache; duration of the whole process",
         show_bytes(bytes),
         files.len(),
         args.store.as_ref().map_or(&args.traffic[..], |_| "existing store"),
@@ -132,7 +133,7 @@ fn make(args: &QueryArgs, dir: &Path) -> Result<(), Stop> {
     let record = r#gen::Traffic::new(&spec).mean_len() + ring::RECORD_HEADER as f64;
     spec.packets = Some((args.size as f64 / record) as u64);
     if matches!(spec.rate, base::units::Rate::Flat) {
-        // Below the rate of the index with the most varied traffic, so that no packet is lost.
+        // The packet rate is below the rate of the index with the most varied traffic, so that no packet is lost.
         spec.rate = base::units::Rate::Packets(1e6);
     }
     let mut plan = Plan::new(SourcePlan::Sim { spec, start: None, name: None });
@@ -212,11 +213,11 @@ fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: 
     let first = MedianRange::of(rows.iter().map(|r| r.first_ms));
     match rows.iter().map(|r| r.faster).collect::<Option<Vec<f64>>>() {
         Some(faster) => sheet.head(format_args!(
-            "one host: {:.1} times as fast as tcpdump -r; first packet after {:.1} ms",
+            "queries for one host: {:.1} times as fast as tcpdump -r; time to the first packet: {:.1} ms",
             MedianRange::of(faster),
             first
         )),
-        None => sheet.head(format_args!("one host: first packet after {first:.1} ms")),
+        None => sheet.head(format_args!("queries for one host: time to the first packet: {first:.1} ms")),
     }
 }
 
@@ -236,13 +237,13 @@ fn start_time(tcpdump: Option<&Path>, sheet: &mut Output<'_>) -> Result<(), Stop
     let (ours, theirs) = (take(&netgrain()?)?, tcpdump.map(take).transpose()?);
     let row = Start { ms: ours, tcpdump_ms: theirs };
     let line = match theirs {
-        Some(theirs) => format!("to start and end a process: {ours:.1} ms, tcpdump {theirs:.1} ms"),
-        None => format!("to start and end a process: {ours:.1} ms"),
+        Some(theirs) => format!("start and end of a process: netgrain {ours:.1} ms, tcpdump {theirs:.1} ms"),
+        None => format!("start and end of a process: netgrain {ours:.1} ms"),
     };
     sheet.row("start", &row, line)
 }
 
-/// Queries the whole store into a discarding pipe, beside a plain direct read of the same files.
+/// Measures a query of the whole store with output to /dev/null, and a plain direct read of the same files.
 fn full_scan(store: &Path, files: &[PathBuf], bytes: u64, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let rate = |duration: Duration| bytes as f64 * 8.0 / duration.as_secs_f64() / 1e9;
     let (mut ours, mut volume) = (Vec::new(), Vec::new());
@@ -263,7 +264,10 @@ fn full_scan(store: &Path, files: &[PathBuf], bytes: u64, sheet: &mut Output<'_>
     }
     let (ours, volume) = (MedianRange::of(ours), MedianRange::of(volume));
     let row = FullScan { gbps: ours.median, volume_gbps: volume.median, share: ours.median / volume.median };
-    let line = format!("everything: {ours:.2} Gb/s, the volume alone {volume:.2} Gb/s: {:.1} %", 100.0 * row.share);
+    let line = format!(
+        "query of all packets: {ours:.2} Gb/s, direct read of the same files: {volume:.2} Gb/s; ratio {:.1} %",
+        100.0 * row.share
+    );
     sheet.row("everything", &row, line)
 }
 
@@ -316,7 +320,7 @@ fn depths(args: &QueryArgs, store: &Path, sheet: &mut Output<'_>) -> Result<(), 
     }
     let (Some(few), Some(many)) = (rows.first(), rows.last()) else { return Ok(()) };
     sheet.verdict(format_args!(
-        "from {} to {} files the time to the first packet grows {:.2}-fold, of the last second {:.2}-fold",
+        "from {} to {} files, the time to the first packet grows by a factor of {:.2}, to the first packet of the last second by {:.2}",
         few.files,
         many.files,
         many.any_ms.median / few.any_ms.median,
@@ -389,7 +393,7 @@ pub fn cold() -> Result<(), Stop> {
         .map_err(|e| Stop::error(format_args!("the page cache cannot be dropped: {e}; run as root")))
 }
 
-/// Reads all files with direct I/O at the greatest rate of blocking calls: several threads take turns, so that the
+/// Reads all files with direct I/O at the greatest rate that blocking calls reach: several threads read, so that the
 /// volume always has a read in its queue.
 fn read_directly(files: &[PathBuf]) -> Result<u64, Stop> {
     /// Reads in flight, each of `PIECE` bytes.
@@ -452,7 +456,7 @@ fn index_bytes(store: &Path) -> Result<u64, Stop> {
     Ok(bytes)
 }
 
-/// The source address of the packet at this share of all bytes.
+/// The source address of the packet that is at this share (0 to 1) of all bytes.
 pub fn host_at(files: &[PathBuf], share: f64) -> Result<std::net::IpAddr, Stop> {
     let file = &files[((files.len() as f64 * share) as usize).min(files.len().saturating_sub(1))];
     let part = (files.len() as f64 * share).fract();

@@ -16,7 +16,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Duration of the measurement of the engine's own rate, without a store.
+/// Duration of the measurement of the engine without a store.
 const ENGINE_ALONE: Duration = Duration::from_millis(300);
 
 /// Flags of `netgrain-bench record`.
@@ -31,7 +31,7 @@ pub struct RecordArgs {
     /// Duration of each run
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = crate::arguments::seconds)]
     pub seconds: f64,
-    /// Runs of each kind, in turn; the output shows medians
+    /// Number of runs of each writer, in turn; the output shows medians
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
     /// Memory of the ring
@@ -51,7 +51,7 @@ pub struct RecordArgs {
 /// The result of one recording.
 #[derive(Clone, Debug, Serialize)]
 struct Recorded {
-    /// Gb/s of packet files, until the last file was published.
+    /// Gb/s of packet files; the time ends when the last file is published.
     gbps: f64,
     mpps: f64,
     seconds: f64,
@@ -60,9 +60,9 @@ struct Recorded {
     offered: u64,
     stored: u64,
     lost: u64,
-    /// The part of the lost packets with loss cause `ring_full`.
+    /// The number of lost packets with loss cause `ring_full`.
     ring_full: u64,
-    /// Processor seconds per second of the threads that write, index, and capture.
+    /// Processor seconds per second of real time, of the threads that write, index, and capture.
     writer_cores: f64,
     index_cores: f64,
     engine_cores: f64,
@@ -81,7 +81,7 @@ struct Summary {
     fio: Option<MedianRange>,
     /// The recorder, Gb/s.
     record: MedianRange,
-    /// Each recording divided by the run of the direct writer just before it.
+    /// Rate of each recording divided by the rate of the direct writer just before it.
     of_direct: MedianRange,
     #[serde(skip_serializing_if = "Option::is_none")]
     of_fio: Option<MedianRange>,
@@ -162,7 +162,7 @@ impl Summary {
             line += &format!("; record / fio {of_fio:.3}");
         }
         line + &format!(
-            "; alone, the engine reaches {:.2} Gb/s and the volume {:.2}",
+            "; the engine alone reaches {:.2} Gb/s, direct writes {:.2} Gb/s",
             self.engine_gbps, self.direct.median
         )
     }
@@ -203,7 +203,7 @@ fn engine_alone(args: &RecordArgs, spec: &sim::Spec) -> Result<f64, Stop> {
     Ok(gbps(bytes, ENGINE_ALONE.as_secs_f64()))
 }
 
-/// Records at 90 % of the lowest rate that was reached.
+/// Records at 90 % of the lowest rate that the recordings reached.
 fn paced(args: &RecordArgs, spec: &sim::Spec, folder: &Path, reached: f64) -> Result<Recorded, Stop> {
     let mean = r#gen::Traffic::new(spec).mean_len();
     let packets = 0.9 * reached * 1e9 / 8.0 / (mean + ring::RECORD_HEADER as f64);

@@ -33,7 +33,7 @@ pub struct ReplayArgs {
     /// Concurrent conversations among them
     #[arg(long, value_name = "N", default_value = "200k", value_parser = base::units::parse_count)]
     pub conversations: u64,
-    /// Snaplen: the most bytes of each packet
+    /// Snaplen: the greatest number of bytes stored of each packet
     #[arg(
         long,
         value_name = "N",
@@ -41,7 +41,7 @@ pub struct ReplayArgs {
         value_parser = base::units::whole::<u32>(64..=65_535)
     )]
     pub snaplen: u32,
-    /// Runs of each program, in turn; the output shows medians
+    /// Number of runs of each program, in turn; the output shows medians
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
     /// Directory for the capture, the store and the files of nfpcapd, which are removed at the end
@@ -106,7 +106,7 @@ impl Runs {
         list(folder, &mut files).map_err(|e| Stop::error(format_args!("{}: {e}", folder.display())))?;
         self.bytes = files.iter().map(|(_, bytes)| bytes).sum();
         fs::remove_dir_all(folder).map_err(|e| Stop::error(format_args!("{}: {e}", folder.display())))?;
-        // Otherwise the kernel writes this run's pages during the next run.
+        // The files are synced, because the kernel would otherwise write this run's pages during the next run.
         let _ = Command::new("sync").status();
         Ok(files)
     }

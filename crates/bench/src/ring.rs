@@ -42,7 +42,7 @@ const TOUCHED: u16 = 48;
 /// Flags of `netgrain-bench ring`.
 #[derive(Args, Clone, Debug)]
 pub struct RingArgs {
-    /// Numbers of listeners; one measurement for each
+    /// Numbers of listeners; the benchmark measures each number
     #[arg(long, value_name = "LIST", default_value = "0,1,3", value_delimiter = ',',
           value_parser = base::units::whole::<u8>(0..=32))]
     pub listeners: Vec<u8>,
@@ -58,7 +58,7 @@ pub struct RingArgs {
     /// Duration of each run
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::arguments::seconds)]
     pub seconds: f64,
-    /// Runs for each number of listeners; the output shows their median
+    /// Number of runs for each number of listeners; the output shows medians
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
     /// Memory of the ring
@@ -88,7 +88,7 @@ struct ListenerResult {
     published: u64,
     seen: u64,
     missed: u64,
-    /// From the first record to the end of the stream.
+    /// Seconds from the first record to the end of the stream.
     seconds: f64,
     cpu_seconds: f64,
 }
@@ -107,7 +107,7 @@ struct Row {
     producer_ns: MedianRange,
     /// Millions of records per second that the slowest listener of each run read.
     slowest_mrps: MedianRange,
-    /// The same for all listeners of each run together.
+    /// Millions of records per second that all listeners of each run read together.
     together_mrps: MedianRange,
     /// Processor time of a listener per record.
     listener_ns: MedianRange,

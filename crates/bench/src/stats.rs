@@ -12,9 +12,9 @@ pub struct SampleStats {
     pub mean: f64,
     /// 99 % confidence interval of the mean, for independent values.
     pub ci99: [f64; 2],
-    /// 5 % of the values are below.
+    /// 5th percentile: 5 % of the values are below it.
     pub p5: f64,
-    /// 5 % of the values are above.
+    /// 95th percentile: 5 % of the values are above it.
     pub p95: f64,
 }
 

@@ -1,6 +1,6 @@
 //! Compares netgrain with Stenographer on the same packets and queries: both record one interface of a private veth
-//! pair, the frames pass once, and then each program runs the same queries with a cold page cache. Stenographer
-//! publishes a file, and finds packets in it, only when it rotates; the output shows that delay.
+//! pair at the same time, and then each program runs the same queries with a cold page cache. Stenographer publishes a
+//! file, and finds packets in it, only after it has started the next file; the output shows that delay.
 //!
 //! Stenographer runs as the user of its package and with the certificates of its installation.
 
@@ -24,10 +24,10 @@ use std::time::{Duration, Instant};
 const FROM: &str = "ng-bench0";
 const TO: &str = "ng-bench1";
 
-/// The daemon rotates after this many seconds; the minimum that it accepts with its other limits.
+/// Seconds after which the daemon starts the next file; the minimum that it accepts with its other limits.
 const FILE_AGE: u64 = 10;
 
-/// Time limit, beyond the rotation, for a file to appear.
+/// Time limit for a file to appear, in addition to the rotation interval.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Certificate directory of Stenographer's package.
@@ -67,7 +67,7 @@ struct Stored {
     index_bytes: u64,
     /// Processor seconds while frames arrived.
     cpu_seconds: f64,
-    /// From the last frame until queries found the packets of the last file.
+    /// Seconds from the last frame until queries found the packets of the last file.
     visible_seconds: f64,
 }
 

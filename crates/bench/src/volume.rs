@@ -29,7 +29,7 @@ pub struct WriteMode {
     pub file: u64,
 }
 
-/// The amounts written and their times.
+/// The amounts of data that were written, and their times.
 #[derive(Clone, Debug, Default)]
 pub struct Written {
     /// One entry per file: bytes, and seconds from the first write to the end of the sync.
@@ -93,9 +93,10 @@ impl Drop for ScratchDir {
     }
 }
 
-/// The data of the writes: a ring of noise (so that no layer below can compress the data), which a lossless reader
-/// retains. The memory is the same as the recorder's, because the pages of a buffer decide into how many segments the
-/// kernel splits a write: on one virtual disk, 2 MiB pages doubled the rate of direct writes.
+/// The data of the writes: a ring of noise, which no layer below can compress, and which a lossless reader retains. The
+/// recorder also writes from a ring, and the memory must be of the same kind, because the page size of a buffer
+/// determines into how many segments the kernel splits a write: on one virtual disk, 2 MiB pages doubled the rate of
+/// direct writes.
 struct NoiseBuffer {
     feed: RingFeed,
     pages: Pages,
@@ -204,7 +205,8 @@ fn one_file(
     Ok((size, duration))
 }
 
-/// Waits for the only operation in flight; the inner result is that of the operation, the outer that of the device.
+/// Waits for the only operation in flight. The inner result is that of the operation, the outer result that of the
+/// device.
 fn await_one(device: &mut DiskDevice) -> io::Result<io::Result<usize>> {
     let mut done = Vec::new();
     loop {
@@ -215,9 +217,9 @@ fn await_one(device: &mut DiskDevice) -> io::Result<io::Result<usize>> {
     }
 }
 
-/// The write rate of `fio` in the same mode, from the same page size, into as many new files one after the other, in
-/// gigabits per second; `None` if `fio` is not installed. (By default `fio` would write the same file repeatedly, which
-/// costs the file system less than new files.)
+/// The write rate of `fio`, in gigabits per second, with the same block size, depth and page size, into as many new
+/// files one after the other; `None` if `fio` is not installed. (By default `fio` would write the same file repeatedly,
+/// which costs the file system less than new files.)
 pub fn fio(folder: &Path, mode: WriteMode, written: &Written) -> Result<Option<f64>, Stop> {
     let Some(program) = find("fio") else { return Ok(None) };
     let mut command = Command::new(program);
@@ -226,7 +228,7 @@ pub fn fio(folder: &Path, mode: WriteMode, written: &Written) -> Result<Option<f
     command.arg(format!("--directory={}", folder.display()));
     command.args([format!("--bs={}", mode.block), format!("--iodepth={}", mode.depth)]);
     if written.pages == Some(Pages::Huge) {
-        // The same pages as our writer's (see `NoiseBuffer`).
+        // The same page size as in our writer (see `NoiseBuffer`).
         command.args(["--iomem=shmhuge", "--hugepage-size=2m", "--fixedbufs=1"]);
     }
     let (size, files) = (mode.file.next_multiple_of(mode.block), written.files.len().min(FIO_FILES));

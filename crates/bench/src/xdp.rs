@@ -1,11 +1,11 @@
 //! Measures programs of the packet language in the kernel: their cost on an interface compared with a program that only
 //! redirects, and the duration of program swaps under load.
 //!
-//! The benchmark uses veth pairs in a network namespace of their own. The generator makes frames inside the kernel
+//! The benchmark uses veth pairs in a private network namespace. The generator makes frames inside the kernel
 //! (`capture::live_frames`) and thereby runs the peer's receive loop, including program and copy to the AF_XDP socket,
-//! on its own processor. So the rate of the generator is that of the kernel part, while a thread on another processor
-//! empties the receive ring. The programs take turns (`rates`). The swaps use a complete capture: source text, machine
-//! code, verifier, swap.
+//! on the generator's processor. So the rate of the generator is that of the kernel part, while a thread on another
+//! processor empties the receive ring. The programs run in turn (`rates`). The swaps use a complete capture: source
+//! text, machine code, verifier, swap.
 
 mod rates;
 mod settings;
@@ -43,7 +43,7 @@ struct Swaps {
     compile_ms: MedianRange,
     load_ms: MedianRange,
     exchange_ms: MedianRange,
-    /// The 99th percentile of the exchange time.
+    /// The 99th percentile of the duration of a swap in milliseconds.
     p99_ms: f64,
     most_ms: f64,
 }
@@ -78,8 +78,8 @@ pub fn run(args: &XdpArgs, out: &mut dyn Write) -> Result<(), Stop> {
 fn swaps(args: &XdpArgs, places: &CpuPlacement, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let text = |n: u32| ProgramPlan {
         name: "bench".into(),
-        // Every second program (`inc`) reports its generation with each packet; the others only until user space has
-        // seen it.
+        // Every second program (`inc`) reports its generation with each packet; the other programs report it only until
+        // user space has read it.
         text: format!(
             "main = {}when (has_port {}) drop >-> mark {n} >-> steer_flow",
             if n.is_multiple_of(2) { "inc 1 >-> " } else { "" },

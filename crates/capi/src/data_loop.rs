@@ -1,5 +1,5 @@
 //! The common part of the loops over flow records and over series rows: opening, waiting, passing items to C,
-//! callbacks, interface names, and warnings. A [`DataLoop`] implements the rest.
+//! callbacks, interface names, and warnings. The module of each data type implements [`DataLoop`].
 
 use crate::abi::{Error, Query, code};
 use crate::guard::{Failure, c_text, text};
@@ -22,7 +22,7 @@ pub trait DataLoop {
     /// The C structure of an item.
     type Item;
 
-    /// The next item, valid until the next call; null at the end.
+    /// The next item, which is valid until the next call; null at the end.
     fn next(&mut self) -> Result<*const Self::Item, Failure>;
 
     /// The warnings so far.
@@ -32,7 +32,7 @@ pub trait DataLoop {
     fn common(&mut self) -> &mut Common;
 }
 
-/// The caller's function for each item.
+/// The C function that the caller passes, called for each item.
 pub type Callback<T> = unsafe extern "C" fn(*mut c_void, *const T) -> i32;
 
 /// Stores a pointer to the next item in `place`; returns 1, or 0 at the end.
@@ -50,7 +50,7 @@ pub unsafe fn next<G: DataLoop>(
             return Err(Failure::argument(format!("the pointer for the {what} is NULL")));
         }
         let found = inner.next()?;
-        // SAFETY: not null, so by the caller's contract memory for a pointer.
+        // SAFETY: `place` is not null, so by the caller's contract it points to memory for a pointer.
         unsafe { place.write(found) };
         Ok(i32::from(!found.is_null()))
     };
@@ -79,7 +79,8 @@ pub unsafe fn each<G: DataLoop>(
                 break;
             }
             count += 1;
-            // SAFETY: a function of the caller, for which `user` is meant. The item is valid until it returns.
+            // SAFETY: `callback` is a function of the caller, and `user` is its argument. The item is valid until the
+            // function returns.
             if unsafe { callback(user, found) } != 0 {
                 break;
             }
@@ -90,7 +91,7 @@ pub unsafe fn each<G: DataLoop>(
     unsafe { within(handle, err, -1, body) }
 }
 
-/// 1 if no warning has occurred so far.
+/// Returns 1 if no warning has occurred so far.
 ///
 /// # Safety
 /// The pointers meet the requirements in `netgrain.h`.
@@ -133,10 +134,10 @@ pub struct ParsedQuery {
 /// The state that loops over flow records and over series rows share.
 pub struct Common {
     pub stop: Arc<AtomicBool>,
-    /// Interface names, valid until the loop is closed: the text of a `CString` does not move when the list grows.
+    /// Interface names, valid until the loop is closed: if the list grows, the text of a `CString` is not moved.
     names: Vec<CString>,
     warnings: Vec<CString>,
-    /// The reason why the calling thread could not lower its priority, if the query requested that.
+    /// The reason why the priority of the calling thread could not be lowered, if the query requested a low priority.
     priority_error: Option<String>,
 }
 

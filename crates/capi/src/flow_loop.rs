@@ -1,4 +1,5 @@
-//! The C functions for flow records: by interval and filter, and on request new records as the meter journals them.
+//! The C functions for flow records of an interval that match a filter; on request, new records follow as the meter
+//! journals them.
 
 use crate::abi::{COMMUNITY_ID, Error, Query};
 use crate::data_loop::{self, Common, DataLoop, begin};
@@ -20,7 +21,7 @@ pub struct Flows {
     records: FlowLoop,
     filter: FlowFilter,
     common: Common,
-    /// Valid until the next call: the record, its initial packets, and the C structure of the record.
+    /// The current item, valid until the next call: the record, its initial packets, and the C structure of the record.
     current: Option<(Record, Vec<InitialPacket>, Box<Flow>)>,
 }
 
@@ -43,7 +44,7 @@ pub unsafe extern "C" fn netgrain_flows_open(
         if parsed.live {
             records = records.live(if late == 0 { FLOW_LATE } else { Duration::from_nanos(late) });
         }
-        // The first poll reports errors of the store when the query opens rather than at the first record.
+        // Polls once, so that errors of the store are reported when the query opens, and not at the first record.
         records.poll(sys::clock::realtime())?;
         let stop = Arc::clone(&parsed.common.stop);
         Ok(Handle::into_raw(stop, Flows { records, filter, common: parsed.common, current: None }))
@@ -136,7 +137,8 @@ pub unsafe extern "C" fn netgrain_community_id(flow: *const Flow, text: *mut c_c
         let id = c_text(&wire::community_id(&key.of_packet()));
         let bytes = id.as_bytes_with_nul();
         assert!(bytes.len() <= COMMUNITY_ID, "{id:?} is longer than the buffer");
-        // SAFETY: not null, so by the caller's contract memory for COMMUNITY_ID bytes, and these bytes are not more.
+        // SAFETY: `text` is not null, so by the caller's contract it points to memory for COMMUNITY_ID bytes, and
+        // `bytes` is not longer.
         unsafe { text.copy_from_nonoverlapping(bytes.as_ptr().cast(), bytes.len()) };
         Ok(0)
     };

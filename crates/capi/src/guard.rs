@@ -32,7 +32,8 @@ impl Failure {
         }
         err.code = self.code;
         err.text = [0; TEXT];
-        // The text is one line, although quoted parts of files and arguments may contain line breaks.
+        // Line breaks are replaced, because quoted parts of files and arguments may contain them, and the text must be
+        // one line.
         let line = self.text.as_bytes()[..len].iter().map(|b| if matches!(b, 0 | b'\n' | b'\r') { b' ' } else { *b });
         for (to, from) in err.text.iter_mut().zip(line) {
             *to = from as c_char;
@@ -89,7 +90,7 @@ pub unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Failu
     if text.is_null() {
         return Err(Failure::argument(format!("{what} is NULL")));
     }
-    // SAFETY: not null, so by the caller's contract a text.
+    // SAFETY: `text` is not null, so by the caller's contract it points to a NUL-terminated text.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|_| Failure::argument(format!("{what} is not UTF-8")))
 }
@@ -105,13 +106,13 @@ pub unsafe fn texts(list: *const *const c_char, count: usize, what: &str) -> Res
     if list.is_null() {
         return Err(Failure::argument(format!("the list is NULL although its count is {count}: {what} is missing")));
     }
-    // SAFETY: not null, so by the caller's contract `count` pointers.
+    // SAFETY: `list` is not null, so by the caller's contract it points to `count` pointers to texts.
     let list = unsafe { std::slice::from_raw_parts(list, count) };
-    // SAFETY: each is null or a text, by the caller's contract.
+    // SAFETY: each pointer is null or points to a text, by the caller's contract.
     list.iter().map(|one| unsafe { text(*one, what) }.map(str::to_owned)).collect()
 }
 
-/// Converts a text to C, without NUL bytes.
+/// Converts a text to a C string, without its NUL bytes.
 pub fn c_text(text: &str) -> CString {
     CString::new(text.replace('\0', "")).unwrap_or_default()
 }
@@ -132,7 +133,7 @@ mod tests {
     #[test]
     fn a_panic_becomes_a_code_and_a_line() {
         let mut err = error();
-        // SAFETY: an error of our own.
+        // SAFETY: `err` is a local variable.
         let got = unsafe { call(&raw mut err, -1, || panic!("two {}", "words")) };
         assert_eq!((got, err.code), (-1, code::BUG));
         assert!(message(&err).contains("please report it: two words"), "{}", message(&err));
@@ -146,7 +147,7 @@ mod tests {
             [("two\nlines\0here".to_owned(), "two lines here".to_owned()), ("é".repeat(400), "é".repeat(255))]
         {
             let mut err = error();
-            // SAFETY: an error of our own.
+            // SAFETY: `err` is a local variable.
             unsafe { Failure { code: code::READ, text }.fill(&raw mut err) };
             assert_eq!((message(&err), err.text[TEXT - 1]), (expected, 0));
         }

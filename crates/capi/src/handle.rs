@@ -39,13 +39,15 @@ pub unsafe fn within<I, T>(
         if handle.is_null() {
             return Err(Failure::argument("the handle is NULL"));
         }
-        // SAFETY: not null, so by the caller's contract a handle; the flag is only ever borrowed like this.
+        // SAFETY: `handle` is not null, so by the caller's contract it is valid; the flag is only borrowed by shared
+        // references.
         let busy: &AtomicBool = unsafe { &(*handle).busy };
         if busy.swap(true, Ordering::Relaxed) {
             let text = "the handle is in use by its callback, or an earlier call found a bug: it can only be closed";
             return Err(Failure { code: code::BUG, text: text.to_owned() });
         }
-        // SAFETY: as above. Only the owning thread runs this line, and the flag permits one call at a time.
+        // SAFETY: `handle` is valid, as above. Only the owning thread executes this line, and the flag `busy` permits
+        // one call at a time.
         let done = body(unsafe { &mut *(*handle).inner.get() });
         busy.store(false, Ordering::Relaxed);
         done
@@ -62,7 +64,7 @@ pub unsafe fn stop<I>(handle: *mut Handle<I>) {
     if handle.is_null() {
         return;
     }
-    // SAFETY: a handle, by the caller's contract. Only the flag is borrowed, and it is never borrowed exclusively.
+    // SAFETY: `handle` is valid, by the caller's contract. Only the flag is borrowed, and only by shared references.
     let stop: &AtomicBool = unsafe { &(*handle).stop };
     stop.store(true, Ordering::Relaxed);
 }
@@ -76,7 +78,7 @@ pub unsafe fn close<I>(handle: *mut Handle<I>) {
         return;
     }
     let body = || {
-        // SAFETY: from `into_raw`, by the caller's contract, and freed only once.
+        // SAFETY: `handle` is a result of `into_raw`, by the caller's contract, and is freed only here.
         drop(unsafe { Box::from_raw(handle) });
         Ok(())
     };

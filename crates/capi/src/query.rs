@@ -1,4 +1,4 @@
-//! Reads query parameters from C, and the functions that need no query.
+//! Reads query parameters from C; contains also the C functions that need no query.
 
 use crate::abi::{API_VERSION, Error, Query, code, flag};
 use crate::guard::{Failure, call, text, texts};
@@ -20,7 +20,8 @@ pub struct PacketQuery {
 /// # Safety
 /// `query` is null or points to a query whose texts and list meet the requirements of [`text`] and [`texts`].
 pub unsafe fn read(query: *const Query) -> Result<PacketQuery, Failure> {
-    // SAFETY: the caller's contract. The version is read first, because the other fields may differ in another version.
+    // SAFETY: by the caller's contract. The version is read first, because the other fields may differ in another
+    // version.
     let version = unsafe { query.as_ref() }.map(|q| q.version).ok_or_else(|| Failure::argument("the query is NULL"))?;
     if version != API_VERSION {
         return Err(Failure::argument(format!(
@@ -28,7 +29,7 @@ pub unsafe fn read(query: *const Query) -> Result<PacketQuery, Failure> {
              the netgrain.h of this library"
         )));
     }
-    // SAFETY: as above, and of our version.
+    // SAFETY: by the caller's contract, and the structure has the layout of our version.
     let q = unsafe { &*query };
     if q.flags & !flag::ALL != 0 {
         return Err(Failure::argument(format!("the flags {:#x} do not exist", q.flags & !flag::ALL)));

@@ -1,4 +1,4 @@
-//! The C functions of packet queries, on an opaque pointer to the results.
+//! The C functions of packet queries; the caller holds an opaque pointer to the results.
 
 use crate::abi::{Cost, Error, Origin, Packet, Query, Tally};
 use crate::guard::{Failure, c_text, call, text, texts};
@@ -16,11 +16,10 @@ pub type Netgrain = Handle<Inner>;
 /// The state of a packet query.
 pub struct Inner {
     results: Results,
-    /// The texts of origins, valid until the query is closed: the text of a `CString` does not move when the list
-    /// grows.
+    /// The texts of origins, valid until the query is closed: if the list grows, the text of a `CString` is not moved.
     origins: Vec<Texts>,
     warnings: Vec<CString>,
-    /// The reason why the calling thread could not lower its priority, if the query requested that.
+    /// The reason why the priority of the calling thread could not be lowered, if the query requested a low priority.
     priority_error: Option<String>,
 }
 
@@ -32,7 +31,8 @@ struct Texts {
 
 fn open(place: &QuerySource, packet_query: PacketQuery) -> Result<*mut Netgrain, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    // A failure to lower the priority affects the recorder's performance but not the results, hence a warning.
+    // If the priority cannot be lowered, the query may slow down the recorder, but its results are complete; so this is
+    // only a warning.
     let priority_error = if packet_query.low_priority { query::lower_priority(place, Background::Batch) } else { None };
     let query =
         query::Query { stop: Some(Arc::clone(&stop)), filter: parse(&packet_query.filter_text)?, ..packet_query.query };
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn netgrain_next(handle: *mut Netgrain, packet: *mut Packe
             return Err(Failure::argument("the pointer for the packet is NULL"));
         }
         let Some(found) = inner.next()? else { return Ok(0) };
-        // SAFETY: not null, so by the caller's contract memory for a packet.
+        // SAFETY: `packet` is not null, so by the caller's contract it points to memory for a packet.
         unsafe { packet.write(found) };
         Ok(1)
     };
@@ -149,7 +149,8 @@ pub unsafe extern "C" fn netgrain_loop(
         while limit == 0 || count < limit {
             let Some(packet) = inner.next()? else { break };
             count += 1;
-            // SAFETY: a function of the caller, for which `user` is meant. The packet is valid until it returns.
+            // SAFETY: `callback` is a function of the caller, and `user` is its argument. The packet is valid until the
+            // function returns.
             if unsafe { callback(user, &raw const packet) } != 0 {
                 break;
             }
@@ -209,7 +210,7 @@ pub unsafe extern "C" fn netgrain_get_origin(
         let Texts { interface, filter, timestamp_source } = &inner.origins[number];
         let (interface_name, filter, timestamp_source) =
             (interface.as_ptr(), filter.as_ptr(), timestamp_source.as_ptr());
-        // SAFETY: not null, so by the caller's contract memory for an origin.
+        // SAFETY: the pointer is not null, so by the caller's contract it points to memory for an origin.
         unsafe { origin.write(Origin { interface_name, filter, timestamp_source, queue, link_type, snaplen }) };
         Ok(0)
     };
@@ -233,7 +234,7 @@ pub unsafe extern "C" fn netgrain_get_tally(
             return Err(Failure::argument("the pointer for the tally is NULL"));
         }
         inner.origin_at(number)?;
-        // SAFETY: not null, so by the caller's contract memory for a tally.
+        // SAFETY: the pointer is not null, so by the caller's contract it points to memory for a tally.
         unsafe { tally.write(inner.results.tally(number).into()) };
         Ok(0)
     };

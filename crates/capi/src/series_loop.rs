@@ -18,7 +18,7 @@ pub type NetgrainSeries = Handle<Series>;
 pub struct Series {
     rows: SeriesLoop,
     common: Common,
-    /// Valid until the next call: losses by cause, notes, and the C structure of the row.
+    /// The current item, valid until the next call: losses by cause, notes, and the C structure of the row.
     current: Option<(Vec<u64>, Vec<u64>, Box<Second>)>,
 }
 
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn netgrain_series_open(
         if parsed.live {
             rows = rows.live();
         }
-        // The first poll reports errors of the store when the query opens rather than at the first row.
+        // Polls once, so that errors of the store are reported when the query opens, and not at the first row.
         rows.poll(sys::clock::realtime())?;
         let stop = Arc::clone(&parsed.common.stop);
         Ok(Handle::into_raw(stop, Series { rows, common: parsed.common, current: None }))
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn netgrain_series_next(
     unsafe { data_loop::next(handle, second, "second", err) }
 }
 
-/// The name as a C string; the list is built once.
+/// The name as a C string; the list of C strings is made once.
 fn name(of: &'static LazyLock<Vec<CString>>, number: u32) -> *const c_char {
     of.get(number as usize).map_or(std::ptr::null(), |name| name.as_ptr())
 }

@@ -61,7 +61,8 @@ pub struct Direction {
 
 impl From<&flow::DirectionStats> for Direction {
     fn from(direction: &flow::DirectionStats) -> Self {
-        // This pattern and those below list all fields without `..`, so that the compiler detects a new field.
+        // This pattern and the following patterns list all fields without `..`, so that the compiler reports a new
+        // field.
         let flow::DirectionStats {
             first,
             last,
@@ -81,8 +82,8 @@ impl From<&flow::DirectionStats> for Direction {
             ttl,
             dscp,
             mac,
-            // `Flow` has this field after both directions, because a longer `Direction` would move the second
-            // direction.
+            // `tunnel_sequence` is a field of the C structure `Flow` and not of `Direction`: a longer `Direction` would
+            // change the offset of the second direction.
             tunnel_sequence: _,
         } = *direction;
         Self {
@@ -235,7 +236,7 @@ impl Flow {
         }
     }
 
-    /// The flow key; `None` if the structure does not come from this library.
+    /// The flow key; `None` if the IP version is invalid, because the structure does not come from this library.
     pub fn key(&self) -> Option<Key> {
         let [src, dst] = [self.src, self.dst].map(|bytes| match self.ip_version {
             4 => bytes.first_chunk().map(|v4: &[u8; 4]| IpAddr::from(*v4)),

@@ -67,7 +67,7 @@ fn record(n: u64, first: Timestamp) -> Record {
         interface: 0,
         flow_start: first,
         record_index: 0,
-        // The tunnel sequence numbers wrapped around, and the packets of the reverse direction have none.
+        // The forward direction's tunnel sequence numbers wrapped around; the reverse direction has none.
         directions: [FlowSide { tunnel_sequence: Some((4_000_000_000, n as u32)), ..side(n + 1) }, side(n + 2)],
         end_reason: EndReason::EndOfFlow,
         tcp_state: TcpState::Closed,
@@ -172,7 +172,7 @@ fn flows_and_rows_have_the_same_layout_in_c_and_rust() {
     assert_eq!(reported.trim(), rust_layout.join(" "));
 }
 
-/// Programs that were compiled with the first header read these offsets, on 64-bit machines.
+/// Programs that were compiled with the first version of the header read fields at these offsets, on 64-bit machines.
 #[test]
 fn the_offsets_of_older_fields_do_not_change() {
     macro_rules! places {
@@ -206,7 +206,7 @@ fn the_offsets_of_older_fields_do_not_change() {
 #[test]
 fn a_program_can_test_which_fields_an_older_library_lacks() {
     let test = "a_program_can_test_which_fields_an_older_library_lacks";
-    // Structures with the sizes of the first library.
+    // Structures with the sizes that they had in the first version of the library.
     let source = r#"
 #include "netgrain.h"
 #include <stdio.h>
@@ -292,8 +292,8 @@ fn the_community_id_equals_that_of_other_programs() {
     let test = "the_community_id_equals_that_of_other_programs";
     let store = TempDir::new(test);
     let mut writer = writer(store.path(), "eth1");
-    // From the tests of `wire` and from the specification (corelight/community-id-spec): TCP, an ICMP echo (type 8,
-    // code 0), and IPv6.
+    // Keys and Community IDs from the tests of `wire` and from the specification (corelight/community-id-spec): TCP, an
+    // ICMP echo (type 8, code 0), and IPv6.
     let keys = [
         ("128.232.110.120", "66.35.250.204", 34_855, 80, IpProtocol::TCP, "1:LQU9qZlK+B5F3KDmev6m5PMibrg="),
         ("192.168.0.89", "192.168.0.1", 0, 8 << 8, IpProtocol::ICMP, "1:X0snYXpgwiv9TZtqg64sgzUn6Dk="),
@@ -509,7 +509,7 @@ fn the_c_examples_print_the_same_as_the_rust_examples() {
             let out = Command::new(&program).args(&args).output().expect("it runs");
             assert_eq!(stdout(&out), String::from_utf8(reported).expect("text"), "{rest:?}");
             assert_eq!(stdout(&out).lines().count(), records + 1, "{rest:?}: {out:?}");
-            // `netgrain packets --flow` reads a decimal number.
+            // Flow ids are printed as decimal numbers, as `netgrain packets --flow` reads them.
             let id = |line: &str| line.split(' ').next().and_then(|id| id.parse().ok());
             let ids: Vec<_> = stdout(&out).lines().take(records).map(id).collect();
             assert!(ids.iter().all(|id| id.is_some_and(|id: u64| (FIRST_ID..FIRST_ID + 50).contains(&id))), "{ids:?}");
@@ -569,7 +569,7 @@ fn live_programs_get_each_record_and_row_once_and_end_on_sigint() {
         }
         panic!("{:?}", writer.counts());
     };
-    // One record and one row exist already; more follow, and a file is sealed meanwhile.
+    // One record and one row exist before the programs start; more follow, and a file is sealed meanwhile.
     writer.record(&record(0, now()));
     writer.row(&row(now().secs() - 10, 1));
     flush(&mut writer, 0);
@@ -577,7 +577,7 @@ fn live_programs_get_each_record_and_row_once_and_end_on_sigint() {
     for (name, first, later) in [("flows", &*first_id, &*second_id), ("series", "packets 1", "packets 2")] {
         let Some(program) = compile(test, "cc", "-std=c11", &example(name), Link::Shared, &folder) else { return };
         let Some(mut kill) = testkit::tool(test, "kill") else { return };
-        // A program that misses a record ends at TO, so that the test ends too.
+        // If a program misses a record, it ends at TO, so that the test ends too.
         let to = (now().secs() + 120).to_string();
         let rest = if name == "flows" { vec!["", "0", &to] } else { vec!["0", &to] };
         let mut child = Command::new(program)
@@ -597,7 +597,7 @@ fn live_programs_get_each_record_and_row_once_and_end_on_sigint() {
         flush(&mut writer, if name == "flows" { 1000 } else { 8000 });
         let line = lines.next().expect("a line");
         assert!(line.contains(later), "{name}: {line}");
-        // Two more polls return nothing again.
+        // Two more polls must not return any data again.
         std::thread::sleep(Duration::from_millis(1200));
         assert!(kill.args(["-INT", &child.id().to_string()]).status().expect("it runs").success());
         let rest: Vec<String> = lines.collect();

@@ -179,7 +179,7 @@ int main(int argc, char **argv) {
 fn a_store_is_queried_by_interface_and_a_thread_stops_a_following_query() {
     let test = "a_store_is_queried_by_interface_and_a_thread_stops_a_following_query";
     let folder = TempDir::new(test);
-    // A file of each of two interfaces, named as by a recorder; without an index, which causes a warning.
+    // A packet file of each of two interfaces, named as by a recorder. The files have no index, which causes a warning.
     for (interface, count) in [("eth7", 3000), ("eth8", 500)] {
         let hour = folder.join(format!("{interface}/2023/11/14/22"));
         std::fs::create_dir_all(&hour).expect("folders");
@@ -269,7 +269,7 @@ fn the_c_example_agrees_with_the_rust_example_and_tcpdump() {
         }
         let Some(mut tcpdump) = testkit::tool(test, "tcpdump") else { return };
         let out = tcpdump.args(["-n", "-t", "-r"]).arg(&path).arg(filter).output().expect("it runs");
-        // One line per packet; some packets have more lines, which begin with a blank.
+        // tcpdump prints one line per packet; for some packets it prints more lines, which begin with a blank.
         let reported = stdout(&out).lines().filter(|l| !l.starts_with([' ', '\t'])).count() as u64;
         let args = [path.display().to_string(), filter.to_owned()];
         let rust = packets::count(&args).expect("a result");

@@ -1,4 +1,4 @@
-//! AF_XDP: the frames of a queue go to this process instead of the kernel.
+//! Captures with AF_XDP, which delivers the frames of a queue to this process instead of the kernel's network stack.
 //!
 //! [`open`] attaches the XDP program to the interface ([`XdpDispatcher`]), opens a socket for each queue and returns
 //! one [`AfXdp`] per queue, each for use by one thread. The kernel keeps receiving the frames of queues without a
@@ -7,7 +7,7 @@
 //! # Which counter counts which loss
 //!
 //! The program counts each frame that it redirects to the socket of a queue; this count is [`Counts::seen`]. After
-//! `stop` and drain, `seen == handed over + lost` holds exactly. The table lists the places between program and reader
+//! `stop` and drain, `seen == delivered + lost` holds exactly. The table lists the places between program and reader
 //! where a frame can be lost. It follows net/xdp/xsk.c and was confirmed on kernel 6.18 with veth, small rings and a
 //! reader that does not read (`tests/afxdp.rs` repeats the experiments):
 //!
@@ -60,7 +60,7 @@ use sys::xsk::{HEADROOM, Pages, Receiver, ReceiverOptions, Umem};
 pub struct AfXdpConfig {
     /// The interface.
     pub interface: String,
-    /// The queues to take; `None` takes all.
+    /// The queues to capture; `None` for all queues.
     pub queues: Option<Vec<u16>>,
     /// Zero-copy if the driver supports it, unless a mode is forced.
     pub copy: CopyMode,
@@ -76,10 +76,10 @@ pub struct AfXdpConfig {
     pub shared_memory: bool,
     /// Busy polling: the lowest latency, for a thread with a dedicated core.
     pub busy_poll: Option<BusyPoll>,
-    /// A program of the packet language will run on the interface: each frame comes with the metadata that the program
-    /// wrote before it ([`Frame::metadata`]).
+    /// A program of the packet language will run on the interface: each frame is delivered with the metadata that the
+    /// program wrote before it ([`Frame::metadata`]).
     pub programmed: bool,
-    /// Prepare everything, but leave the frames to the kernel until [`AfXdp::begin`] is called.
+    /// True to prepare everything, but leave the frames to the kernel until [`AfXdp::begin`] is called.
     pub prepared: bool,
 }
 
@@ -119,7 +119,8 @@ const GRACE: Duration = Duration::from_millis(200);
 /// One queue of an interface.
 pub struct AfXdp {
     info: SourceInfo,
-    // Declared before `dispatcher`: the socket leaves the program's map before the program is detached.
+    // Declared before `dispatcher`, so that the socket is removed from the program's map before the program is
+    // detached.
     receiver: Receiver,
     dispatcher: Arc<XdpDispatcher>,
     queue: u32,
@@ -142,7 +143,7 @@ pub struct AfXdp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Running,
-    /// Stopped; `drained` is true if no running program can still redirect frames to the socket.
+    /// The source was stopped. `drained` is true if no running program can still redirect frames to the socket.
     Draining {
         drained: bool,
         since: Instant,
@@ -179,8 +180,9 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
     }
     let link = look_up(name)?;
     ethernet(&link)?;
-    // A socket cannot be bound to an inactive queue, and NICs often have more allocated queues, which netlink reports,
-    // than active ones. Of a driver that does not report the active queues, all are active.
+    // A socket cannot be bound to an inactive queue. NICs often have more allocated queues, which netlink reports, than
+    // active queues. If the driver does not report the number of active queues, all allocated queues are treated as
+    // active.
     let existing = sys::ethtool::channels(name).map_or(0, Channels::receiving).min(link.rx_queues);
     let existing = if existing == 0 { link.rx_queues.max(1) } else { existing };
     let queues = chosen_queues(config, existing)?;
@@ -198,7 +200,10 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
             name: name.clone(),
             what: "allocate packet memory",
             error,
-            advice: format!("{} requested; use fewer chunks or fewer queues", base::units::show_bytes(bytes as u64)),
+            advice: format!(
+                "{} of packet memory requested; use fewer chunks or fewer queues",
+                base::units::show_bytes(bytes as u64)
+            ),
         })
     };
     let shared = if config.shared_memory { Some(allocate(queues.len())?) } else { None };
@@ -229,8 +234,8 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
         let others = (0..existing).filter(|q| !queues.contains(q)).collect();
         first.interface_counts = Some(InterfaceCounts::new(&link, others)?);
     }
-    // Begin last: if opening one queue fails, the kernel keeps the frames of the other queues instead of sending them
-    // to sockets without a reader.
+    // Delivery begins last. If opening one queue fails, the kernel retains the frames of the other queues instead of
+    // sending them to sockets without a reader.
     if !config.prepared {
         sources.iter().try_for_each(AfXdp::begin)?;
     }
@@ -315,7 +320,7 @@ impl AfXdp {
         &self.dispatcher
     }
 
-    /// Hands over the content of the receive ring and returns the number of frames.
+    /// Passes the frames in the receive ring to the callback and returns their number.
     fn take(&mut self, budget: usize, take: &mut impl FnMut(&Frame<'_>)) -> usize {
         let Self { receiver, assembly, kept_metadata, wire_max, .. } = self;
         let mut frames = 0;
@@ -345,7 +350,7 @@ impl AfXdp {
         true
     }
 
-    /// Completes the counters of an interface that has disappeared, after all received frames were handed over.
+    /// Completes the counters of an interface that has disappeared, after all received frames were delivered.
     fn finish_counts(&mut self) {
         if let Ok((counted, lost)) = self.tally() {
             let accounted = self.delivered + lost.iter().sum::<u64>();
@@ -375,11 +380,11 @@ impl AfXdp {
         SourceError::System { name: self.info.name.clone(), what, error, advice: String::new() }
     }
 
-    /// True if every frame that was redirected to the socket is accounted for.
+    /// True if every frame that was redirected to the socket was delivered or counted as lost.
     fn is_drained(&self, settled: bool, since: Instant) -> bool {
-        // A program that ran while the queue was given back may have counted a frame that is not in the ring yet. If
-        // the kernel could not confirm that the program has finished, the drain ends when the counters balance or
-        // `GRACE` is over.
+        // A program that ran while the queue was returned to the kernel may have counted a frame that is not in the
+        // ring yet. If the kernel could not confirm that the program has finished, the drain ends when the counters
+        // balance or `GRACE` is over.
         settled
             || since.elapsed() > GRACE
             || self.tally().is_ok_and(|(counted, lost)| counted.redirected == self.delivered + lost.iter().sum::<u64>())
@@ -418,7 +423,7 @@ impl Source for AfXdp {
         }
         self.idle += 1;
         if (!wait.is_zero() || self.idle.is_multiple_of(CHECK_EVERY)) && self.has_disappeared() {
-            // Frames received earlier are handed over first; the next call returns `Gone`.
+            // Frames that were received earlier are delivered first; the next call returns `Gone`.
             return self.poll(budget, Duration::ZERO, take);
         }
         self.receiver.wake();
@@ -468,8 +473,8 @@ impl Source for AfXdp {
         // still arrive are undecided and are filtered in user space. The call fails only if the interface has
         // disappeared.
         let _ = self.dispatcher.empty_slot();
-        // Fails only if the queue is not in the map, because the interface has disappeared and the queue was given
-        // back.
+        // Fails only if the queue is not in the map, because the interface has disappeared and the queue was returned
+        // to the kernel.
         let _ = self.dispatcher.give_back(self.queue);
         self.phase = Phase::Draining { drained: sys::bpf::wait_for_running_programs(), since: Instant::now() };
     }
@@ -479,14 +484,14 @@ impl InterfaceCounts {
     fn new(link: &Link, others: Vec<u32>) -> Result<Self, SourceError> {
         let netlink = Netlink::route().map_err(|error| SourceError::System {
             name: link.name.clone(),
-            what: "ask for the interface's counters",
+            what: "query the interface's counters",
             error,
             advice: String::new(),
         })?;
         Ok(Self { netlink, ifindex: link.index, others, missed_before: link.stats.rx_missed, missed: 0 })
     }
 
-    /// Reads the NIC's counter; an interface that has disappeared keeps its last value.
+    /// Reads the NIC's counter. If the interface has disappeared, the last value is not changed.
     fn refresh(&mut self) {
         if let Ok(link) = self.netlink.link_by_index(self.ifindex) {
             self.missed = self.missed.max(link.stats.rx_missed.saturating_sub(self.missed_before));

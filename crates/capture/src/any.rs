@@ -1,4 +1,4 @@
-//! One type for all sources: the match on the variant runs once per batch, and the inner loop is the source's own.
+//! One type for all sources. The match on the variant runs once per batch, and the inner loop is that of the source.
 
 use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, afxdp, file, sim, tpacket};
 use std::time::Duration;

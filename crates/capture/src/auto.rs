@@ -1,9 +1,9 @@
 //! The choice of the source for an interface if the configuration names none.
 //!
-//! AF_XDP takes frames away from the host; TPACKET_V3 copies them. The first suits an interface that receives mirrored
-//! traffic, the second an interface that the host uses itself. Invariant: **an interface that the host uses keeps its
-//! traffic unless `dedicated` was given.** [`PortFacts::gather`] queries the kernel; [`decide`] is a pure function of
-//! the result.
+//! AF_XDP delivers the frames to this process instead of the host; TPACKET_V3 copies them. The first suits an interface
+//! that receives mirrored traffic, the second an interface that the host uses itself. Invariant: **an interface that
+//! the host uses retains its traffic unless `dedicated` was given.** [`PortFacts::gather`] queries the kernel;
+//! [`decide`] is a pure function of the result.
 
 use crate::SourceError;
 use std::fmt;
@@ -178,7 +178,7 @@ pub fn choose(interface: &str, dedicated: bool) -> Result<Choice, SourceError> {
     Ok(decide(&PortFacts::gather(interface)?, dedicated))
 }
 
-/// The choice as a function of the facts.
+/// Returns the choice for the given facts, without a query to the kernel.
 pub fn decide(facts: &PortFacts, dedicated: bool) -> Choice {
     Choice { interface: facts.name.clone(), reason: reason(facts, dedicated) }
 }

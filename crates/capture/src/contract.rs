@@ -1,4 +1,4 @@
-//! The `Source` trait and its types: the contract of every packet source.
+//! The `Source` trait and its types, which define the behaviour of every packet source.
 
 use base::{Cause, Note, Timestamp};
 use std::fmt;
@@ -30,7 +30,7 @@ pub struct Frame<'a> {
     pub wire_len: u32,
     /// A tag that the kernel removed from the frame; the engine inserts it at byte 12 (and adds 4 to both lengths).
     pub vlan: Option<VlanTag>,
-    /// Time of arrival if the source provides it; otherwise the engine takes the present time.
+    /// Time of arrival if the source provides it; otherwise the engine uses the time at which it reads the frame.
     pub stamp: Option<Timestamp>,
     /// True if this host sent the frame.
     pub outgoing: bool,
@@ -81,7 +81,7 @@ pub enum Polled {
 /// The clock that made the timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimestampSource {
-    /// The engine thread, when it takes the frame (calibrated TSC).
+    /// The engine thread, when it reads the frame (calibrated TSC).
     Engine,
     /// The kernel, in software.
     Kernel,
@@ -105,8 +105,8 @@ impl TimestampSource {
         }
     }
 
-    /// True if time comes from this machine rather than from the packets; then seconds without packets are meaningful,
-    /// and the source cannot wait.
+    /// True if the time is that of this machine and not that of the packets. Then seconds without packets are
+    /// meaningful, and the source cannot wait.
     pub const fn is_live(self) -> bool {
         matches!(self, Self::Engine | Self::Kernel | Self::Hardware)
     }
@@ -132,13 +132,13 @@ pub struct SourceInfo {
 /// Cumulative counters of a source since it was opened; they never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets offered to the source and not handed over, by loss cause.
+    /// Packets that were offered to the source and not delivered, by loss cause.
     pub lost: [u64; Cause::COUNT],
     /// Notes that only the source can count.
     pub notes: [u64; Note::COUNT],
     /// Outcomes of the packets that the interface's XDP program did not pass on: they count as offered and as filtered.
     pub program_outcomes: ProgramOutcomes,
-    /// Packets handed over that the kernel part left undecided.
+    /// Delivered packets that the kernel part left undecided.
     pub undecided: u64,
     /// Packets offered according to an independent counter (of the XDP program or of the kernel), if there is one.
     /// After the source is stopped and drained, it must equal the frames handed over, plus those in `program_outcomes`,
@@ -168,16 +168,18 @@ impl ProgramOutcomes {
 
 /// A stream of frames from one queue, file or generator.
 ///
-/// Frames come in the order of arrival. After [`Source::stop`], the source still hands over frames already taken from
-/// the wire, then returns [`Polled::End`] for ever. Dropping a source releases all its kernel resources.
+/// Frames are delivered in the order of arrival. After [`Source::stop`], the source delivers the frames that it has
+/// already received from the wire, and then always returns [`Polled::End`]. Dropping a source releases all its kernel
+/// resources.
 pub trait Source: Send {
     /// The description of this source.
     fn info(&self) -> &SourceInfo;
 
-    /// Hands over up to `budget` frames, waiting at most `wait` for the first. A `wait` of zero never sleeps.
+    /// Delivers up to `budget` frames to the callback, and waits at most `wait` for the first. If `wait` is zero, the
+    /// call never sleeps.
     ///
     /// # Errors
-    /// [`SourceError`]; frames handed over before the error count as handed over.
+    /// [`SourceError`]; frames delivered before the error count as delivered.
     fn poll<F: FnMut(&Frame<'_>)>(&mut self, budget: usize, wait: Duration, take: F) -> Result<Polled, SourceError>;
 
     /// The cumulative counters, read now.
@@ -186,7 +188,7 @@ pub trait Source: Send {
     /// If the kernel refuses to read them.
     fn counts(&mut self) -> Result<Counts, SourceError>;
 
-    /// Stops taking frames from the wire. Idempotent.
+    /// Stops receiving frames from the wire. Further calls have no effect.
     fn stop(&mut self);
 }
 
@@ -232,7 +234,8 @@ impl fmt::Display for SourceError {
         match self {
             Self::System { name, what, error, advice } => {
                 match *what {
-                    // Only these two operations are of files; errors of interfaces keep the kernel's text.
+                    // Only these two operations concern files and get the text of [`sys::advice::cause`]. Errors of
+                    // interfaces have the kernel's text.
                     "open" | "read" => write!(f, "{name}: cannot {what}: {}", sys::advice::cause(error))?,
                     _ => write!(f, "{name}: cannot {what}: {error}")?,
                 }

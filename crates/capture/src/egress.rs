@@ -1,4 +1,5 @@
-//! An egress interface, known by name: after it was removed and added again, it is found by its name.
+//! An egress interface that is identified by its name: after the interface was removed and added again, it is found by
+//! its name.
 
 use std::fmt;
 use std::io;
@@ -11,7 +12,7 @@ pub struct Egress {
     name: String,
     index: AtomicU32,
     socket: PacketSocket,
-    /// Frames that the interface accepted; the next field counts those it did not.
+    /// Number of frames that the interface accepted; `refused` is the number of the other frames.
     taken: AtomicU64,
     refused: AtomicU64,
 }
@@ -39,8 +40,9 @@ impl Egress {
         self.index.load(Ordering::Relaxed)
     }
 
-    /// Binds again if the interface of this name is another interface than before or was removed in between; returns
-    /// true if so. Frames leave through it from then on. An interface that was only down needs no new binding.
+    /// Binds the socket again if the name now belongs to another interface, or the interface was removed in between.
+    /// Returns true if so; then frames are sent through the new interface. An interface that was only down needs no new
+    /// binding.
     pub fn find_again(&self) -> bool {
         let Ok(index) = index_of(&self.name) else { return false };
         let another = !self.is_bound(index) && self.socket.bind(index, None).is_ok();
@@ -82,7 +84,7 @@ impl Egress {
 pub enum EgressError {
     /// There is no such interface.
     Missing(String, io::Error),
-    /// The kernel refuses a packet socket.
+    /// The kernel does not permit a packet socket.
     Socket(String, io::Error),
     /// The socket cannot be bound to the interface.
     Bind(String, io::Error),
@@ -95,9 +97,9 @@ impl fmt::Display for EgressError {
                 write!(f, "there is no interface {name} to forward to ({e}); `ip link` lists the interfaces")
             }
             Self::Socket(name, e) => {
-                write!(f, "interface {name}: cannot be sent through (root, or CAP_NET_RAW): {e}")
+                write!(f, "interface {name}: cannot open a packet socket to send frames (root, or CAP_NET_RAW): {e}")
             }
-            Self::Bind(name, e) => write!(f, "interface {name}: cannot be bound: {e}"),
+            Self::Bind(name, e) => write!(f, "interface {name}: cannot bind a packet socket to it: {e}"),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Packet sources: one trait, several implementations.
 //!
-//! A [`Source`] delivers frames in the order of their arrival, reports its losses with their causes, and on stop still
-//! delivers the frames that it already holds. [`afxdp`] takes a queue of an interface away from the host, [`tpacket`]
-//! shares the interface with the host, [`file`](mod@file) replays capture files and [`sim`] generates frames. All
-//! sources pass the same test suite, `tests/it/conformance.rs`. A source lends each frame for one call; the engine
-//! copies it once, into the shared ring.
+//! A [`Source`] delivers frames in the order of their arrival, reports its losses with their causes, and after a stop
+//! still delivers the frames that it has already received. [`afxdp`] receives the frames of a queue instead of the
+//! host, [`tpacket`] shares the interface with the host, [`file`](mod@file) replays capture files and [`sim`] generates
+//! frames. All sources pass the same test suite, `tests/it/conformance.rs`. A source lends each frame for one call; the
+//! engine copies it once, into the shared ring.
 #![forbid(unsafe_code)]
 
 pub mod afxdp;

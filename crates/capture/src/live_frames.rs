@@ -43,7 +43,7 @@ pub const MAX_FLOWS: u32 = 1 << 20;
 /// Frames between two runs of the peer's receive loop.
 pub const BATCH: u32 = 64;
 
-/// Approximate duration of one system call; short, because a stop takes effect only between two calls.
+/// The approximate duration of one system call. It is short, because a stop takes effect only between two calls.
 const CALL_DURATION: Duration = Duration::from_millis(4);
 
 /// Time that the peer may need to receive the frames in flight.
@@ -56,12 +56,12 @@ pub struct LiveFramesConfig {
     pub interface: String,
     /// The sequence number of the first frame; its low 48 bits are sent.
     pub first: u64,
-    /// Frames handed to the driver at once, 1 to 256; above [`BATCH`] expect losses.
+    /// Number of frames that are passed to the driver together, 1 to 256; with more than [`BATCH`], expect losses.
     pub batch: u32,
 }
 
 impl LiveFramesConfig {
-    /// From sequence number 0, in batches of [`BATCH`].
+    /// Returns the default configuration: sequence numbers from 0, in batches of [`BATCH`].
     pub fn new(interface: &str) -> Self {
         Self { interface: interface.to_owned(), first: 0, batch: BATCH }
     }
@@ -76,7 +76,7 @@ pub struct LiveCounts {
     pub sent: u64,
     /// Frames dropped because the peer's ring was full.
     pub dropped: u64,
-    /// Frames in neither counter: in flight, or lost if [`LiveFrames::flush`] returned false.
+    /// Frames that are in neither `sent` nor `dropped`: in flight, or lost if [`LiveFrames::flush`] returned false.
     pub under_way: u64,
 }
 
@@ -97,7 +97,7 @@ pub struct LiveFrames {
 }
 
 impl LiveFrames {
-    /// Prepares the frames of `parts` for the interface. Neither attaches a program to it nor sends a frame.
+    /// Prepares the frames of `parts` for the interface. Neither attaches a program to the interface nor sends a frame.
     ///
     /// # Errors
     /// [`SourceError::Unsupported`] if these frames or this interface need another sending method, with its name;
@@ -116,7 +116,8 @@ impl LiveFrames {
         let code = program::code(&maps, template.len(), parts.flows(), link.index, tai_ahead);
         let program = Program::load("netgrain_gen", &code, Frames::Linear)
             .map_err(|refusal| ClockError::Load(refusal).into_source_error(name))?;
-        let program = PreparedRun::keep(program).map_err(|e| system("keep the sending program ready", e))?;
+        let program =
+            PreparedRun::keep(program).map_err(|e| system("attach the sending program to an unused interface", e))?;
         Ok(Self {
             netlink,
             name: name.clone(),
@@ -143,8 +144,8 @@ impl LiveFrames {
             return Ok(0);
         }
         let begun = Instant::now();
-        // For the kernel the frames come from loopback: it requires a valid receive queue, and a veth interface has one
-        // only while it receives XDP frames itself.
+        // The kernel is told that the frames arrived on the loopback interface, because it requires a valid receive
+        // queue, and a veth interface has one only while it receives XDP frames itself.
         match self.program.get().run_live(&self.template, 0, count as u32, self.batch) {
             Ok(()) => (),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => (),

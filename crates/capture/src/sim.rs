@@ -1,13 +1,13 @@
 //! Simulated traffic: frames made by the crate `gen`, at a given rate or as fast as the caller polls.
 //!
 //! Opening the source selects one of three methods. If all flows fit a table that stays in the CPU caches, the frames
-//! are made once and handed out in turn, so that a benchmark measures the pipeline and not the generator. With truth
-//! data, each of these frames gets a new sequence number and departure time before it is handed out. If the flows do
-//! not fit, or begin and end, each frame is made when it is due.
+//! are made once and delivered in turn, so that a benchmark measures the pipeline and not the generator. With truth
+//! data, each of these frames gets a new sequence number and departure time before it is delivered. If the flows do not
+//! fit, or begin and end, each frame is made when it is due.
 //!
 //! With the virtual clock, every frame carries its time in the schedule and no call waits, so that two runs give
 //! identical bytes. With the live clock, the engine makes the timestamps, and `departure` in frames with truth data is
-//! the system time at the beginning of the poll that hands them out.
+//! the system time at the beginning of the poll that delivers them.
 
 use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, TimestampSource};
 use base::Timestamp;
@@ -39,7 +39,7 @@ pub struct Sim {
     max_len: usize,
     handed: u64,
     packets: u64,
-    /// The end of the schedule: all frames are scheduled before it.
+    /// The end of the schedule. Only frames scheduled before it are delivered.
     end: Timestamp,
     flat: bool,
     truth: bool,
@@ -100,7 +100,7 @@ impl Sim {
         })
     }
 
-    /// Number of frames that may be handed out now, at most `budget`; `None` if no frame will follow.
+    /// Returns the number of frames that may be delivered now, at most `budget`; `None` if no frame will follow.
     fn due(&mut self, budget: usize) -> Option<u64> {
         let budget = (budget as u64).min(self.packets - self.handed);
         if self.stopped || self.handed == self.packets {
@@ -108,7 +108,7 @@ impl Sim {
         }
         let started = match &mut self.clock {
             Clock::Virtual => return (self.pacer.departure() < self.end).then_some(budget),
-            // At full speed without an end, no clock is needed.
+            // Simulation at full speed without an end needs no clock.
             Clock::Live(_) if self.flat && self.end == Timestamp::MAX => return Some(budget),
             Clock::Live(started) => started.get_or_insert_with(Instant::now),
         };
@@ -116,7 +116,7 @@ impl Sim {
         if self.flat {
             return (now < self.end).then_some(budget);
         }
-        // Frames scheduled before the end are handed out even if the poll is late.
+        // Frames scheduled before the end are delivered even if the poll is late.
         let due = self.pacer.due(now.min(self.end.before(Duration::from_nanos(1))), self.max_len);
         if due == 0 && now >= self.end { None } else { Some(due.min(budget)) }
     }
@@ -129,7 +129,7 @@ impl Sim {
         }
     }
 
-    /// Hands out up to `count` frames and returns their number.
+    /// Delivers up to `count` frames and returns their number.
     fn hand_out<F: FnMut(&Frame<'_>)>(&mut self, count: u64, mut take: F) -> u64 {
         let (frames, traffic, pacer) = (&mut self.frames, &mut self.traffic, &mut self.pacer);
         if matches!(self.clock, Clock::Virtual) {
@@ -334,7 +334,8 @@ mod tests {
 
     #[test]
     fn prepared_frames_equal_the_frames_of_the_generator() {
-        // 8192 frames fit, so 20 000 frames use the table more than twice; `Traffic` gives the flows in the same order.
+        // The table contains 8192 frames, so 20 000 frames use the table more than twice. `Traffic` generates the flows
+        // in the same order.
         let spec: Spec = "60,flows=1000,packets=20k".parse().unwrap();
         let mut traffic = Traffic::new(&spec);
         let mut buf = [0; 60];

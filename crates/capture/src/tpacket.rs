@@ -5,7 +5,7 @@
 //! ring, and a symmetric hash keeps both directions of a flow in one ring.
 //!
 //! Every frame that passes the socket's filter is counted once. The kernel's count of these frames (`seen`) is
-//! independent of the counters of this source; after a stop it equals the frames handed over plus the losses of this
+//! independent of the counters of this source; after a stop it equals the delivered frames plus the losses of this
 //! source. The count begins and ends with that filter: sockets are bound, grouped and prepared while it refuses every
 //! frame, so that no frame is received twice during set-up, and a stop is a single atomic step. The sources of a group
 //! must be stopped together: frames that the group assigns to a stopped source have no reader.
@@ -13,9 +13,9 @@
 //! The kernel makes the timestamps when it hands a frame to its protocols; or the NIC makes them, if it is set to
 //! timestamp every received frame. The NIC's clock must then follow the system clock (`phc2sys`).
 //!
-//! Defragmentation in the fanout group (`PACKET_FANOUT_FLAG_DEFRAG`) is not supported: it hands over the reassembled
-//! datagram *in place of* its fragments, and a recorder must keep the frames of the wire. Therefore a fragment without
-//! ports can reach another thread than the rest of its flow; timestamps restore the order.
+//! Defragmentation in the fanout group (`PACKET_FANOUT_FLAG_DEFRAG`) is not supported: the kernel delivers the
+//! reassembled datagram instead of its fragments, and a recorder must store the frames of the wire. Therefore a
+//! fragment without ports can reach another thread than the rest of its flow; timestamps restore the order.
 
 mod drain;
 mod open;
@@ -59,11 +59,11 @@ struct BlockPosition {
 
 enum Phase {
     Capturing,
-    /// The filter refuses every frame; frames that passed before are being handed over.
+    /// The filter refuses every frame. Frames that passed before are still delivered.
     Draining(Drain),
-    /// No frame will follow: stopped and drained.
+    /// The source was stopped and drained. No frame will follow.
     Drained,
-    /// No frame will follow: the interface disappeared and its frames were handed over.
+    /// The interface disappeared and its frames were delivered. No frame will follow.
     Gone,
     /// The kernel refused the stop; the next poll returns the error once.
     Broken(io::Error),
@@ -101,7 +101,7 @@ impl Port {
         Some(missed(&link).saturating_sub(before))
     }
 
-    /// Reads the MTU again, which may have been raised.
+    /// Reads the MTU again, because it may have been raised.
     fn refresh_mtu(&mut self) {
         if let Ok(link) = self.netlink.link_by_index(self.link) {
             self.longest = link.mtu + Self::LINK_OVERHEAD;
@@ -148,7 +148,7 @@ impl Source for Tpacket {
 
     fn counts(&mut self) -> Result<Counts, SourceError> {
         self.account.absorb(&self.socket).map_err(|e| self.system("read the socket's counters", e, ""))?;
-        // An interface that has disappeared has no counters; the last value stays.
+        // An interface that has disappeared has no counters, so the last value is not changed.
         self.account.nic = self.port.missed().unwrap_or(self.account.nic);
         Ok(self.account.counts())
     }
@@ -169,7 +169,8 @@ impl Source for Tpacket {
 }
 
 impl Tpacket {
-    /// Hands over up to `budget` frames of the ring and returns every finished block to the kernel at once.
+    /// Delivers up to `budget` frames of the ring to the callback, and returns every finished block to the kernel
+    /// immediately.
     fn read_block(&mut self, budget: usize, take: &mut impl FnMut(&Frame<'_>)) -> usize {
         let mut taken = 0;
         let mut measured = false;
@@ -187,7 +188,8 @@ impl Tpacket {
                     break;
                 };
                 if record.length > self.port.longest && !measured {
-                    // At most once per call, because merged frames are frequent and a change of the MTU is rare.
+                    // The MTU is read at most once per call, because merged frames are frequent and a change of the MTU
+                    // is rare.
                     self.port.refresh_mtu();
                     measured = true;
                 }
@@ -209,7 +211,7 @@ impl Tpacket {
 
     /// Waits for the socket and interprets its error, if there is one.
     fn wait_for_frames(&mut self, wait: Duration) -> Result<(), SourceError> {
-        // A drain ends by time, which the socket does not signal.
+        // While draining, the wait is limited, because a drain can end after some time without an event of the socket.
         let wait = if matches!(self.phase, Phase::Draining(_)) { wait.min(self.retire) } else { wait };
         let ready = self.socket.wait_readable(wait).map_err(|e| self.system("wait for frames", e, ""))?;
         if ready.error {

@@ -11,7 +11,7 @@ pub struct CheckArgs {
     /// Store folder or capture files
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// Number of frames that were sent; with it, missing frames after the last stored frame are found too
+    /// Number of frames that were sent; with this number, missing frames after the last stored frame are found too
     #[arg(long, value_name = "N", value_parser = count)]
     pub sent: Option<u64>,
     /// Print the report as JSON
@@ -19,7 +19,7 @@ pub struct CheckArgs {
     pub json: bool,
 }
 
-/// Runs the verb. `No` if packets are missing, duplicated, reordered or damaged.
+/// Runs the verb; returns `No` if packets are missing, duplicated, reordered or damaged.
 pub fn run(args: &CheckArgs) -> Result<Outcome, Failure> {
     let options = checker::Options { sent: args.sent, ..checker::Options::default() };
     let report = checker::check(&args.paths, options).map_err(|e| match e {

@@ -26,7 +26,7 @@ pub struct ConfigArgs {
     pub file: Option<PathBuf>,
 }
 
-/// Runs the verb. `No` if the file has an error.
+/// Runs the verb; returns `No` if the file has an error.
 pub fn run(args: &ConfigArgs) -> Result<Outcome, Failure> {
     let mut out = std::io::stdout().lock();
     if args.manual {

@@ -66,7 +66,7 @@ pub struct ConvertArgs {
     /// Begin a new file after this many packets
     #[arg(long, value_name = "N", value_parser = base::units::whole::<u64>(1..=u64::MAX))]
     pub split_packets: Option<u64>,
-    /// Names of the files of a split
+    /// Form of the names of the output files of a split
     #[arg(long, value_enum, default_value_t = Naming::Number)]
     pub split_names: Naming,
     /// Sort out-of-order packets of an input by time, with a buffer of at most SIZE
@@ -105,7 +105,7 @@ pub enum OutputFormat {
     Pcap,
     /// pcap with microseconds
     PcapUs,
-    /// pcapng: keeps interfaces, directions and losses
+    /// pcapng: contains interfaces, directions and numbers of lost packets
     Pcapng,
     /// HPCAP's RAW
     Raw,
@@ -125,13 +125,13 @@ pub enum Layer {
 pub enum MacRule {
     /// All 48 bits are mapped
     All,
-    /// The vendor half (OUI) is kept
+    /// The vendor part (OUI) is unchanged; the other 24 bits are mapped
     Vendor,
-    /// Addresses are kept
+    /// MAC addresses are unchanged
     Keep,
 }
 
-/// Runs the verb. `No` if no packet was written, an input is damaged, or the conversion was interrupted.
+/// Runs the verb; returns `No` if no packet was written, an input is damaged, or the conversion was interrupted.
 pub fn run(args: &ConvertArgs) -> Result<Outcome, Failure> {
     if let Some(path) = &args.new_key {
         keys::create(path)?;
@@ -208,7 +208,8 @@ fn input(path: &Path, raw: bool) -> Result<Input<open::Bytes>, Failure> {
     input.map_err(|e| Failure::Said(format!("{name}: {e}")))
 }
 
-/// Prints the summary and the warnings on standard error; the JSON report on standard output, unless packets go there.
+/// Prints the summary and the warnings on standard error. Prints the JSON report on standard output, or on standard
+/// error if the packets are written to standard output.
 fn print(args: &ConvertArgs, plan: &Plan, report: &Report, targets: &Targets) -> Result<(), Failure> {
     if args.json {
         let object = object(plan, report, targets);
@@ -300,7 +301,7 @@ fn size(text: &str) -> Result<u64, ValueError> {
 fn span(text: &str) -> Result<Duration, ValueError> {
     match units::parse_span(text)? {
         Duration::ZERO => {
-            Err(ValueError::new(format!("{text} is not a span for this flag: write more than 0, as in 1min")))
+            Err(ValueError::new(format!("{text} is not a time span for this flag: write more than 0, as in 1min")))
         }
         span => Ok(span),
     }

@@ -48,7 +48,7 @@ pub struct DoctorArgs {
     /// File with the old values of changed settings, for --undo
     #[arg(long, value_name = "FILE", default_value = "/var/lib/netgrain/doctor-undo.json")]
     pub state: PathBuf,
-    /// Also print the details of findings of state good
+    /// Also print the details of findings with state good
     #[arg(long, short)]
     pub verbose: bool,
     /// Print one JSON object per finding, step and summary (docs/reference/doctor.md)
@@ -63,7 +63,7 @@ fn check(text: &str) -> Result<&'static Check, ValueError> {
     })
 }
 
-/// Runs the verb. `No` if a finding makes capture fail, lose packets or report wrong numbers.
+/// Runs the verb; returns `No` if a finding makes capture fail, lose packets or report wrong numbers.
 pub fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
     let tree = Tree::default();
     if args.undo {
@@ -82,7 +82,7 @@ pub fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
         return Ok(Outcome::of(!findings.iter().any(|f| f.state == State::Bad)));
     }
     let refused = fix(args, &findings, &tree)?;
-    // Findings that were just fixed are not counted.
+    // The inspection is repeated, because findings whose setting was just fixed do not affect the exit status.
     let after = inspect(args, &tree)?;
     Ok(Outcome::of(refused == 0 && !after.iter().any(|f| f.state == State::Bad)))
 }
@@ -140,15 +140,15 @@ fn summary(args: &DoctorArgs, findings: &[Finding]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the steps, asks for confirmation unless `--yes` is given, and makes them. Returns the number of refused
-/// steps.
+/// Prints the steps, asks for confirmation unless `--yes` is given, and carries them out. Returns the number of steps
+/// that the kernel refused.
 fn fix(args: &DoctorArgs, findings: &[Finding], tree: &Tree) -> Result<usize, Failure> {
     let steps = doctor::steps(findings, tree);
     if args.interface.is_empty() {
         sys::say!("netgrain: --fix changes only interfaces that are named with -i IFACE");
     }
     if steps.is_empty() {
-        sys::say!("netgrain: nothing that --fix can change");
+        sys::say!("netgrain: no finding that --fix can correct");
         return Ok(0);
     }
     for step in &steps {

@@ -58,7 +58,8 @@ pub struct GenArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SendMethod {
-    /// Live frames for one frame size at full speed on a veth interface whose peer accepts them, otherwise AF_XDP
+    /// Live frames, if all frames have one size, the rate is flat and the interface is a veth whose peer accepts them;
+    /// otherwise AF_XDP
     Auto,
     /// Frames generated inside the kernel: the fastest method on a veth interface
     LiveFrames,
@@ -66,7 +67,7 @@ pub enum SendMethod {
     AfXdp,
 }
 
-/// Runs the verb. `No` if the driver dropped frames.
+/// Runs the verb; returns `No` if the driver dropped frames.
 pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     let mut spec: Spec = args.spec.parse().map_err(Failure::say)?;
     spec.signature = true;

@@ -6,10 +6,11 @@ use base::{ParseTimeError, TimeSpec, Timestamp, units};
 use clap::Args;
 use std::time::{Duration, SystemTime};
 
-/// The reach of `--around` to both sides of a time relative to now.
+/// If `--around` has a time relative to now and no other span is given: the time from the begin of the interval to this
+/// time, and from this time to the end.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// The text about times at the end of each help.
+/// The explanation of time formats at the end of the help of each query verb.
 pub const HELP: &str = "Times: RFC 3339 (2026-11-21T10:42:00Z, +01:00), 2026-11-21T10, 10:42 (today), seconds, ms, us or ns since 1970, now, -10min;
 --to +5min counts from --from. A time without a zone is in UTC, or in the zone of --tz. --around 10:42 means
 that minute, 10:42:07 that second.";

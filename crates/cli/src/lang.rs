@@ -144,7 +144,7 @@ fn text(args: &TextArgs) -> Result<(String, String), Failure> {
     }
 }
 
-/// Compiles the program. An error is first printed with its source line, then returned in one line as every failure.
+/// Compiles the program. An error is printed with its source line, and is also returned as a failure of one line.
 fn program(args: &TextArgs) -> Result<(Compiled, String), Failure> {
     let (text, name) = text(args)?;
     Ok((compile_for_link(wire::link::ETHERNET, &text, &name)?, name))

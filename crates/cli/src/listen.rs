@@ -76,7 +76,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// The maximum number of bytes buffered for a file or pipe.
 const BUFFER: usize = 256 << 10;
 
-/// Runs the verb. `No` if packets were missed.
+/// Runs the verb; returns `No` if packets were missed.
 pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
     if let Some(text) = &args.filter {
         // Checked before attaching, so that a wrong filter does not register a listener.
@@ -87,7 +87,7 @@ pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
         (None, Some(interface)) => engine::default_socket(interface),
         (None, None) => return Err(Failure::Said("name an interface with -i, or a socket with --socket".into())),
     };
-    // A file that cannot be written is also an error before attaching.
+    // The output is opened before attaching, so that a file that cannot be written registers no listener.
     let target = Target::open(args, &socket)?;
     let mode = if args.lossless { Mode::Lossless } else { Mode::Lossy };
     let stop = signals::stop_or_hangup_flag();
@@ -102,12 +102,12 @@ pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
 pub enum ListenTarget {
     /// The rings of an interface.
     Port,
-    /// The branch rings of a group member, in whose descriptors the queue byte has another meaning.
+    /// The branch rings of a group member. The queue byte of their descriptors contains class and generation.
     Group,
 }
 
-/// Reads from attached listeners until the limits of the flags or a signal. At the end it leaves by `leave`; if that
-/// returns true, the delivery ends and the remaining packets are read too.
+/// Reads from attached listeners until a limit of the flags is reached or a signal arrives, and then calls `leave`. If
+/// `leave` returns true, the engine stops the delivery, and the packets that were delivered before are read too.
 pub fn listen_to(
     args: &ListenArgs,
     listeners: Vec<Listener>,
@@ -165,7 +165,8 @@ impl Target {
             return Ok(Self { format, file: None, made: None });
         };
         overwrite::check(path, args.overwrite.force).map_err(Failure::say)?;
-        // A file that another process creates at this moment must not be removed later.
+        // Only a file that this process creates may be removed later: `create_new` fails if another process creates it
+        // first.
         let (file, made) = match File::options().write(true).create_new(true).open(path) {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => (File::options().write(true).open(path), None),
             file => (file, Some(path.clone())),
@@ -188,7 +189,7 @@ impl Target {
 impl Drop for Target {
     fn drop(&mut self) {
         if let Some(path) = &self.made {
-            // A leftover file is empty and harmless.
+            // If the removal fails, an empty file remains, which is harmless.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -377,7 +378,7 @@ impl ListenSession {
 /// The metadata of a packet.
 struct PacketMeta {
     queue: u16,
-    /// The class of the delivery, for a group.
+    /// The class for which a group delivered the packet; `None` without a group.
     class: Option<u8>,
     /// 0 is no mark; packets of a group always have one.
     mark: u32,

@@ -141,7 +141,8 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         }
         Command::Demo(args) => demo::run(&args),
         Command::Completions { shell } => {
-            // Into memory first: the generator panics if a write fails, and the reader of a pipe may close it early.
+            // The script is generated in memory first: the generator panics if a write fails, and the reader of a pipe
+            // may close it early.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Netgrain::command(), "netgrain", &mut script);
             let mut out = std::io::stdout().lock();
@@ -163,7 +164,7 @@ fn network_access(group: Option<SocketAddr>) -> Sockets {
     if group.is_some() { Sockets::Network } else { Sockets::Local }
 }
 
-/// The paths of those flags that are given.
+/// The paths of the flags that are present on the command line.
 fn paths<const N: usize>(files: [&Option<PathBuf>; N]) -> Vec<&Path> {
     files.into_iter().flatten().map(PathBuf::as_path).collect()
 }

@@ -1,4 +1,5 @@
-//! Results and exit status of a verb: 0 yes, 1 nothing found or unhealthy, 2 error; a closed output pipe is success.
+//! Results and exit status of a verb: 0 for success, 1 if nothing was found or a check failed, 2 for an error. An
+//! output pipe that its reader closes is a success.
 
 use capture::SourceError;
 use engine::{EngineError, Report};
@@ -13,7 +14,7 @@ pub const NO: u8 = 1;
 /// Exit status of an error: the verb could not be carried out.
 pub const FAILED: u8 = 2;
 
-/// The result of a verb that was carried out.
+/// The result of a verb that ended without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Exit status 0.

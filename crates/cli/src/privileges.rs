@@ -91,8 +91,8 @@ pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
     finish(keep.with(override_for(&written)))
 }
 
-/// Installs the system call filter of verbs that capture or send, after all resources are open. It also permits the
-/// calls of later work: reopening an interface, exchanging a program, connecting to a new collector.
+/// Installs the system call filter of verbs that capture or send, after all resources are open. The filter also permits
+/// the system calls that are needed later: to reopen an interface, to swap a program, to connect to a new collector.
 ///
 /// # Errors
 /// The kernel rejects the filter.
@@ -120,7 +120,7 @@ fn keep_calls_for(sockets: Sockets) -> Result<(), Failure> {
     }
 }
 
-/// Refuses a store that root should not write into.
+/// Returns an error if this process is root and another user can change the directory of the store.
 ///
 /// # Errors
 /// See [`store::owner`].
@@ -128,7 +128,7 @@ fn owned(store: &Path) -> Result<(), Failure> {
     store::owner::check(store).map_err(Failure::say)
 }
 
-/// The capability that a reading verb keeps, if present: to read files of all owners.
+/// The capability that reading verbs keep if they have it: CAP_DAC_READ_SEARCH permits reading the files of all owners.
 const READING: Capabilities = Capabilities::of(&[Capability::DacReadSearch]);
 
 /// Reduces the privileges of a reading verb. `written` are the files it writes (`-` is none), `sockets` those it may
@@ -180,7 +180,8 @@ pub fn for_repair(args: &RepairArgs) -> Result<(), Failure> {
     finish(READING.with(override_for(&written)))?;
     // Landlock before version 2 forbids to rename a file into another directory, which recovery does.
     if sys::landlock::version() >= 2 {
-        // Repair removes the offered counter page of a killed recorder when the ledger has its count.
+        // A killed recorder leaves the page with its counter of offered packets; repair removes the page after it has
+        // added the count to the ledger.
         roots.extend(Some(PathBuf::from(store::offered_page::FOLDER)).filter(|pages| pages.is_dir()));
         write_only_below(&roots)?;
     }

@@ -10,11 +10,11 @@ use std::path::PathBuf;
 /// The flags.
 #[derive(Args, Clone, Debug, Default)]
 pub struct PortProgramArgs {
-    /// File with a program of the packet language that decides on every packet before it is stored, in the kernel as far
-    /// as possible (docs/design/kernel-programs.md); SIGHUP rereads it
+    /// File with a program of the packet language that decides on every packet before it is stored, in the kernel as
+    /// far as possible (docs/design/kernel-programs.md); SIGHUP rereads it
     #[arg(long, value_name = "FILE", conflicts_with = "expression")]
     pub program: Option<PathBuf>,
-    /// The text of such a program
+    /// The text of a program of the packet language, used like the file of --program
     #[arg(short = 'e', long, value_name = "PROGRAM")]
     pub expression: Option<String>,
 }
@@ -82,12 +82,12 @@ pub fn summary(r: &ProgramReport) -> String {
         );
     }
     if r.undecided > 0 {
-        _ = writeln!(out, "  {:<14}{:>18} by the kernel, decided in user space", "undecided", r.undecided);
+        _ = writeln!(out, "  {:<14}{:>18} by the kernel program, decided in user space", "undecided", r.undecided);
     }
     if user.forward_own > 0 {
         _ = writeln!(
             out,
-            "  {:<14}{:>18} forwards, because this host had sent the packet",
+            "  {:<14}{:>18} packets not forwarded, because this host had sent them",
             "withheld", user.forward_own
         );
     }

@@ -33,8 +33,8 @@ pub struct RepairArgs {
     pub json: bool,
 }
 
-/// Runs the verb. `No` if a file could not be repaired, or with `--dry-run` if a file needs repair; an error if a file
-/// could not be read.
+/// Runs the verb; returns `No` if a file could not be repaired, or with `--dry-run` if a file needs repair; an error if
+/// a file could not be read.
 pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
     let written = RefCell::new(Ok(()));
     let printed = Cell::new(0);

@@ -11,7 +11,8 @@ use std::path::Path;
 use std::time::Duration;
 use store::names::interface_folder;
 
-/// The time from the first packet on in which stored packets are looked for: the duration of a row.
+/// The length of the time range, from the first packet of the replayed file, in which the store is searched for
+/// packets: the duration of a row.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The maximum number of packets that are counted.

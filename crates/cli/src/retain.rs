@@ -19,8 +19,8 @@ use store::{Claim, DiskDevice, catalogue, names};
 use sys::locks::Holder;
 use upkeep::retention::{ClockReading, Event, Free, Progress, RetentionScope, RetentionWorker, Rules};
 
-/// How long a rule is retried that cannot be satisfied at once, in addition to the time allowed for readers: the file
-/// system may free the space of removed files late.
+/// The time for which retention retries a rule that is not yet satisfied, in addition to the wait for readers: the file
+/// system may release the space of removed files with a delay.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A recorder creates an hour directory just before its first file, so younger empty directories are kept.
@@ -105,7 +105,7 @@ pub enum DataTypeArg {
     Series,
 }
 
-/// Runs the verb. `No` if a rule could not be satisfied.
+/// Runs the verb; returns `No` if a rule could not be satisfied.
 pub fn run(args: &RetainArgs) -> Result<Outcome, Failure> {
     match args.kind {
         DataTypeArg::Packets => of_packets(args),
@@ -123,7 +123,7 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
     let recorded = |name: &String| Claim::holder(&names::interface_folder(&args.store, name)).is_some();
     let folders_after = if interfaces.iter().any(recorded) { FOLDERS_AFTER } else { Duration::ZERO };
     let scope = RetentionScope { store: args.store.clone(), interfaces, beside_others: false, folders_after };
-    // Retention by hand has the lowest need for the disk.
+    // The verb runs at low CPU and I/O priority, because retention by hand is less urgent than recording.
     let _ = sys::priority::lower_priority(sys::priority::Background::Batch);
     let mut kept = true;
     if let Some(why) = unreachable(&scope, &rules) {

@@ -39,8 +39,9 @@ pub fn stop_or_hangup_flag() -> Arc<AtomicBool> {
 fn stop_at(signals: &[i32]) -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     for &signal in signals {
-        // The order matters: the second signal finds the flag set and ends the process, the first only sets it. If the
-        // handler cannot be installed, the signal ends the process by default.
+        // The order of the two registrations matters: at the first signal the flag is not yet set, and the second
+        // handler sets it; at the second signal the first handler finds the flag set and ends the process. If a handler
+        // cannot be installed, the signal ends the process by default.
         let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop));
         let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
     }

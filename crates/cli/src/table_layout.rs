@@ -11,7 +11,7 @@ pub struct Column {
     /// Its width in characters.
     pub width: usize,
     pub align: Align,
-    /// Its title and width when narrowed.
+    /// The title and the width of the column when it is narrowed.
     pub narrow: Option<(&'static str, usize)>,
 }
 

@@ -35,7 +35,7 @@ pub struct VerifyArgs {
     pub json: bool,
 }
 
-/// Runs the verb. `No` if there is an error in a file.
+/// Runs the verb; returns `No` if there is an error in a file.
 pub fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
     let mut screen = ProgressLine::new(args.json);
     let mut verify = Verify::new(DiskDevice::plain(), args.quick, |finding, totals| screen.finding(finding, totals))
@@ -96,7 +96,7 @@ struct ProgressLine {
     shown: Instant,
     /// The first error of the output.
     outcome: io::Result<()>,
-    /// True if a recorder died and its files are not recovered: their losses are not in the ledger yet.
+    /// True if files of a dead recorder are not recovered yet: their losses are not in the ledger.
     has_leftovers: bool,
 }
 

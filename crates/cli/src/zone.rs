@@ -28,7 +28,7 @@ impl Zone {
     /// Reads `UTC`, `local` or the name of a zone such as `Europe/Madrid`.
     ///
     /// # Errors
-    /// The machine does not have the zone, or has no zone of its own.
+    /// The machine does not have the zone; or, for `local`, no time zone is configured.
     pub fn parse(text: &str) -> Result<Self, ValueError> {
         let zone = match text {
             "UTC" | "utc" | "Z" => return Ok(Self::Utc),

@@ -50,7 +50,7 @@ pub fn run(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>> 
     if live {
         flows = flows.live(FLOW_LATE);
     }
-    // `need` excludes whole row groups only, so each record is tested again below.
+    // `Query::need` excludes only whole row groups, so the filter is applied to each returned record.
     let (mut records, mut packets, mut bytes) = (0, 0, 0);
     loop {
         let record = match flows.next(now())? {

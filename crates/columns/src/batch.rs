@@ -11,11 +11,11 @@
 //! last  1      E5
 //! ```
 //!
-//! A batch header is valid only in its own journal and at its own offset (its checksum covers both). Hence a reader
-//! finds the next batch after damage by testing each byte offset for a valid header, and recorded packet bytes that
-//! happen to contain a journal, even this journal, are never taken for a batch. Bytes that belong to no complete batch
-//! are damage if a later header states that they were synced. Otherwise they are torn by a crash: at the end of the
-//! journal, or before a batch that the file system happened to write first.
+//! A batch header is valid only in its own journal and at its own offset, because its checksum covers both. Hence,
+//! after damage, a reader finds the next batch by testing each byte offset for a valid header. Packet bytes that happen
+//! to contain a copy of a journal, even of this journal, are never mistaken for a batch. Bytes that belong to no
+//! complete batch are damaged if a later header states that they were synced. Otherwise a crash interrupted their write
+//! (a torn batch): at the end of the journal, or before a batch that the file system wrote first.
 
 use crate::builder::Builder;
 use crate::tables::Schema;
@@ -34,7 +34,8 @@ mod at {
 /// Bytes of a batch header.
 const HEAD: usize = at::CHECK.end;
 
-/// The last byte of a batch. It is not zero, so that the last byte shows if the batch was written to its end.
+/// The last byte of a batch. It is not zero, because unwritten bytes of a file are zero; so it shows whether the batch
+/// was written to its end.
 const END: u8 = 0xe5;
 
 /// The rows of the next batch, encoded as they arrive.
@@ -65,15 +66,17 @@ impl<T: Schema> BatchBytes<T> {
         self.count
     }
 
-    /// Encoded bytes so far, without those of the rows (some hundred at most) that are still in the builder.
+    /// Number of encoded bytes of the batch, without the last rows (a few hundred at most), which the builder has not
+    /// yet encoded.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Returns the complete batch, whose journal, offset and synced length [`place`] still has to write into its
-    /// header. The next batch is encoded into `room`, which is empty and gets the length of this batch as its capacity:
-    /// with the capacity of this batch, each batch would keep that of the largest, and batches that wait for the disk
-    /// are counted by their lengths.
+    /// Returns the batch, and begins the next one in the empty buffer `room`. The header of the returned batch still
+    /// lacks journal, offset and synced length, which [`place`] writes.
+    /// `room` gets the length of the returned batch as its capacity. If it got the capacity of the returned batch, each
+    /// buffer would become as large as the largest batch so far, but the limit for batches that wait for the disk
+    /// counts only their lengths.
     pub fn take(&mut self, mut room: Vec<u8>) -> Vec<u8> {
         if !self.bytes.is_empty() {
             self.builder.finish(&mut self.bytes);
@@ -108,16 +111,16 @@ fn check(head: &[u8; HEAD], id: u64, place: u64) -> u32 {
     crc32c::crc32c(&all)
 }
 
-/// The content of a journal after its header.
+/// The result of a scan of a journal's bytes after the journal header.
 #[derive(Default)]
 pub struct JournalBatches {
     /// Begin and end of the columns of each complete batch.
     pub batches: Vec<(usize, usize)>,
-    /// Number of rows in these batches.
+    /// Number of rows in the complete batches.
     pub rows: usize,
     /// Ranges of bytes that belong to no complete batch.
     gaps: Vec<Gap>,
-    /// The least number of bytes that are known to have been synced.
+    /// Number of bytes at the beginning of the journal that are known to have been synced; more may have been synced.
     verified: usize,
 }
 
@@ -130,18 +133,19 @@ struct Gap {
     is_torn: bool,
 }
 
-/// The number of consecutive zeros that counts as never written: one disk sector. Columns may contain shorter runs of
-/// zeros.
+/// Number of consecutive zero bytes that are regarded as never written: one disk sector. Columns may contain shorter
+/// runs of zeros.
 const UNWRITTEN: usize = 512;
 
 impl Gap {
-    /// The gap of a batch whose header is valid; `is_cut` if the journal ends before the batch does.
+    /// The gap at an incomplete batch whose header is valid; `is_cut` is true if the journal ends before the batch
+    /// does.
     fn of_batch(bytes: &[u8], begin: usize, end: usize, is_cut: bool) -> Self {
         let all = &bytes[begin..end];
         Self { begin, end, is_torn: is_cut || all.last() == Some(&0) || has_hole(all) }
     }
 
-    /// A gap of any number of batches whose headers are invalid.
+    /// A gap in which no batch header is valid; it may contain any number of batches.
     fn of_any(bytes: &[u8], begin: usize, end: usize) -> Self {
         let all = &bytes[begin..end];
         // A batch begins with its length, which is not zero.
@@ -160,14 +164,15 @@ fn has_hole(bytes: &[u8]) -> bool {
     bytes.split(|byte| *byte != 0).any(|zeros| zeros.len() >= UNWRITTEN)
 }
 
-/// Bytes of a journal that were complete once and no longer are.
+/// A range of a journal that was written completely and is damaged now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// Offset of the first damaged byte.
     pub at: u64,
     /// Number of damaged bytes.
     pub bytes: u64,
-    /// True if a crash may have torn these bytes instead: no sync is known to have covered any of them.
+    /// True if the cause may instead be a write that a crash interrupted: no sync is known to have covered any of these
+    /// bytes.
     pub or_torn: bool,
 }
 
@@ -206,12 +211,13 @@ impl JournalBatches {
         found
     }
 
-    /// Number of bytes that were not completely written.
+    /// Number of bytes in incompletely written batches.
     pub fn torn(&self) -> u64 {
         self.gaps.iter().filter(|gap| !self.is_damaged(gap)).map(Gap::len).sum()
     }
 
-    /// The bytes that were complete once and no longer are: they were synced, or do not look torn.
+    /// The range that was written completely and is damaged now: it was synced, or does not look like an interrupted
+    /// write.
     pub fn damage(&self) -> Option<Damage> {
         let damaged = || self.gaps.iter().filter(|gap| self.is_damaged(gap));
         let at = damaged().next()?.begin as u64;

@@ -1,11 +1,13 @@
-//! Journal blocks: some hundred rows stored by columns, each as one or more packed columns ([`crate::packed_column`]).
+//! Journal blocks: a few hundred rows stored column by column; a column consists of one or more packed columns
+//! ([`crate::packed_column`]).
 //!
 //! A journal consists of blocks, so rows are converted to columns only once, when they arrive, and not again when the
 //! journal is sealed. Layout, little-endian: the number of bytes that follow and the number of rows (32 bits each);
 //! then, for each column in schema order, the number of list entries of each row (only before the first leaf of a
-//! list), the presence bitmap if values may be missing, and the values that are present. 128-bit numbers are two packed
-//! columns, lower halves first. Addresses are two as well: the lower halves of all, then a bitmap of those that are
-//! IPv6 and their upper halves. Byte strings are a packed column of lengths and then the bytes.
+//! list), the presence bitmap if values may be missing, and the values that are present. Numbers of 128 bits are stored
+//! as two packed columns, lower halves first. Addresses are stored as the lower halves of all addresses, a bitmap of
+//! the IPv6 addresses, and the upper halves of the IPv6 addresses. Byte strings are stored as a packed column of
+//! lengths, and then the bytes.
 
 use crate::packed_column::{Bits, Narrow, PackedColumn, PresenceMap, Room, pick};
 use crate::schema::{Cells, Column, Repetition, ValueType};
@@ -21,18 +23,18 @@ pub struct Blocks<'a> {
     /// The bytes of each block that are not yet decoded, and its number of rows.
     left: Vec<(&'a [u8], usize)>,
     rows: usize,
-    /// Of the list that is being decoded: `entries` has the number of entries in each block, `starts` the first entry
-    /// of each row.
+    /// For the list that is being decoded: `entries` has the number of list entries in each block, `starts` the index
+    /// of the first entry of each row.
     entries: Vec<usize>,
     starts: Arc<Vec<u32>>,
-    /// Presence bitmaps of the last few nullable columns, and true if the bitmap is of list entries: an equal bitmap of
-    /// rows refers to other positions.
+    /// Presence bitmaps of the last few nullable columns, each with true if its bits stand for list entries and false
+    /// if they stand for rows. Two bitmaps are shared only if their bits stand for the same positions.
     recent: VecDeque<(bool, Arc<Bits>)>,
     room: Room,
 }
 
-/// Number of recent columns that are searched for an equal presence bitmap. Fields that depend on the first packets of
-/// a flow are missing in the same records.
+/// Number of recent columns that are searched for a presence bitmap equal to that of the next column. Fields that
+/// depend on the first packets of a flow are missing in the same records.
 const RECENT: usize = 4;
 
 impl<'a> Blocks<'a> {
@@ -110,7 +112,7 @@ impl<'a> Blocks<'a> {
         Some(Narrow::of(&packed_columns, &mut self.room))
     }
 
-    /// Reuses the memory of a column that is no longer needed for the columns that follow.
+    /// Retains the memory of a column that is no longer needed, for further columns.
     pub fn keep(&mut self, flat: FlatColumn) {
         match flat.values {
             Values::Numbers(numbers) => self.room.keep(numbers),
@@ -156,7 +158,7 @@ impl<'a> Blocks<'a> {
     }
 
     fn begin_list(&mut self) -> Option<()> {
-        // Bitmaps of another list refer to other positions.
+        // The bits of an earlier list's bitmaps stand for the entries of that list.
         self.recent.retain(|(is_list, _)| !is_list);
         let mut starts = Vec::with_capacity(self.rows + 1);
         starts.push(0u32);
@@ -184,7 +186,7 @@ pub struct FlatColumn {
     starts: Option<Arc<Vec<u32>>>,
 }
 
-/// Positions computed for a selection of rows, shared by the columns that follow.
+/// Positions that were computed for a selection of rows, reused for further columns.
 #[derive(Default)]
 pub struct RowContext {
     list: Option<ListEntries>,
@@ -203,8 +205,8 @@ impl ListEntries {
         let ends = |row: u32| (starts[row as usize], starts[row as usize + 1]);
         let counts: Vec<u32> = rows.iter().map(|row| ends(*row)).map(|(begin, end)| end - begin).collect();
         let total = counts.iter().map(|count| *count as usize).sum();
-        // PERF: always writes a multiple of STEP entries, because a loop of each row's own length costs a branch
-        // misprediction per row.
+        // PERF: always writes a multiple of STEP entries, because a loop over exactly the entries of a row costs a
+        // branch misprediction per row.
         const STEP: usize = 16;
         let mut entries = vec![0; total + STEP];
         let mut at = 0;
@@ -257,14 +259,14 @@ enum Values {
     Numbers(Narrow),
     /// Lower and upper halves.
     Wide(Narrow, Narrow),
-    /// Lower halves; the bitmap of IPv6 addresses, and the upper halves of those.
+    /// Lower halves of all addresses, bitmap of the IPv6 addresses, and upper halves of the IPv6 addresses.
     Addresses(Narrow, Arc<Bits>, Narrow),
     /// The bytes, and begin and end of each string.
     Bytes(Vec<u8>, Vec<(u32, u32)>),
 }
 
 impl FlatColumn {
-    /// The numbers of the first `rows` rows, of a column with one number per row.
+    /// The numbers in the first `rows` rows; the column has one number per row.
     pub fn numbers(&self, rows: usize) -> Vec<u64> {
         match &self.values {
             Values::Numbers(numbers) => numbers.all(rows),
@@ -272,7 +274,7 @@ impl FlatColumn {
         }
     }
 
-    /// The number of this row, of a column with one number per row.
+    /// The number in this row; the column has one number per row.
     pub fn number(&self, row: usize) -> u64 {
         match &self.values {
             Values::Numbers(numbers) => numbers.at(row) as u64,
@@ -308,10 +310,10 @@ impl FlatColumn {
             }
         }
         match &self.values {
-            // All values are equal: the value and its count suffice.
+            // If all values are equal, one value and the number of values are returned.
             Values::Numbers(Narrow::Same(value)) if !places.is_empty() => cells.same = Some((*value, places.len())),
-            // PERF: a column of bytes remains one until its dictionary is built. Negative numbers are excluded because
-            // their byte order differs.
+            // PERF: numbers of one byte are not widened before their dictionary is built. Columns with negative numbers
+            // are excluded, because the order of their bytes differs from the order of the numbers.
             Values::Numbers(Narrow::Bytes(base, all)) if as_octets && *base >= 0 => {
                 cells.narrow = Some(*base);
                 pick(all, places, |n| n, &mut cells.octets);

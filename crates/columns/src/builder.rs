@@ -105,7 +105,7 @@ struct Emptying<'a> {
     entries: &'a mut [PackedColumnBuilder],
     /// Rows in the tile.
     rows: usize,
-    /// Rows of the block before the tile.
+    /// Number of rows of the block that were in earlier tiles.
     before: usize,
 }
 

@@ -33,8 +33,8 @@ pub struct ChunkWriter {
     data: Raw,
     packed: [Vec<u8>; 2],
     places: Vec<u8>,
-    /// Columns with too many distinct numbers for a dictionary in an earlier row group; most later row groups have too
-    /// many again.
+    /// Paths of the columns that had too many distinct numbers for a dictionary in an earlier row group; no dictionary
+    /// is tried for them again, because most later row groups have too many as well.
     various: HashSet<String>,
     rep: Vec<u8>,
     def: Vec<u8>,
@@ -227,7 +227,8 @@ impl ChunkWriter {
                 };
                 names(&cells.addresses, known, &mut text, &mut keys.bytes, &mut page.bytes)?;
                 if let Some(filter) = &mut hosts {
-                    // Allocated for the greatest possible number of entries, and folded to the actual number.
+                    // The Bloom filter was allocated for the greatest possible number of entries; it is folded to the
+                    // size that the actual number needs.
                     filter.fold_to_target_fpp(WRONG);
                 }
                 filter = hosts;
@@ -260,7 +261,7 @@ fn octets(values: &[u8], places: &mut Vec<u8>, data: &mut Vec<u8>) -> Vec<u8> {
     }
     let keys: Vec<u8> = (0..=u8::MAX).filter(|key| found[usize::from(*key)]).collect();
     if keys.iter().zip(0..=u8::MAX).all(|(key, place)| *key == place) {
-        // The numbers are their own dictionary indexes.
+        // The distinct numbers are 0, 1, 2, … without a gap, so each number equals its dictionary index.
         encode::octets(values, keys.len(), data);
     } else {
         let mut place_of = [0; NARROW];
@@ -350,7 +351,7 @@ fn names<K: Key>(
     Ok(())
 }
 
-/// Writes a text after its length.
+/// Writes the length of a text, then the text.
 fn named(text: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     let begin = out.len();
     out.extend([0; 4]);
@@ -362,7 +363,7 @@ fn named(text: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
 /// Minimum and maximum, in the sort order of the column's type.
 fn range(order: SortOrder, holds: ValueType, cells: &Cells) -> Option<Statistics> {
     fn ends<T: Number>(order: SortOrder, values: &[T]) -> Option<(T, T)> {
-        // Flipping the highest bit makes the order of signed numbers that of unsigned ones.
+        // With the highest bit inverted, signed numbers have the order of unsigned numbers.
         let flip = if order == SortOrder::UNSIGNED { T::HIGHEST } else { 0 };
         let by = |value: T| value.signed() ^ flip;
         let first = *values.first()?;
@@ -386,9 +387,9 @@ fn range(order: SortOrder, holds: ValueType, cells: &Cells) -> Option<Statistics
 
 /// The header of a page.
 enum Page {
-    /// With the number of entries.
+    /// A dictionary page, with the number of its entries.
     Dictionary(usize),
-    /// With the number of values, nulls included.
+    /// A data page, with the number of its values (nulls included) and its encoding.
     Data(usize, Encoding),
 }
 

@@ -1,9 +1,10 @@
 //! Compaction: one file for each day of rows. Series are kept for years, and a year should be some hundred files, not
 //! nine thousand.
 //!
-//! The day's file lists the ids ([`key::ID`]) of the files that it replaces, so that readers ignore those from its
-//! publication on. They are removed as soon as no reader holds their hours, at once or in a later compaction. Names
-//! cannot serve for this: the name of a removed file may be given to a later file with the same first timestamp.
+//! The day's file lists the ids ([`key::ID`]) of the files that it replaces, and readers ignore those files as soon as
+//! the day's file is published. A replaced file is removed when no reader holds its hour, immediately or in a later
+//! compaction. Names could not identify the replaced files: the name of a removed file may be given to a later file
+//! with the same first timestamp.
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, TableRows};
@@ -55,7 +56,7 @@ pub fn compact_on(
     let mut made = Vec::new();
     let mut days = days.into_values().filter(|files| files.len() > 1).peekable();
     while days.peek().is_some() {
-        // After an error, the days before it are still published.
+        // If a day fails, the days before it are still published.
         let mut merged = Vec::new();
         let outcome = days.by_ref().take(TOGETHER).try_for_each(|files| {
             merged.extend(day(disk, &root, &files)?);
@@ -102,7 +103,7 @@ fn remove_file(disk: &mut dyn Housekeeping, path: &Path, id: Option<u64>) -> Res
 /// The rows of a day are few (two per second and interface), so they are sorted in memory.
 fn merge(disk: &mut dyn Housekeeping, root: &Path, sources: Vec<Sealed>) -> Result<Option<Merged>, ColumnsError> {
     let (mut rows, mut old) = (Vec::new(), Vec::new());
-    // Includes the files that a source replaced: a reader's hold may have prevented their removal.
+    // Includes the files that a source file has replaced: they may still exist, because a reader held their hours.
     let mut replaces = BTreeSet::new();
     for sealed in sources {
         // A file without an id cannot be listed as replaced.

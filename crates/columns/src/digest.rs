@@ -20,7 +20,7 @@ const DIGITS: usize = 8;
 /// Bytes after the footer: its length, and the magic.
 pub const TRAILER: usize = 8;
 
-/// The magic at both ends of every Parquet file.
+/// The magic bytes at the begin and at the end of every Parquet file.
 pub const MAGIC: [u8; 4] = *b"PAR1";
 
 /// The checksums of a file that is being written.
@@ -61,8 +61,8 @@ fn digits(bytes: &[u8]) -> String {
     format!("{:08x}", crc32c::crc32c(bytes))
 }
 
-/// Computes the checksum of the footer at the end of these bytes; returns it with the offset of its digits, or `None`
-/// if the footer has no such entry.
+/// Computes the checksum of the footer that ends these bytes; returns it with the offset at which its digits are
+/// stored, or `None` if the footer has no such entry.
 fn of_footer(bytes: &[u8]) -> Option<(String, usize)> {
     // The key, then the number and type of the next field, and the length of the value (Thrift's compact protocol).
     let at = bytes.windows(FOOTER.len()).rposition(|some| some == FOOTER.as_bytes())? + FOOTER.len() + 2;
@@ -78,16 +78,16 @@ pub fn is_whole(bytes: &[u8]) -> bool {
     of_footer(bytes).is_some_and(|(digest, at)| bytes[at..at + DIGITS] == *digest.as_bytes())
 }
 
-/// The checksums that the metadata has of column chunks and filters.
+/// The checksums of column chunks and Bloom filters that the file metadata contains.
 pub struct StoredDigests {
-    /// Of each column chunk of each row group.
+    /// CRC32C of each column chunk of each row group.
     chunks: Vec<Vec<u32>>,
     /// Of their Bloom filters.
     filters: Vec<Vec<Option<u32>>>,
 }
 
 impl StoredDigests {
-    /// Reads them from a verified footer; `None` if their number does not match the file's chunks and filters.
+    /// Reads the checksums from a verified footer; `None` if their number does not match the file's chunks and filters.
     pub fn of(metadata: &ParquetMetaData) -> Option<Self> {
         let notes = metadata.file_metadata().key_value_metadata()?;
         let text = notes.iter().find(|note| note.key == DIGESTS)?.value.as_ref()?;
@@ -115,7 +115,8 @@ impl StoredDigests {
     }
 }
 
-/// Passes writes through, and holds back the last ones, so that the footer's checksum can be inserted.
+/// A writer that passes data on, except for the data after [`Self::hold`], which it buffers until the footer's checksum
+/// is inserted.
 pub struct FooterWriter<W: Write> {
     to: W,
     held: Option<Vec<u8>>,
@@ -127,12 +128,12 @@ impl<W: Write> FooterWriter<W> {
         Self { to, held: None }
     }
 
-    /// From now on, holds back everything that is written.
+    /// Buffers all data that is written from now on.
     pub fn hold(&mut self) {
         self.held = Some(Vec::new());
     }
 
-    /// Writes the bytes that were held back, with the footer's checksum.
+    /// Writes the buffered data with the footer's checksum.
     ///
     /// # Errors
     /// Errors of the file system.

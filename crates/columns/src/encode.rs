@@ -20,13 +20,13 @@ pub trait Number: Copy + Eq {
     /// The bits of the number, zero-extended.
     fn bits(self) -> u64;
 
-    /// The sign bit and the bits above it.
+    /// A mask of the sign bit of this width and of all higher bits of an `i64`.
     const HIGHEST: i64;
 
     /// Sign-extends these bits.
     fn signed(self) -> i64;
 
-    /// The number with these lowest bits.
+    /// The number whose bits are the lowest bits of `bits`.
     fn of(bits: i64) -> Self;
 
     /// Appends the numbers in PLAIN encoding.
@@ -145,7 +145,7 @@ pub const OFTEN: usize = 1 << 13;
 /// Greatest size of any dictionary.
 pub const WIDE: usize = 1 << 16;
 
-/// Words below this index a table directly instead of being hashed.
+/// Values below this limit are looked up directly in a table, without hashing.
 const SMALL: usize = 1 << 12;
 
 /// The index of a small value that has not occurred yet.
@@ -187,7 +187,7 @@ impl<K: Key> Dictionary<K> {
         self.slots.resize(2 * NARROW, 0);
         let mut last = None;
         for value in values {
-            // A value that repeats mostly repeats at once.
+            // Most repetitions of a value follow each other directly.
             let place = match last {
                 Some((before, place)) if before == *value => place,
                 _ => match self.place(*value, most) {
@@ -249,7 +249,8 @@ impl<K: Key> Dictionary<K> {
     pub fn rank(&mut self) {
         let mut counts = vec![0u32; self.keys.len()];
         self.places.iter().for_each(|place| counts[usize::from(*place)] += 1);
-        // Keys that occur more than 65535 times are at the beginning in any order.
+        // Counts above 65535 are treated as equal, so the order among the most frequent keys does not depend on their
+        // counts.
         let seldom = |count: u32| u16::MAX - count.min(u16::MAX.into()) as u16;
         let words = self.keys.iter().zip(&counts).zip(0u32..);
         let words = words.map(|((key, count), place)| (key.word(), seldom(*count), place as u16)).collect();
@@ -280,7 +281,7 @@ type Ranked = (u64, u16, u16);
 /// Bits of a radix sort digit.
 const DIGIT: u32 = 11;
 
-/// Number of values of a digit.
+/// Number of values that one digit of the radix sort can have.
 const DIGITS: usize = 1 << DIGIT;
 
 /// Sorts keys by rarity, then by word, then by first occurrence.
@@ -304,7 +305,7 @@ fn in_order(mut words: Vec<Ranked>) -> Vec<Ranked> {
     words
 }
 
-/// Sorts keys stably by one digit. `room` has the same length.
+/// Sorts keys stably by one digit. `room` is a buffer of the same length.
 fn by_digit(keys: &mut Vec<Ranked>, room: &mut Vec<Ranked>, digit: impl Fn(&Ranked) -> usize) {
     let mut places = [0u32; DIGITS];
     keys.iter().for_each(|key| places[digit(key)] += 1);
@@ -318,13 +319,14 @@ fn by_digit(keys: &mut Vec<Ranked>, room: &mut Vec<Ranked>, digit: impl Fn(&Rank
     std::mem::swap(keys, room);
 }
 
-/// The hash slot of a key. Traffic with colliding values slows down only its own row group, whose size is bounded.
+/// The hash slot of a key. An attacker who sends values with colliding hashes slows down only the row groups that
+/// contain them, and the size of a row group is bounded.
 #[inline]
 fn slot<K: Key>(key: K, slots: usize) -> usize {
     (key.word().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (slots - 1)
 }
 
-/// Dictionary indexes of a dictionary with `keys` entries: the bits of an index, then runs.
+/// Writes the indexes into a dictionary with `keys` entries: the number of bits of an index, then runs.
 pub fn places(places: &[u16], keys: usize, out: &mut Vec<u8>) {
     packed(places, keys, |place| place as u8, out);
 }
@@ -356,13 +358,13 @@ fn packed<P: Copy + Into<u16>>(places: &[P], keys: usize, byte: impl Fn(P) -> u8
     out.resize(end, 0);
 }
 
-/// The index of a dictionary with one entry, `count` times: width 0, and one run without value bytes.
+/// Writes the index of a dictionary's only entry `count` times: width 0, and one run without value bytes.
 pub fn same_place(count: usize, out: &mut Vec<u8>) {
     out.push(0);
     number((count as u64) << 1, out);
 }
 
-/// Repetition or definition levels, each at most 3: their length, then runs.
+/// Writes repetition or definition levels, each at most 3: their length in bytes, then runs.
 pub fn levels(levels: &[u8], most: u8, out: &mut Vec<u8>) {
     let begin = out.len();
     out.extend([0; 4]);
@@ -454,7 +456,7 @@ mod tests {
             let (bits, base) = (prng.below(65) as u32, prng.next_u64());
             let one = |prng: &mut Prng| prng.next_u64().checked_shr(64 - bits).unwrap_or(0) ^ base;
             let known: Vec<i64> = (0..1 + prng.below(3000)).map(|_| one(&mut prng) as i64).collect();
-            // Skewed frequencies, now and then above 16 bits.
+            // Skewed frequencies; some counts exceed 16 bits.
             let most = if round % 50 == 0 { 200_000 } else { 5_000 };
             let place = |prng: &mut Prng| (prng.next_u64() >> prng.below(64)) as usize % known.len();
             let values: Vec<i64> = (0..1 + prng.below(most)).map(|_| known[place(&mut prng)]).collect();

@@ -22,13 +22,13 @@ pub enum ColumnsError {
         /// A description of the damage.
         what: String,
     },
-    /// Parts of a journal are damaged; the rest of the journal is in the result, or sealed.
+    /// Parts of a journal are damaged; the undamaged rows are in the query result, or in the sealed file.
     Holes {
-        /// The journal; after sealing, the name under which it is kept.
+        /// Path of the journal; after sealing, the path to which the damaged journal was renamed.
         path: PathBuf,
         /// Offset of the first damaged byte, and the number of damaged bytes.
         damage: Damage,
-        /// True if the rest is sealed.
+        /// True if the undamaged rows were sealed into a file.
         sealed: bool,
     },
     /// Some rows of a file cannot be read; the others are in the result.

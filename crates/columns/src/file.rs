@@ -1,4 +1,4 @@
-//! Reads a sealed file: by row groups, by columns, a few hundred rows at a time.
+//! Reads a sealed file row group by row group, each column separately, a few hundred rows at a time.
 //!
 //! The parquet library returns errors for most kinds of damage; for the others it panics, and the panic is caught here
 //! and reported as damage.
@@ -42,7 +42,7 @@ const LINES: usize = 512;
 #[derive(Clone)]
 enum Source {
     File(Arc<File>),
-    /// Read completely, from a volume that tests can make fail.
+    /// A file that was read completely into memory, through a device whose failures tests can simulate.
     Memory(Bytes),
 }
 
@@ -124,7 +124,7 @@ impl Origin {
 pub struct Sealed {
     /// Its path.
     pub path: PathBuf,
-    /// Its id and the files that it replaced.
+    /// The file's id, and the ids of the files that it replaced.
     pub origin: Origin,
     /// Interface names by interface number, from the metadata.
     pub interfaces: Vec<(u16, String)>,
@@ -152,7 +152,7 @@ impl Sealed {
         Self::of(path, kind, Source::Memory(bytes.into()))
     }
 
-    /// The origin of a file on a volume, from its footer alone.
+    /// Reads the origin of a file from its footer, without reading rows.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -225,7 +225,7 @@ impl Sealed {
                 && id.is_none_or(|id| group.may_have("id", Some(id as i64), &id.to_le_bytes()[..]))
                 && group.may(need)
         };
-        // A panic of the library excludes no row group; reading its pages will report the damage.
+        // If the library panics, the row group is not excluded; reading its pages then reports the damage.
         let wanted = |at: &usize| catch_unwind(AssertUnwindSafe(|| wanted(at))).unwrap_or(true);
         let groups = self.all().into_iter().filter(wanted).collect();
         if is_damaged.get() {
@@ -502,7 +502,7 @@ impl<T: Schema> TableRows<T> {
         Self { fields, ..self }
     }
 
-    /// Takes the reports of damage that did not affect the requested fields.
+    /// Removes and returns the reports of damage that did not affect the requested fields.
     pub fn hints(&mut self) -> Vec<ColumnsError> {
         std::mem::take(&mut self.hints)
     }
@@ -544,7 +544,7 @@ impl<T: Schema> TableRows<T> {
         };
         let is_needed = |(place, _): &(usize, String)| T::is_needed(paths[*place], self.fields.as_deref());
         let (needed, unneeded): (Vec<_>, Vec<_>) = bad.into_iter().partition(is_needed);
-        // The damage of the first column, and the names of the others.
+        // Describes the damage of the first damaged column, and names the other damaged columns.
         let describe = |bad: &[(usize, String)]| {
             let ((place, what), more) = bad.split_first()?;
             let more: String = more.iter().map(|(place, _)| format!(", {}", paths[*place])).collect();

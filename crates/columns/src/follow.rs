@@ -28,8 +28,8 @@ const ROW_LATE: Duration = Duration::from_secs(30);
 /// Number of seconds after the beginning of a second after which all its rows have been journaled.
 const SETTLE_TIME: u64 = 3;
 
-/// After a backward clock step of less than this, the loop returns nothing until the clock has caught up; after a
-/// longer one, the earlier time was wrong and polling restarts at the new time.
+/// After a backward clock step of less than this, the loop returns nothing until the clock has reached the earlier time
+/// again. After a longer step, the earlier time is regarded as wrong, and polling restarts at the new time.
 const STEP_BACK: Duration = Duration::from_secs(60);
 
 /// Interval between polls, if polling takes no time.
@@ -101,7 +101,7 @@ impl FlowLoop {
             let name = (record.id, record.record_index, record.last());
             match again {
                 Some(_) if self.reported.contains(&name) => continue,
-                // The next poll will find this record again.
+                // Remembers the record, because the next poll will find it again.
                 Some(from) if record.last() >= from => _ = self.reported.insert(name),
                 _ => {}
             }
@@ -177,13 +177,14 @@ impl SeriesLoop {
         }
     }
 
-    /// Collects all rows of one second; rows that late packets caused for the same second are added up.
+    /// Collects all rows of one second. Several rows of the same second, interface and direction, which late packets
+    /// cause, are added up.
     fn gather(&mut self, second: u64) {
         let mut all = Vec::new();
         while self.polls.peek().is_some_and(|row| row.second == second) {
             let Some((mut row, interface)) = self.polls.take() else { break };
             row.interface = interface;
-            // A second after the current time was returned while the clock was wrong, so it does not count as returned.
+            // A second later than the current time was returned while the clock was wrong, so it is returned again.
             let result = self.reported.get(&interface).filter(|result| **result <= self.polls.at.secs());
             if result.is_none_or(|result| second > *result) {
                 all.push(row);
@@ -226,12 +227,12 @@ struct Polls<T: Schema> {
     /// The time at which the poll began.
     at: Timestamp,
     duration: Duration,
-    /// Each poll reads from this long before the time of the previous poll.
+    /// Each poll reads from the time of the previous poll minus this duration.
     back: Duration,
     earlier_warnings: Vec<String>,
 }
 
-/// The results of one interface, and the next of them.
+/// The results of one interface, and its next record or row.
 struct InterfaceStream<T: Schema> {
     interface: u16,
     results: Results<T>,

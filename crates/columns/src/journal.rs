@@ -109,7 +109,8 @@ impl Journal {
 
     fn put(&mut self, batch: Vec<u8>) -> Result<(), ColumnsError> {
         if let Err(error) = self.disk.put(self.file, self.len, &batch) {
-            // If truncation fails too, the rest is no complete batch, and the next batch overwrites it.
+            // If truncation fails too, the remaining bytes are not a complete batch, and the next batch overwrites
+            // them.
             let _ = self.disk.truncate(self.file, self.len);
             return Err(ColumnsError::io(&self.path)(error));
         }
@@ -178,7 +179,7 @@ impl Journal {
     }
 }
 
-/// A hash of the columns of a schema, which changes with them.
+/// A hash of the columns of a schema; it identifies journals that were written with other columns.
 fn shape<T: Schema>() -> u32 {
     let columns = T::columns();
     let coded: String = columns.iter().map(|column| format!("{:?} ", column.repetition)).collect();
@@ -189,9 +190,9 @@ fn shape<T: Schema>() -> u32 {
 pub struct LoadedJournal<T> {
     /// The journal's id, which is also the id of the sealed file.
     pub id: u64,
-    /// Number of bytes that were not completely written.
+    /// Number of bytes in incompletely written batches.
     pub torn: u64,
-    /// The bytes that were complete once and no longer are.
+    /// The range that was written completely and is damaged now.
     pub damage: Option<Damage>,
     bytes: Vec<u8>,
     found: JournalBatches,
@@ -205,7 +206,7 @@ impl<T: Schema> LoadedJournal<T> {
     /// Scans the bytes of a journal.
     ///
     /// # Errors
-    /// If they are not a journal of this kind.
+    /// If the bytes are not a journal of this kind.
     pub fn of(bytes: Vec<u8>, kind: DataFileKind) -> Result<Self, &'static str> {
         let Some(header) = bytes.first_chunk::<HEADER>() else { return Err(TOO_SHORT) };
         let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
@@ -265,7 +266,7 @@ impl<T: Schema> LoadedJournal<T> {
         let moments = ahead[first].numbers(self.found.rows);
         let moment = |row: u32| moments[row as usize];
         let mut order = in_order(&moments);
-        // Rows of equal timestamp are rare and few.
+        // Only rows of equal timestamp are compared by the other sort columns; they are rare.
         for same in order.chunk_by_mut(|a, b| moment(*a) == moment(*b)).filter(|same| same.len() > 1) {
             same.sort_by_key(|row| (key(*row, second), key(*row, third)));
         }

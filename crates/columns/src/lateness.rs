@@ -1,5 +1,5 @@
-//! The greatest delay of the flow records of an interface, kept beside them: a live query must look back so far into
-//! the store, and only the timeouts of the meter determine the delay.
+//! The greatest delay of the flow records of an interface, stored in the interface's directory. Each poll of a live
+//! query must read from that long before the previous poll, and the delay depends only on the meter's timeouts.
 
 use crate::follow::FLOW_LATE;
 use std::fs::File;
@@ -9,13 +9,14 @@ use std::time::Duration;
 use store::names::{FLOW_LATENESS, interface_folder};
 use sys::nofollow::{self, OpenOptions};
 
-/// Added to the longest timeout: records are made, journaled and read a few seconds later, and clocks differ.
+/// Added to the longest timeout, because a record is journaled and read a few seconds after its timeout, and clocks
+/// differ.
 const MARGIN: Duration = Duration::from_secs(60);
 
 /// An upper limit longer than any practical timeout, and short enough that sums do not overflow.
 const MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// The greatest delay of the records of a meter whose longest timeout is this.
+/// The greatest delay of a meter's records, computed from the meter's longest timeout.
 pub fn flow_lateness(longest_timeout: Duration) -> Duration {
     longest_timeout.saturating_add(MARGIN).clamp(FLOW_LATE, MAX)
 }
@@ -27,7 +28,7 @@ pub fn flow_lateness(longest_timeout: Duration) -> Duration {
 pub fn keep_flow_lateness(store: &Path, interface: &str, lateness: Duration) -> io::Result<()> {
     let folder = interface_folder(store, interface);
     let (path, complete) = (folder.join(FLOW_LATENESS), folder.join(format!("{FLOW_LATENESS}.{}", std::process::id())));
-    // Written under a temporary name first, so that no reader sees half a number.
+    // Writes to a temporary file and renames it, so that no reader reads an incomplete number.
     let options = OpenOptions { write: true, create: Some(0o640), ..OpenOptions::default() };
     let write = |mut file: File| file.set_len(0).and_then(|()| writeln!(file, "{}", lateness.as_secs()));
     nofollow::create_folders(&folder)

@@ -1,5 +1,5 @@
-//! Flow records and time series in the store, beside the packet files: a journal while a file grows, then a sealed
-//! Parquet file.
+//! Stores flow records and time series in the same store as the packet files: in a journal while a file grows, then in
+//! a sealed Parquet file.
 //!
 //! [`Writer`] takes the flow records and rows of one interface. [`flows`] and [`series()`] read them in order of time,
 //! merged from sealed files and growing journals. [`FlowLoop`] and [`SeriesLoop`] follow the journals as they grow.

@@ -1,11 +1,11 @@
 //! Finds rows that are missing from a store: each row has the number of packets stored in its second, and the indexes
 //! of the packet files have the same number for the packets that are present.
 //!
-//! Only seconds between the first row and the last are compared, because retention removes rows at one end, and rows
-//! that a crash lost or that are not yet written lie at the other. If a row counts fewer packets than there are,
-//! another row of the same second is certainly missing. So is a second without a row that lies, within one recording,
-//! between seconds with complete rows: a recording has a meter from its first packet to its last, or none. Any other
-//! second without a row may have been recorded without a meter.
+//! Only seconds between the first and the last row are compared: retention removes the oldest rows, and the newest rows
+//! may be lost in a crash or not yet written. If the rows of a second count fewer packets than the packet files
+//! contain, a row of that second is certainly missing. A second without a row is certainly missing if the same
+//! recording has complete rows before and after it, because a recording has a meter from its first packet to its last,
+//! or none. Any other second without a row may have been recorded without a meter.
 
 use crate::error::ColumnsError;
 use crate::query::Query;
@@ -14,9 +14,9 @@ use series::Direction;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Describes the rows that are missing in an interface's directory for these packets (`stored`: seconds in order with
-/// the packets stored in each; `recordings`: the seconds with packets of each recording), and returns true beside the
-/// text if rows are certainly missing. Empty if there are no rows.
+/// Describes the rows that are missing in an interface's directory, and returns each description with true if the rows
+/// are certainly missing. `stored` has the number of stored packets of each second, in order; `recordings` has the
+/// seconds with packets of each recording. Empty if the directory has no rows.
 ///
 /// # Errors
 /// If the store cannot be read.
@@ -44,7 +44,7 @@ pub fn missing_rows(
         return Ok(Vec::new());
     };
     let compared = stored.iter().filter(|(second, _)| (first..=last).contains(&second));
-    // Packets that are counted in the row of another second are not missing.
+    // A packet that is counted in the row of another second is not missing.
     let surplus: u64 = compared
         .clone()
         .map(|(s, count)| counted.get(s).map_or(0, |packets_in_row| packets_in_row.saturating_sub(*count)))
@@ -83,7 +83,7 @@ pub fn missing_rows(
     Ok(found)
 }
 
-/// The seconds without a row that lie between complete ones of the same recording.
+/// The seconds without a row between the first and the last complete second of the same recording.
 fn within(stored: &[(u64, u64)], recordings: &[Vec<u64>], counted: &BTreeMap<u64, u64>) -> BTreeSet<u64> {
     let stored_in = |second: u64| stored.binary_search_by_key(&second, |(s, _)| *s).map_or(0, |at| stored[at].1);
     let is_complete =
@@ -97,7 +97,7 @@ fn within(stored: &[(u64, u64)], recordings: &[Vec<u64>], counted: &BTreeMap<u64
     found
 }
 
-/// Number of missing seconds and packets, and the first such second.
+/// Number of seconds with missing rows, number of their packets, and the first such second.
 #[derive(Default)]
 struct MissingSeconds {
     seconds: u64,

@@ -117,7 +117,7 @@ pub enum Bits {
     All,
     /// No position has a value.
     None,
-    /// 64 bits each, with the number of 1 bits before them.
+    /// Words of 64 bits, each with the number of 1 bits in all words before it.
     Some(Vec<(u64, u32)>),
 }
 
@@ -247,7 +247,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Keeps the buffer of these numbers.
+    /// Retains the buffer of these numbers for reuse.
     pub fn keep(&mut self, numbers: Narrow) {
         match numbers {
             Narrow::Same(_) => {}
@@ -339,7 +339,8 @@ struct Widening<'a, N, F> {
     packed: &'a PackedColumn<'a>,
     above: u64,
     narrow: &'a F,
-    /// As long as the packed column. The caller has filled it with the value that a packed column of width 0 has.
+    /// The output, with one element per number of the packed column. It is initialized with the value that all numbers
+    /// of a packed column of width 0 have.
     room: &'a mut [N],
 }
 

@@ -3,7 +3,7 @@
 //!
 //! The caller appends a few dozen numbers that are in the L1 cache. The builder combines the bits of all of them once
 //! to find their width, and writes them once, mostly in the width that they will have on disk. If a number needs more
-//! bytes than those before, these are widened once.
+//! bytes than the previous numbers, the previous numbers are widened once.
 
 use crate::packed_column::{ALL, HAS_BASE, NONE, SOME, width};
 use sys::simd::{SimdLoop, simd};
@@ -14,14 +14,14 @@ pub struct PackedColumnBuilder {
     /// Bytes per number in `bytes`; 0 as long as all numbers equal the first.
     width: usize,
     first: i64,
-    /// The bits in which any number differs from the first. The highest bit set in any number is the highest of these
-    /// and of the first number's.
+    /// The bits in which any number differs from the first. The highest bit that is set in any number is the highest
+    /// bit that is set in `differ` or in `first`.
     differ: i64,
     count: usize,
     /// Little-endian; valid up to `used`.
     bytes: Vec<u8>,
     used: usize,
-    /// Bytes per number in the packed column before, the first guess for this one.
+    /// Bytes per number of the previous packed column; this packed column begins with that width.
     before: usize,
     /// Buffer for widening.
     spare: Vec<u8>,
@@ -72,7 +72,7 @@ impl PackedColumnBuilder {
         self.bytes.resize(end.next_power_of_two(), 0);
     }
 
-    /// Widens the numbers to `need` bytes each, and those that follow.
+    /// Widens the numbers so far to `need` bytes each; later numbers get the same width.
     #[cold]
     fn widen(&mut self, need: usize) {
         let end = need * self.count;
@@ -149,7 +149,7 @@ impl<const N: usize, F: Fn([u8; N]) -> i64> SimdLoop for Exceptions<'_, N, F> {
             (least, most) = (least.min(number(*n)), most.max(number(*n)));
         }
         let width = width(most.wrapping_sub(least) as u64);
-        // No base if it saves nothing.
+        // The base is omitted if it does not reduce the width.
         let base = if least >= 0 && self::width(most as u64) == width || width == 8 { 0 } else { least };
         out.push(width as u8 | if base == 0 { 0 } else { HAS_BASE });
         if base != 0 {

@@ -2,10 +2,10 @@
 //! its own byte frequencies; so a page is divided into parts, and each part becomes a zstd frame of its own. A sequence
 //! of frames decodes like a single frame (RFC 8878, section 3).
 //!
-//! Most parts have few repetitions but skewed byte frequencies. So beside the compressor that searches for matches at
-//! every byte there is one that uses entropy coding only, in a fifth of the time. The method for each part of a column
-//! is chosen once, from samples. Noise is stored uncompressed, and numbers have methods of their own
-//! ([`crate::stripe`]); those frames are written here.
+//! Most parts have few repetitions but skewed byte frequencies. So there are two compressors: one searches for matches
+//! at every byte, the other only applies entropy coding, in a fifth of the time. The method for each part of a column
+//! is chosen once, from samples. Noise is stored uncompressed, and numbers have their own methods ([`crate::stripe`]);
+//! the frames of noise and of numbers are written here, not by the zstd library.
 
 use crate::stripe::{Numbers, Striper};
 use parquet::basic::ZstdLevel;
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::{CParameter, ParamSwitch, compress_bound};
 
-/// Least bytes of a part: a frame costs a dozen more.
+/// Least number of bytes of a part: each frame adds about a dozen bytes.
 const PART: usize = 4 << 10;
 
 /// Pages with fewer bytes are not compressed.
@@ -22,9 +22,9 @@ const WORTH: usize = 64;
 
 /// The search step of the quick compressor: so large that it never searches for matches.
 ///
-/// PERF: steps of 64 and of 512 bytes took 126 and 115 instead of 230 ns per record for all parts of a site's records,
-/// and made 52.5 and 53.2 instead of 49.5 bytes of them (records/2026-11-22-columns.md); with this step as the
-/// alternative, no part chose a step of 64.
+/// PERF: with steps of 64 and of 512 bytes, compressing all parts of a site's records took 126 and 115 instead of 230
+/// ns per record, and the result had 52.5 and 53.2 instead of 49.5 bytes per record (records/2026-11-22-columns.md);
+/// with this step as the alternative, no part chose a step of 64.
 const STEP: u32 = 128 << 10;
 
 /// Samples of numbers begin at a multiple of this offset.
@@ -38,7 +38,7 @@ const LEARNT: usize = 16 << 10;
 
 /// Picoseconds that saving one byte may take: the method with the lowest total cost at this price is chosen.
 ///
-/// PERF: with 17 000, 20 000 and 24 000 a site's records take 88.6, 88.5 and 87.6 bytes
+/// PERF: at prices of 17 000, 20 000 and 24 000, a site's records take 88.6, 88.5 and 87.6 bytes each
 /// (records/2026-11-23-columns.md).
 const PRICE: usize = 20_000;
 
@@ -105,7 +105,7 @@ impl Page {
         }
     }
 
-    /// Declares that the data that follow are `count` numbers, up to the end or the next cut.
+    /// Declares that the next `count` numbers are one kind of data, up to the end or the next [`Self::cut`].
     pub fn numbers(&mut self, count: usize, of: Numbers) {
         if count * of.width() >= PART {
             self.end_part();
@@ -124,7 +124,7 @@ impl Page {
 
 /// The page compressors and their reused memory.
 pub struct PageCompressor {
-    /// The compressor that searches at every byte, and the quick one.
+    /// The compressor that searches for matches at every byte, and the quick compressor.
     zstd: [Compressor<'static>; 2],
     /// The chosen method of each part of a column's dictionary page and data page, once known.
     chosen: HashMap<String, [Vec<Option<Method>>; 2]>,
@@ -137,7 +137,7 @@ impl PageCompressor {
     /// # Errors
     /// If there is no memory for the compressors.
     pub fn new() -> Result<Self> {
-        // Level 1: docs/reference/parquet.md compares it with the others.
+        // Level 1: docs/reference/parquet.md compares it with other levels.
         let level = || Compressor::new(ZstdLevel::default().compression_level());
         let mut zstd = [level()?, level()?];
         zstd[1].set_parameter(CParameter::TargetLength(STEP))?;
@@ -207,7 +207,7 @@ impl PageCompressor {
         Ok(())
     }
 
-    /// The method with the lowest cost for a part, judged by samples of it.
+    /// The method with the lowest cost for a part, estimated from samples of the part.
     fn better(&mut self, part: &[u8], of: Option<Numbers>) -> Result<Method> {
         let (pieces, bytes) = PIECES;
         let mut sample = std::mem::take(&mut self.sample);
@@ -294,7 +294,7 @@ mod tests {
         let mut packed = Default::default();
         assert!(packer.pack("column", [None, Some(&mut page)], &mut packed).expect("compressed"));
         assert_eq!(zstd::bulk::decompress(&packed[1], part.len()).expect("zstd reads it"), part);
-        packer.chosen["column"][1][0].expect("a long part has a chosen method")
+        packer.chosen["column"][1][0].expect("a long part has a compression method")
     }
 
     #[test]
@@ -340,7 +340,7 @@ mod tests {
         let mut packed = Default::default();
         assert!(packer.pack("column", [None, Some(&mut page)], &mut packed).expect("compressed"));
         assert!(zstd::bulk::decompress(&packed[1], page.bytes.len()).expect("zstd reads it") == page.bytes);
-        packer.chosen["column"][1][0].expect("a long part has a chosen method")
+        packer.chosen["column"][1][0].expect("a long part has a compression method")
     }
 
     #[test]

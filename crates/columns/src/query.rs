@@ -53,7 +53,7 @@ impl Query {
     /// The selected interfaces.
     pub(crate) fn selected_interfaces(&self) -> Result<Vec<String>, ColumnsError> {
         let mut known = catalogue::interfaces(&self.store).map_err(ColumnsError::io(&self.store))?;
-        // An interface without sealed files and packet files has journals only.
+        // A new interface has journals but no sealed files and no packet files, so the catalogue does not list it.
         for (name, _) in sys::nofollow::list(&self.store).map_err(ColumnsError::io(&self.store))? {
             let folder = self.store.join(&name);
             let has = |kind| file_layout::journals(&folder, kind).is_ok_and(|found| !found.is_empty());

@@ -27,7 +27,7 @@ use store::names;
 pub struct RecoveryReport {
     /// Journals without a running writer.
     pub journals: u64,
-    /// Rows in them, now in published files.
+    /// Number of rows of those journals; the rows are now in published files.
     pub rows: u64,
     /// Bytes of incompletely written batches.
     pub torn: u64,
@@ -35,16 +35,16 @@ pub struct RecoveryReport {
     pub damaged: Vec<DamagedJournal>,
     /// Incomplete hidden files that were removed: their rows are in journals and published files.
     pub hidden: u64,
-    /// Files that could not be sealed; a completely unreadable journal is kept under a name that ends in `.damaged`.
+    /// Files that could not be sealed. A journal without readable rows is renamed to a name that ends in `.damaged`.
     pub warnings: Vec<ColumnsError>,
 }
 
-/// A damaged journal that is kept.
+/// A damaged journal, which was renamed and not removed.
 #[derive(Debug)]
 pub struct DamagedJournal {
     /// Its path.
     pub path: PathBuf,
-    /// The part that is not sealed.
+    /// The damaged range of the journal, whose rows are not sealed.
     pub damage: Damage,
 }
 
@@ -52,7 +52,7 @@ pub struct DamagedJournal {
 pub(crate) struct FromJournal {
     pub rows: u64,
     pub torn: u64,
-    /// The journal, if it was damaged and hence kept.
+    /// The journal, if it was damaged and therefore renamed instead of removed.
     pub damaged: Option<DamagedJournal>,
     /// The published file; `None` for a journal without rows.
     pub path: Option<PathBuf>,
@@ -98,15 +98,15 @@ fn of_kind<T: Schema>(
         let file = match disk.take(&path) {
             Ok(Some(file)) => file,
             Ok(None) => continue,
-            // Its writer was running, and has sealed it since the directory was listed.
+            // The journal's writer was running, and has sealed the journal since the directory was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => {
                 recovered.warnings.push(ColumnsError::Io { path, error });
                 continue;
             }
         };
-        // An empty journal: either its writer has created and not yet locked it, and will use another name, or a crash
-        // interrupted its creation. If it cannot be removed, the next recovery will find it again.
+        // An empty journal: either its writer has created but not yet locked it, and will use another name, or a crash
+        // interrupted its creation. If the empty journal cannot be removed, the next recovery tries again.
         if matches!(disk.len(file), Ok(0)) {
             let _ = disk.remove(&path);
             disk.close(file);
@@ -120,9 +120,9 @@ fn of_kind<T: Schema>(
                 recovered.damaged.extend(sealed.damaged);
             }
             Err(error) => {
-                // A journal of another version keeps its name, so that that version finds it.
+                // A journal of another format version keeps its name, so that a program of that version finds it.
                 if matches!(&error, ColumnsError::Damaged { what, .. } if what != ANOTHER_VERSION) {
-                    // If it cannot be renamed, the next recovery will find it again.
+                    // If the journal cannot be renamed, the next recovery tries again.
                     let _ = set_aside(disk, &path, kind);
                 }
                 recovered.warnings.push(error);
@@ -133,8 +133,8 @@ fn of_kind<T: Schema>(
     Ok(())
 }
 
-/// Removes the hidden files without a running writer. A file is published in its last step, and its sources are removed
-/// only after that, so all rows of a hidden file are elsewhere too.
+/// Removes the hidden files without a running writer. The sources of a file (its journal, or the files that it
+/// replaces) are removed only after the file is published, so all rows of a hidden file are in its sources too.
 fn remove_hidden(
     disk: &mut dyn Housekeeping,
     root: &Path,
@@ -142,7 +142,7 @@ fn remove_hidden(
     recovered: &mut RecoveryReport,
 ) -> Result<(), ColumnsError> {
     for path in file_layout::hidden_on(disk, root, kind).map_err(ColumnsError::io(root))? {
-        // A running writer holds it, or has just published it.
+        // A running writer has locked the hidden file, or has just published it.
         let Ok(Some(file)) = disk.take(&path) else { continue };
         match disk.remove(&path) {
             Ok(()) => recovered.hidden += 1,
@@ -163,7 +163,7 @@ fn set_aside(disk: &mut dyn Housekeeping, path: &Path, kind: DataFileKind) -> Re
     loop {
         let aside = path.with_file_name(format!("{}.{}.damaged", names::stem(start, None, copy), kind.name()));
         match disk.rename(path, &aside) {
-            // The name is taken by a journal of a replay that began at the same timestamp.
+            // The name is used by the journal of another replay that began at the same timestamp.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => copy += 1,
             Err(e) => return Err(ColumnsError::io(path)(e)),
             Ok(()) => return Ok(aside),
@@ -189,8 +189,9 @@ enum Content {
     Hidden(Hidden),
 }
 
-/// Seals the journal and removes it; a partly damaged one is kept under another name instead. A journal that a crash
-/// left may have been sealed before. The journal is read into `room`, which is returned for reuse.
+/// Seals the journal and removes it; a partly damaged journal is renamed instead of removed. With `was_left`, the
+/// journal is that of a crashed process, which may have sealed it already. `room` is the read buffer, which the caller
+/// can reuse.
 pub(crate) fn seal<T: Schema>(
     disk: &mut dyn Housekeeping,
     root: &Path,
@@ -205,7 +206,8 @@ pub(crate) fn seal<T: Schema>(
     finish(disk, root, vec![(kind, draft)], &[]).0.pop().unwrap_or_else(nothing)
 }
 
-/// The first half of [`seal`]: nothing is synced or published, and the journal is unchanged.
+/// The first half of [`seal`]: writes the hidden file. Nothing is synced or published yet, and the journal is
+/// unchanged.
 pub(crate) fn draft<T: Schema>(
     disk: &mut dyn Housekeeping,
     root: &Path,
@@ -238,7 +240,7 @@ pub(crate) fn draft<T: Schema>(
 }
 
 /// The second half of [`seal`], for several journals: publishes the files together, and then removes each journal whose
-/// file is safe. The results of syncing the unsynced `journals` are returned too.
+/// file is published and synced. Also syncs the unsynced `journals`, and returns the results of these syncs.
 pub(crate) fn finish(
     disk: &mut dyn Housekeeping,
     root: &Path,
@@ -303,9 +305,9 @@ fn sealed_from(
                 continue;
             }
             let path = folder.join(name);
-            // A file that cannot be read is ignored by readers too.
+            // Skips unreadable files, as queries do.
             if Sealed::origin_of(disk, &path, kind).is_ok_and(|origin| origin.has(journal)) {
-                // The directory entry may not have been synced.
+                // The directory entry of that file may not have been synced.
                 disk.sync(&folder).map_err(ColumnsError::io(&folder))?;
                 return Ok(Some(path));
             }

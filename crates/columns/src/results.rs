@@ -2,8 +2,8 @@
 //!
 //! A file is opened when the result reaches the timestamp in its name, and closed after its last row: memory holds a
 //! few hundred rows of each file that overlaps the current time, and the journals. The hour directories of the current
-//! day are held against retention. The journals are read first, and a sealed file that was made from one of them is
-//! skipped, so that no row is returned twice while a journal is being sealed.
+//! day are held, so that retention does not remove their files. The journals are read first, and a sealed file that was
+//! made from one of them is skipped, so that no row is returned twice while a journal is being sealed.
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, TableRows};
@@ -40,7 +40,7 @@ pub fn series(query: &Query) -> Result<Results<Row>, ColumnsError> {
     Results::begin(query, DataFileKind::Series)
 }
 
-/// Warnings of a result and of the scans below it.
+/// Warnings of a query result and of its file scans.
 pub(crate) type Warnings = Arc<Mutex<Vec<String>>>;
 
 pub(crate) fn add_warning(warnings: &Warnings, text: impl ToString) {
@@ -56,7 +56,7 @@ pub(crate) struct FileScan {
     ahead: Option<Hour>,
     day: VecDeque<SealedFile>,
     holds: Vec<Hold>,
-    /// Ids of files whose rows are in another file.
+    /// Ids of files that a day's file replaces, so their rows are not returned twice.
     replaced: BTreeSet<u64>,
     warnings: Warnings,
 }
@@ -120,7 +120,7 @@ impl FileScan {
         // All hours are held before the first is listed, so that no file that a day's file replaces is removed in
         // between.
         self.holds = hours.iter().filter_map(|hour| Hold::reader(&hour.folder).ok()).collect();
-        // Most likely the same process obstructs all of them, so one warning suffices.
+        // One warning suffices, because most likely the same process prevents the holds of all hours.
         if let Some(why) = self.holds.iter().find_map(Hold::obstacle) {
             add_warning(&self.warnings, why);
         }
@@ -167,7 +167,7 @@ pub(crate) fn journals<T: Schema>(
                 }
                 loaded.push(journal);
             }
-            // It was sealed meanwhile, so its sealed file is in its hour directory.
+            // The journal was sealed meanwhile; the scan of the hour directories finds its sealed file.
             Err(ColumnsError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => add_warning(warnings, error),
         }
@@ -182,8 +182,9 @@ fn load<T: Schema>(path: &Path, kind: DataFileKind) -> Result<LoadedJournal<T>, 
     LoadedJournal::of(bytes, kind).map_err(|what| ColumnsError::damaged(path, what))
 }
 
-/// Describes the damage of a journal, growing or left by a crash, with the offset if known. A torn end is no damage,
-/// nor is a journal of another version or one that was removed meanwhile.
+/// Describes the damage of a journal, of a running or of a crashed writer, with the offset if known. Incompletely
+/// written bytes at the end are no damage. A journal of another version, or one that was removed meanwhile, is not
+/// reported.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -223,7 +224,7 @@ pub struct Results<T: Schema> {
     streams: Vec<Option<Stream<T>>>,
     /// The sort key of the next row of each stream, the earliest on top.
     heads: BinaryHeap<Reverse<(Order, usize)>>,
-    /// The rows with these keys, indexed by stream.
+    /// The next row of each stream, indexed by stream; `heads` has the sort keys.
     table_rows: Vec<Option<T>>,
     taken: BTreeSet<u64>,
     warnings: Warnings,
@@ -271,7 +272,7 @@ impl<T: Schema> Results<T> {
         self.advance(place);
     }
 
-    /// Advances a stream and inserts its next row into the heap; a stream without one is removed.
+    /// Advances a stream and inserts its next row into the heap; a stream without further rows is closed.
     fn advance(&mut self, place: usize) {
         let Some(stream) = &mut self.streams[place] else { return };
         loop {
@@ -325,7 +326,7 @@ impl<T: Schema> Stream<T> {
                 table_rows.hints().into_iter().for_each(|hint| add_warning(warnings, hint));
                 match ready {
                     Ok(ready) => break ready,
-                    // Later row groups may be undamaged.
+                    // Reading continues after the error, because later row groups may be undamaged.
                     Err(error) => add_warning(warnings, error),
                 }
             },

@@ -1,5 +1,5 @@
-//! Retention of flow records and of series: removes the oldest sealed files by age and by size. Free space is the
-//! concern of packet retention, because packets fill the volume.
+//! Retention of flow records and of series: removes the oldest sealed files by age and by size. Free space on the
+//! volume is maintained by packet retention, because packets take most of the space.
 //!
 //! A file in an hour directory that a reader holds is removed only after a wait, and only if no later files can be
 //! removed in its place. Only sealed files of netgrain are removed.
@@ -32,7 +32,7 @@ impl Default for RetentionRules {
     }
 }
 
-/// The times since when retention waits for held hour directories, by the caller's clock.
+/// For each held hour directory, the time at which retention began to wait for it, by the caller's monotonic clock.
 #[derive(Clone, Debug, Default)]
 pub struct HeldSince(BTreeMap<PathBuf, Duration>);
 
@@ -43,7 +43,7 @@ pub struct RetentionResult {
     pub removed: Vec<(PathBuf, u64)>,
     /// Files that should have been removed but are held by a reader.
     pub held: u64,
-    /// The running processes that hold those hours, as far as they can be determined.
+    /// The running processes that hold the hours of those files, as far as they can be determined.
     pub by: Vec<Holder>,
     /// Number of removed files that were still held after the wait.
     pub overruled: u64,
@@ -92,13 +92,13 @@ pub fn retain(
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RemovalResult {
     Gone,
-    /// A reader holds it, and the wait is not over.
+    /// A reader holds the file's hour, and the wait is not over.
     Awaited,
-    /// A reader holds it, and the wait is over.
+    /// A reader holds the file's hour, and the wait is over.
     Held,
 }
 
-/// The result that [`retain`] would have if no file were held.
+/// The result that [`retain`] would have if no reader held a file.
 ///
 /// # Errors
 /// If the store cannot be listed.
@@ -128,7 +128,7 @@ fn keep(
     let is_too_much = |bytes: u64| rules.max_size.is_some_and(|most| bytes > most);
     let (mut held, mut awaits) = (Vec::new(), false);
     for file in all {
-        // During the wait for a reader, no later file is removed in place of the held one.
+        // While retention waits for the reader of a held file, it removes no later file to reduce the size.
         if !(file.start < oldest || !awaits && is_too_much(kept.bytes)) {
             kept.files += 1;
             continue;
@@ -143,7 +143,8 @@ fn keep(
         }
     }
     for file in held {
-        // No other file can be removed in its place, or it is too old itself.
+        // A held file is removed after the wait if it exceeds the greatest age, or if the total size is still too large
+        // after the removal of all files without a reader.
         if (file.start < oldest || is_too_much(kept.bytes)) && remove(&file.path, false)? == RemovalResult::Gone {
             kept.overruled += 1;
             kept.count(file.path, file.bytes);
@@ -185,6 +186,6 @@ fn remove_from(disk: &mut dyn Housekeeping, path: &Path) -> Result<(), ColumnsEr
 }
 
 fn tidy(disk: &mut dyn Housekeeping, folder: &Path) {
-    // Hour, day, month, year: stops at the first that is not empty.
+    // Removes the directories of hour, day, month and year, up to the first that is not empty.
     let _ = folder.ancestors().take(4).try_for_each(|folder| disk.remove_folder(folder));
 }

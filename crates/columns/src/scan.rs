@@ -91,15 +91,15 @@ columns! {
     TcpState => "tcp_state",
     /// Packets that the interface lost during the record.
     Lost => "lost",
-    /// Nanoseconds from SYN to SYN+ACK; 0 if that was not seen.
+    /// Nanoseconds from SYN to SYN+ACK; 0 if one of them was not seen.
     SynRtt => "syn_rtt_ns",
     /// Packets from source to destination.
     FwdPackets => "fwd_packets",
     /// Bytes of their frames.
     FwdBytes => "fwd_bytes",
-    /// Bytes of these frames outside of IP packets.
+    /// Bytes of the frames of this direction that are outside of IP packets.
     FwdLinkBytes => "fwd_link_bytes",
-    /// Bytes of IP and transport headers.
+    /// Bytes of IP and transport headers of this direction.
     FwdHeaderBytes => "fwd_header_bytes",
     /// Packets with SYN.
     FwdSyn => "fwd_syn",
@@ -111,9 +111,9 @@ columns! {
     RevPackets => "rev_packets",
     /// Bytes of their frames.
     RevBytes => "rev_bytes",
-    /// Bytes of these frames outside of IP packets.
+    /// Bytes of the frames of this direction that are outside of IP packets.
     RevLinkBytes => "rev_link_bytes",
-    /// Bytes of IP and transport headers.
+    /// Bytes of IP and transport headers of this direction.
     RevHeaderBytes => "rev_header_bytes",
     /// Packets with SYN.
     RevSyn => "rev_syn",
@@ -351,8 +351,9 @@ impl Part {
     }
 }
 
-/// All values of a column of a row group: numbers, with 0 for missing ones; text as addresses. `None` if the pages are
-/// not as [`crate::chunk`] writes them. The library has verified the page checksums.
+/// All values of a column of a row group: numbers (0 for a missing value), or addresses, which the file stores as text.
+/// `None` if the pages do not have the structure that [`crate::chunk`] writes. The library has verified the page
+/// checksums.
 fn whole(
     descriptor: &ColumnDescriptor,
     pages: &mut dyn PageReader,

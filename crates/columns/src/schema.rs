@@ -63,9 +63,9 @@ pub enum Repetition {
     One,
     /// Zero or one.
     Maybe,
-    /// Any number; the first leaf of a list.
+    /// Any number of values; the first leaf of a list.
     List,
-    /// As many as the preceding [`Self::List`]; a further leaf of that list.
+    /// As many values as the preceding [`Self::List`]; a further leaf of the same list.
     Entries,
 }
 
@@ -111,8 +111,8 @@ pub struct Column<T> {
     pub predicate: ColumnPredicate,
     /// An argument for `take`.
     pub arg: usize,
-    /// Writes the cells into the lines (as many as there are rows); `None` if [`crate::tables::Schema::put`] cannot
-    /// have produced them.
+    /// Writes the cells into `lines`, one row per line; `None` if [`crate::tables::Schema::put`] cannot have produced
+    /// the cells.
     pub take: fn(&mut [T], usize, &Cells) -> Option<()>,
 }
 

@@ -1,5 +1,5 @@
-//! Writes Parquet files from columns and publishes them: hidden, synced, renamed; several files together where
-//! possible.
+//! Writes Parquet files from columns and publishes them: each file is written under a hidden name, synced, and renamed.
+//! Several files are synced together where possible.
 //!
 //! A column is decoded from all blocks of a journal and written into all row groups before the next one begins, so that
 //! memory holds one decoded column per writing thread, and the encoded file. Rows are sorted by permuting row numbers.
@@ -46,7 +46,7 @@ pub mod key {
     /// The file's id, unique within the store: the id of the journal that it was made of, or a new one if its rows come
     /// from other files. Names of removed files are used again; ids are not.
     pub const ID: &str = "netgrain.id";
-    /// The ids of the files whose rows it has, including those that these files had replaced.
+    /// The ids of the files whose rows this file contains, including the ids that those files list as replaced.
     pub const REPLACES: &str = "netgrain.replaces";
     /// Interface names: a line `NUMBER=NAME` for each, in a file outside of an interface's directory.
     pub const INTERFACES: &str = "netgrain.interfaces";
@@ -106,7 +106,7 @@ pub fn write<T: Schema>(
         .and_then(Parquet::finish)
         .and_then(|()| Ok(io::Write::flush(&mut output)?))
         .map_err(|e| as_columns_error(&path, e));
-    // Buffered bytes that could not be written are discarded with the file.
+    // Data that is still buffered after a failure is discarded, because the hidden file is removed.
     let (Output { disk, .. }, _) = output.into_parts();
     let hidden = Hidden { path, file, folder, kind, start, end };
     match written {
@@ -159,7 +159,7 @@ pub fn name_all(
     (named.into_iter().map(|named| named.and_then(safe)).collect(), journals_synced)
 }
 
-/// A copy of the error, for another file of the same directory.
+/// A copy of the error of a directory sync, for another file of the same directory.
 fn again(error: &io::Error) -> io::Error {
     error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
 }
@@ -171,7 +171,7 @@ impl Hidden {
         let _ = disk.remove(&self.path);
     }
 
-    /// Renames it to the first free name of its timestamp.
+    /// Renames the hidden file to the first free name of its first timestamp.
     fn name(&self, disk: &mut dyn Housekeeping) -> std::result::Result<PathBuf, ColumnsError> {
         let mut copy = 0;
         loop {
@@ -233,7 +233,7 @@ pub struct Parquet<'n, T: Schema, W: io::Write + Send> {
 /// A column chunk and its metadata.
 type Chunk = (Bytes, ColumnCloseResult);
 
-/// The columns that no thread has taken yet.
+/// The columns that no thread has begun to encode.
 struct RemainingColumns<'b> {
     /// Index of the next column.
     place: usize,
@@ -243,7 +243,7 @@ struct RemainingColumns<'b> {
     blocks: Blocks<'b>,
 }
 
-/// Shared by the threads that encode columns.
+/// The data that the encoding threads share.
 struct SharedColumns<'a, 'b, L> {
     columns: &'a [Column<L>],
     descriptors: &'a [ColumnDescPtr],
@@ -277,7 +277,7 @@ impl<'b, L> SharedColumns<'_, 'b, L> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The index of the next column, and the column if it can be decoded.
+    /// The index of the next column, and the decoded column; `None` instead of the column if it is invalid.
     fn take(&self) -> Option<(usize, Option<FlatColumn>)> {
         let mut left = self.left();
         let place = left.place;
@@ -375,7 +375,7 @@ impl<'n, T: Schema, W: io::Write + Send> Parquet<'n, T, W> {
         let more = threads.saturating_sub(1).min(self.columns.len());
         let encoded = std::thread::scope(|scope| {
             let builder = || std::thread::Builder::new().name("columns-encode".into());
-            // If the system refuses a thread, the other threads take its columns.
+            // If a thread cannot be started, the other threads encode its columns.
             let more = (0..more)
                 .map_while(|_| builder().spawn_scoped(scope, || of.encode_columns(&mut ChunkWriter::new()?)).ok());
             let more: Vec<_> = more.collect();

@@ -1,8 +1,9 @@
 //! The thread that seals the complete journals of a writer.
 //!
-//! The journals of a patient writer are sealed in groups: the files and journals of a group are synced together, and
-//! each directory once. Rows of an unsynced journal are still on disk within a second: such journals are few and small
-//! ([`BATCH_BYTES`]), and wait for others no longer than [`GATHERED`].
+//! The journals of a replay writer ([`Config::wait_when_full`](crate::Config::wait_when_full)) are sealed in groups:
+//! the files and journals of a group are synced together, and each directory once. Such a journal is not synced before:
+//! a group is small ([`BATCH_BYTES`]) and is complete after [`GATHERED`], so the rows are still on disk within a
+//! second.
 
 use crate::error::ColumnsError;
 use crate::file_layout::DataFileKind;
@@ -24,7 +25,7 @@ use sys::priority::{Background, lower_priority};
 /// How long the buffer for reading a journal is kept for the next one.
 const ROOM_KEPT: Duration = Duration::from_secs(1);
 
-/// How long the first of a patient writer's journals waits for others.
+/// How long a replay writer's journal waits for others to be sealed in the same group.
 const GATHERED: Duration = Duration::from_millis(250);
 
 /// Greatest size of a group of journals that are sealed together; a longer journal is sealed alone.
@@ -46,7 +47,7 @@ pub(crate) struct CompleteJournal {
 pub(crate) struct Sealer {
     root: PathBuf,
     disk: Disk,
-    patient: bool,
+    wait_when_full: bool,
     /// Number of threads that encode the columns of one file.
     threads: usize,
     shared: Arc<Shared>,
@@ -55,8 +56,8 @@ pub(crate) struct Sealer {
 }
 
 impl Sealer {
-    pub fn new(root: PathBuf, disk: Disk, patient: bool, threads: usize, shared: Arc<Shared>) -> Self {
-        Self { root, disk, patient, threads, shared, room: Vec::new() }
+    pub fn new(root: PathBuf, disk: Disk, wait_when_full: bool, threads: usize, shared: Arc<Shared>) -> Self {
+        Self { root, disk, wait_when_full, threads, shared, room: Vec::new() }
     }
 
     pub fn run(mut self, whole: &Receiver<CompleteJournal>) {
@@ -64,13 +65,13 @@ impl Sealer {
         let _ = lower_priority(Background::Batch);
         loop {
             let first = whole.recv_timeout(ROOM_KEPT).or_else(|_| {
-                // The next journal may be long in coming, so the buffer is freed.
+                // The buffer is freed, because the next journal may not be complete for a long time.
                 self.room = Vec::new();
                 whole.recv()
             });
             let Ok(first) = first else { break };
             let (begun, mut bytes, mut batch) = (Instant::now(), first.journal.bytes(), vec![first]);
-            while self.patient && bytes < BATCH_BYTES && batch.len() < BATCH_FILES {
+            while self.wait_when_full && bytes < BATCH_BYTES && batch.len() < BATCH_FILES {
                 let Ok(next) = whole.recv_timeout(GATHERED.saturating_sub(begun.elapsed())) else { break };
                 bytes += next.journal.bytes();
                 batch.push(next);
@@ -99,7 +100,7 @@ impl Sealer {
                 }
                 sealed.into_iter().for_each(|sealed| self.report(sealed));
             }
-            // The journals remain, and are sealed at the next start.
+            // The unsealed journals remain, and are sealed at the next start.
             Err(error) => self.shared.report(Event::Trouble(error)),
         }
         batch.into_iter().for_each(|whole| whole.journal.close());

@@ -47,7 +47,8 @@ fn write<T: Schema>(
         parquet.rows(table_rows)?;
         let lines: Vec<String> = names()
             .iter()
-            // A line break in a name from a foreign file would begin another entry.
+            // Control characters are replaced, because a line break in a name from a foreign file would begin another
+            // entry.
             .map(|(number, name)| format!("{number}={}", name.replace(char::is_control, " ")))
             .collect();
         parquet.note(key::INTERFACES, lines.join("\n"));

@@ -1,12 +1,12 @@
-//! Encodes numbers as a zstd frame that has only the lowest bytes of each number; the statement that the upper bytes
-//! equal those of the number before is stored once for thousands of numbers.
+//! Encodes numbers as a zstd frame that contains only the lowest bytes of each number. The rule that the upper bytes
+//! equal those of the previous number is stored once for thousands of numbers.
 //!
-//! Measured values have noise in their lowest bytes, and zeros above. An entropy coder needs at least a bit for each of
-//! those zeros, and more than eight for each byte of noise beside them; a match finder needs four bytes for matches
-//! that are too short. The zstd format can encode this for almost nothing (RFC 8878, section 3.1.1.3.2): if all
-//! sequences of a block have the same lengths and the same offset, three bytes state them (RLE mode) and no bits per
-//! sequence follow. So here each number is a sequence: its lowest bytes are literals, and a match copies the upper
-//! bytes from the number before.
+//! Measured values have noise in their lowest bytes, and zeros in their upper bytes. An entropy coder needs at least
+//! one bit for each of those zeros, and more than eight bits for each byte of noise, because one code serves both. A
+//! match finder needs four equal bytes, and often fewer are equal. The zstd format can encode the upper bytes almost
+//! without cost (RFC 8878, section 3.1.1.3.2): if all sequences of a block have the same lengths and the same offset,
+//! three bytes state them (RLE mode) and no bits per sequence follow. So each number is encoded as one sequence: its
+//! lowest bytes are literals, and a match copies the upper bytes from the previous number.
 //!
 //! ```text
 //! block             has
@@ -29,10 +29,12 @@ const MATCH: usize = 3;
 /// Greatest width of a number.
 const MOST: usize = 16;
 
-/// Assumed cost of a raw number in bytes: 24 for the block boundaries around it, the remainder for the time.
+/// Assumed cost of a raw number in bytes: 24 bytes for the block boundaries around it; the other bytes stand for the
+/// time that it takes.
 const ALONE: usize = 60;
 
-/// The same if literals are compressed, including the Huffman tree for the literals that follow.
+/// The assumed cost of a raw number if literals are compressed, including the Huffman tree for the literals that
+/// follow.
 const ALONE_TREE: usize = 250;
 
 /// Representation of the numbers of a page.
@@ -56,7 +58,7 @@ impl Numbers {
         }
     }
 
-    /// Bytes of a number that precede the `lowest` bytes with which a sequence begins.
+    /// Bytes of a number before its `lowest` least significant bytes, in the byte order of the page.
     const fn ahead(self, lowest: usize) -> usize {
         match self {
             Self::Ints | Self::Longs => 0,
@@ -138,7 +140,7 @@ impl Striper {
             let is_alone = |need: &u8| usize::from(*need) > lowest;
             let mut left = needs;
             while !left.is_empty() {
-                // A run of raw numbers; the last of them is followed by sequences or the end.
+                // A run of raw numbers; sequences follow, or the end of the content.
                 let alone = left.iter().position(|need| !is_alone(need)).unwrap_or(left.len()).max(1);
                 let many = left[alone..].iter().position(is_alone).unwrap_or(left.len() - alone);
                 left = &left[alone + many..];
@@ -160,8 +162,8 @@ impl Striper {
     }
 }
 
-/// The number of lowest bytes with the least total size, if each number that needs more bytes costs `each` bytes beside
-/// its own.
+/// The number of lowest bytes with the least total size, if each number that needs more bytes costs `each` bytes in
+/// addition to its own.
 fn lowest(needs: &[u8], width: usize, each: usize) -> usize {
     let mut counts = [0; MOST + 1];
     needs.iter().for_each(|need| counts[usize::from(*need) % (MOST + 1)] += 1);

@@ -64,7 +64,7 @@ pub struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// The type of a column of such names.
+    /// The type of a column that holds the names of an enumeration.
     pub const fn holds(&self) -> ValueType {
         ValueType::Names(self.write, self.read)
     }

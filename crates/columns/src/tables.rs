@@ -13,13 +13,13 @@ use crate::tile::Tile;
 
 /// A table: its columns, and the conversion between rows and columns.
 pub trait Schema: TableRow {
-    /// A row under construction, with the state that reading needs.
+    /// A row under construction, with the state that is needed to decode it.
     type Line;
     /// The name of the schema.
     const NAME: &'static str;
     /// The columns that form the sort key.
     const ORDER: [&'static str; 3];
-    /// The column with the end of a row, in the unit of the first of those.
+    /// The column with the end of a row, in the unit of the first column of [`Self::ORDER`].
     const LAST: &'static str;
 
     /// Columns that are derived from others and ignored when reading.
@@ -33,11 +33,11 @@ pub trait Schema: TableRow {
     /// The columns.
     fn columns() -> Vec<Column<Self::Line>>;
 
-    /// Text columns that follow, which are in no journal and are ignored when reading: the interface name and, in a
-    /// file outside of a store, columns that would take too much space in a store.
+    /// Text columns after the others, which are in no journal and are ignored when reading: the interface name and, in
+    /// a file outside of a store, columns that would take too much space in a store.
     fn extras(is_given: bool) -> Vec<Column<Self::Line>>;
 
-    /// Appends the text of such a column for this row; not called for the interface name.
+    /// Appends the text of the extra column `path` for this row; not called for the interface name.
     fn extra(&self, path: &str, out: &mut Vec<u8>);
 
     /// The interface number.
@@ -49,7 +49,7 @@ pub trait Schema: TableRow {
     /// Writes the numbers into the next row of a tile, in the order of the packed columns.
     fn put(&self, tile: &mut Tile);
 
-    /// Completes a line after all columns have been read.
+    /// Converts a line to a row, after all columns have been read.
     fn unline(line: Self::Line) -> Self;
 }
 

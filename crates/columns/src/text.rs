@@ -34,7 +34,7 @@ pub fn read_address(text: &[u8]) -> Option<IpAddr> {
     let (mut at, mut value, mut digits) = (0, 0u32, 0);
     for byte in text {
         match byte {
-            // A group of more than three digits begins an IPv6 address.
+            // Only an IPv6 address has more than three digits in a row.
             b'0'..=b'9' if digits < 3 => {
                 value = value * 10 + u32::from(byte - b'0');
                 digits += 1;
@@ -64,7 +64,8 @@ impl Default for Memo {
 }
 
 impl Memo {
-    /// Parses a text. All texts that are passed to one memo must be alive at the same time.
+    /// Parses a text. All texts that are parsed with the same cache must be alive at the same time, because the cache
+    /// identifies a text by its address in memory.
     pub fn address(&mut self, text: &[u8]) -> Option<IpAddr> {
         let at = text.as_ptr() as usize;
         let slot = &mut self.0[(at ^ at >> 12) & 0xfff];

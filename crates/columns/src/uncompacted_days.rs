@@ -1,5 +1,5 @@
-//! Days of rows that remain in several files, and the file that prevents compaction: [`compact`](crate::compact())
-//! skips a day with a file that it cannot read or that has no id.
+//! Reports days of rows that remain in several files, and the file that prevents their compaction:
+//! [`compact`](crate::compact()) skips a day with a file that it cannot read or that has no id.
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, judge_sealed};

@@ -10,7 +10,7 @@ use sys::memory::prefer_huge_pages;
 /// Access to a volume, for one thread.
 pub type Disk = Box<dyn Housekeeping>;
 
-/// Creates such accesses: each thread has its own.
+/// Opens an access to the volume; each thread has its own access.
 pub type Disks = Arc<dyn Fn() -> Disk + Send + Sync>;
 
 /// Access through the operating system.
@@ -40,7 +40,8 @@ pub fn read_into(disk: &mut dyn Housekeeping, path: &Path, most: u64, mut bytes:
         if bytes.capacity() < len {
             // The next journal may be a little longer. The kernel allocates no pages for the part that is not written.
             bytes = vec![0; len + len / 8];
-            // Columns are read one after the other, which touches each page of a journal a hundred times.
+            // Huge pages, because the columns of all blocks are read one after the other, so that each page of the
+            // journal is accessed a hundred times.
             prefer_huge_pages(bytes.as_ptr_range());
         }
         bytes.resize(len, 0);

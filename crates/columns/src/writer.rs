@@ -1,14 +1,15 @@
 //! Stores the records and rows of one interface: on disk within a second, and in Parquet files soon after.
 //!
 //! The caller's thread only encodes rows into columns ([`crate::block`]) and passes on batches. A second thread appends
-//! them to the journals and syncs those twice a second; a third, with lowered CPU and I/O priority, seals complete
-//! journals ([`crate::sealer`]). The caller's thread decides where a file ends, from the rows and the time that it is
-//! given, so the same run makes the same files (except for journals of more than 512 MiB, whose length depends on the
-//! batches). The memory for batches that wait for the disk is bounded: beyond the bound a live writer drops rows and
-//! counts them, and a patient one blocks.
+//! the batches to the journals and syncs the journals twice a second; a third, with lowered CPU and I/O priority, seals
+//! complete journals ([`crate::sealer`]). The caller's thread decides where a file ends, only from the rows and from
+//! the packet time, so the same run makes the same files (except for journals of more than 512 MiB, whose length
+//! depends on the batches). The memory for batches that wait for the disk is bounded: beyond the bound a live writer
+//! drops rows and counts them, and a replay writer ([`Config::wait_when_full`]) blocks.
 //!
-//! A live writer has one growing file of each kind. A patient one has one for each of the last few periods: captures
-//! whose time goes back and forth make one file per period, and not one at each step.
+//! A live writer has one growing file of each kind. A replay writer has one growing file for each of the last few
+//! periods: a capture whose timestamps alternate between periods then makes one file per period, and not one at each
+//! change.
 
 use crate::batch::BatchBytes;
 use crate::error::ColumnsError;
@@ -34,16 +35,17 @@ use store::names;
 /// Interval between syncs of the journals.
 const SYNC_EVERY: Duration = Duration::from_millis(500);
 
-/// Longest time that a row waits in memory, by the time that [`Writer::tick`] is given.
+/// Longest time that a row waits in memory, measured in the packet time that [`Writer::tick`] gets.
 const HAND_OVER_EVERY: Duration = Duration::from_millis(250);
 
-/// Length at which a batch is passed on.
+/// Length in bytes at which a batch is passed on.
 const BATCH: usize = 128 << 10;
 
-/// Greatest number of growing files of one kind of a patient writer. Each has an open journal.
+/// Greatest number of growing files of one kind of a replay writer. Each has an open journal.
 const OPEN_MOST: usize = 32;
 
-/// A patient writer completes a file once time is this far past its period, unless time has gone back before.
+/// A replay writer completes a file when the packet time is this far past the file's period, unless the time has gone
+/// back before.
 const SETTLED: Duration = Duration::from_secs(3600);
 
 /// Configuration of a writer.
@@ -53,8 +55,8 @@ pub struct Config {
     pub store: PathBuf,
     /// The interface.
     pub interface: String,
-    /// A file of flow records ends at each multiple of this; at most a day. A patient writer assigns records by their
-    /// begin, a live one by their arrival.
+    /// A file of flow records ends at each multiple of this; at most a day. A replay writer assigns a record to a file
+    /// by the begin of the record, a live writer by its arrival.
     pub flows_every: Duration,
     /// Greatest number of records in a file.
     pub flows_most: u32,
@@ -62,13 +64,13 @@ pub struct Config {
     pub series_every: Duration,
     /// Greatest number of bytes that wait for the disk.
     pub waiting_most: u64,
-    /// True to block at that limit instead of dropping rows: for captures that are read from files.
+    /// True to block at that limit instead of dropping rows: for captures that are read from files (a replay writer).
     pub wait_when_full: bool,
     /// Least time by the monotonic clock between two ticks that pass on batches; zero for none. The packet time of a
     /// replay passes faster than the clock, and a batch of a single row takes a multiple of the memory and disk space
     /// that the row takes in a batch of many.
     pub hand_over_pause: Duration,
-    /// Number of threads that seal a journal together. Beside a live capture it is 1, so that the capture keeps the
+    /// Number of threads that seal a journal together. During a live capture it is 1, so that the capture can use the
     /// other processors.
     pub sealing_threads: usize,
 }
@@ -143,7 +145,8 @@ struct GrowingFile<T: Schema> {
     bytes: u64,
 }
 
-/// See the module. Dropping a writer loses no batch that was passed on, but does not wait for sealing.
+/// Stores records and rows; see the module. If a writer is dropped, every batch that was passed on is still written,
+/// but sealing is not awaited.
 pub struct Writer {
     flows_most: u32,
     flows: GrowingFiles<Record>,
@@ -151,11 +154,11 @@ pub struct Writer {
     to_disk: ToDisk,
     threads: Vec<JoinHandle<()>>,
     now: Timestamp,
-    /// True once time has gone back by more than [`SETTLED`].
+    /// True after the packet time has gone back by more than [`SETTLED`].
     goes_back: bool,
     /// The time of the last tick that passed on batches; `None` if time has gone back since.
     handed_over: Option<Timestamp>,
-    /// The time of that tick by the monotonic clock.
+    /// The time of the last tick that passed on batches, by the monotonic clock.
     handed_over_at: Instant,
     hand_over_pause: Duration,
     submitted: u64,
@@ -188,30 +191,23 @@ impl Writer {
         let root = names::interface_folder(&config.store, &config.interface);
         let (sender, jobs) = channel();
         let (to_seal, whole) = channel();
-        let Config {
-            flows_every,
-            flows_most,
-            series_every,
-            waiting_most,
-            wait_when_full: patient,
-            sealing_threads,
-            ..
-        } = config;
+        let Config { flows_every, flows_most, series_every, waiting_most, wait_when_full, sealing_threads, .. } =
+            config;
         let hand_over_pause = config.hand_over_pause;
-        let sealer = Sealer::new(root.clone(), disks(), patient, sealing_threads, Arc::clone(&shared));
+        let sealer = Sealer::new(root.clone(), disks(), wait_when_full, sealing_threads, Arc::clone(&shared));
         let open = BTreeMap::new();
-        let journal = Journaler { root, disks, open, to_seal, wait_when_full: patient, shared: Arc::clone(&shared) };
+        let journal = Journaler { root, disks, open, to_seal, wait_when_full, shared: Arc::clone(&shared) };
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let threads = vec![
             named("columns-journal").spawn(move || journal.run(&jobs))?,
             named("columns-seal").spawn(move || sealer.run(&whole))?,
         ];
-        let open_most = if patient { OPEN_MOST } else { 1 };
+        let open_most = if wait_when_full { OPEN_MOST } else { 1 };
         Ok(Self {
             flows_most,
             flows: GrowingFiles { kind: DataFileKind::Flows, every: flows_every, open_most, open: Vec::new() },
             series: GrowingFiles { kind: DataFileKind::Series, every: series_every, open_most, open: Vec::new() },
-            to_disk: ToDisk { shared, sender: Some(sender), waiting_most, wait_when_full: patient, dropped: 0 },
+            to_disk: ToDisk { shared, sender: Some(sender), waiting_most, wait_when_full, dropped: 0 },
             threads,
             now: Timestamp::ZERO,
             goes_back: false,
@@ -237,8 +233,7 @@ impl Writer {
         self.series.keep(row, period, u32::MAX, &mut self.to_disk);
     }
 
-    /// Advances the time, which is that of the packets: batches are passed on, and a file of records ends with its
-    /// period.
+    /// Advances the packet time: batches are passed on, and a file of records is completed at the end of its period.
     pub fn tick(&mut self, now: Timestamp) {
         let stepped_back = now < self.now;
         self.goes_back |= stepped_back && self.now.since(now) > SETTLED;
@@ -281,13 +276,13 @@ impl Writer {
         std::mem::take(&mut *self.to_disk.shared.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Completes and seals all files, and waits for that.
+    /// Completes and seals all files, and returns when they are sealed.
     pub fn finish(mut self) -> (Counts, Vec<Event>) {
         self.flows.close_some(|_| true, &mut self.to_disk);
         self.series.close_some(|_| true, &mut self.to_disk);
         self.to_disk.sender = None;
         for thread in self.threads.drain(..) {
-            // A thread that panicked leaves its journals, which are sealed at the next start.
+            // The journals of a thread that panicked remain, and are sealed at the next start.
             let _ = thread.join();
         }
         (self.counts(), self.take_events())
@@ -445,7 +440,7 @@ impl Journaler {
                     self.shared.buffers.notify_one();
                 }
                 Ok(Message::Close(which, first)) => self.close(which, first),
-                // The next file may be long in coming, so the buffers are freed.
+                // The buffers are freed, because the next batch may not arrive for a long time.
                 Err(RecvTimeoutError::Timeout) if self.open.is_empty() => self.shared.forget(),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -479,7 +474,8 @@ impl Journaler {
 
     fn close(&mut self, which: Which, first: Timestamp) {
         let Some(mut journal) = self.open.remove(&which) else { return };
-        // A small journal of a patient writer is synced together with its sealed file, within the same time.
+        // A small journal of a replay writer is not synced here, because the sealing thread will sync it together with
+        // its sealed file, within the same time limit.
         let closed = self.shared.closed.fetch_add(journal.bytes(), Ordering::Relaxed) + journal.bytes();
         if !self.wait_when_full || closed > BATCH_BYTES || journal.is_doubtful() {
             let outcome = journal.sync().map(|batches| self.shared.keep(batches));

@@ -70,9 +70,9 @@ impl Anonymiser {
 pub struct AnonymisationCounts {
     /// Packets processed.
     pub packets: u64,
-    /// Of these, packets whose payload or padding was removed.
+    /// Packets whose payload or padding was removed.
     pub payload: u64,
-    /// Of these, packets that were truncated at an unsupported or incomplete part.
+    /// Packets that were truncated at an unsupported or incomplete part.
     pub unknown: u64,
     /// Options that may contain addresses and were blanked.
     pub options: u64,

@@ -5,24 +5,24 @@ use std::io::{self, Write};
 
 /// Creates the output files of a conversion, one after the other.
 pub trait Files {
-    /// The output of one file. It needs no buffer of its own: it receives large writes.
+    /// The output of one file. The caller of `write` buffers, so this type needs no buffer.
     type Sink: Write;
 
-    /// Begins a file, the first with number 1. `first` is the timestamp at which the file begins: of its first packet,
-    /// or the boundary where files are split by time.
+    /// Begins a file; the first file has number 1. `first` is the timestamp of the file's first packet, or, if files
+    /// are split by time, the time boundary at which the file begins.
     ///
     /// # Errors
-    /// If it cannot be created.
+    /// If the file cannot be created.
     fn begin(&mut self, number: u64, first: Timestamp) -> io::Result<Self::Sink>;
 
-    /// Ends a complete file. Not called for the file in which a conversion failed.
+    /// Ends a complete file. Not called for a file whose conversion failed.
     ///
     /// # Errors
-    /// If it cannot be published.
+    /// If the file cannot be published.
     fn end(&mut self, sink: Self::Sink) -> io::Result<()>;
 
-    /// True if a conversion without packets should write a file without packets. A pipe needs one, because its reader
-    /// waits for a file header.
+    /// True if a conversion without packets should write a file without packets. A pipe needs such a file, because its
+    /// reader waits for a file header.
     fn takes_empty(&self) -> bool;
 }
 

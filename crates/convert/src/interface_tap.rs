@@ -13,11 +13,11 @@ use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::rc::Rc;
 
-/// A source whose interface descriptions are recorded.
+/// A reader that passes bytes on and records the interface descriptions in them.
 pub struct InterfaceTap<R> {
     source: R,
     passed: u64,
-    /// True if the input is no pcapng file, or an invalid block was found.
+    /// True if nothing more is recorded, because the input is no pcapng file or an invalid block was found.
     is_disabled: bool,
     little: bool,
     block: Vec<u8>,
@@ -42,7 +42,8 @@ const HEAD: usize = 8;
 const SECTION_HEAD: usize = 12;
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 
-/// Interface descriptions longer than this, and interfaces of a section beyond this number, are ignored.
+/// Limits on the length of an interface description and on the number of interfaces of a section; descriptions and
+/// interfaces beyond them are ignored.
 const MAX_BLOCK: u64 = 256 << 10;
 const MAX_INTERFACES: usize = 4096;
 
@@ -53,7 +54,7 @@ impl<R: Read> InterfaceTap<R> {
     }
 
     /// The description of interface `number` for the packet whose block begins at `offset`. Calls must be in file
-    /// order; sections before the packet's are dropped.
+    /// order; the sections before the packet's section are dropped.
     pub fn described(&mut self, offset: u64, number: u32) -> Option<Rc<InterfaceDescription>> {
         while self.sections.get(1).is_some_and(|next| next.offset <= offset) {
             self.sections.pop_front();

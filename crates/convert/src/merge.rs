@@ -1,8 +1,8 @@
 //! Merges several inputs into one stream in order of time.
 //!
-//! A heap holds the next packet of each input. The packet with the earliest timestamp is first; of equal timestamps,
-//! that of the earlier input. So the merge is stable, and the packets of one input keep their order, even if their
-//! timestamps are out of order. The memory is that of one reader for each input.
+//! A heap holds the next packet of each input. The packet with the earliest timestamp is returned first; if timestamps
+//! are equal, the packet of the input that was named first. So the merge is stable, and the packets of one input keep
+//! their order, even if their timestamps are out of order. The memory is that of one reader for each input.
 
 use crate::DamagedInput;
 use crate::interface_tap::{InterfaceDescription, InterfaceTap};
@@ -28,7 +28,7 @@ impl<R: Read> Input<R> {
         Ok(Self { name: name.to_owned(), reader: Reader::open(InterfaceTap::new(source))? })
     }
 
-    /// [`Input::open`] for a known format: RAW files cannot always be detected.
+    /// [`Input::open`] for a known format, because RAW files cannot always be detected.
     ///
     /// # Errors
     /// If the source is no capture file of this format.
@@ -70,7 +70,7 @@ pub struct Merge<R> {
 pub struct Merged<'a> {
     /// Index of the packet's input.
     pub input: usize,
-    /// The packet's timestamp; if the packet has none, that of the preceding packet of the input.
+    /// The packet's timestamp; if the packet has none, the timestamp of the preceding packet of the input.
     pub ts: Timestamp,
     /// The description of the packet's interface.
     pub described: &'a Option<Rc<InterfaceDescription>>,

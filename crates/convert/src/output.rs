@@ -1,9 +1,9 @@
 //! Writes one stream of packets into one or several files, in any of the formats.
 //!
 //! Information that the format cannot hold is omitted and counted in [`FormatLosses`]. If the format has interfaces
-//! (pcapng), each interface of each input is an interface of the output, and is described in every file that uses it.
-//! Lost packets that the capturing program recorded are added to the next written packet of their interface, across
-//! skipped packets and across files, so that their sum is preserved.
+//! (pcapng), each interface of each input is an interface of the output, and is described in every file that uses it. A
+//! packet can record how many packets the capturing program lost before it. That number is added to the next written
+//! packet of the same interface, even if packets are skipped or another file begins, so that the sum is preserved.
 
 use crate::interface_tap::InterfaceDescription;
 use crate::{Error, Files, Format, FormatLosses, Plan, Split};
@@ -78,14 +78,14 @@ pub struct Output<'f, F: Files> {
 struct Open<S: Write> {
     layout: Layout<S>,
     bytes: Rc<Cell<u64>>,
-    /// The time boundary at which the file begins, if files are split by time.
+    /// If files are split by time, the time boundary at which the file begins.
     slot: Timestamp,
     packets: u64,
 }
 
 enum Layout<S: Write> {
     Pcap(classic::Writer<CountingWriter<S>>),
-    /// With the number of each interface in this file, if the file describes the interface.
+    /// A pcapng file, and the number of each interface in it, if the file already describes the interface.
     Ng(Box<ng::Writer<CountingWriter<S>>>, Vec<Option<u32>>),
     Raw(CountingWriter<S>),
 }
@@ -124,7 +124,7 @@ impl<'f, F: Files> Output<'f, F> {
         })
     }
 
-    /// Skips a packet. The lost packets that it records are added to the next written packet of its interface.
+    /// Skips a packet. The losses that the packet records are added to the next written packet of its interface.
     pub fn skip(&mut self, meta: &PacketMeta) {
         if meta.drops > 0 {
             let number = self.interface(meta);
@@ -179,7 +179,7 @@ impl<'f, F: Files> Output<'f, F> {
             self.begin(Timestamp::ZERO, Timestamp::ZERO)?;
         }
         self.end(false)?;
-        // Lost packets that were recorded after the last written packet have no packet to be added to.
+        // Losses that were recorded after the last written packet of an interface cannot be written.
         self.losses.drops += self.interfaces.iter_mut().map(|i| std::mem::take(&mut i.drops)).sum::<u64>();
         if !matches!(self.format, Format::PcapNg) && self.interfaces.len() > 1 {
             self.losses.interfaces = self.interfaces.len() as u64;
@@ -187,8 +187,8 @@ impl<'f, F: Files> Output<'f, F> {
         Ok(())
     }
 
-    /// The number of an interface, the same in all files. If a later section of an input describes an interface with
-    /// the same number identically, it is the same interface.
+    /// The number of an interface, the same in all output files. If a later section of an input describes the interface
+    /// of the same number identically, it is the same interface.
     fn interface(&mut self, meta: &PacketMeta) -> usize {
         let PacketMeta { input, interface: number, link_type, ref described, .. } = *meta;
         let key = (input, number, link_type, described.as_ref().map_or(std::ptr::null(), Rc::as_ptr));
@@ -243,8 +243,8 @@ impl<'f, F: Files> Output<'f, F> {
         let slot = self.split.every.map(|span| ts.floor_to(span));
         let Some(open) = &self.open else { return self.begin(slot.unwrap_or(ts), slot.unwrap_or_default()) };
         let interface = &self.interfaces[number];
-        // A packet whose file is already ended goes into the current file, so that packets out of order create no
-        // files.
+        // A packet that belongs to an earlier file is written to the current file, so that packets out of order create
+        // no files.
         let past = slot.is_some_and(|slot| slot > open.slot);
         let many = self.split.packets.is_some_and(|n| open.packets >= n);
         let full = open.packets > 0 && self.split.bytes.is_some_and(|limit| !open.has_space(caplen, interface, limit));

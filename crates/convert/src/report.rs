@@ -25,7 +25,7 @@ pub struct Report {
     pub bytes: u64,
     /// Packets with a timestamp before that of the preceding packet of the same input.
     pub out_of_order: u64,
-    /// Packets written with a timestamp before that of the preceding packet of the output.
+    /// Packets written after a packet with a later timestamp.
     pub late: u64,
     /// Packets in the interval with an unsupported link type, by link type; counted only if the plan has a filter or
     /// truncates by headers.
@@ -51,7 +51,7 @@ pub struct DamagedInput {
     pub reason: String,
 }
 
-/// Information in the inputs that is not in the output, in packets unless stated otherwise.
+/// Information in the inputs that is missing in the output. The numbers are packets unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FormatLosses {
     /// Timestamps that lost their nanoseconds.
@@ -59,15 +59,16 @@ pub struct FormatLosses {
     /// Timestamps after the year 2106, or for RAW at the epoch itself, that were replaced by the nearest representable
     /// timestamp.
     pub clamped: u64,
-    /// Packets without a timestamp, which got that of the preceding packet of the input.
+    /// Packets without a timestamp, to which the timestamp of the preceding packet of the input was given.
     pub unstamped: u64,
-    /// Packets whose wire length was less than their captured length, and was raised to it.
+    /// Packets whose wire length was less than their captured length; the captured length was written as the wire
+    /// length.
     pub wire_raised: u64,
     /// Packets that lost their direction.
     pub without_direction: u64,
-    /// Lost packets that the capturing program recorded and the output does not.
+    /// Losses of the capturing program that the inputs record and the output does not, in packets.
     pub drops: u64,
-    /// Interfaces that can no longer be distinguished; 0 if there was only one interface.
+    /// Number of interfaces that can no longer be distinguished; 0 if there was only one interface.
     pub interfaces: u64,
     /// Packets whose frame check sequence was removed.
     pub without_fcs: u64,

@@ -86,8 +86,8 @@ impl<'p> PacketPipeline<'p> {
             report.outside += 1;
             return None;
         }
-        // The frame check sequence is removed: neither pcap nor RAW, as written here, can mark the last bytes as such,
-        // and other programs would read them as payload.
+        // The frame check sequence is removed: neither pcap nor RAW files, as written here, can mark the last bytes of
+        // a packet as a check sequence, and other programs would read them as payload.
         let wire_len = packet.wire_len.saturating_sub(u32::from(packet.fcs));
         let data = &packet.data[..packet.data.len().min(wire_len as usize)];
         let headers = Headers::of(data, wire_len, packet.link_type);
@@ -129,7 +129,7 @@ impl<'p> PacketPipeline<'p> {
             input: merged.input,
             interface: packet.interface,
             link_type: packet.link_type,
-            // Names, comments and filters often contain addresses.
+            // Interface descriptions are omitted, because names, comments and filters often contain addresses.
             described: if self.anonymiser.is_some() { None } else { merged.described.clone() },
             direction: packet.direction,
             drops: packet.drops,

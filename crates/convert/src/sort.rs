@@ -1,14 +1,14 @@
 //! Sorts a stream by time with bounded memory: a window of packets is held back, and the oldest of them is released
 //! when the window is full.
 //!
-//! A packet that arrives after a later one was released is written at once; the caller counts it. Packets of equal
+//! A packet that is older than the last released packet is written immediately; the caller counts it. Packets of equal
 //! timestamp keep their order.
 
 use base::Timestamp;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// Greatest memory per allocation beside the requested bytes: the allocator's header and rounding.
+/// Greatest memory that an allocation needs in addition to the requested bytes: the allocator's header and rounding.
 const ALLOCATION: usize = 32;
 
 /// The packets that are held back, each with data of the caller.
@@ -30,8 +30,8 @@ pub struct HeldPacket<T> {
 }
 
 impl<T> SortWindow<T> {
-    /// Memory of a packet that is held back, beside its bytes: its entry in the heap. The heap doubles its capacity
-    /// when it is full, so up to half of the capacity is unused.
+    /// Memory of a packet that is held back, without the packet's bytes: its entry in the heap. The heap doubles its
+    /// capacity when it is full, so up to half of the capacity is unused.
     const OVERHEAD: usize = 2 * size_of::<HeldPacket<T>>() + ALLOCATION;
 
     /// A window that holds back at most `limit` bytes, but always accepts one packet.
@@ -55,7 +55,7 @@ impl<T> SortWindow<T> {
     pub fn pop(&mut self) -> Option<HeldPacket<T>> {
         let held = self.held.pop()?;
         self.bytes -= held.data.len() + Self::OVERHEAD;
-        // After many small packets, the heap has more capacity than large packets need; the excess is freed.
+        // After many small packets, the heap has more capacity than large packets need, and the unused memory is freed.
         let len = self.held.len();
         if self.held.capacity() > 2 * len {
             self.held.shrink_to(len + len / 2);

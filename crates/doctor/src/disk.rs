@@ -91,11 +91,14 @@ fn mounted(folder: &Path, mountinfo: &str) -> Option<String> {
 fn file_system(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
     let mountinfo = tree.text("proc/self/mountinfo").unwrap_or_default();
     match mounted(folder, &mountinfo) {
-        None => Finding::new(&checks::FILE_SYSTEM, s, State::Unknown, "the kernel does not report it"),
-        Some(kind) if IN_MEMORY.contains(&kind.as_str()) => {
-            Finding::new(&checks::FILE_SYSTEM, s, State::Warning, format!("{kind}, in memory: lost at the next boot"))
-                .fix("use a folder on a disk")
-        }
+        None => Finding::new(&checks::FILE_SYSTEM, s, State::Unknown, "the file system is unknown"),
+        Some(kind) if IN_MEMORY.contains(&kind.as_str()) => Finding::new(
+            &checks::FILE_SYSTEM,
+            s,
+            State::Warning,
+            format!("{kind}, whose files are in memory and lost at a restart"),
+        )
+        .fix("use a folder on a disk"),
         Some(kind) if REMOTE.iter().any(|f| kind == *f || kind.starts_with("fuse.")) => {
             Finding::new(&checks::FILE_SYSTEM, s, State::Bad, format!("{kind}, not a local disk"))
                 .fix("use a folder on a local disk (ext4, XFS); only an archive may be remote")
@@ -118,7 +121,8 @@ fn space(s: &Subject, room: FsSpace, segment: u64, fastest: Option<u32>) -> Find
     let found = format!("{} free of {}{lasts}", show_bytes(room.free), show_bytes(room.total));
     let fix_text = "remove old files, or set retention rules (docs/reference/retention.md)";
     if room.free < segment.max(BLOCK as u64) {
-        return Finding::new(&checks::SPACE, s, State::Bad, format!("{found}: less than one file")).fix(fix_text);
+        return Finding::new(&checks::SPACE, s, State::Bad, format!("{found}: less than one packet file"))
+            .fix(fix_text);
     }
     if share < LITTLE || minutes.is_some_and(|minutes| minutes < SHORT) {
         return Finding::new(&checks::SPACE, s, State::Warning, found).fix(fix_text);
@@ -162,7 +166,7 @@ struct Probe {
     seconds: f64,
 }
 
-/// Removes the probe's file in every case.
+/// Removes the test file on drop, also after an error.
 struct Cleared(PathBuf);
 
 impl Drop for Cleared {
@@ -172,7 +176,7 @@ impl Drop for Cleared {
     }
 }
 
-/// Writes up to `most` bytes as the recorder does, and removes them.
+/// Writes a test file of up to `most` bytes as the recorder writes packet files, and removes it.
 fn probe(folder: &Path, most: u64) -> io::Result<Probe> {
     let mut device = DiskDevice::new(DEPTH as u32 * 2);
     let path = folder.join(format!(".netgrain-doctor-{}", std::process::id()));
@@ -281,7 +285,7 @@ mod tests {
     fn little_free_space_is_a_warning_before_the_volume_is_full() {
         let s = Subject::Store("x".into());
         let of = |free, total| space(&s, FsSpace { free, total }, 2 << 30, Some(10_000)).state;
-        assert_eq!(of(1 << 30, 1 << 40), State::Bad, "less than one file");
+        assert_eq!(of(1 << 30, 1 << 40), State::Bad, "less than one packet file is free");
         assert_eq!(of(30 << 30, 1 << 40), State::Warning);
         assert_eq!(of(1 << 39, 1 << 40), State::Good);
         assert_eq!(of(28 << 30, 40 << 30), State::Warning, "0.4 min at the full rate of the link");

@@ -30,11 +30,11 @@ const POOL: &str = "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 pub struct Facts {
     pub release: String,
     pub has_xdp_sockets: bool,
-    /// `None` if the file cannot be read.
+    /// The value of `bpf_jit_enable`; `None` if its file cannot be read.
     pub bpf_jit: Option<u32>,
     pub io_uring_disabled: u32,
     pub capabilities: Capabilities,
-    /// Bytes that may be locked; `None` for no limit.
+    /// Bytes of memory that the process may lock; `None` for no limit.
     pub memlock: Option<u64>,
     pub memory_available: u64,
     pub huge_pages: Option<HugePages>,
@@ -153,7 +153,7 @@ fn bpf_jit(f: &Facts) -> Finding {
             &checks::BPF_JIT,
             &s,
             State::Unknown,
-            "only root can read it, and only in the initial network namespace",
+            "only root can read this setting, and only in the initial network namespace",
         ),
         Some(0) => {
             let (command, change) = sysctl("proc/sys/net/core/bpf_jit_enable", 1);
@@ -167,7 +167,7 @@ fn io_uring(f: &Facts) -> Finding {
     let s = Subject::Machine;
     let found = match f.io_uring_disabled {
         0 => return Finding::good(&checks::IO_URING, &s, "allowed"),
-        1 => "allowed to one group only (kernel.io_uring_group)",
+        1 => "allowed only to members of one group (kernel.io_uring_group)",
         _ => "forbidden",
     };
     let (command, change) = sysctl("proc/sys/kernel/io_uring_disabled", 0);
@@ -195,11 +195,14 @@ fn locked(f: &Facts, ring: u64) -> Finding {
     }
     match f.memlock {
         Some(limit) if limit < ring => {
-            let found = format!("{} may be locked, the ring needs {}", show_bytes(limit), show_bytes(ring));
+            let found =
+                format!("the process may lock {} of memory, the ring needs {}", show_bytes(limit), show_bytes(ring));
             Finding::new(&checks::MEMLOCK, &s, State::Bad, found)
                 .fix("ulimit -l unlimited, LimitMEMLOCK=infinity in the unit, or CAP_IPC_LOCK")
         }
-        Some(limit) => Finding::good(&checks::MEMLOCK, &s, format!("{} may be locked", show_bytes(limit))),
+        Some(limit) => {
+            Finding::good(&checks::MEMLOCK, &s, format!("the process may lock {} of memory", show_bytes(limit)))
+        }
         None => Finding::good(&checks::MEMLOCK, &s, "no limit"),
     }
 }
@@ -227,7 +230,7 @@ fn pages(f: &Facts, ring: u64) -> Finding {
         return Finding::good(
             &checks::HUGE_PAGES,
             &s,
-            format!("{} free of {} reserved, {wanted} needed", pool.free, pool.total),
+            format!("{} of {} reserved huge pages are free, {wanted} are needed", pool.free, pool.total),
         );
     }
     let (otherwise, or) = if pool.transparent {
@@ -235,7 +238,7 @@ fn pages(f: &Facts, ring: u64) -> Finding {
     } else {
         ("the ring will have small pages", "; or: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled")
     };
-    let found = format!("{} of the {wanted} needed pages are reserved and free; {otherwise}", pool.free);
+    let found = format!("{} of the {wanted} needed huge pages are reserved and free; {otherwise}", pool.free);
     let (missing, total) = (wanted - pool.free, pool.total + wanted - pool.free);
     let finding = Finding::new(&checks::HUGE_PAGES, &s, State::Warning, found);
     // Reserved pages are lost to all other processes. A change that takes more than half of the available memory is
@@ -346,7 +349,7 @@ mod tests {
         }
         assert_eq!(steps, [4000, 16_000, 64_000, 65_536, 600, 1200, 2400]);
         assert_eq!(found(&Facts { softnet: n, ..good_facts() }, "softnet").state, State::Good);
-        // A value beyond the recommended maximum, set by the administrator, stays.
+        // --fix does not lower a value above the recommended maximum, which the administrator has set.
         let beyond = Softnet { dropped: 3, backlog: 1 << 20, ..Softnet::default() };
         assert_eq!(found(&Facts { softnet: beyond, ..good_facts() }, "softnet").state, State::Good);
     }

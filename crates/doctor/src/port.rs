@@ -182,7 +182,7 @@ fn link(f: &Facts) -> Finding {
             bad(&format!("{}, half duplex", bits(megabits))).fix(format!("ethtool -s {name} duplex full"))
         }
         Some(Speed { megabits, .. }) => Finding::good(&checks::LINK, &s, format!("up, {}", bits(megabits))),
-        None => Finding::good(&checks::LINK, &s, "up; it reports no speed"),
+        None => Finding::good(&checks::LINK, &s, "up; the interface reports no speed"),
     }
 }
 
@@ -196,7 +196,8 @@ fn source(f: &Facts, kind: SourceKind, reason: &Reason) -> Finding {
     let found = reason.to_string();
     let can = |bits| f.port.xdp.is_some_and(|x| x.bits & bits == bits);
     if f.port.xdp.is_none() {
-        return Finding::new(&checks::SOURCE, &s, State::Unknown, found).fix("Linux 6.3 or later reports it");
+        return Finding::new(&checks::SOURCE, &s, State::Unknown, found)
+            .fix("use Linux 6.3 or later, which reports the XDP features of the driver");
     }
     if !can(feature::BASIC | feature::REDIRECT) {
         let state = if f.is_physical() { State::Warning } else { State::Good };
@@ -291,7 +292,7 @@ fn sending(f: &Facts, kind: SourceKind) -> Finding {
     if kind == SourceKind::AfXdp || f.port.uses.is_empty() {
         return Finding::good(&checks::SENDING, &f.subject(), "packets sent by this host are not captured here");
     }
-    // No change for --fix: it would slow the host down, and received packets are not affected.
+    // --fix does not change this feature: that would slow the host down, and received packets are not affected.
     switched(&checks::SENDING, f, &NAMES, State::Warning, false)
 }
 

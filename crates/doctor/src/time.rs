@@ -73,7 +73,12 @@ fn source(f: &Facts) -> Finding {
 fn synchronisation(f: &Facts) -> Finding {
     let s = Subject::Machine;
     let Some(d) = f.clock_status else {
-        return Finding::new(&checks::CLOCK_SYNC, &s, State::Unknown, "the kernel does not report it");
+        return Finding::new(
+            &checks::CLOCK_SYNC,
+            &s,
+            State::Unknown,
+            "the kernel does not report the state of its clock",
+        );
     };
     let keep = "systemctl enable --now chrony (or another time daemon; with hardware timestamps, ptp4l and phc2sys)";
     if !d.synchronised {

@@ -167,7 +167,7 @@ pub fn undo(
         let outcome = if entry.boot == boot {
             restore(&entry, tree)
         } else {
-            Ok(Some("the machine was restarted since, which has undone the change".to_owned()))
+            Ok(Some("a restart of the machine has undone the change".to_owned()))
         };
         let done = outcome.is_ok();
         report(&entry, outcome);
@@ -185,9 +185,11 @@ fn restore(entry: &Entry, tree: &Tree) -> io::Result<Option<String>> {
         && Netns::here(tree).is_some_and(|here| here.inode != there.inode)
     {
         return Err(io::Error::other(match there.way_in(tree) {
-            Some(way) => format!("it was changed in the network namespace {there}: run {way} netgrain doctor --undo"),
+            Some(way) => {
+                format!("the setting was changed in the network namespace {there}: run {way} netgrain doctor --undo")
+            }
             None => format!(
-                "it was changed in the network namespace {there}, which has no name and no process: enter the \
+                "the setting was changed in the network namespace {there}, which has no name and no process: enter the \
                  namespace, or, if it no longer exists, restore the setting of the interface by hand and remove the \
                  journal"
             ),
@@ -195,8 +197,8 @@ fn restore(entry: &Entry, tree: &Tree) -> io::Result<Option<String>> {
     }
     let now = entry.setting.read(tree)?;
     if now == entry.was {
-        return Ok(Some("it already has this value".to_owned()));
+        return Ok(Some("the setting already has this value".to_owned()));
     }
     entry.setting.write(tree, &entry.was)?;
-    Ok((now != entry.value).then(|| format!("it had been changed to {now} in the meantime")))
+    Ok((now != entry.value).then(|| format!("its value was {now}, which --fix had not set")))
 }

@@ -49,7 +49,7 @@ fn without_a_journal_nothing_is_changed() {
     let dir = TempDir::new("no-journal");
     let tree = machine(&dir, &[("sys/a", "1")]);
     std::fs::write(dir.join("file"), "x").expect("a file");
-    // The folder of the journal would be below a file.
+    // `absent` becomes a file, so the folder of the journal cannot be created.
     let mut journal = journal(&dir.join("absent/state"));
     std::fs::write(dir.join("absent"), "x").expect("a file in the way");
     let plan = steps(&[finding_with(vec![file("sys/a", "2")])], &tree);

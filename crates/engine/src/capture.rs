@@ -1,4 +1,4 @@
-//! A running capture.
+//! A running capture: its threads, its stop, and its report.
 
 use crate::error::EngineError;
 use crate::observer::{Observed, Observer};
@@ -28,26 +28,26 @@ use sys::cpu::Ticks;
 pub struct Capture {
     pub(crate) label: String,
     pub(crate) started: Instant,
-    /// The machine's processor time at the start.
+    /// The CPU time of the machine at the start.
     pub(crate) ticks: Ticks,
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) queues: Vec<Queue>,
     pub(crate) server: Option<Server>,
     pub(crate) supervisor: Option<JoinHandle<()>>,
-    /// The exclusive claim on this interface in the store, held until everything is written.
+    /// The exclusive claim on this interface in the store. It is held until all data is written.
     pub(crate) claim: Option<Claim>,
-    /// The directory of the store that holds the data of this interface.
+    /// The directory of the store that contains the data of this interface.
     pub(crate) store: Option<PathBuf>,
-    /// The recovery of files that a killed recorder left unpublished.
+    /// The recovery of files that a killed recorder did not publish.
     pub(crate) recovery: RecoveryTask,
-    /// Bytes of each packet file.
+    /// Size of a packet file in bytes.
     pub(crate) segment: u64,
     pub(crate) meter: Option<Meter>,
     /// The groups of all interfaces that started together.
     pub(crate) groups: Option<Arc<Groups>>,
     pub(crate) program: Option<Arc<InterfaceProgram>>,
     pub(crate) retention: RetentionHandle,
-    /// Processors on the NUMA node of the rings; empty for any.
+    /// The CPUs of the NUMA node of the rings; empty if all CPUs are possible.
     pub(crate) numa_cpus: Vec<usize>,
 }
 
@@ -63,13 +63,13 @@ pub(crate) struct Queue {
 }
 
 impl Capture {
-    /// Returns a text about the memory chosen for each purpose.
+    /// Returns a text with the memory that was chosen for rings and flow tables.
     pub fn memory_warning(&self, plan: &Plan) -> String {
         let ring = self.queues.first().map_or(0, |q| q.offer.memory.byte_capacity());
         sizes::description(plan, ring, self.queues.len())
     }
 
-    /// Requests all threads to stop; packets already taken are still stored.
+    /// Requests all threads to stop. Packets that were already captured are still stored.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -84,7 +84,7 @@ impl Capture {
         self.queues.iter().map(|q| q.info.description.as_str())
     }
 
-    /// Returns access to the counters of this capture (for the metrics endpoint).
+    /// Returns access to the counters of this capture, for example for the metrics endpoint.
     pub fn observer(&self) -> Observer {
         Observer {
             recovery: self.recovery.messages(),
@@ -111,11 +111,11 @@ impl Capture {
         }
     }
 
-    /// Swaps the interface's program without packet loss; `None` if the program is the same already.
+    /// Replaces the interface's program without packet loss. Returns `None` if the running program has the same text.
     ///
     /// # Errors
-    /// A text, possibly with the verifier log; the previous program continues. A capture that started without a program
-    /// has none to swap.
+    /// The program is invalid or the kernel rejects it (with the verifier log); the previous program continues. A
+    /// capture that was started without a program cannot get one.
     pub fn swap_program(&self, plan: &ProgramPlan) -> Result<Option<ProgramReport>, EngineError> {
         match &self.program {
             Some(program) => Ok(program.swap(plan)?),
@@ -123,25 +123,26 @@ impl Capture {
         }
     }
 
-    /// Replaces the sinks of this kind; sinks with the names in `stay` continue.
-    pub fn replace_sinks(&self, kind: &'static str, stay: Vec<String>, sinks: Vec<Box<dyn Sink>>) {
+    /// Replaces the sinks of this kind; the sinks named in `retained` continue.
+    pub fn replace_sinks(&self, kind: &'static str, retained: Vec<String>, sinks: Vec<Box<dyn Sink>>) {
         if let Some(meter) = &self.meter {
-            meter.replace(kind, stay, sinks);
+            meter.replace(kind, retained, sinks);
         }
     }
 
-    /// Changes the groups of the configuration to these plans and returns messages about the changes. Of several
-    /// interfaces that started together, the first does this for all.
+    /// Changes the groups of the configuration to these plans and returns messages about the changes. If several
+    /// interfaces started together, the call for the first interface changes the groups of all, and the other calls do
+    /// nothing.
     pub fn reconcile_groups(&self, plans: &[GroupPlan]) -> Vec<ReconcileMessage> {
         self.group_reports().map(|groups| groups.reconcile(plans)).unwrap_or_default()
     }
 
-    /// Returns the accounting of the groups whose first interface this is, as objects (`docs/reference/groups.md`).
+    /// Returns the accounting of the groups that this interface reports, as JSON objects (`docs/reference/groups.md`).
     pub fn group_accounting(&self) -> Vec<serde_json::Value> {
         self.groups.as_ref().map(|groups| groups.objects(&self.label)).unwrap_or_default()
     }
 
-    /// Returns the groups if this is the interface that reports all of them.
+    /// Returns the groups if this interface is the one that reports all groups.
     fn group_reports(&self) -> Option<&Groups> {
         self.groups.as_deref().filter(|groups| groups.are_reported_at(&self.label))
     }
@@ -151,33 +152,35 @@ impl Capture {
         self.observer().report()
     }
 
-    /// Waits for the end: of the engine threads first, then of the recorders, which write what is still in the rings.
+    /// Waits until the engine threads have ended, and then until the recorders have written the packets that remain in
+    /// the rings.
     ///
     /// # Errors
-    /// The first failure of a thread. The report is complete all the same; call [`Capture::report`] before dropping.
+    /// The first failure of a thread. The report is complete after an error too; call [`Capture::report`] before
+    /// dropping the value.
     pub fn wait(&mut self) -> Result<(), EngineError> {
         let mut outcome = Ok(());
-        let mut keep = |r: Result<(), EngineError>| {
+        let mut record_error = |r: Result<(), EngineError>| {
             if outcome.is_ok() {
                 outcome = r;
             }
         };
         for queue in &mut self.queues {
             if let Some(worker) = queue.worker.take() {
-                keep(match worker.join() {
+                record_error(match worker.join() {
                     Ok(r) => r.map_err(EngineError::Source),
                     Err(_) => Err(EngineError::Panicked(format!("engine thread of queue {}", queue.info.queue))),
                 });
             }
             if let Some(recording) = &mut queue.recording {
-                keep(recording.wait());
+                record_error(recording.wait());
             }
         }
         if let Some(meter) = &mut self.meter {
-            keep(meter.wait().map_err(EngineError::from));
+            record_error(meter.wait().map_err(EngineError::from));
         }
         if let Some(groups) = &self.groups {
-            keep(groups.wait(&self.label).map_err(EngineError::from));
+            record_error(groups.wait(&self.label).map_err(EngineError::from));
         }
         self.recovery.wait();
         self.stop.store(true, Ordering::Relaxed);

@@ -23,29 +23,29 @@ pub enum EngineError {
     Program(ProgramError),
     /// The capture started without a program, so there is none to swap.
     NoProgram,
-    /// The memory of this process does not hold the plan.
+    /// The memory of this process is too small for the plan.
     Sizes(SizesError),
-    /// There is no memory for the ring; with the number of bytes requested.
+    /// The ring cannot be allocated; with the number of bytes requested.
     Ring(u64, io::Error),
-    /// The listeners' socket failed; with its path.
+    /// The listeners' socket cannot be opened; with its path.
     Socket(PathBuf, io::Error),
     /// The store cannot be written.
     Store(PathBuf, io::Error),
-    /// The files do not fit the volume.
+    /// The packet files do not fit on the volume.
     Segment(SegmentError),
     /// The recorder cannot join the ring.
     RecorderJoin(ring::JoinError),
     /// The descriptors that a recorder read contradict each other.
     BrokenStream(BrokenStream),
-    /// Another process records this interface into this store, or the claim failed otherwise.
+    /// Another process records this interface into this store, or the claim failed for another reason.
     Claim(ClaimError),
     /// The meter or a sink failed.
     Meter(MeterError),
     /// The groups failed.
     Groups(GroupsError),
-    /// The system refuses a thread.
+    /// The system cannot create a thread.
     Spawn(io::Error),
-    /// This thread panicked.
+    /// The thread with this name panicked.
     Panicked(String),
 }
 
@@ -65,7 +65,8 @@ impl fmt::Display for EngineError {
             }
             Self::Store(dir, e) => write!(
                 f,
-                "{}: cannot record there: {}; name a directory on a writable volume with --store",
+                "{}: cannot write packet files in this directory: {}; name a directory on a writable volume with \
+                 --store",
                 dir.display(),
                 sys::advice::cause(e)
             ),
@@ -74,11 +75,14 @@ impl fmt::Display for EngineError {
             Self::BrokenStream(e) => e.fmt(f),
             Self::Claim(e) => e.fmt(f),
             Self::Program(e) => e.fmt(f),
-            Self::NoProgram => f.write_str("an interface gets a program only at the start of the capture"),
+            Self::NoProgram => f.write_str(
+                "the capture was started without a program, and a program can only replace another; restart the \
+                 capture with a program",
+            ),
             Self::Groups(e) => e.fmt(f),
             Self::Meter(e) => e.fmt(f),
-            Self::Spawn(e) => write!(f, "thread: {e}"),
-            Self::Panicked(thread) => write!(f, "thread: {thread} panicked"),
+            Self::Spawn(e) => write!(f, "cannot create a thread: {e}"),
+            Self::Panicked(thread) => write!(f, "the thread of {thread} panicked"),
         }
     }
 }

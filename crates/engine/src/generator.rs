@@ -1,6 +1,6 @@
-//! The sending loops of `netgrain gen`. Without a rate and with one frame size, an XDP program makes the frames in the
-//! kernel (`capture::live_frames`) if the interface can count them there. Otherwise the traffic of `gen`, paced by its
-//! pacer, is written directly into the UMEM of AF_XDP.
+//! The sending loops of `netgrain gen`. An XDP program makes the frames in the kernel (`capture::live_frames`) if all
+//! frames have one size, no rate is given, and the interface can count the frames there. Otherwise the loop writes the
+//! traffic of the crate `gen`, paced by its pacer, directly into the UMEM of AF_XDP.
 
 use base::Timestamp;
 use base::units::Rate;
@@ -13,47 +13,47 @@ use std::time::{Duration, Instant};
 use sys::clock::Clock;
 use sys::netlink::Netlink;
 
-/// Frames filled between two checks of the clock and the stop flag.
+/// Number of frames that are written between two checks of the clock and the stop flag.
 const BATCH: u64 = 64;
 
-/// The longest sleep while no frame is due, so that the loop stops promptly.
+/// The longest sleep while no frame is due; it bounds the delay of a stop request.
 const IDLE_SLEEP: Duration = Duration::from_millis(1);
 
-/// With less time than this to the next frame the loop spins: a sleep would end late by the kernel's timer slack (50
-/// µs) and the wake-up.
+/// If the next frame is due in less than this time, the loop spins instead of sleeping, because a sleep would end late
+/// by the kernel's timer slack (50 µs) and the wake-up time.
 const SPIN: Duration = Duration::from_micros(60);
 
-/// Bytes of an Ethernet header, which the MTU does not count.
+/// Length of an Ethernet header, which the MTU does not include.
 const LINK_HEADER: usize = 14;
 
-/// At a rate, live frames are sent in bursts of this size: one system call costs as much as a few dozen frames.
+/// Number of live frames per burst if a rate is given. One system call costs as much as a few dozen frames.
 const LIVE_BURST: u64 = 512;
 
 /// The counters of the sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Sent {
-    /// Frames made; their sequence numbers are 0 to `made - 1`.
+    /// Frames made. Their sequence numbers are 0 to `made - 1`.
     pub made: u64,
-    /// Frames that the driver accepted; for live frames, those that the other end received.
+    /// Frames that the driver accepted. Of live frames: the frames that the peer interface received.
     pub sent: u64,
-    /// Frames that the driver dropped because the other end had no space.
+    /// Frames that the driver dropped because the peer interface had no space.
     pub dropped: u64,
     /// Bytes of all frames made, without FCS.
     pub bytes: u64,
-    /// Nanoseconds from the first frame to the last.
+    /// Nanoseconds from the first frame to the last frame.
     pub nanos: u64,
 }
 
 /// The method by which frames are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
-    /// Live frames if they suit the traffic and the interface, otherwise AF_XDP.
+    /// Live frames if the traffic and the interface permit them, otherwise AF_XDP.
     #[default]
     Auto,
-    /// Frames made by an XDP program in the kernel: one size, flows in turn, on veth interfaces; without a rate, or in
-    /// bursts at a rate.
+    /// Frames that an XDP program makes in the kernel. The method is possible for frames of one size whose flows take
+    /// turns, on veth interfaces. Frames are sent without a rate, or in bursts at a rate.
     LiveFrames,
-    /// Frames sent through an AF_XDP socket: all traffic, on all interfaces.
+    /// Frames that are sent through an AF_XDP socket. Possible for all traffic, on all interfaces.
     AfXdp,
 }
 
@@ -70,13 +70,13 @@ enum Out {
 }
 
 impl Generator {
-    /// Opens the interface for the traffic of `spec`. `queue` is for AF_XDP.
+    /// Opens the interface for the traffic of `spec`. `queue` is the transmit queue for AF_XDP.
     ///
     /// # Errors
     /// Those of [`LiveFrames::open`] if `method` requires live frames, and those of [`Transmitter::open`].
     pub fn open(spec: &Spec, interface: &str, queue: u16, method: Method) -> Result<Self, SourceError> {
         let mut description = format!("AF_XDP transmit on {interface} queue {queue}");
-        // At a rate, live frames are sent in bursts, so they are used only if requested.
+        // At a rate, live frames are sent in bursts, so they are used only if `method` requests them.
         if method == Method::LiveFrames || method == Method::Auto && spec.rate == Rate::Flat {
             match live_frames(spec, interface) {
                 Ok(out) => {
@@ -84,7 +84,7 @@ impl Generator {
                     return Ok(Self { spec: spec.clone(), out, description });
                 }
                 Err(e) if method == Method::LiveFrames => return Err(e),
-                // For traffic that live frames could send, the description has the reason why they are not used.
+                // If live frames could send this traffic, the description contains the reason why they are not used.
                 Err(e) if suits_live_frames(spec) => description.push_str(&format!(" (no live frames: {e})")),
                 Err(_) => (),
             }
@@ -96,12 +96,12 @@ impl Generator {
         Ok(Self { spec: spec.clone(), out, description })
     }
 
-    /// Returns one line that describes how the frames are sent.
+    /// Returns one line that says how the frames are sent.
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// Sends until a limit of the specification or a stop request. `progress` is called about once a second.
+    /// Sends until a limit of the specification is reached or `stop` is set. `progress` is called about once a second.
     ///
     /// # Errors
     /// The error of the kernel.
@@ -113,16 +113,16 @@ impl Generator {
     }
 }
 
-/// Refuses frames that the interface would drop because of their length.
+/// Returns an error for frames that the interface would drop because of their length.
 fn fits(interface: &str, longest: usize) -> Result<(), SourceError> {
-    // If the interface does not exist, the transmitter reports that with a better text.
+    // If the interface does not exist, the transmitter reports this with a more specific text.
     let Ok(link) = Netlink::route().and_then(|mut n| n.link(interface)) else { return Ok(()) };
     if longest <= link.mtu as usize + LINK_HEADER {
         return Ok(());
     }
     let reason = format!(
-        "frames of {longest} B are longer than its MTU of {} and {LINK_HEADER} B of header; `ip link set {interface} mtu {}` \
-         makes room",
+        "frames of {longest} B are longer than its MTU of {} and {LINK_HEADER} B of header; `ip link set {interface} \
+         mtu {}` makes room",
         link.mtu,
         longest - LINK_HEADER
     );
@@ -138,7 +138,9 @@ fn live_frames(spec: &Spec, interface: &str) -> Result<LiveFrames, SourceError> 
         Some(parts) => LiveFrames::open(&LiveFramesConfig::new(interface), &parts),
         None => Err(SourceError::Unsupported {
             name: interface.to_owned(),
-            reason: "live frames have one size and leave flow by flow; send other traffic through AF_XDP".to_owned(),
+            reason: "live frames have one size, and their flows take turns; send other traffic through \
+                     AF_XDP"
+                .to_owned(),
         }),
     }
 }
@@ -185,7 +187,7 @@ fn send_live_frames(
     let elapsed = started.elapsed();
     out.flush()?;
     let counts = out.counts()?;
-    // Frames still under way after the flush never reached the other end.
+    // Frames that are still under way after the flush did not reach the peer interface.
     Ok(reported(LiveCounts { dropped: counts.dropped + counts.under_way, under_way: 0, ..counts }, elapsed))
 }
 
@@ -196,9 +198,9 @@ fn live_pause(pacer: &Pacer, burst: u64, frame_bytes: u64, elapsed: Duration) ->
     last.departure().since(Timestamp::ZERO.after(elapsed)).clamp(SPIN, IDLE_SLEEP)
 }
 
-/// Returns the time to sleep if the next frame is due in `ahead`; `None` if that is too soon for a sleep.
+/// Returns the time to sleep if the next frame is due in `ahead`; `None` if this is too soon to sleep.
 fn pause(ahead: Duration) -> Option<Duration> {
-    ahead.checked_sub(SPIN).filter(|nap| !nap.is_zero()).map(|nap| nap.min(IDLE_SLEEP))
+    ahead.checked_sub(SPIN).filter(|sleep| !sleep.is_zero()).map(|sleep| sleep.min(IDLE_SLEEP))
 }
 
 fn send_af_xdp(
@@ -227,9 +229,9 @@ fn send_af_xdp(
         let due = pacer.due(Timestamp::ZERO.after(elapsed), frame_max).min(BATCH).min(limit - sent.made);
         if due == 0 {
             let ahead = pacer.departure().since(Timestamp::ZERO.after(elapsed));
-            if let Some(nap) = pause(ahead) {
+            if let Some(sleep) = pause(ahead) {
                 out.flush()?;
-                std::thread::sleep(nap);
+                std::thread::sleep(sleep);
             }
             continue;
         }
@@ -243,7 +245,7 @@ fn send_af_xdp(
         sent.made += filled as u64;
         sent.bytes += bytes;
         if spec.rate != Rate::Flat {
-            // At a rate, a frame leaves when it is due, not when a batch is full.
+            // At a rate, a frame is sent when it is due, not when a batch is full.
             out.flush()?;
         }
     }
@@ -265,20 +267,20 @@ mod tests {
     #[test]
     fn live_frames_at_10_kpps_sleep_until_their_burst_is_due() {
         let pacer = Pacer::new(Rate::Packets(10e3), Timestamp::ZERO);
-        let (mut elapsed, mut naps) = (Duration::ZERO, 0);
+        let (mut elapsed, mut sleeps) = (Duration::ZERO, 0);
         while pacer.due(Timestamp::ZERO.after(elapsed), 60) < LIVE_BURST {
             elapsed += live_pause(&pacer, LIVE_BURST, 60, elapsed);
-            naps += 1;
+            sleeps += 1;
         }
-        // The 512th frame is due after 51.1 ms, and each sleep lasts a millisecond.
-        assert_eq!((elapsed.as_micros(), naps), (51_100, 52));
+        // Frame 512 is due after 51.1 ms, and each sleep lasts a millisecond.
+        assert_eq!((elapsed.as_micros(), sleeps), (51_100, 52));
         let fast = Pacer::new(Rate::Bits(10e9), Timestamp::ZERO);
         assert_eq!(live_pause(&fast, LIVE_BURST, 60, Duration::ZERO), SPIN);
     }
 
     #[test]
-    fn a_gap_of_100_us_is_slept_through_and_a_short_one_is_not() {
-        assert!(pause(Duration::from_micros(100)).is_some_and(|nap| nap < Duration::from_micros(100)));
+    fn the_loop_sleeps_for_a_gap_of_100_us_and_not_for_a_shorter_one() {
+        assert!(pause(Duration::from_micros(100)).is_some_and(|sleep| sleep < Duration::from_micros(100)));
         assert_eq!(pause(SPIN), None);
         assert_eq!(pause(Duration::from_secs(1)), Some(IDLE_SLEEP));
     }

@@ -1,4 +1,5 @@
-//! Layer 3: capture pipelines. A [`Plan`] is the validated configuration; a [`Capture`] runs it.
+//! Layer 3: capture pipelines. A [`Plan`] is the validated configuration of a capture, and a [`Capture`] is the capture
+//! that runs.
 //!
 //! ```text
 //! source --frames--> engine thread --ring--> recorder (lossless): index thread -> writer thread -> files

@@ -1,4 +1,4 @@
-//! The choice of the secret key of the address hash ([`store::meter_key`]) for the source of a plan.
+//! Chooses the secret key of the address hash ([`store::meter_key`]) for the source of a plan.
 
 use crate::hash_key::random_key;
 use crate::plan::{Plan, SourcePlan};
@@ -6,8 +6,8 @@ use std::path::Path;
 use store::meter_key::{MeterKey, MeterKeyError};
 use store::names::interface_folder;
 
-/// Sets the key of the meter and of the flow table: the `wanted` key, otherwise that of the interface in the store,
-/// otherwise a random one. A key that is not open is kept in the store.
+/// Sets the key of the meter and of the flow table. It is the `wanted` key, otherwise the key of the interface in the
+/// store, otherwise a random key. A key other than the open key is written to the store.
 ///
 /// # Errors
 /// A key cannot be read or written.
@@ -23,7 +23,7 @@ pub fn choose_key(plan: &mut Plan, store: Option<&Path>, wanted: Option<MeterKey
     Ok(())
 }
 
-/// The key of capture files: that of their store, otherwise the open one.
+/// Returns the key of capture files: the key of the store that contains them, otherwise the open key.
 ///
 /// # Errors
 /// The key cannot be read.
@@ -68,31 +68,35 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_gets_one_random_key_and_its_files_have_the_same() {
+    fn an_interface_has_one_random_key_which_also_applies_to_its_files() {
         let dir = TempDir::new("an_interface_gets_one_random_key");
         let folder = dir.join("eth1");
         let key = choose(None, &interface(), Some(&folder)).expect("a key");
         assert_eq!(choose(None, &interface(), Some(&folder)).expect("a key"), key);
         let other = choose(None, &interface(), Some(&dir.join("eth2"))).expect("a key");
-        assert_ne!(other, key, "another interface, another key");
+        assert_ne!(other, key, "another interface has another key");
         let hour = folder.join("2026/11/22/05");
         fs::create_dir_all(&hour).expect("a folder");
         fs::write(hour.join("a.pcap"), "").expect("a file");
         let (again, next) = (dir.join("again"), dir.join("next"));
         assert_eq!(choose(None, &file(hour.join("a.pcap")), Some(&again)).expect("a key"), key);
-        // Packets replayed into another store keep their key when replayed from there.
+        // Packets that were replayed into another store are replayed from that store with the same key.
         fs::write(again.join("a.pcap"), "").expect("a file");
         assert_eq!(choose(None, &file(again.join("a.pcap")), Some(&next)).expect("a key"), key);
     }
 
     #[test]
-    fn files_outside_a_store_have_the_open_key_and_a_configured_key_wins() {
+    fn files_outside_a_store_have_the_open_key_unless_a_key_is_configured() {
         let dir = TempDir::new("files_outside_a_store");
         let path = dir.join("a.pcap");
         fs::write(&path, "").expect("a file");
         assert_eq!(choose(None, &file(path.clone()), None).expect("a key"), MeterKey::OPEN);
         assert_eq!(choose(Some(MeterKey(7)), &file(path), Some(dir.path())).expect("a key"), MeterKey(7));
-        assert_eq!(choose(None, &interface(), Some(dir.path())).expect("a key"), MeterKey(7), "and stays");
+        assert_eq!(
+            choose(None, &interface(), Some(dir.path())).expect("a key"),
+            MeterKey(7),
+            "the configured key is stored"
+        );
         assert_eq!(choose(Some(MeterKey(8)), &interface(), Some(dir.path())).expect("a key"), MeterKey(8));
         assert_eq!(choose(None, &interface(), Some(dir.path())).expect("a key"), MeterKey(8));
     }

@@ -1,4 +1,5 @@
-//! `/metrics` in the Prometheus text format, from the same [`Report`](crate::Report) as the other outputs.
+//! The page `/metrics` in the Prometheus text format, made from the same [`Report`](crate::Report) as the other
+//! outputs.
 
 mod exposition;
 mod groups;

@@ -1,6 +1,6 @@
-//! A private network for demonstrations and measurements: a network namespace of the calling thread (and of the threads
-//! and processes that it starts afterwards), with one veth pair that carries only test traffic. The namespace
-//! disappears with its last process, however that process ends.
+//! A private network for demonstrations and measurements. The calling thread enters a new network namespace, and so do
+//! the threads and processes that it starts afterwards. One veth pair in the namespace carries only test traffic. The
+//! kernel removes the namespace when its last process ends for any reason.
 
 use std::fs;
 use std::io;
@@ -9,21 +9,22 @@ use sys::ethtool::Offload;
 use sys::netlink::{Netlink, Veth};
 use sys::netns::Namespace;
 
-/// Queue length in frames. With any queueing discipline, veth makes a sender wait instead of dropping frames that
-/// exceed the 256 slots of its ring.
+/// Transmit queue length in frames. With a queueing discipline, veth makes a sender wait instead of dropping the frames
+/// for which its ring of 256 slots has no space.
 const QUEUE_PACKETS: u32 = 1000;
 
-/// RFC 2863: `ifOperStatus` up.
+/// The value "up" of `ifOperStatus` (RFC 2863).
 const OPERATIONAL: u8 = 6;
 
-/// Time limit for both interfaces of a pair to come up.
+/// The longest time that both interfaces of a pair may need to come up.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Enters a new namespace and makes a pair of connected interfaces in it, both up and without traffic.
+/// Enters a new namespace and creates a pair of connected interfaces in it. Both are up and carry no traffic.
 ///
-/// The end `to` has GRO, because without GRO (or an XDP program) veth accepts no XDP frames, which the fastest
-/// generator sends. GRO does not merge the frames of `netgrain gen`: the kernel merges UDP only for sockets that
-/// request it, or with two further offloads (`rx-udp-gro-forwarding`, `rx-gro-list`) that are off by default.
+/// GRO is enabled on the interface `to`. Without GRO (or an XDP program) on the receiving interface, veth accepts no
+/// XDP frames, which the fastest generator sends. GRO does not merge the frames of `netgrain gen`: the kernel merges
+/// UDP only for sockets that request it, or with two further offloads (`rx-udp-gro-forwarding`, `rx-gro-list`) that are
+/// off by default.
 ///
 /// # Errors
 /// `PermissionDenied` without CAP_SYS_ADMIN and CAP_NET_ADMIN.
@@ -36,7 +37,7 @@ pub fn private_pair(from: &str, to: &str, mtu: u32) -> io::Result<()> {
     another_pair(from, to, mtu)
 }
 
-/// Makes another such pair in the namespace of the calling thread.
+/// Creates another pair of this kind in the namespace of the calling thread.
 ///
 /// # Errors
 /// `PermissionDenied` without CAP_NET_ADMIN.

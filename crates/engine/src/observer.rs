@@ -1,4 +1,4 @@
-//! The report of a capture without the capture itself: the same numbers for the table, `--json`, the metrics and the
+//! Makes the report of a capture for other threads: the same numbers for the live table, `--json`, the metrics and the
 //! summary.
 
 use crate::recording::Gauge;
@@ -22,14 +22,14 @@ use store::DiskDevice;
 use store::device::{Housekeeping as _, Space};
 use sys::cpu::Ticks;
 
-/// Access to the counters of a capture, for example from the metrics endpoint.
+/// Access to the counters of a capture, for example for the metrics endpoint.
 pub struct Observer {
     pub(crate) label: String,
     pub(crate) started: Instant,
     pub(crate) ticks: Ticks,
     pub(crate) queues: Vec<Observed>,
     pub(crate) recovery: RecoveryMessages,
-    /// Bytes of each packet file.
+    /// Size of a packet file in bytes.
     pub(crate) segment: u64,
     pub(crate) meter: Option<MeterGauge>,
     pub(crate) program: Option<Arc<InterfaceProgram>>,
@@ -48,13 +48,14 @@ pub struct Observed {
 }
 
 impl Observer {
-    /// Returns the report with the accounting of the groups, which it requests from their dispatchers.
+    /// Returns the report with the accounting of the groups. The accounting is requested from the dispatchers of the
+    /// groups.
     pub fn measured(&self) -> Report {
         let groups = self.groups.as_ref().map(|groups| groups.views()).unwrap_or_default();
         self.with_groups(groups.into_iter())
     }
 
-    /// Returns the reports of several interfaces of an engine, with one request to the dispatchers for all.
+    /// Returns the reports of several interfaces of an engine, with a single request to the dispatchers.
     pub fn all_measured(observers: &[Self]) -> Vec<Report> {
         let mut requested: Vec<(&Arc<Groups>, Vec<GroupView>)> = Vec::new();
         for groups in observers.iter().filter_map(|o| o.groups.as_ref()) {
@@ -63,22 +64,23 @@ impl Observer {
             }
         }
         let report = |observer: &Self| {
-            let mine = |known: &&Arc<Groups>| observer.groups.as_ref().is_some_and(|groups| Arc::ptr_eq(known, groups));
-            let views = requested.iter().filter(|(known, _)| mine(known)).flat_map(|(_, views)| views);
+            let is_mine =
+                |known: &&Arc<Groups>| observer.groups.as_ref().is_some_and(|groups| Arc::ptr_eq(known, groups));
+            let views = requested.iter().filter(|(known, _)| is_mine(known)).flat_map(|(_, views)| views);
             observer.with_groups(views.cloned())
         };
         observers.iter().map(report).collect()
     }
 
-    /// Returns the report with the groups of this interface, and the free space of the store's volume.
+    /// Returns the report with the groups that this interface reports and the free space of the store's volume.
     fn with_groups(&self, groups: impl Iterator<Item = GroupView>) -> Report {
         let groups = groups.filter(|view| is_reported_at(view, &self.label)).collect();
         let report = self.report();
-        // The figures of the retention worker are recent enough. A query to the volume can block for any time.
-        let seen = report.retention.as_ref().filter(|kept| kept.total > 0);
-        let seen = seen.map(|kept| Space { free: kept.free, total: kept.total });
+        // The numbers of the retention worker are recent enough. A query to the volume could block for a long time.
+        let known = report.retention.as_ref().filter(|retention| retention.total > 0);
+        let known = known.map(|retention| Space { free: retention.free, total: retention.total });
         let query = || DiskDevice::plain().space(self.store.as_deref()?).ok();
-        Report { groups, volume: seen.or_else(query), ..report }
+        Report { groups, volume: known.or_else(query), ..report }
     }
 
     /// Returns the report.
@@ -92,24 +94,24 @@ impl Observer {
         for q in &self.queues {
             let status = q.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let mut tally = status.tally;
-            // The meter reads from the ring, so it also counts packets that never reached the volume.
+            // The meter reads from the ring, so it also counts packets that were never written to the volume.
             taken += tally.stored;
             let on_disk = q.recording.as_ref().and_then(Gauge::on_disk);
             faults.extend(status.faults.iter().cloned());
             faults.extend(on_disk.and_then(|disk| disagreement(&tally, &disk, q.info.queue)));
             if let Some(disk) = on_disk {
-                // Packets that were in the ring and never on the volume do not count as stored.
-                let given_up = disk.lost[Cause::Disk as usize];
-                tally.lost[Cause::Disk as usize] += given_up;
-                tally.stored = tally.stored.saturating_sub(given_up);
-                if given_up > 0 {
+                // Packets that were in the ring but were not written to the volume do not count as stored.
+                let unwritten = disk.lost[Cause::Disk as usize];
+                tally.lost[Cause::Disk as usize] += unwritten;
+                tally.stored = tally.stored.saturating_sub(unwritten);
+                if unwritten > 0 {
                     tally.stored_bytes = disk.stored_bytes;
                     if self.meter.is_some() {
                         warnings.push(format!(
-                            "queue {}: rows and flow records contain {} packets that the volume then refused; the rows of these seconds, the \
-                             last of the capture, count them as stored",
+                            "queue {}: rows and flow records contain {} packets that could not be written to the \
+                             volume; the rows of the last seconds of the capture count these packets as stored",
                             q.info.queue,
-                            show_count(given_up)
+                            show_count(unwritten)
                         ));
                     }
                 }
@@ -140,8 +142,10 @@ impl Observer {
             }
             let recorder = q.recording.as_ref().map(Gauge::report);
             if let Some(hidden) = recorder.as_ref().map(|r| r.hidden).filter(|n| *n > 0) {
-                faults
-                    .push(format!("queue {}: {hidden} file(s) left under a hidden name, see the notes", q.info.queue));
+                faults.push(format!(
+                    "queue {}: {hidden} file(s) could not be published and have a hidden name, see the warnings",
+                    q.info.queue
+                ));
             }
             queues.push(QueueReport {
                 queue: q.info.queue,
@@ -170,7 +174,7 @@ impl Observer {
             interface: self.label.clone(),
             seconds: self.started.elapsed().as_secs_f64(),
             steal_ratio: Ticks::now().stolen_since(self.ticks),
-            // A walk over all pages of a large ring takes 20 ms.
+            // The memory is not determined here, because an inspection of all pages of a large ring takes 20 ms.
             memory_bytes: None,
             counts: Counts::from(&total),
             counting_point: first.map_or("", |i| i.counted_from),
@@ -189,14 +193,15 @@ impl Observer {
     }
 }
 
-/// Describes a difference between the counts of engine and recorder, which are made independently and must be equal.
+/// Returns a text if the counts of the engine and of the recorder differ. The two count independently, and must agree.
 fn disagreement(engine: &Tally, disk: &Tally, queue: u16) -> Option<String> {
-    let given_up = disk.lost[Cause::Disk as usize];
-    let same =
-        engine.stored == disk.stored + given_up && engine.offered == disk.offered && engine.filtered == disk.filtered;
-    (!same).then(|| {
+    let unwritten = disk.lost[Cause::Disk as usize];
+    let agrees =
+        engine.stored == disk.stored + unwritten && engine.offered == disk.offered && engine.filtered == disk.filtered;
+    (!agrees).then(|| {
         format!(
-            "queue {queue}: the engine stored {} of {} packets, the files hold {} of {}; please report this",
+            "queue {queue}: the engine stored {} of {} offered packets, but the files contain {} of {}; please report \
+             this",
             engine.stored, engine.offered, disk.stored, disk.offered
         )
     })

@@ -1,4 +1,4 @@
-//! The configuration of a capture as a value: its source, and the uses of its packets.
+//! The configuration of a capture as a value: the source of its packets, and how the packets are used.
 
 use base::Timestamp;
 use capture::auto::SourceKind;
@@ -14,23 +14,23 @@ use std::time::Duration;
 pub enum SourcePlan {
     /// A network interface.
     Interface(InterfacePlan),
-    /// A capture file, or `-`.
+    /// A capture file; the path `-` is standard input.
     File {
         /// The path.
         path: PathBuf,
-        /// The replay speed.
+        /// Replay speed and other options of the file.
         options: file::Options,
     },
-    /// Capture files, read one after the other as one stream.
+    /// Several capture files, read one after the other as one stream.
     Files {
         /// The paths, in order of time; `-` is standard input.
         paths: Vec<PathBuf>,
-        /// The replay speed.
+        /// Replay speed and other options of the files.
         options: file::Options,
-        /// The name of the capture; default: that of the first file.
+        /// The name of the capture; by default the name of the first file.
         name: Option<String>,
     },
-    /// Simulated traffic; on virtual time if a start is given.
+    /// Simulated traffic. If a start is given, its timestamps are virtual time.
     Sim {
         /// The traffic to simulate.
         spec: sim::Spec,
@@ -41,23 +41,24 @@ pub enum SourcePlan {
     },
 }
 
-/// An interface to capture from.
+/// An interface to be captured.
 #[derive(Clone, Debug)]
 pub struct InterfacePlan {
     /// The interface name.
     pub name: String,
     /// The kind of source: AF_XDP or TPACKET.
     pub kind: SourceKind,
-    /// AF_XDP: number of queues, counted from 0 (default: all); TPACKET: number of threads.
+    /// For AF_XDP, the number of queues, counted from queue 0 (default: all); for TPACKET, the number of capture
+    /// threads.
     pub queues: Option<u16>,
-    /// AF_XDP: generic or native mode, copy or zero copy, ring sizes, busy polling.
+    /// The options of AF_XDP: generic or native mode, copy or zero copy, ring sizes, busy polling.
     pub afxdp: afxdp::AfXdpConfig,
-    /// TPACKET: block and ring sizes.
+    /// The options of TPACKET: block and ring sizes.
     pub tpacket: tpacket::TpacketConfig,
 }
 
 impl InterfacePlan {
-    /// Makes a plan with default options.
+    /// Returns a plan with default options.
     pub fn new(name: &str, kind: SourceKind) -> Self {
         Self {
             name: name.to_owned(),
@@ -70,7 +71,7 @@ impl InterfacePlan {
 }
 
 impl SourcePlan {
-    /// Opens the sources, one per engine thread; interfaces deliver no frame before [`AnySource::begin`].
+    /// Opens the sources, one for each engine thread. Interfaces deliver no frame before [`AnySource::begin`].
     ///
     /// # Errors
     /// The error of the first source that cannot be opened.
@@ -86,7 +87,7 @@ impl SourcePlan {
         }
     }
 
-    /// Returns the capture files and their replay speed; no files for an interface or a simulation.
+    /// Returns the capture files and their options. An interface or a simulation has no files.
     pub fn files(&self) -> (Vec<PathBuf>, file::Options) {
         match self {
             Self::File { path, options } => (vec![path.clone()], options.clone()),
@@ -95,7 +96,7 @@ impl SourcePlan {
         }
     }
 
-    /// Returns the name of this capture in file paths, metrics and listeners.
+    /// Returns the name of this capture, which is used in file paths, metrics and for listeners.
     pub fn label(&self) -> String {
         match self {
             Self::Interface(plan) => plan.name.clone(),
@@ -134,7 +135,7 @@ impl InterfacePlan {
     }
 }
 
-/// The socket at which other processes attach as listeners.
+/// The socket through which other processes attach as listeners.
 #[derive(Clone, Debug)]
 pub struct SocketPlan {
     /// The path; the default is [`default_socket`].
@@ -145,9 +146,10 @@ pub struct SocketPlan {
     pub uid: Option<u32>,
     /// The group of the socket.
     pub gid: Option<u32>,
-    /// True if that owner and group may also attach lossless readers.
+    /// True if the owner and the group of the socket may also attach lossless readers.
     pub allow_lossless: bool,
-    /// Interfaces through which their groups may send; root and the engine's own user may use any.
+    /// The interfaces through which groups of other users may send packets. Root and the engine's own user may use all
+    /// interfaces.
     pub forward: Vec<String>,
 }
 
@@ -162,15 +164,15 @@ pub fn default_socket(interface: &str) -> PathBuf {
 /// The format of the packet files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// Nanosecond pcap; the files are byte for byte the content of the ring.
+    /// Nanosecond pcap. The files contain the same bytes as the ring.
     #[default]
     Pcap,
-    /// The RAW format of HPCAP's thesis, with its padding.
+    /// The format RAW of HPCAP, with its padding.
     Raw,
 }
 
-/// Default number of writes in flight. Measured on a virtual disk with 2 MiB pages (1000 B, `--sim`): 8 in flight wrote
-/// 1.9 GB/s, 16 2.7, 32 3.0; each write in flight occupies 1 MiB of the ring.
+/// Default number of writes in flight. Measured on a virtual disk with 2 MiB pages (packets of 1000 B, `--sim`): 1.9
+/// GB/s with 8 writes in flight, 2.7 GB/s with 16, 3.0 GB/s with 32. Each write in flight occupies 1 MiB of the ring.
 pub const WRITE_DEPTH: u32 = 32;
 
 /// The recording options.
@@ -184,7 +186,7 @@ pub struct StorePlan {
     pub depth: u32,
 }
 
-/// Default bytes of a packet file; the recorder chooses less if this is too large for the volume.
+/// Default size of a packet file in bytes. The recorder chooses a smaller size if the volume is too small for this.
 pub const DEFAULT_SEGMENT: u64 = 2 << 30;
 
 /// The complete configuration of a capture.
@@ -192,43 +194,43 @@ pub const DEFAULT_SEGMENT: u64 = 2 << 30;
 pub struct Plan {
     /// The source of the packets.
     pub source: SourcePlan,
-    /// Bytes of each queue's ring (descriptors add a quarter); by default the size depends on the source and the memory
-    /// (`engine/src/sizes.rs`).
+    /// Size of each queue's ring in bytes; the descriptors add a quarter. `None` for the default, which depends on the
+    /// source and the memory (`engine/src/sizes.rs`).
     pub ring: Option<u64>,
-    /// Number of captures of this process, this one included, that share the memory that the process takes by default.
+    /// Number of captures in this process, including this one, that share the default memory of the process.
     pub shares: u16,
-    /// The most bytes of one packet file.
+    /// The largest size of a packet file in bytes.
     pub segment: u64,
-    /// Start a new file at every multiple of this duration.
+    /// A new file begins at every multiple of this duration.
     pub rotate: Option<Duration>,
-    /// The most bytes stored of one packet.
+    /// The snaplen: the largest number of bytes stored of a packet.
     pub snaplen: u32,
-    /// The capture filter; `None` keeps all packets.
+    /// The capture filter; `None` to store all packets.
     pub filter: Option<String>,
-    /// The program that evaluates the packets before the filter.
+    /// The program that runs for each packet before the filter.
     pub program: Option<ProgramPlan>,
-    /// Processors for engine threads, assigned in turn; empty for those of the interface's NUMA node.
+    /// The CPUs for engine threads, assigned in turn. If empty, the CPUs of the interface's NUMA node are used.
     pub cpus: Vec<usize>,
-    /// Spin instead of sleeping while there are no packets.
+    /// True to spin instead of sleeping while no packets arrive.
     pub spin: bool,
-    /// Record packets.
+    /// The options for recording packets; `None` to record none.
     pub store: Option<StorePlan>,
-    /// Make flow records and series rows.
+    /// The options of flow records and series rows; `None` to make none.
     pub meter: Option<MeterPlan>,
-    /// Admit listeners.
+    /// The socket for listeners; `None` to admit none.
     pub socket: Option<SocketPlan>,
-    /// Groups that exist from the first packet on.
+    /// Groups that are created before the first packet.
     pub groups: Vec<GroupPlan>,
-    /// Stop after this time.
+    /// The capture stops after this time.
     pub duration: Option<Duration>,
-    /// Stop after this many stored packets (per queue).
+    /// The capture stops after this number of stored packets per queue.
     pub packets: Option<u64>,
-    /// How long a lossless listener may hold up the ring (reader timeout).
+    /// The reader timeout: the longest time for which the producer waits for a lossless listener.
     pub reader_timeout: Option<Duration>,
 }
 
 impl Plan {
-    /// Makes a plan that captures all packets of a source, with default sizes and without recording.
+    /// Returns a plan that captures all packets of a source, with default sizes and without recording.
     pub fn new(source: SourcePlan) -> Self {
         Self {
             source,
@@ -251,7 +253,7 @@ impl Plan {
         }
     }
 
-    /// Returns the bytes kept of each packet, as limited by the format of the files.
+    /// Returns the snaplen within the limit of the file format.
     pub fn snaplen_in_force(&self) -> u32 {
         match &self.store {
             Some(StorePlan { format: Format::Raw, .. }) => self.snaplen.min(pcap::raw::MAX_CAPLEN.into()),
@@ -265,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_simulation_is_called_by_its_name() {
+    fn the_label_of_a_simulation_is_its_name() {
         let sim = |name: Option<&str>| {
             let spec = "60".parse().expect("a specification");
             SourcePlan::Sim { spec, start: None, name: name.map(str::to_owned) }.label()

@@ -1,4 +1,4 @@
-//! The start of captures: everything is opened and allocated before the first frame is let in.
+//! The start of captures. Everything is opened and allocated before the sources deliver the first frame.
 
 use crate::capture::{Capture, Queue};
 use crate::error::EngineError;
@@ -33,19 +33,19 @@ use wire::link;
 
 /// A capture that is prepared and does not receive frames yet.
 pub struct PreparedCapture {
-    // The first field, so that it is dropped first: to drop the capture waits for the end of its rings.
+    // This is the first field, so that it is dropped first: the drop of `capture` waits for the end of its rings.
     threads: Vec<WorkerStart>,
-    /// The setup for groups, if there are any.
+    /// The setup for groups, if the capture can have groups.
     setup: Option<InterfaceSetup>,
     alive: Arc<AtomicUsize>,
     capture: Capture,
 }
 
-/// The parts of an engine thread.
+/// The parts from which an engine thread is started.
 type WorkerStart = (AnySource, Producer, Clock, Settings, WorkerLinks);
 
 impl Capture {
-    /// Opens everything and starts.
+    /// Opens all parts of a capture and starts it.
     ///
     /// # Errors
     /// [`EngineError`]; everything opened before the error is closed again.
@@ -53,8 +53,8 @@ impl Capture {
         Self::claimed(plan, &plan.store.as_ref().map(|store| store.dir.clone()), |_| Ok(Vec::new()))
     }
 
-    /// As [`Capture::start`], with sinks for flow records and rows. `store` is the directory with the data of this
-    /// interface; `sinks` makes the sinks from the interface's name, after the claim on that directory.
+    /// Starts a capture with sinks for flow records and rows. `store` is the store with the directory of this
+    /// interface. `sinks` creates the sinks from the interface's name, after the claim on that directory.
     ///
     /// # Errors
     /// [`EngineError`]; everything opened before the error is closed again.
@@ -67,10 +67,10 @@ impl Capture {
         Ok(started.remove(0))
     }
 
-    /// Prepares everything that a capture needs; [`Capture::together`] starts the flow of packets.
+    /// Opens all parts of a capture. [`Capture::together`] starts it.
     ///
     /// # Errors
-    /// As [`Capture::claimed`].
+    /// The same as those of [`Capture::claimed`].
     pub fn prepare(
         plan: &Plan,
         store: &Option<PathBuf>,
@@ -79,7 +79,7 @@ impl Capture {
         let filter = plan.filter.as_deref().map(Filter::parse).transpose().map_err(EngineError::Filter)?;
         let label = plan.source.label();
         let stop = Arc::new(AtomicBool::new(false));
-        // The claim comes before the interface is opened: a second recorder must not disturb the first.
+        // The claim is taken before the interface is opened, because a second recorder must not disturb the first.
         let claim = store.as_ref().map(|dir| recording::claim(plan, dir, &label)).transpose()?;
         let source_plan = source_with_program(plan);
         let (sources, program) = open(plan, &source_plan, &label)?;
@@ -106,7 +106,7 @@ impl Capture {
             numa_cpus: sys::cpu::cpus_beside(&processors(plan, 0)),
         };
         capture.recovery.messages().add(warning);
-        // Everything is prepared before the first frame is let in: to touch and lock a ring takes longer than a busy
+        // All rings are prepared before the sources deliver frames: to touch and lock a ring takes longer than a busy
         // interface takes to fill a receive ring.
         let (more, options) = following_files(&plan.source);
         let (mut threads, mut readers, mut dispatchers) = (Vec::new(), Vec::new(), Vec::new());
@@ -142,7 +142,7 @@ impl Capture {
             let queue = QueueInfo {
                 link_type: info.link_type,
                 queue: info.queue,
-                host_has_it: access(&plan.source) == Access::Shared,
+                host_gets_all: access(&plan.source) == Access::Shared,
             };
             let program = capture.program.as_ref().map(|program| program.program_sequence(queue));
             let settings = Settings {
@@ -170,7 +170,7 @@ impl Capture {
             }
             capture.meter = Some(Meter::start(&meter, readers, sinks, live, plan.store.is_some())?);
         }
-        // The preparation of large rings takes a moment that does not count as capture time.
+        // The preparation of large rings takes time that is not counted as capture time.
         (capture.started, capture.ticks) = (Instant::now(), Ticks::now());
         if let Some(socket) = &plan.socket {
             let rings: Vec<OfferedRing> = capture.queues.iter().map(|q| q.offer.clone()).collect();
@@ -194,10 +194,10 @@ impl Capture {
         Ok(PreparedCapture { capture, setup, threads, alive })
     }
 
-    /// Starts all these captures with these groups, whose packets may come from several interfaces.
+    /// Starts all prepared captures with these groups. The packets of a group may come from several interfaces.
     ///
     /// # Errors
-    /// As [`Capture::claimed`].
+    /// The same as those of [`Capture::claimed`].
     pub fn together(mut prepared: Vec<PreparedCapture>, groups: &[GroupPlan]) -> Result<Vec<Self>, EngineError> {
         let setups: Vec<InterfaceSetup> = prepared.iter_mut().filter_map(|one| one.setup.take()).collect();
         let groups = (!setups.is_empty()).then(|| Groups::start(setups, groups, hash_key())).transpose()?.map(Arc::new);
@@ -228,7 +228,7 @@ impl PreparedCapture {
     }
 }
 
-/// Opens the sources and loads the interface's program.
+/// Compiles the interface's program, opens the sources, and installs the program.
 fn open(
     plan: &Plan,
     source_plan: &SourcePlan,
@@ -240,10 +240,11 @@ fn open(
         let compile = |program| InterfaceProgram::compile(program, context).map(Arc::new);
         plan.program.as_ref().map(compile).transpose()
     };
-    // The program is checked before the interface is opened.
+    // The program is compiled before the interface is opened, so that an error leaves the interface unchanged.
     let mut program = compiled(link::ETHERNET)?;
     let sources = source_plan.open()?;
-    // The link type is known only after the source is open.
+    // The link type is known only after the source is open; the program is compiled again for other links than
+    // Ethernet.
     if let Some(other) = sources.iter().map(|s| s.info().link_type).find(|link| *link != link::ETHERNET) {
         program = compiled(other)?;
     }
@@ -262,7 +263,7 @@ fn access(source: &SourcePlan) -> Access {
     }
 }
 
-/// Returns the source plan, with the information that a program will run on its interface.
+/// Returns the source plan, with the option that a program will run on its interface.
 fn source_with_program(plan: &Plan) -> SourcePlan {
     let mut source = plan.source.clone();
     if let SourcePlan::Interface(interface) = &mut source {
@@ -271,7 +272,7 @@ fn source_with_program(plan: &Plan) -> SourcePlan {
     source
 }
 
-/// Returns the files after the first, and their replay speed.
+/// Returns the files after the first file, and their options.
 fn following_files(source: &SourcePlan) -> (VecDeque<PathBuf>, capture::file::Options) {
     match source {
         SourcePlan::Files { paths, options, .. } => (paths.iter().skip(1).cloned().collect(), options.clone()),
@@ -279,7 +280,7 @@ fn following_files(source: &SourcePlan) -> (VecDeque<PathBuf>, capture::file::Op
     }
 }
 
-/// Returns the plan of the control socket beside the listeners' socket.
+/// Returns the plan of the control socket, which is next to the listeners' socket.
 fn control_socket(listeners: &SocketPlan) -> ControlSocketPlan {
     let SocketPlan { path, mode, uid, gid, forward, .. } = listeners.clone();
     ControlSocketPlan { path: groups_socket(&path), mode, uid, gid, forward }

@@ -1,5 +1,5 @@
 //! The recorder of one queue: its lossless reader, its threads, its report. The interface's directory of the store is
-//! claimed before the first recorder starts, because two processes that write there would mix their files.
+//! claimed before the first recorder starts, because the files of two processes in the same directory would be mixed.
 
 use crate::error::EngineError;
 use crate::plan::{Format, Plan, StorePlan};
@@ -23,10 +23,11 @@ use store::{Claim, Claimant, Device, DiskDevice, names};
 use sys::clock::Clock;
 use sys::nofollow::{self, OpenOptions};
 
-/// Name of the recorder's reader in tables and in loss causes.
+/// Name of the recorder's reader in lists of readers and in loss causes.
 const READER_NAME: &str = "recorder";
 
-/// The most warnings kept for the summary: the latest, because the cause of the end is among them.
+/// The largest number of retained warnings. The oldest are removed, because the latest ones include the reason for the
+/// end.
 const WARNINGS_MAX: usize = 32;
 
 /// A running recorder; see the module documentation.
@@ -44,56 +45,58 @@ pub struct RecorderLink {
     offered_page: Option<Arc<OfferedPage>>,
 }
 
-/// One recorder, for JSON.
+/// The report of one recorder, for JSON.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RecorderReport {
-    /// Packets in the files, counted again by the recorder at its end.
+    /// Number of packets in the files, counted independently by the recorder; known after its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packets: Option<u64>,
     /// Bytes written to packet files.
     pub bytes: u64,
-    /// Files published.
+    /// Number of published files.
     pub files: u64,
-    /// Files that keep a hidden name because an operation on them failed.
+    /// Number of files that still have a hidden name because an operation on them failed.
     pub hidden: u64,
-    /// Processor seconds of the writer thread.
+    /// CPU seconds of the writer thread.
     pub writer_cpu_seconds: f64,
-    /// Processor seconds of the thread that computes checksums and indexes.
+    /// CPU seconds of the thread that computes checksums and indexes.
     pub index_cpu_seconds: f64,
     /// A text that describes how the files are written.
     pub device: String,
-    /// The current problem, if there is one.
+    /// The error of the current failure, if an operation fails at the moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The reason for the last failed write to the volume, and what to do; also after recovery.
+    /// The error of the last write that the volume refused, with advice. It remains set after recovery.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// The recorder's threads that wait for the disk at the moment, for a watchdog; the value changes a thousand times
-    /// per second.
+    /// Which threads of the recorder wait for the volume at the moment. A watchdog reads this; the value changes a
+    /// thousand times per second.
     #[serde(skip)]
     pub waiting: ThreadWaits,
 }
 
 impl RecorderLink {
-    /// Tells the recorder that no more packets come: only then may it give up on a volume that refuses writes.
+    /// Informs the recorder that no more packets will arrive. Only then may it discard packets if the volume refuses
+    /// writes.
     pub fn closing(&self) {
         self.handle.stop();
     }
 
-    /// Stores the number of packets offered so far, and the second of the last packet, where they survive this process.
+    /// Stores the number of packets offered so far and the second of the last packet in a file mapping that survives a
+    /// crash of this process.
     pub fn offered(&self, packets: u64, second: u64) {
         if let Some(offered_page) = &self.offered_page {
             offered_page.offered(packets, second);
         }
     }
 
-    /// True if the recorder has ended for any reason; then nothing reaches the disk.
+    /// True if the recorder has ended for any reason. Then packets are no longer written to the volume.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 }
 
-/// Sets the end flag when dropped, hence also after a panic.
+/// Sets the end flag when it is dropped, hence also after a panic.
 struct EndNotice(Arc<AtomicBool>);
 
 impl Drop for EndNotice {
@@ -102,7 +105,7 @@ impl Drop for EndNotice {
     }
 }
 
-/// The counters of a recorder, for other threads.
+/// The counters of a recorder, readable from other threads.
 #[derive(Clone)]
 pub struct Gauge {
     handle: Handle,
@@ -120,10 +123,10 @@ struct WriterMessages {
 }
 
 impl Recording {
-    /// Joins the ring before its first packet and starts to record.
+    /// Joins the ring before its first packet and starts the recorder's threads.
     pub fn start(
         plan: &StorePlan,
-        whole: &Plan,
+        capture_plan: &Plan,
         label: &str,
         info: &SourceInfo,
         clock: &Clock,
@@ -134,37 +137,37 @@ impl Recording {
             interface: label.to_owned(),
             queue: info.queue,
             link_type: info.link_type.into(),
-            snaplen: whole.snaplen_in_force(),
+            snaplen: capture_plan.snaplen_in_force(),
             timestamp_source: match info.timestamp_source {
                 TimestampSource::Engine => clock.method().to_owned(),
                 other => other.name().to_owned(),
             },
-            // The error of timestamps from the kernel, the NIC or a file is unknown.
+            // The error of timestamps from the kernel, the NIC or a file is not known.
             timestamp_error: match info.timestamp_source {
                 TimestampSource::Engine => clock.error().as_nanos() as u32,
                 _ => 0,
             },
-            filter: whole.filter.clone().unwrap_or_default(),
+            filter: capture_plan.filter.clone().unwrap_or_default(),
             first_pos: 0,
             start: Timestamp::ZERO,
             content: index::Content::Recorded,
         };
-        // Without this page, the number of packets lost by a crash is unknown.
+        // If the page cannot be created, the number of packets lost by a crash will be unknown.
         let offered_page =
             OfferedPage::begin(&names::interface_folder(&plan.dir, label), info.queue).ok().map(Arc::new);
         let config = Config {
             offered_page: offered_page.clone(),
             queues,
             allocate: match plan.format {
-                Format::Pcap => sizes::of_file(whole),
-                Format::Raw => whole.segment,
+                Format::Pcap => sizes::of_file(capture_plan),
+                Format::Raw => capture_plan.segment,
             },
             depth: plan.depth as usize,
             format: match plan.format {
                 Format::Pcap => recorder::writer::Format::Pcap,
-                Format::Raw => recorder::writer::Format::Raw { file_bytes: whole.segment },
+                Format::Raw => recorder::writer::Format::Raw { file_bytes: capture_plan.segment },
             },
-            // A replayed file has its own time.
+            // For a replayed file, the system time is not related to the packet time.
             wall: info.timestamp_source.is_live().then_some(wall),
             ..Config::new(plan.dir.clone(), header)
         };
@@ -210,8 +213,7 @@ impl Recording {
             .name(format!("index-{}", info.queue))
             .spawn(work)
             .map_err(EngineError::Spawn)?;
-        // The engine thread does not run yet, so this loop serves the join request of the recorder's reader in its
-        // place.
+        // The engine thread does not run yet, so this loop processes the join request of the recorder's reader.
         loop {
             producer.service();
             match join_result.recv_timeout(Duration::from_millis(1)) {
@@ -233,7 +235,7 @@ impl Recording {
         self.gauge.clone()
     }
 
-    /// Waits until everything is written and published.
+    /// Waits until all packets are written and all files are published.
     pub fn wait(&mut self) -> Result<(), EngineError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         let ended = thread.join();
@@ -257,8 +259,8 @@ impl Gauge {
         RecorderReport {
             packets: messages.summary.as_ref().map(|s| s.ledger.total().stored),
             bytes: self.handle.bytes(),
-            files: self.handle.published() + self.republisher.has_recovered(),
-            hidden: self.handle.hidden().saturating_sub(self.republisher.has_recovered()),
+            files: self.handle.published() + self.republisher.recovered_files(),
+            hidden: self.handle.hidden().saturating_sub(self.republisher.recovered_files()),
             writer_cpu_seconds: write.as_secs_f64(),
             index_cpu_seconds: index.as_secs_f64(),
             device: messages.device.clone(),
@@ -268,12 +270,12 @@ impl Gauge {
         }
     }
 
-    /// Returns the tally of the files on disk, once the recorder has ended.
+    /// Returns the tally of the written packets, once the recorder has ended.
     pub fn on_disk(&self) -> Option<Tally> {
         lock(&self.messages).summary.as_ref().map(|s| s.ledger.total())
     }
 
-    /// Subtracts packets that never reached the volume from the engine's ledger.
+    /// Returns the engine's ledger, corrected for packets that were not written to the volume.
     pub fn correct(&self, ledger: Ledger) -> Ledger {
         match &lock(&self.messages).summary {
             Some(summary) => corrected(ledger, &summary.ledger),
@@ -289,7 +291,7 @@ impl Gauge {
     }
 }
 
-/// Returns the system time, and whether the kernel considers the clock synchronised.
+/// Returns the system time, and whether the kernel reports that the clock is synchronised.
 fn wall() -> WallClock {
     WallClock {
         now: sys::clock::realtime(),
@@ -297,19 +299,19 @@ fn wall() -> WallClock {
     }
 }
 
-/// Packets that were in the ring and never on the volume do not count as stored.
+/// Counts packets that were in the ring but were not written to the volume as lost, not as stored.
 fn corrected(engine: Ledger, disk: &Ledger) -> Ledger {
-    let given_up = |row: &Row| row.tally.lost[Cause::Disk as usize];
-    let losses: BTreeMap<u64, Row> = disk.rows().filter(|r| given_up(r) > 0).map(|r| (r.second, r)).collect();
+    let unwritten = |row: &Row| row.tally.lost[Cause::Disk as usize];
+    let losses: BTreeMap<u64, Row> = disk.rows().filter(|r| unwritten(r) > 0).map(|r| (r.second, r)).collect();
     if losses.is_empty() {
         return engine;
     }
     let mut out = Ledger::new();
     for mut row in engine.rows() {
         if let Some(on_disk) = losses.get(&row.second) {
-            row.tally.stored = row.tally.stored.saturating_sub(given_up(on_disk));
+            row.tally.stored = row.tally.stored.saturating_sub(unwritten(on_disk));
             row.tally.stored_bytes = on_disk.tally.stored_bytes;
-            row.tally.lost[Cause::Disk as usize] += given_up(on_disk);
+            row.tally.lost[Cause::Disk as usize] += unwritten(on_disk);
         }
         out.add(row.second, &row.tally);
     }
@@ -349,10 +351,10 @@ impl WriterMessages {
     }
 }
 
-/// Claims the interface's directory of the store for this process, before anything is written to it.
+/// Claims the interface's directory of the store for this process, before any file is written.
 ///
 /// # Errors
-/// The store is not writable, or another recorder holds the claim; the error names it.
+/// The store is not writable, or another recorder has claimed the directory; the error names that recorder.
 pub fn claim(plan: &Plan, store: &Path, label: &str) -> Result<Claim, EngineError> {
     check(store)?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -362,12 +364,12 @@ pub fn claim(plan: &Plan, store: &Path, label: &str) -> Result<Claim, EngineErro
     Ok(Claim::take(&folder, &claimant)?)
 }
 
-/// Fails if the store is not writable, before anything is captured.
+/// Checks that the store is writable, before packets are captured.
 fn check(dir: &Path) -> Result<(), EngineError> {
     let fail = |e| EngineError::Store(dir.to_owned(), e);
     nofollow::create_folders(dir).map_err(fail)?;
     let probe = dir.join(format!(".netgrain-{}", std::process::id()));
-    let how = OpenOptions { write: true, create: Some(0o600), ..OpenOptions::default() };
-    nofollow::open_as(&probe, how).map_err(fail)?;
+    let options = OpenOptions { write: true, create: Some(0o600), ..OpenOptions::default() };
+    nofollow::open_as(&probe, options).map_err(fail)?;
     nofollow::remove(&probe).map_err(fail)
 }

@@ -1,5 +1,5 @@
-//! Recovery of files that a killed recorder of this interface left unpublished: [`upkeep::recovery`] on a thread of its
-//! own, at a lower priority than capture. Only the preallocated space is freed before capture starts.
+//! Recovers files that a killed recorder of this interface did not publish. [`upkeep::recovery`] runs in a separate
+//! thread, at a lower priority than capture. Only the preallocated space is freed before capture starts.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,13 +13,13 @@ use store::offered_page;
 use sys::priority::{Background, lower_priority};
 use upkeep::recovery::Recovery;
 
-/// The most warnings kept: the first, because recovery handles the newest files first.
+/// The largest number of retained warnings. Later ones are dropped, because recovery processes the newest files first.
 const WARNINGS_MAX: usize = 32;
 
-/// How long the end of a recording waits for recovery. The next recorder continues with the rest.
+/// The longest time that the end of a recording waits for recovery. The next recorder recovers the remaining files.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The warnings so far.
+/// The warnings of recovery so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RecoveryMessages(Arc<Mutex<Vec<String>>>);
 
@@ -36,8 +36,8 @@ impl RecoveryMessages {
 
     fn receive(&self, recovery: &mut Recovery<DiskDevice>) {
         let mut warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = WARNINGS_MAX.saturating_sub(warnings.len());
-        warnings.extend(recovery.take_events().iter().map(ToString::to_string).take(room));
+        let available = WARNINGS_MAX.saturating_sub(warnings.len());
+        warnings.extend(recovery.take_events().iter().map(ToString::to_string).take(available));
     }
 }
 
@@ -47,12 +47,12 @@ pub(crate) struct RecoveryTask {
     messages: RecoveryMessages,
     thread: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
-    /// Disconnected when the thread has ended.
+    /// The receiver is disconnected when the thread has ended.
     ended: Option<Receiver<()>>,
 }
 
 impl RecoveryTask {
-    /// Starts recovery in the directory of an interface; the caller holds the claim.
+    /// Starts recovery in the directory of an interface. The caller must hold the claim on the directory.
     pub fn start(store: &Path, interface: &str) -> Self {
         let messages = RecoveryMessages::default();
         let stop: Arc<AtomicBool> = Arc::default();
@@ -67,7 +67,7 @@ impl RecoveryTask {
         let work = move || {
             let _ending: std::sync::mpsc::Sender<()> = ending;
             // If the priority cannot be lowered, recovery competes only with threads of normal priority; capture
-            // threads are above.
+            // threads have a higher one.
             let _ = lower_priority(Background::Batch);
             loop {
                 let more = recovery.step();
@@ -77,7 +77,7 @@ impl RecoveryTask {
                 }
             }
         };
-        // If the thread cannot be started, the next recorder finds the same files.
+        // If the thread cannot be started, the next recorder recovers the same files.
         let thread = std::thread::Builder::new().name("recovery".into()).spawn(work).ok();
         Self { messages, thread, stop, ended: Some(ended) }
     }
@@ -87,10 +87,11 @@ impl RecoveryTask {
         self.messages.clone()
     }
 
-    /// Waits up to `GRACE` for the end; then stops recovery between two blocks of a file or after its sync.
+    /// Waits up to `GRACE` for the end of recovery. Then stops recovery between two blocks of a file or after the sync
+    /// of a file.
     pub fn wait(&mut self) {
         if let Some(ended) = self.ended.take() {
-            // The channel carries no messages: the receive ends when the thread has ended or the time is over.
+            // The channel carries no messages: the receive returns when the thread has ended or the time has passed.
             let _ = ended.recv_timeout(GRACE);
         }
         self.stop.store(true, Ordering::Relaxed);

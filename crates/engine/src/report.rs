@@ -9,26 +9,26 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use store::device::Space;
 
-/// A tally with named fields, for JSON.
+/// The tally of the packets of a queue, an interface or a second, with named fields for JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Packets that reached the counting point.
     pub offered: u64,
-    /// Packets in the ring and the store.
+    /// Packets stored in the ring and, if there is a recorder, in the store.
     pub stored: u64,
-    /// Wire bytes of the stored packets.
+    /// Bytes on the wire of the stored packets.
     pub stored_bytes: u64,
-    /// Packets that the filter refused, or that the interface's program kept from the ring.
+    /// Packets that did not match the filter, or that the interface's program dropped, forwarded or passed to the host.
     pub filtered: u64,
-    /// Copies removed.
+    /// Packets removed as duplicates.
     pub duplicate: u64,
-    /// Packets lost by all causes.
+    /// Packets lost, summed over all causes.
     pub lost_total: u64,
-    /// Packets lost by cause; causes that did not occur are left out.
+    /// Packets lost by cause; causes that did not occur are omitted.
     pub lost: BTreeMap<&'static str, u64>,
-    /// Notes on stored packets; notes that did not occur are left out.
+    /// Number of notes on stored packets by kind; kinds that did not occur are omitted.
     pub notes: BTreeMap<&'static str, u64>,
-    /// `offered - stored - filtered - duplicate - lost_total`: not zero only if netgrain has a bug.
+    /// The difference `offered - stored - filtered - duplicate - lost_total`. It is zero unless netgrain has a bug.
     pub residue: i64,
 }
 
@@ -48,7 +48,7 @@ impl From<&Tally> for Counts {
     }
 }
 
-/// One second of the ledger, for JSON.
+/// The tally of one second of the ledger, for JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Second {
     /// Seconds since 1970 (UTC).
@@ -64,28 +64,28 @@ impl From<&Row> for Second {
     }
 }
 
-/// One listener, for JSON.
+/// The report of one listener, for JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct ListenerReport {
     /// The listener's slot in the ring.
     pub slot: u8,
-    /// The name that the listener gave itself.
+    /// The name that the listener chose.
     pub name: String,
-    /// Queue of the ring.
+    /// The number of the ring's queue.
     pub queue: u16,
-    /// The listener's mode: lossless or `lossy`.
+    /// The listener's mode: `lossless` or `lossy`.
     pub mode: &'static str,
-    /// True if the reader timeout has passed, so that the producer no longer waits for this listener.
+    /// True if the reader timeout has passed. Then the producer no longer waits for this listener.
     pub expired: bool,
-    /// Packets lost because the producer waited for this listener (lossless only).
+    /// Packets lost because the producer waited for this lossless listener.
     pub losses_caused: u64,
-    /// Packets seen, as the listener reports.
+    /// Packets that the listener has read, as it reports.
     pub seen: u64,
-    /// Packets missed, as the listener reports.
+    /// Packets that the listener has missed, as it reports.
     pub missed: u64,
 }
 
-/// One queue, for JSON.
+/// The report of one queue, for JSON.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct QueueReport {
     /// Queue number.
@@ -95,68 +95,69 @@ pub struct QueueReport {
     /// The tally of the queue's packets.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Fill level of the ring: 0 to 1.
+    /// Fill level of the ring, from 0 to 1.
     pub ring_fill: f64,
-    /// Bytes of the ring (without descriptors), the kind of its pages, and whether they are locked.
+    /// Size of the ring (without descriptors), kind of its pages, and whether they are locked, as a text.
     pub ring: String,
-    /// Processor seconds of the engine thread.
+    /// CPU seconds of the engine thread.
     pub engine_cpu_seconds: f64,
-    /// Estimated error of the timestamps in nanoseconds; 0 if the source makes the timestamps.
+    /// Estimated error of the timestamps in nanoseconds; 0 if the source supplies the timestamps.
     pub clock_error_nanos: u64,
-    /// The recorder of this queue.
+    /// The report of the recorder of this queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorder: Option<RecorderReport>,
 }
 
-/// The state of a capture at one moment, or at its end.
+/// The state of a capture at one moment or at its end.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
-    /// Interface, file or simulation.
+    /// Name of the interface, the file or the simulation.
     pub interface: String,
-    /// Seconds since the start.
+    /// Seconds since the start of the capture.
     pub seconds: f64,
-    /// Share of the machine's processor time since the start that the hypervisor gave to other guests: 0 to 1.
+    /// Steal time: the share of the machine's CPU time since the start that the hypervisor gave to other guests, from 0
+    /// to 1.
     pub steal_ratio: f64,
-    /// Physical memory of the whole process in bytes, if requested; memory that is mapped twice, as rings are, counts
+    /// Physical memory of the process in bytes, if requested. Memory that is mapped twice, as that of rings, is counted
     /// once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// The tally of all queues.
+    /// The tally over all queues.
     #[serde(flatten)]
     pub counts: Counts,
     /// The point at which `offered` is counted.
     pub counting_point: &'static str,
     /// The timestamp source.
     pub timestamp_source: &'static str,
-    /// Losses to a full ring, by the lossless reader that held it.
+    /// Packets lost because a ring was full, by the lossless reader that the producer waited for.
     pub lost_by_reader: BTreeMap<String, u64>,
-    /// The queues.
+    /// The reports of the queues.
     pub queues: Vec<QueueReport>,
-    /// How the interface's program runs, and its counters.
+    /// The state of the interface's program, and its counters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program: Option<ProgramReport>,
     /// The report of the meter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meter: Option<MeterReport>,
-    /// The listeners.
+    /// The reports of the listeners.
     pub listeners: Vec<ListenerReport>,
-    /// The report of the retention worker of this capture; for metrics. JSON has it beside this report.
+    /// The report of the retention worker of this capture, for the metrics. In JSON it is separate from this report.
     #[serde(skip)]
     pub retention: Option<RetentionReport>,
-    /// The volume of the store; for metrics.
+    /// Size and free space of the store's volume, for the metrics.
     #[serde(skip)]
     pub volume: Option<Space>,
-    /// The groups whose first interface this is; for metrics. JSON has them beside this report.
+    /// The groups that this interface reports, for the metrics. In JSON they are separate from this report.
     #[serde(skip)]
     pub groups: Vec<group::GroupView>,
-    /// Warnings.
+    /// The warnings of all parts of the capture.
     pub warnings: Vec<String>,
-    /// Faults: contradictory counters, files left hidden. Empty in a healthy capture.
+    /// The faults: contradictory counters, and files that were not published. There are none in a healthy capture.
     pub faults: Vec<String>,
 }
 
 impl Report {
-    /// True if nothing is lost and there is no fault.
+    /// True if no packet or record was lost and there is no fault.
     pub fn is_healthy(&self) -> bool {
         let metered = self.meter.as_ref().is_none_or(|m| m.unmetered == 0 && m.sinks.iter().all(|o| o.lost == 0));
         self.counts.lost_total == 0 && self.counts.residue == 0 && self.faults.is_empty() && metered

@@ -1,7 +1,8 @@
-//! Publication of files that the recorder left under their hidden names because the volume failed for a while: they are
-//! recovered as soon as the volume works again, while the recording continues, and once more at its end. A failed sync
-//! is not repeated, so such a file is read and compared with its checksums, as after a kill ([`upkeep::recovery`]).
-//! Each queue recovers its own files, because only its recorder has the counts of the packets that they lack.
+//! Publishes files that the recorder could not publish because the volume failed for a while. They are recovered under
+//! their hidden names as soon as the volume works again, while the recording continues; a last attempt follows at its
+//! end. A sync that failed is not repeated, so such a file is read and compared with its checksums, as after a kill
+//! ([`upkeep::recovery`]). Each queue recovers its own files, because only its recorder has the counts of the packets
+//! that are missing in the files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,14 +15,14 @@ use store::offered_page::OrphanedCount;
 use sys::priority::{Background, lower_priority};
 use upkeep::recovery::{Event, Outcome, Recovery};
 
-/// How long the end of a recording waits for the recovery; the next recorder continues with the rest.
+/// The longest time that the end of a recording waits for the recovery. The next recorder recovers the remaining files.
 const GRACE: Duration = Duration::from_secs(10);
-/// Interval of the checks for the end of the recovery.
+/// The interval of the checks whether the recovery has ended.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
-/// How long the recovery pauses after a failure of the volume.
+/// The pause of the recovery after a failure of the volume.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// The republisher of one queue; clones share their state.
+/// The republisher of one queue. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct Republisher(Arc<Shared>);
 
@@ -36,24 +37,24 @@ struct Shared {
 
 #[derive(Default)]
 struct Work {
-    /// Directories with hidden files.
+    /// Directories that contain hidden files.
     folders: BTreeSet<PathBuf>,
     thread: Option<JoinHandle<()>>,
-    /// Time of the next attempt after a failure.
+    /// The earliest time of the next attempt after a failure.
     not_before: Option<Instant>,
-    /// Messages that were not taken yet.
+    /// Messages that the recorder has not fetched yet.
     messages: Vec<String>,
 }
 
 impl Republisher {
-    /// A republisher without files.
+    /// Creates a republisher without files.
     pub fn new(root: PathBuf, queue: u16) -> Self {
         let (stop, recovered, work) = (Arc::default(), AtomicU64::new(0), Mutex::default());
         Self(Arc::new(Shared { root, queue, stop, recovered, work }))
     }
 
-    /// Returns the number of files that were published later.
-    pub fn has_recovered(&self) -> u64 {
+    /// Returns the number of files that were recovered and published.
+    pub fn recovered_files(&self) -> u64 {
         self.0.recovered.load(Ordering::Relaxed)
     }
 
@@ -62,24 +63,24 @@ impl Republisher {
         std::mem::take(&mut self.work().messages)
     }
 
-    /// Registers a file that was left under its hidden name.
+    /// Registers a file that could not be published and still has its hidden name.
     pub fn left(&self, path: &Path) {
         self.work().folders.extend(path.parent().map(Path::to_owned));
     }
 
-    /// Called when the volume has taken another file: starts the recovery.
+    /// Called when the recorder has published a file, so that the volume works: starts the recovery.
     pub fn volume_works(&self) {
         let mut work = self.work();
-        let rests = work.not_before.is_some_and(|at| Instant::now() < at);
-        if work.folders.is_empty() || rests || work.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+        let is_paused = work.not_before.is_some_and(|at| Instant::now() < at);
+        if work.folders.is_empty() || is_paused || work.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return;
         }
-        // The recorder still counts its packets, so no orphaned packets are entered.
+        // The recorder still counts its own packets, so the recovery adds no orphaned packets.
         self.begin(&mut work, OrphanedCount::of(self.0.queue, 0, 0, None, 0));
     }
 
-    /// Ends with the recording: recovers the remaining files with the final counts of the recorder in `tail`, and waits
-    /// up to `GRACE`.
+    /// Recovers the remaining files at the end of a recording, with the final counts of the recorder in `tail`, and
+    /// waits up to `GRACE`.
     pub fn finish(&self, tail: Option<OrphanedCount>) {
         self.await_thread();
         let mut work = self.work();
@@ -127,8 +128,9 @@ impl Republisher {
                     Event::Recovered { path, outcome: Outcome::Published { path: name, tally, lost, .. } } => {
                         self.0.recovered.fetch_add(1, Ordering::Relaxed);
                         let (hidden, name, stored) = (path.display(), name.display(), tally.stored);
-                        messages
-                            .push(format!("{hidden}: published as {name} after all, {stored} packets, {lost} lost"));
+                        messages.push(format!(
+                            "{hidden}: recovered and published as {name}, {stored} packets, {lost} lost"
+                        ));
                     }
                     Event::Trouble { .. } => failed = true,
                     _ => messages.push(event.to_string()),
@@ -154,18 +156,18 @@ mod tests {
     use crate::{Capture, Format, Plan, SourcePlan, StorePlan};
     use testkit::TempDir;
 
-    /// Records 3000 packets; returns the directory of the interface, the packet file and the index.
+    /// Records 3000 packets. Returns the directory of the interface, the packet file and the index.
     fn recorded(dir: &TempDir) -> (PathBuf, PathBuf, PathBuf) {
         let source =
             SourcePlan::Sim { spec: "200,packets=3000".parse().expect("a specification"), start: None, name: None };
         let store = StorePlan { dir: dir.path().to_owned(), format: Format::Pcap, depth: 4 };
         let plan = Plan { store: Some(store), ring: Some(8 << 20), segment: 4 << 20, ..Plan::new(source) };
-        Capture::start(&plan).expect("a capture").wait().expect("an end");
+        Capture::start(&plan).expect("a capture").wait().expect("the end of the capture");
         let root = dir.path().join("sim");
         let mut folder = root.clone();
         for _ in 0..4 {
             let mut below = std::fs::read_dir(&folder).expect("a folder").filter_map(|e| Some(e.ok()?.path()));
-            folder = below.find(|p| p.is_dir()).expect("year, month, day, hour");
+            folder = below.find(|p| p.is_dir()).expect("a directory of year, month, day or hour");
         }
         let published = |ending: &str| {
             let mut all = std::fs::read_dir(&folder).expect("the hour").filter_map(|e| Some(e.ok()?.path()));
@@ -175,20 +177,20 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_file_is_published_once_the_volume_takes_another_file() {
+    fn a_hidden_file_is_published_when_the_volume_works_again() {
         let dir = TempDir::new("mending");
         let (root, packets, index) = recorded(&dir);
         let name = packets.file_name().and_then(|n| n.to_str()).expect("a name").to_owned();
         let hidden = packets.with_file_name(format!(".{name}.partial"));
-        std::fs::rename(&packets, &hidden).expect("hidden again");
-        std::fs::remove_file(&index).expect("its index went with the sync that failed");
+        std::fs::rename(&packets, &hidden).expect("the file has a hidden name again");
+        std::fs::remove_file(&index).expect("the index is removed, as after a failed sync");
         let republisher = Republisher::new(root, 0);
         republisher.volume_works();
-        assert!(hidden.exists(), "nothing was left yet");
+        assert!(hidden.exists(), "no hidden file is registered yet");
         republisher.left(&hidden);
         republisher.volume_works();
         republisher.finish(None);
-        assert_eq!(republisher.has_recovered(), 1, "{:?}", republisher.take_messages());
+        assert_eq!(republisher.recovered_files(), 1, "{:?}", republisher.take_messages());
         assert!(packets.exists() && index.exists() && !hidden.exists());
         assert!(republisher.take_messages().iter().any(|text| text.contains("3000 packets, 0 lost")));
     }
@@ -205,8 +207,8 @@ mod tests {
             packets.with_file_name(format!(".{stem}{queue}.pcap.partial"))
         };
         std::fs::copy(&packets, hidden(1)).expect("a file of another queue");
-        std::fs::rename(&packets, hidden(0)).expect("hidden again");
-        std::fs::remove_file(&index).expect("its index went with the sync that failed");
+        std::fs::rename(&packets, hidden(0)).expect("the file has a hidden name again");
+        std::fs::remove_file(&index).expect("the index is removed, as after a failed sync");
         let republishers = [0, 1].map(|queue| Republisher::new(root.clone(), queue));
         let lost = |queue: u16| {
             let mut tail = OrphanedCount::of(queue, 3000 + 7 * u64::from(queue), start.secs(), Some((start, 0)), 0);
@@ -216,14 +218,14 @@ mod tests {
         republishers.iter().zip([0, 1]).for_each(|(republisher, queue)| republisher.left(&hidden(queue)));
         republishers[0].finish(lost(0));
         assert_eq!(
-            (republishers[0].has_recovered(), hidden(1).exists()),
+            (republishers[0].recovered_files(), hidden(1).exists()),
             (1, true),
             "{:?}",
             republishers[0].take_messages()
         );
         republishers[1].finish(lost(1));
         let reported = republishers[1].take_messages();
-        assert_eq!((republishers[1].has_recovered(), hidden(1).exists()), (1, false), "{reported:?}");
+        assert_eq!((republishers[1].recovered_files(), hidden(1).exists()), (1, false), "{reported:?}");
         assert!(reported.iter().any(|text| text.contains("3000 packets, 7 lost")), "{reported:?}");
         let sealed = packets.with_file_name(format!("{stem}-q1.ngi"));
         let sealed = index::Reader::open(&std::fs::File::open(sealed).expect("an index")).expect("sealed");

@@ -1,7 +1,7 @@
-//! The retention threads of a running capture: [`upkeep::retention`] with the clocks of this machine, at a lower
-//! priority than capture. Files are copied to the archive only while the disk is otherwise idle and the rings are
-//! nearly empty. Operations that may wait for the archive's volume run without any lock, so that files are removed and
-//! a capture can end while that volume hangs.
+//! The retention threads of a running capture. They run [`upkeep::retention`] with the clocks of this machine, at a
+//! lower priority than capture. Files are copied to the archive only while the disk is otherwise idle and the rings are
+//! nearly empty. Operations that may wait for the archive's volume run without a lock, so that files can be removed and
+//! a capture can end while that volume does not respond.
 
 use crate::error::EngineError;
 use crate::observer::Observer;
@@ -21,28 +21,29 @@ use upkeep::retention::{
     ClockReading, Event, MoveJob, Progress, RetentionScope, RetentionState, RetentionWorker, Rules,
 };
 
-/// How often free space is checked: within this time, 10 Gb/s that arrive without warning write less than one file of
-/// 64 MiB.
+/// The interval of the checks of the free space. In this time, 10 Gb/s write less than one file of 64 MiB, even if the
+/// traffic begins suddenly.
 const PERIOD: Duration = Duration::from_millis(50);
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The highest write rate so far is expected again; after this time without it, half of it.
+/// The time after which the expected write rate is halved, if the highest rate so far has not occurred again.
 const HALVED_AFTER: Duration = Duration::from_secs(60);
 
-/// How long the archive thread waits while the disk is busy, and how long the result of that check is valid.
+/// The pause of the archive thread while the disk is busy, and the time for which the result of that check is valid.
 const YIELD_TIME: Duration = Duration::from_millis(20);
 
-/// With a ring fuller than this, the disk is needed for packets.
+/// Fill level of a ring above which the disk is needed for packets.
 const SLACK_FILL: f64 = 0.1;
 
-/// An hour directory is removed after it was empty for this long: a recorder creates it just before its first file.
+/// The time for which an hour directory must be empty before it is removed, because a recorder creates the directory
+/// just before its first file.
 const FOLDERS_AFTER: Duration = Duration::from_secs(60);
 
-/// How long the end waits for the archive's volume.
+/// The longest time that the end of a capture waits for the archive's volume.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The lowest scheduling priority.
+/// The lowest scheduling priority: retention runs after all other threads.
 const NICE: i32 = 19;
 
 /// The retention settings of a capture.
@@ -50,21 +51,21 @@ const NICE: i32 = 19;
 pub struct RetentionPlan {
     /// The store.
     pub store: PathBuf,
-    /// Bytes that the recorder preallocates for each file, in each queue.
+    /// Bytes that the recorder preallocates for each file of each queue.
     pub segment: u64,
-    /// The retention rules; [`Retention::start`] sets `ahead`.
+    /// The retention rules. [`Retention::start`] sets the field `ahead`.
     pub rules: Rules,
 }
 
-/// The retention worker of a capture; runs until dropped.
+/// The retention worker of a capture. It runs until it is dropped.
 pub struct Retention {
     shared: Arc<Shared>,
-    keeping: Option<JoinHandle<()>>,
+    retaining: Option<JoinHandle<()>>,
     archiving: Option<JoinHandle<()>>,
 }
 
-/// The shared state of the two threads. The retention thread decides and removes, also while the disk is busy; the
-/// archive thread copies to the archive, only while it is not.
+/// The state that the two threads share. The retention thread decides which files to remove and removes them, also
+/// while the disk is busy. The archive thread copies files to the archive, only while the disk is idle.
 struct Shared {
     stop: AtomicBool,
     began: Instant,
@@ -77,26 +78,26 @@ struct Shared {
 
 struct Work {
     worker: RetentionWorker<DiskDevice>,
-    tell: Box<dyn FnMut(&Event) + Send>,
+    report_event: Box<dyn FnMut(&Event) + Send>,
 }
 
 impl Retention {
-    /// Starts the threads for the interface of this capture. `tell` is called with each event, on the thread that
-    /// caused it.
+    /// Starts the threads for the interface of this capture. `report_event` is called with each event, on the thread
+    /// that caused the event.
     ///
     /// # Errors
-    /// The system refuses a thread.
+    /// The system cannot create a thread.
     pub fn start(
         plan: RetentionPlan,
         capture: Observer,
-        tell: impl FnMut(&Event) + Send + 'static,
+        report_event: impl FnMut(&Event) + Send + 'static,
     ) -> Result<Self, EngineError> {
-        // The capture may have chosen smaller files for a small volume.
+        // On a small volume, the capture may have chosen smaller files.
         let segment = plan.segment.min(capture.segment);
         let ahead = segment.saturating_mul(capture.queues.len() as u64);
         let rules = Rules { ahead, ..plan.rules };
         let demand = Demand { files: ahead, ..Demand::default() };
-        let charge = RetentionScope {
+        let scope = RetentionScope {
             store: plan.store,
             interfaces: vec![capture.label.clone()],
             beside_others: true,
@@ -107,17 +108,17 @@ impl Retention {
         state.set(&RetentionState::default(), None);
         let capture = Arc::new(capture);
         let writing = Arc::clone(&capture);
-        let retention_worker = RetentionWorker::new(DiskDevice::plain(), charge, rules.clone());
+        let retention_worker = RetentionWorker::new(DiskDevice::plain(), scope, rules.clone());
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
             began: Instant::now(),
             moving: AtomicBool::new(false),
-            work: Mutex::new(Work { worker: retention_worker, tell: Box::new(tell) }),
+            work: Mutex::new(Work { worker: retention_worker, report_event: Box::new(report_event) }),
             state,
             rules,
         });
-        let mut this = Self { shared, keeping: None, archiving: None };
-        this.keeping = Some(this.spawn("retention", move |shared| shared.keep(demand, &writing))?);
+        let mut this = Self { shared, retaining: None, archiving: None };
+        this.retaining = Some(this.spawn("retention", move |shared| shared.run_retention(demand, &writing))?);
         if archiving {
             this.archiving = Some(this.spawn("archive", |shared| shared.archive(Slack::new(capture)))?);
         }
@@ -135,8 +136,8 @@ impl Retention {
         self.shared.state.report().unwrap_or_default()
     }
 
-    /// Ends the threads, scans the store again and returns the final report: the recorder has just published its last
-    /// files and freed its preallocated space. No event follows.
+    /// Ends the threads, scans the store again and returns the final report. The scan is necessary because the recorder
+    /// has just published its last files and freed its preallocated space. No event follows.
     pub fn end(self) -> RetentionReport {
         let shared = Arc::clone(&self.shared);
         drop(self);
@@ -149,18 +150,18 @@ impl Retention {
 impl Drop for Retention {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        let threads = [&self.keeping, &self.archiving];
+        let threads = [&self.retaining, &self.archiving];
         threads.into_iter().flatten().for_each(|thread| thread.thread().unpark());
-        if let Some(keeping) = self.keeping.take() {
-            let _ = keeping.join();
+        if let Some(retaining) = self.retaining.take() {
+            let _ = retaining.join();
         }
         let Some(archiving) = self.archiving.take() else { return };
         let stop_requested = Instant::now();
         while !archiving.is_finished() {
             if stop_requested.elapsed() >= STOP_TIMEOUT {
-                // The thread holds no lock, and ends when its volume responds or the process ends.
-                let text =
-                    "the archive's volume does not answer; a copy (….moving) may stay there until the next start";
+                // The thread holds no lock. It ends when the archive's volume responds or the process ends.
+                let text = "the archive's volume does not respond; an incomplete copy (….moving) may remain there \
+                            until the next start";
                 self.shared.report(&Event::Warning(text.to_owned()));
                 return;
             }
@@ -172,9 +173,9 @@ impl Drop for Retention {
 
 impl Shared {
     /// The loop of the retention thread.
-    fn keep(&self, mut demand: Demand, capture: &Observer) {
-        // Without the privilege, retention competes with other threads of normal priority; capture threads have a
-        // higher one.
+    fn run_retention(&self, mut demand: Demand, capture: &Observer) {
+        // If the priority cannot be lowered, retention competes with other threads of normal priority; capture threads
+        // have a higher one.
         let _ = sys::cpu::set_nice(NICE);
         while !self.stop.load(Ordering::Relaxed) {
             let up = self.began.elapsed();
@@ -182,7 +183,7 @@ impl Shared {
                 let report = capture.report();
                 let written = report.queues.iter().filter_map(|q| q.recorder.as_ref()).map(|r| r.bytes).sum();
                 let total = self.state.report().map_or(0, |state| state.total);
-                let ahead = demand.see(up, written, total);
+                let ahead = demand.update(up, written, total);
                 let synchronised = sys::timex::clock_status().is_ok_and(|clock| clock.synchronised);
                 let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
                 work.worker.set_ahead(ahead);
@@ -198,14 +199,14 @@ impl Shared {
 
     /// The loop of the archive thread.
     fn archive(&self, mut slack: Slack) {
-        // If the priority cannot be lowered, only the fill level of the rings throttles the copy.
+        // If the priority cannot be lowered, only the fill level of the rings limits the copying.
         let _ = lower_priority(Background::Batch);
         let mut device = DiskDevice::plain();
         let mut out: Option<MoveJob> = None;
         while !self.stop.load(Ordering::Relaxed) {
             let wanted = out.is_some() || self.moving.load(Ordering::Relaxed);
-            let may = wanted && (slack.is_there() || out.as_ref().is_some_and(MoveJob::is_cancelled));
-            let worked = may && self.go_on_archiving(&mut out, &mut device);
+            let may_run = wanted && (slack.is_disk_idle() || out.as_ref().is_some_and(MoveJob::is_cancelled));
+            let worked = may_run && self.archive_step(&mut out, &mut device);
             if !worked {
                 std::thread::park_timeout(YIELD_TIME);
             }
@@ -215,8 +216,9 @@ impl Shared {
         }
     }
 
-    /// One step of a move job; the lock is held only for the parts that concern the store.
-    fn go_on_archiving(&self, out: &mut Option<MoveJob>, device: &mut DiskDevice) -> bool {
+    /// Runs one step of a move job. The lock is held only for the operations on the store. Returns true if there is
+    /// more to do.
+    fn archive_step(&self, out: &mut Option<MoveJob>, device: &mut DiskDevice) -> bool {
         let retention_worker = || self.work.lock().unwrap_or_else(PoisonError::into_inner);
         if out.is_none() {
             *out = retention_worker().worker.send_out();
@@ -231,47 +233,49 @@ impl Shared {
     }
 
     fn report(&self, event: &Event) {
-        (self.work.lock().unwrap_or_else(PoisonError::into_inner).tell)(event);
+        (self.work.lock().unwrap_or_else(PoisonError::into_inner).report_event)(event);
     }
 
     fn step(&self, slack: bool) -> Progress {
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        let Work { worker: retention_worker, tell } = &mut *work;
+        let Work { worker: retention_worker, report_event } = &mut *work;
         let progress = retention_worker.step(ClockReading { now: now(), up: self.began.elapsed() }, slack);
-        retention_worker.take_events().iter().for_each(tell);
+        retention_worker.take_events().iter().for_each(report_event);
         self.moving.store(retention_worker.is_moving(), Ordering::Relaxed);
         self.state.set(retention_worker.state(), horizon(retention_worker.state(), &self.rules, now()));
-        // With many queries in succession, the time between two of them is short.
+        // While queries hold files, the next attempt follows soon, because the time between two of many queries in
+        // succession is short.
         let held = retention_worker.state().held > 0;
         if held && progress == Progress::Idle { Progress::Waiting } else { progress }
     }
 }
 
-/// The free space that the recorder will need soon: the preallocation of its next files or, if files are small for the
-/// write rate, the bytes of one second at the highest rate so far. A burst is not taken for a rate: after a stall of
-/// the disk, the packets that waited in the ring are written at once, and only once.
+/// The free space that the recorder will need soon: the preallocation of its next files or, if files are small in
+/// relation to the write rate, the bytes that are written in one second at the highest rate so far. A burst does not
+/// count as a rate: after the disk stalled, the packets that the ring retained are written at once, and only once.
 #[derive(Clone, Debug, Default)]
 struct Demand {
     files: u64,
     seen: Duration,
-    /// Times and bytes written so far, for the last second.
-    looks: VecDeque<(Duration, u64)>,
-    /// The most bytes written in one second.
+    /// Times and total bytes written, for the last second.
+    samples: VecDeque<(Duration, u64)>,
+    /// The largest number of bytes written in one second.
     peak: f64,
 }
 
 impl Demand {
-    /// `written` are the bytes since the start, `total` the bytes of the volume or 0 if they are unknown.
-    fn see(&mut self, up: Duration, written: u64, total: u64) -> u64 {
+    /// Returns the free space that will be needed. `written` is the number of bytes since the start. `total` is the
+    /// size of the volume in bytes, or 0 if it is unknown.
+    fn update(&mut self, up: Duration, written: u64, total: u64) -> u64 {
         let passed = up.saturating_sub(self.seen).as_secs_f64();
         self.seen = up;
-        // The newest entry that is at least one second old is the oldest entry kept; the bytes since then are scaled to
-        // one second.
-        self.looks.push_back((up, written));
-        while self.looks.get(1).is_some_and(|(at, _)| up.saturating_sub(*at) >= SECOND) {
-            self.looks.pop_front();
+        // The first entry is the newest entry that is at least one second old. The bytes written since then are scaled
+        // to one second.
+        self.samples.push_back((up, written));
+        while self.samples.get(1).is_some_and(|(at, _)| up.saturating_sub(*at) >= SECOND) {
+            self.samples.pop_front();
         }
-        let (from, before) = self.looks.front().copied().unwrap_or((up, written));
+        let (from, before) = self.samples.front().copied().unwrap_or((up, written));
         let span = up.saturating_sub(from).max(SECOND).as_secs_f64();
         let in_a_second = written.saturating_sub(before) as f64 / span;
         self.peak = in_a_second.max(self.peak * 0.5_f64.powf(passed / HALVED_AFTER.as_secs_f64()));
@@ -280,21 +284,21 @@ impl Demand {
     }
 }
 
-/// Returns how far back in time the files of an interface will reach when the rules begin to remove them, if the rate
-/// since the oldest file continues and other data on the volume does not grow.
+/// Returns the time that the files of an interface will cover when the rules begin to remove them. The estimate assumes
+/// that the rate since the oldest file continues and that other data on the volume does not grow.
 fn horizon(state: &RetentionState, rules: &Rules, now: Timestamp) -> Option<Duration> {
-    let kept = now.since(state.oldest?);
-    if state.bytes == 0 || kept.is_zero() {
+    let covered = now.since(state.oldest?);
+    if state.bytes == 0 || covered.is_zero() {
         return None;
     }
     let spare = rules.keep_free.map_or(0, |free| free.of(state.space.total).saturating_add(rules.ahead));
-    let room = state.bytes.saturating_add(state.space.free).saturating_sub(spare);
-    let room = room.min(rules.max_size.unwrap_or(u64::MAX));
-    let reach = Duration::try_from_secs_f64(kept.as_secs_f64() * room as f64 / state.bytes as f64).ok();
+    let capacity = state.bytes.saturating_add(state.space.free).saturating_sub(spare);
+    let capacity = capacity.min(rules.max_size.unwrap_or(u64::MAX));
+    let reach = Duration::try_from_secs_f64(covered.as_secs_f64() * capacity as f64 / state.bytes as f64).ok();
     [reach, rules.max_age].into_iter().flatten().min()
 }
 
-/// Checks, at most once per `YIELD_TIME`, that the disk is not needed for packets.
+/// Checks that the disk is not needed for packets, at most once per `YIELD_TIME`.
 struct Slack {
     capture: Arc<Observer>,
     checked: Option<Instant>,
@@ -306,7 +310,7 @@ impl Slack {
         Self { capture, checked: None, is_idle: false }
     }
 
-    fn is_there(&mut self) -> bool {
+    fn is_disk_idle(&mut self) -> bool {
         if self.checked.is_none_or(|checked| checked.elapsed() >= YIELD_TIME) {
             let report = self.capture.report();
             let busy =
@@ -330,7 +334,7 @@ mod tests {
     use upkeep::retention::Free;
 
     #[test]
-    fn the_horizon_is_the_time_kept_scaled_to_the_room_of_the_narrowest_rule() {
+    fn the_horizon_is_the_covered_time_scaled_to_the_capacity_of_the_strictest_rule() {
         const GB: u64 = 1_000_000_000;
         let hours = |n: u64| Some(Duration::from_secs(3600 * n));
         let now = Timestamp::from_secs_nanos(1_800_000_000, 0);
@@ -341,7 +345,7 @@ mod tests {
             space: Space { free: 50 * GB, total: 100 * GB },
             ..RetentionState::default()
         };
-        assert_eq!(horizon(&state, &Rules::default(), now), hours(6), "10 GB an hour, and 60 GB in all");
+        assert_eq!(horizon(&state, &Rules::default(), now), hours(6), "10 GB per hour in a space of 60 GB");
         let keep_free = Some(Free::Percent(10.0));
         let rules = Rules { keep_free, ahead: 10 * GB, ..Rules::default() };
         assert_eq!(horizon(&state, &rules, now), hours(4));
@@ -349,46 +353,54 @@ mod tests {
         assert_eq!(horizon(&state, &rules, now), hours(2));
         let rules = Rules { max_age: Some(Duration::from_secs(60)), ..rules };
         assert_eq!(horizon(&state, &rules, now), Some(Duration::from_secs(60)));
-        assert_eq!(horizon(&RetentionState::default(), &rules, now), None, "no file, no rate");
+        assert_eq!(horizon(&RetentionState::default(), &rules, now), None, "without a file there is no rate");
     }
 
     #[test]
-    fn a_burst_behind_a_stall_is_what_it_is_and_no_rate() {
+    fn a_burst_after_a_stall_does_not_count_as_a_rate() {
         let mut demand = Demand { files: 16 << 20, ..Demand::default() };
         let mut up = Duration::ZERO;
-        // 10 MB/s, then the disk stalls for 5 s, and then 50 MB are written at once.
+        // 10 MB/s are written. Then the disk stalls for 5 s, and then 50 MB are written at once.
         let mut most = 0;
-        for look in 0..400u64 {
+        for sample in 0..400u64 {
             up += PERIOD;
-            let written = match look {
-                0..100 => look * 500_000,
+            let written = match sample {
+                0..100 => sample * 500_000,
                 100..200 => 50_000_000,
-                _ => 100_000_000 + (look - 200) * 500_000,
+                _ => 100_000_000 + (sample - 200) * 500_000,
             };
-            most = most.max(demand.see(up, written, 1 << 30));
+            most = most.max(demand.update(up, written, 1 << 30));
         }
-        assert!((50_000_000..60_000_000).contains(&most), "{most} bytes, and not a gigabyte a second");
-        // The reserve is limited for a rate that would fill the volume within seconds.
+        assert!(
+            (50_000_000..60_000_000).contains(&most),
+            "expected the burst of 50 MB, not a rate of 1 GB/s: {most} bytes"
+        );
+        // For a rate that would fill the volume within seconds, the free space is limited.
         let mut demand = Demand { files: 16 << 20, ..Demand::default() };
-        let ahead = (0..100u64).map(|look| demand.see(PERIOD * look as u32, look * 62_500_000, 400 << 20)).max();
+        let ahead =
+            (0..100u64).map(|sample| demand.update(PERIOD * sample as u32, sample * 62_500_000, 400 << 20)).max();
         assert_eq!(ahead, Some(50 << 20));
     }
 
     #[test]
-    fn room_is_wanted_for_the_next_files_or_for_a_second_at_the_fastest_seen_not_long_ago() {
+    fn the_needed_space_is_the_next_files_or_a_second_at_the_highest_recent_rate() {
         let mut demand = Demand { files: 64 << 20, ..Demand::default() };
-        assert_eq!(demand.see(Duration::ZERO, 0, 0), 64 << 20);
-        assert_eq!(demand.see(PERIOD, 1 << 20, 0), 64 << 20, "files are larger than what 20 MiB/s write");
-        let ahead = (2..=40u32).map(|n| demand.see(n * PERIOD, u64::from(n - 1) * 62_500_000, 0)).max();
+        assert_eq!(demand.update(Duration::ZERO, 0, 0), 64 << 20);
+        assert_eq!(
+            demand.update(PERIOD, 1 << 20, 0),
+            64 << 20,
+            "the next files are larger than one second at 20 MiB/s"
+        );
+        let ahead = (2..=40u32).map(|n| demand.update(n * PERIOD, u64::from(n - 1) * 62_500_000, 0)).max();
         assert!(
             ahead.is_some_and(|a| (1_240_000_000..=1_250_000_001).contains(&a)),
-            "10 Gb/s, and not {ahead:?} bytes"
+            "expected one second at 10 Gb/s, not {ahead:?} bytes"
         );
         let (up, written) = (40 * PERIOD, 39 * 62_500_000);
-        // One second later nothing more is written.
-        demand.see(up + SECOND, written, 0);
-        let after = demand.see(up + SECOND + HALVED_AFTER, written, 0);
-        assert!((600_000_000..=626_000_000).contains(&after), "it may come again: {after}");
-        assert_eq!(demand.see(up + 20 * HALVED_AFTER, written, 0), 64 << 20);
+        // In the next second nothing is written.
+        demand.update(up + SECOND, written, 0);
+        let after = demand.update(up + SECOND + HALVED_AFTER, written, 0);
+        assert!((600_000_000..=626_000_000).contains(&after), "half of the highest rate is still expected: {after}");
+        assert_eq!(demand.update(up + 20 * HALVED_AFTER, written, 0), 64 << 20);
     }
 }

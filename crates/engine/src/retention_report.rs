@@ -6,47 +6,47 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use upkeep::retention::RetentionState;
 
-/// A number of files and bytes, for JSON.
+/// Number and size of packet files, for JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FileTotals {
     /// Number of packet files.
     pub files: u64,
-    /// Bytes of the volume that they occupied, with their indexes.
+    /// Bytes that the files and their indexes occupied on the volume.
     pub bytes: u64,
 }
 
 /// The report of the retention worker, for JSON.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RetentionReport {
-    /// Published packet files that are kept.
+    /// Number of published packet files in the store.
     pub files: u64,
-    /// Bytes of the volume that the interface occupies, growing files included.
+    /// Bytes that the interface occupies on the volume, including growing files.
     pub bytes: u64,
-    /// The begin of the oldest file kept.
+    /// The begin of the oldest published file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest: Option<String>,
-    /// The same in seconds since 1970.
+    /// The begin of the oldest published file in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_second: Option<u64>,
-    /// How far back in time the files will reach when the rules begin to remove them, at the rate of the files kept
-    /// now; unknown if there are no files.
+    /// The time between the oldest and the newest packet at the moment when the rules begin to remove files, if the
+    /// rate of the present files continues; absent if there are no files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub horizon_seconds: Option<f64>,
     /// Files removed since the start.
     pub removed: FileTotals,
     /// Files moved to the archive since the start.
     pub archived: FileTotals,
-    /// Removed files that should have been moved to the archive.
+    /// Files that were removed although they should have been moved to the archive.
     pub unarchived_files: u64,
-    /// Bytes of these files.
+    /// Bytes of the files that were removed instead of archived.
     pub unarchived_bytes: u64,
-    /// Hour directories with files that the rules would remove but that queries hold.
+    /// Number of hour directories with files that the rules would remove, but that queries are reading.
     pub held_hours: u64,
-    /// Free bytes of the volume.
+    /// Number of free bytes on the volume.
     pub free: u64,
-    /// Bytes of the volume.
+    /// Size of the volume in bytes.
     pub total: u64,
-    /// The operation that currently fails.
+    /// The error of an operation that fails at the moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
@@ -71,7 +71,8 @@ impl From<&RetentionState> for RetentionReport {
     }
 }
 
-/// The retention status of a capture; `None` if it has no retention worker.
+/// The retention status of a capture, shared between threads. It contains `None` if the capture has no retention
+/// worker.
 #[derive(Clone, Debug, Default)]
 pub struct RetentionHandle(Arc<Mutex<Option<RetentionStatus>>>);
 
@@ -85,8 +86,8 @@ struct RetentionStatus {
 impl RetentionHandle {
     /// Returns the report.
     pub fn report(&self) -> Option<RetentionReport> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let RetentionStatus { state, horizon } = known.as_ref()?;
+        let status = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let RetentionStatus { state, horizon } = status.as_ref()?;
         Some(RetentionReport { horizon_seconds: horizon.map(|h| h.as_secs_f64()), ..RetentionReport::from(state) })
     }
 

@@ -1,4 +1,4 @@
-//! The rings of a capture: allocation on the NUMA node of the engine thread, and the thread that touches their memory.
+//! Allocates the rings of a capture on the NUMA nodes of the engine threads, and touches their memory in a thread.
 
 use crate::error::EngineError;
 use crate::plan::{Plan, SourcePlan};
@@ -10,11 +10,11 @@ use ring::{OfferedRing, Producer};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Lower priority than capture and its readers: a thread that needs a page before this thread reaches it faults it in
-/// itself.
+/// A lower priority than that of capture and its readers. A thread that needs a page which this thread has not touched
+/// yet causes the page fault itself.
 const WARM_NICE: i32 = 5;
 
-/// Returns the processors for this engine thread: the configured processor, else those of the interface's NUMA node.
+/// Returns the CPUs for this engine thread: the configured CPU, or the CPUs of the interface's NUMA node.
 pub fn processors(plan: &Plan, number: usize) -> Vec<usize> {
     if !plan.cpus.is_empty() {
         return vec![plan.cpus[number % plan.cpus.len()]];
@@ -27,7 +27,7 @@ pub fn processors(plan: &Plan, number: usize) -> Vec<usize> {
     }
 }
 
-/// Allocates the ring on the processors of its engine thread, so that its pages come from their NUMA node.
+/// Allocates the ring in a thread on the CPUs of its engine thread, so that its pages are on their NUMA node.
 pub fn producer(
     plan: &Plan,
     label: &str,
@@ -49,43 +49,45 @@ pub fn producer(
     };
     let make = move || {
         if !cpus.is_empty() {
-            // If this fails, the engine thread reports the error; memory from another node is slower but correct.
+            // If pinning fails here, it also fails in the engine thread, which reports the error. Memory on another
+            // node is slower but correct.
             let _ = sys::cpu::pin_to(cpus);
         }
         Producer::new(config)
     };
     std::thread::scope(|scope| scope.spawn(make).join())
-        .map_err(|_| EngineError::Panicked("the thread that makes the ring".into()))?
+        .map_err(|_| EngineError::Panicked("the allocation of the ring".into()))?
         .map_err(|e| EngineError::Ring(bytes, e))
 }
 
-/// Touches and locks the rest of the rings' memory while packets already arrive: capture starts after a quarter of a
-/// second instead of two and a half. An error becomes a warning in `status`.
+/// Touches and locks the rest of the rings' memory while packets already arrive. So capture starts after 0.25 s instead
+/// of 2.5 s. An error becomes a warning in `status`.
 pub fn warm<'a>(
     rings: impl Iterator<Item = &'a OfferedRing>,
     numa_cpus: Vec<usize>,
     stop: Arc<AtomicBool>,
     status: Arc<Mutex<WorkerStatus>>,
 ) -> Result<(), EngineError> {
-    let is_cold = |ring: &&OfferedRing| !ring.memory.bytes().is_lazy();
-    let rings: Vec<_> = rings.filter(is_cold).map(|ring| Arc::downgrade(&ring.memory)).collect();
+    let is_prefaulted_later = |ring: &&OfferedRing| !ring.memory.bytes().is_lazy();
+    let rings: Vec<_> = rings.filter(is_prefaulted_later).map(|ring| Arc::downgrade(&ring.memory)).collect();
     if rings.is_empty() {
         return Ok(());
     }
     let work = move || {
         if !numa_cpus.is_empty() {
-            // If this fails, the pages come from another NUMA node, which is slower but correct.
+            // If pinning fails, the pages are on another NUMA node, which is slower but correct.
             let _ = sys::cpu::pin_to(&numa_cpus);
         }
         let _ = sys::cpu::set_nice(WARM_NICE);
-        let mut more = true;
-        while more && !stop.load(Ordering::Relaxed) {
-            more = false;
+        let mut is_cold = true;
+        while is_cold && !stop.load(Ordering::Relaxed) {
+            is_cold = false;
             for ring in rings.iter().filter_map(Weak::upgrade) {
                 match ring.prefault_more() {
-                    Ok(warmed) => more |= warmed,
+                    Ok(more) => is_cold |= more,
                     Err(e) => {
-                        let text = format!("no memory for the rest of the ring: {e}; choose a smaller one with --ring");
+                        let text =
+                            format!("no memory for the rest of the ring: {e}; choose a smaller ring with --ring");
                         status.lock().unwrap_or_else(PoisonError::into_inner).warnings.push(text);
                         return;
                     }
@@ -101,8 +103,8 @@ pub fn warm<'a>(
 pub fn description(offer: &OfferedRing) -> String {
     let memory = offer.memory.bytes();
     let locked = match (memory.is_lazy(), memory.locked()) {
-        (true, _) => "made as it is written",
-        (false, true) if !memory.is_prefaulted() => "being touched and locked",
+        (true, _) => "allocated when written",
+        (false, true) if !memory.is_prefaulted() => "locked in part so far",
         (false, true) => "locked",
         (false, false) => "not locked (CAP_IPC_LOCK, or a larger memlock limit)",
     };

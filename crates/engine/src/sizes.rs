@@ -1,6 +1,7 @@
-//! Default memory sizes of a capture: as much as suits the source, and at most an eighth of the process's memory limit
-//! for the rings and another eighth for the flow tables. A plan that cannot fit is refused with figures before any
-//! allocation, because the kernel would not refuse it: it overcommits pages until the OOM killer runs.
+//! Default memory sizes of a capture. They depend on the source, and are at most an eighth of the process's memory
+//! limit for the rings and another eighth for the flow tables. A plan that cannot fit is rejected with the numbers
+//! before any allocation. The kernel would not reject it: it overcommits memory, and later the OOM killer ends a
+//! process.
 
 use crate::plan::{Plan, SourcePlan};
 use base::units::{show_bytes, show_count};
@@ -8,43 +9,45 @@ use ring::Prefault;
 use std::fmt;
 use sys::memory_limit::{LimitSource, MemoryLimit, memory_limit};
 
-/// Bytes of all rings of a live interface together.
+/// The default size of all rings of a live interface together, in bytes.
 const RING: u64 = 1 << 30;
 
-/// The least bytes of each of these rings, if the memory permits.
+/// The least default size of each ring of a live interface in bytes, if the memory permits.
 const MIN: u64 = 64 << 20;
 
-/// The least bytes of any ring.
+/// The least size of any ring in bytes.
 const MIN_TOTAL: u64 = 8 << 20;
 
-/// Bytes of the ring of a replay: a file waits for the readers, so the ring needs only the writes in flight
-/// ([`crate::WRITE_DEPTH`]) and as much again for the readers.
+/// The size of the ring of a replay in bytes. Reading a file waits for the readers, so the ring needs space only for
+/// the writes in flight ([`crate::WRITE_DEPTH`]) and the same space again for the readers.
 const REPLAY: u64 = 64 << 20;
 
-/// Default number of concurrent flows.
+/// The default number of concurrent flows.
 const FLOWS: u64 = 1 << 20;
 
-/// Bytes of a flow entry with some packets, including its part of the table (`docs/design/flow-metering.md`).
+/// The memory of a flow entry with some packets, including its part of the table, in bytes
+/// (`docs/design/flow-metering.md`).
 const FLOW_BYTES: u64 = 448;
 
-/// The least bytes of a packet in a capture file: a RAW header and half an IPv4 header. A shorter packet belongs to no
-/// flow.
+/// The least number of bytes of a packet in a capture file: a RAW header and half an IPv4 header. A shorter packet
+/// belongs to no flow.
 const PACKET_BYTES: u64 = 24;
 
-/// The least capacity of a flow table that is sized by its input.
+/// The least capacity of a flow table whose size depends on the input.
 const MIN_FLOWS: u64 = 4096;
 
-/// Address space of a meter beside its flow table: stacks of its threads, journals, and the columns that are sealed one
-/// after the other. 98 MiB were too little beside a ring of 8 MiB and a table of 6 MiB, 195 MiB enough.
+/// Address space of a meter in addition to its flow table: stacks of its threads, journals, and the columns that are
+/// sealed one after the other. With a ring of 8 MiB and a table of 6 MiB, a limit of 98 MiB was too small and 195 MiB
+/// was sufficient.
 const METER: u64 = 64 << 20;
 
-/// Returns the bytes that a process may take by default for one purpose.
+/// Returns the number of bytes that a process uses by default for rings or for flow tables.
 fn share(memory_limit: &MemoryLimit) -> u64 {
     if memory_limit.limit == 0 { u64::MAX } else { memory_limit.limit / 8 }
 }
 
-/// Returns the default bytes of each ring of a live interface: all `queues` together take 1 GiB, or with their
-/// descriptors at most an eighth of the memory limit of this process.
+/// Returns the default size of each ring of a live interface in bytes. The rings of all `queues` together have 1 GiB
+/// or, if that is less, with their descriptors an eighth of the memory limit of this process.
 pub fn default_ring(queues: u16) -> u64 {
     ring_within(&memory_limit(), queues)
 }
@@ -57,7 +60,7 @@ fn ring_within(memory_limit: &MemoryLimit, queues: u16) -> u64 {
     wanted.min(power_below(fits)).max(MIN_TOTAL)
 }
 
-/// Returns the default number of concurrent flows for each of `ports` interfaces: 1 Mi, or as many as fit into an
+/// Returns the default number of concurrent flows for each of `ports` interfaces: 2^20, or the number that fits into an
 /// eighth of the memory limit of this process.
 pub fn default_flows(ports: u16) -> u64 {
     flows_within(&memory_limit(), ports)
@@ -67,27 +70,27 @@ fn flows_within(memory_limit: &MemoryLimit, ports: u16) -> u64 {
     (share(memory_limit) / FLOW_BYTES / u64::from(ports.max(1))).clamp(MIN_FLOWS, FLOWS)
 }
 
-/// Returns the largest power of two that is at most `n`; 0 for 0.
+/// Returns the largest power of two that is not greater than `n`; 0 for 0.
 fn power_below(n: u64) -> u64 {
     n.checked_ilog2().map_or(0, |log| 1 << log)
 }
 
-/// The reason why the memory of this process does not hold a plan.
+/// The reason why a plan needs more memory than this process may use.
 #[derive(Clone, Debug)]
 pub enum SizesError {
     /// The rings exceed the available memory.
     Rings {
-        /// Bytes of each ring.
+        /// Size of each ring in bytes.
         ring: u64,
-        /// Bytes of all rings with their descriptors.
+        /// Size of all rings with their descriptors in bytes.
         wanted: u64,
         /// Number of rings.
         queues: u64,
         /// The memory limit.
         memory_limit: MemoryLimit,
-        /// Bytes available, with reserved huge pages.
+        /// Available bytes, including reserved huge pages.
         available: u64,
-        /// Bytes of a ring that would fit.
+        /// The largest ring size in bytes that would fit.
         fits: Option<u64>,
     },
     /// The flow table exceeds the memory limit.
@@ -99,15 +102,15 @@ pub enum SizesError {
     },
     /// The plan exceeds the limit of the address space.
     AddressSpace {
-        /// Bytes for rings.
+        /// Address space for the rings in bytes.
         rings: u64,
         /// The number of flows.
         flows: u64,
-        /// Bytes that the process may have.
+        /// The limit of the address space of the process in bytes.
         has: u64,
-        /// Bytes that are free.
+        /// Free address space in bytes.
         free: u64,
-        /// A sufficient limit in KiB.
+        /// A limit of the address space that would be sufficient, in KiB.
         limit: u64,
     },
 }
@@ -119,7 +122,7 @@ impl fmt::Display for SizesError {
                 let rings = if *queues > 1 { format!(", for {queues} rings") } else { String::new() };
                 let fits = fits.map(|fits| format!("; {} would fit", show_bytes(fits))).unwrap_or_default();
                 let reason = format!(
-                    "{} wanted with its descriptors{rings}, and of the {} that {} has {} are free{fits}",
+                    "{} are needed with the descriptors{rings}, but of the {} that {} has, only {} are free{fits}",
                     show_bytes(*wanted),
                     show_bytes(memory_limit.limit),
                     memory_limit.owner(),
@@ -129,7 +132,8 @@ impl fmt::Display for SizesError {
             }
             Self::Flows { flows, memory_limit } => write!(
                 f,
-                "{} flows take {} if the table is full, and {} has {}; choose fewer with --set flow.capacity=N, at most {}",
+                "a full table of {} flows needs {}, but {} has {}; choose fewer flows with --set flow.capacity=N, at \
+                 most {}",
                 show_count(*flows),
                 show_bytes(flows.saturating_mul(FLOW_BYTES)),
                 memory_limit.owner(),
@@ -140,9 +144,10 @@ impl fmt::Display for SizesError {
                 let table = flows.saturating_mul(FLOW_BYTES);
                 write!(
                     f,
-                    "{} of address space wanted ({} for rings, {} for {} flows, {} to make and seal records and rows), and of the {} \
-                     that this process may have {} are free; raise the limit (ulimit -v {limit}), or choose a smaller --ring or fewer \
-                     flows with --set flow.capacity=N; netgrain record takes the packets alone",
+                    "{} of address space are needed ({} for rings, {} for {} flows, {} to make and seal records and \
+                     rows), but of the {} that this process may use, {} are free; raise the limit (ulimit -v {limit}), \
+                     or choose a smaller --ring or fewer flows with --set flow.capacity=N; netgrain record stores only \
+                     the packets",
                     show_bytes(rings.saturating_add(table).saturating_add(METER)),
                     show_bytes(*rings),
                     show_bytes(table),
@@ -158,11 +163,11 @@ impl fmt::Display for SizesError {
 
 impl std::error::Error for SizesError {}
 
-/// Returns the text of a ring for which there is no memory.
+/// Returns the text for a ring that cannot be allocated.
 pub fn no_ring(bytes: u64, reason: impl fmt::Display) -> String {
     format!(
-        "no memory for a ring of {}: {reason}; choose a smaller one with --ring, or raise what limits the memory (ulimit -v, the \
-         control group's memory.max)",
+        "no memory for a ring of {}: {reason}; choose a smaller ring with --ring, or raise the memory limit \
+         (ulimit -v, the control group's memory.max)",
         show_bytes(bytes)
     )
 }
@@ -170,7 +175,7 @@ pub fn no_ring(bytes: u64, reason: impl fmt::Display) -> String {
 /// The ring sizes of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Bytes of packet memory of each ring; the ring rounds them up.
+    /// Packet memory of each ring in bytes; the ring rounds it up.
     pub ring: u64,
     /// The part of the memory that is touched before the first packet.
     pub prefault: Prefault,
@@ -187,31 +192,32 @@ impl Sizes {
 
     fn within(memory_limit: &MemoryLimit, reserved: u64, plan: &Plan, queues: u16) -> Result<Self, SizesError> {
         let live = matches!(plan.source, SourcePlan::Interface(_));
-        let usual = ring_within(memory_limit, queues.saturating_mul(plan.shares.max(1)));
-        // Listeners and members of groups may be slower than a replay, which would then overtake them.
-        let followed = plan.socket.is_some() || !plan.groups.is_empty();
+        let default = ring_within(memory_limit, queues.saturating_mul(plan.shares.max(1)));
+        // Listeners and members of groups may be slower than a replay. With a small ring, the replay would overwrite
+        // packets that they have not read.
+        let has_slow_readers = plan.socket.is_some() || !plan.groups.is_empty();
         let chosen = match plan.source {
-            SourcePlan::File { .. } | SourcePlan::Files { .. } if !followed => usual.min(REPLAY),
-            _ => usual,
+            SourcePlan::File { .. } | SourcePlan::Files { .. } if !has_slow_readers => default.min(REPLAY),
+            _ => default,
         };
-        // One block for the start of a segment, and one for the gap behind it.
+        // One additional block for the start of a segment, and one for the gap at its end.
         let needed = most_bytes(plan).map_or(u64::MAX, |bytes| bytes.saturating_add(2 * ring::BLOCK));
         let chosen = chosen.min(needed.checked_next_power_of_two().unwrap_or(u64::MAX)).max(MIN_TOTAL);
         let ring = plan.ring.unwrap_or(chosen);
-        // The other captures of this process have not allocated their rings yet.
-        refuse_rings(memory_limit, reserved, ring, queues.saturating_mul(plan.shares.max(1)))?;
+        // The rings of the other captures of this process are not allocated yet, so they are included.
+        check_rings(memory_limit, reserved, ring, queues.saturating_mul(plan.shares.max(1)))?;
         if let Some(flows) = plan.meter.as_ref().and_then(|meter| meter.flows.as_ref()) {
-            refuse_flows(memory_limit, flows.capacity as u64)?;
+            check_flows(memory_limit, flows.capacity as u64)?;
         }
         if let Some(meter) = &plan.meter {
             let flows = meter.flows.as_ref().map_or(0, |flows| flows.capacity as u64);
-            refuse_address_space(memory_limit, ring, queues.saturating_mul(plan.shares.max(1)), flows)?;
+            check_address_space(memory_limit, ring, queues.saturating_mul(plan.shares.max(1)), flows)?;
         }
         Ok(Self { ring, prefault: if live { Prefault::Behind } else { Prefault::Lazy } })
     }
 }
 
-/// Describes the chosen sizes in a text.
+/// Returns a text that describes the chosen sizes.
 pub fn description(plan: &Plan, ring: u64, queues: usize) -> String {
     let memory_limit = memory_limit();
     let rings = match queues {
@@ -221,7 +227,7 @@ pub fn description(plan: &Plan, ring: u64, queues: usize) -> String {
     let flows = plan.meter.as_ref().and_then(|meter| meter.flows.as_ref());
     let flows = flows.map_or_else(String::new, |flows| {
         let (count, bytes) = (flows.capacity as u64, flows.capacity as u64 * FLOW_BYTES);
-        format!(", up to {} flows ({} if all are there)", show_count(count), show_bytes(bytes))
+        format!(", up to {} flows ({} if the table is full)", show_count(count), show_bytes(bytes))
     });
     let whole = match memory_limit.limit {
         0 => String::new(),
@@ -230,13 +236,14 @@ pub fn description(plan: &Plan, ring: u64, queues: usize) -> String {
     format!("memory: {rings}{flows}{whole}")
 }
 
-/// Returns the bytes that are preallocated for a packet file: those of a segment, or of all packets that can come if
-/// that is less. To free 2 GiB took 38 of the 100 ms in which a capture of 3 MB is replayed.
+/// Returns the number of bytes that are preallocated for a packet file: the segment size or, if that is less, the size
+/// of all packets of the input. With a segment of 2 GiB, freeing the unused space took 38 of the 100 ms in which a
+/// capture of 3 MB is replayed.
 pub fn of_file(plan: &Plan) -> u64 {
     most_bytes(plan).map_or(plan.segment, |most| plan.segment.min(most.next_multiple_of(ring::BLOCK) + ring::BLOCK))
 }
 
-/// Returns the most packet memory that the whole input can take; `None` if it is unknown.
+/// Returns the largest packet memory that the complete input can need; `None` if the input is not limited.
 fn most_bytes(plan: &Plan) -> Option<u64> {
     let each = |paths: &mut dyn Iterator<Item = &std::path::Path>| paths.map(capture::file::plain_bytes).sum();
     let source = match &plan.source {
@@ -249,23 +256,23 @@ fn most_bytes(plan: &Plan) -> Option<u64> {
     source.into_iter().chain(limit.filter(|_| !matches!(plan.source, SourcePlan::Interface(_)))).min()
 }
 
-/// Returns the bytes of this number of simulated packets of any length.
+/// Returns the largest size of this number of simulated packets in bytes.
 fn packets_bytes(packets: u64) -> u64 {
     const LEN_MAX: u64 = 9014;
     packets.saturating_mul(LEN_MAX + ring::RECORD_HEADER as u64)
 }
 
-/// Returns the capacity of a capture's flow table: at most `configured`, and at most the number of flows that the input can
-/// contain. A table that is never full makes the same records, whatever its capacity.
+/// Returns the capacity of a capture's flow table: at most `configured`, and at most the number of flows that the input
+/// can contain. A table that is never full makes the same records, whatever its capacity.
 pub fn flows_of(plan: &Plan, configured: usize) -> usize {
-    // Hashes do not spread flows evenly over shards, so each shard has half as much again.
+    // Hashes do not distribute flows evenly over shards, so each shard has 1.5 times its part.
     let most = most_bytes(plan).map_or(u64::MAX, |bytes| (bytes / PACKET_BYTES).saturating_mul(3) / 2);
     configured.min(usize::try_from(most.max(MIN_FLOWS)).unwrap_or(usize::MAX))
 }
 
-/// Refuses rings that exceed the available memory. Reserved huge pages do not count as available memory, so rings that
-/// fit into them are admitted.
-fn refuse_rings(memory_limit: &MemoryLimit, reserved: u64, ring: u64, queues: u16) -> Result<(), SizesError> {
+/// Returns an error if the rings exceed the available memory. Reserved huge pages are not part of the available memory,
+/// so they are added.
+fn check_rings(memory_limit: &MemoryLimit, reserved: u64, ring: u64, queues: u16) -> Result<(), SizesError> {
     let queues = u64::from(queues.max(1));
     let each = ring.checked_next_power_of_two().unwrap_or(1 << 63);
     let wanted = each.saturating_add(each / 4).saturating_mul(queues);
@@ -284,9 +291,9 @@ fn refuse_rings(memory_limit: &MemoryLimit, reserved: u64, ring: u64, queues: u1
     })
 }
 
-/// Refuses a flow table that could never be filled. The table grows with the flows, so memory that other processes use
-/// now does not count.
-fn refuse_flows(memory_limit: &MemoryLimit, flows: u64) -> Result<(), SizesError> {
+/// Returns an error if the flow table could never be filled. The table grows with the number of flows, so the memory
+/// that other processes use at the moment is not subtracted.
+fn check_flows(memory_limit: &MemoryLimit, flows: u64) -> Result<(), SizesError> {
     let wanted = flows.saturating_mul(FLOW_BYTES);
     if memory_limit.limit == 0 || wanted <= memory_limit.limit {
         return Ok(());
@@ -294,14 +301,14 @@ fn refuse_flows(memory_limit: &MemoryLimit, flows: u64) -> Result<(), SizesError
     Err(SizesError::Flows { flows, memory_limit: *memory_limit })
 }
 
-/// Refuses a plan that exceeds a limit of the address space. A later check is impossible: a failed allocation ends the
-/// process.
-fn refuse_address_space(memory_limit: &MemoryLimit, ring: u64, queues: u16, flows: u64) -> Result<(), SizesError> {
+/// Returns an error if the plan exceeds the limit of the address space. It cannot be checked later, because a failed
+/// allocation ends the process.
+fn check_address_space(memory_limit: &MemoryLimit, ring: u64, queues: u16, flows: u64) -> Result<(), SizesError> {
     if memory_limit.bound != LimitSource::AddressSpace {
         return Ok(());
     }
     let each = ring.checked_next_power_of_two().unwrap_or(1 << 63);
-    // A ring is mapped twice.
+    // Each ring is mapped twice.
     let rings = each.saturating_add(each / 4).saturating_mul(2 * u64::from(queues.max(1)));
     let table = flows.saturating_mul(FLOW_BYTES);
     let wanted = rings.saturating_add(table).saturating_add(METER);
@@ -332,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_and_tables_take_an_eighth_at_most_and_no_more_than_usual() {
+    fn default_sizes_are_at_most_an_eighth_of_the_memory_limit() {
         for (limit, queues, ring) in [
             (64 << 30, 1, 1024),
             (64 << 30, 4, 256),
@@ -355,37 +362,37 @@ mod tests {
     }
 
     #[test]
-    fn ports_of_one_process_share_what_one_would_take() {
+    fn interfaces_of_one_process_share_the_default_memory() {
         let small = group(800 * MIB);
         let plan = Plan { shares: 3, ..port() };
         assert_eq!(Sizes::within(&small, 0, &plan, 1).map(|s| s.ring).ok(), Some(16 * MIB));
     }
 
     #[test]
-    fn a_replay_has_a_ring_of_its_inputs_size_and_one_that_others_follow_the_usual() {
+    fn a_replay_has_a_ring_of_the_size_of_its_input_unless_listeners_read_it() {
         let dir = TempDir::new("a_replay_has_a_ring_of_its_inputs_size");
         let path = dir.join("a.pcap");
         let machine = group(64 << 30);
         let mut plan = Plan::new(SourcePlan::File { path: path.clone(), options: capture::file::Options::default() });
         plan.meter = Some(MeterPlan::new(0));
-        let usual = flow::Config::default().capacity;
+        let default = flow::Config::default().capacity;
         for (bytes, ring, flows) in
-            [(1000, 8, 4096), (3_000_000, 8, 187_500), (10 << 20, 16, 655_359), (1 << 30, 64, usual)]
+            [(1000, 8, 4096), (3_000_000, 8, 187_500), (10 << 20, 16, 655_359), (1 << 30, 64, default)]
         {
             std::fs::File::create(&path).and_then(|f| f.set_len(bytes)).expect("a file");
-            let sizes = Sizes::within(&machine, 0, &plan, 1).expect("it fits");
+            let sizes = Sizes::within(&machine, 0, &plan, 1).expect("a plan that fits");
             assert_eq!((sizes.ring, sizes.prefault), (ring * MIB, Prefault::Lazy), "{bytes}");
-            assert_eq!(flows_of(&plan, usual), flows, "{bytes}");
+            assert_eq!(flows_of(&plan, default), flows, "{bytes}");
             assert!((bytes + ring::BLOCK..bytes + 2 * ring::BLOCK).contains(&of_file(&plan)), "{bytes}");
         }
         assert_eq!(of_file(&port()), port().segment);
         std::fs::write(&path, [0x1f, 0x8b, 8, 0]).expect("a file");
         assert_eq!(
-            Sizes::within(&machine, 0, &plan, 1).expect("it fits").ring,
+            Sizes::within(&machine, 0, &plan, 1).expect("a plan that fits").ring,
             REPLAY,
-            "what is packed may be of any size"
+            "the size of a compressed file is unknown"
         );
-        assert_eq!(flows_of(&plan, usual), usual);
+        assert_eq!(flows_of(&plan, default), default);
         let socket = dir.join("socket");
         plan.socket = Some(SocketPlan {
             path: socket,
@@ -395,40 +402,40 @@ mod tests {
             allow_lossless: false,
             forward: Vec::new(),
         });
-        assert_eq!(Sizes::within(&machine, 0, &plan, 1).expect("it fits").ring, RING);
+        assert_eq!(Sizes::within(&machine, 0, &plan, 1).expect("a plan that fits").ring, RING);
         let spec = "60,packets=1000".parse().expect("a spec");
         let sim = Plan::new(SourcePlan::Sim { spec, start: None, name: None });
-        assert_eq!(Sizes::within(&machine, 0, &sim, 1).expect("it fits").ring, 16 * MIB);
-        assert_eq!(Sizes::within(&machine, 0, &port(), 1).expect("it fits").prefault, Prefault::Behind);
+        assert_eq!(Sizes::within(&machine, 0, &sim, 1).expect("a plan that fits").ring, 16 * MIB);
+        assert_eq!(Sizes::within(&machine, 0, &port(), 1).expect("a plan that fits").prefault, Prefault::Behind);
     }
 
     #[test]
-    fn a_narrow_address_space_is_refused_with_numbers_before_anything_is_made() {
-        let narrow = |mib: u64| MemoryLimit {
+    fn a_small_address_space_limit_is_rejected_with_numbers() {
+        let limited_to = |mib: u64| MemoryLimit {
             limit: mib * MIB / 2,
             available: (mib - 20) * MIB / 2,
             bound: LimitSource::AddressSpace,
         };
         let mut plan = Plan { ring: Some(8 * MIB), ..port() };
-        assert!(Sizes::within(&narrow(98), 0, &plan, 1).is_ok(), "packets alone");
+        assert!(Sizes::within(&limited_to(98), 0, &plan, 1).is_ok(), "without a meter the plan fits");
         plan.meter = Some(MeterPlan::new(0));
         plan.meter.as_mut().and_then(|m| m.flows.as_mut()).expect("flows").capacity = 14_285;
-        let text = Sizes::within(&narrow(98), 0, &plan, 1).expect_err("too narrow").to_string();
+        let text = Sizes::within(&limited_to(98), 0, &plan, 1).expect_err("too little address space").to_string();
         for word in ["98.0 MiB", "78.0 MiB", "64.0 MiB", "ulimit -v", "--ring", "flow.capacity"] {
             assert!(text.contains(word), "{word}: {text}");
         }
-        assert!(Sizes::within(&narrow(195), 0, &plan, 1).is_ok());
+        assert!(Sizes::within(&limited_to(195), 0, &plan, 1).is_ok());
     }
 
     #[test]
-    fn what_cannot_fit_is_refused_with_numbers() {
+    fn plans_that_exceed_the_memory_are_rejected_with_numbers() {
         let small = MemoryLimit { limit: 800 * MIB, available: 700 * MIB, bound: LimitSource::Group };
         let plan = Plan { ring: Some(1 << 30), ..port() };
         let text = Sizes::within(&small, 0, &plan, 1).expect_err("too large").to_string();
         for word in ["1.25 GiB", "800 MiB", "700 MiB", "512 MiB would fit", "control group", "--ring"] {
             assert!(text.contains(word), "{word}: {text}");
         }
-        assert!(Sizes::within(&small, 2 << 30, &plan, 1).is_ok(), "reserved huge pages hold it");
+        assert!(Sizes::within(&small, 2 << 30, &plan, 1).is_ok(), "the ring fits into reserved huge pages");
         let mut plan = port();
         plan.meter = Some(MeterPlan::new(0));
         assert!(Sizes::within(&small, 0, &plan, 1).is_ok());

@@ -1,5 +1,5 @@
-//! The steps for each frame: timestamp, the interface's program, header parser, filter, hash, and the one copy into the
-//! ring.
+//! The steps for each frame: timestamp, the interface's program, header parser, filter, hash, and the single copy into
+//! the ring.
 
 use crate::worker_links::{PAUSE, WorkerLinks};
 use base::Timestamp;
@@ -10,32 +10,34 @@ use ring::{CAPLEN_MAX, Packet, Producer, TIMESTAMP_MAX, flag};
 use sys::clock::Clock;
 use wire::{FlowHasher, Headers};
 
-/// Bytes rebuilt at the start of a frame whose VLAN tag was stripped, for the header parser and the filter.
+/// Number of bytes that are rebuilt at the start of a frame whose VLAN tag the NIC has removed, for the header parser
+/// and the filter.
 const HEAD: usize = 320;
 
-/// The context of the steps; a value lives for one poll.
+/// The data that the steps use. A value exists during one poll.
 pub struct Stage<'a> {
     /// The ring.
     pub producer: &'a mut Producer,
     /// The interface's program.
     pub program: Option<&'a mut ProgramSequence>,
-    /// The capture filter; packets that do not match are counted and not stored.
+    /// The capture filter. Packets that do not match are counted as filtered and not stored.
     pub filter: Option<&'a Filter>,
     /// The flow hash function.
     pub hasher: &'a FlowHasher,
     /// The clock for frames without a timestamp.
     pub clock: &'a Clock,
-    /// The most bytes stored of a packet.
+    /// The snaplen: the largest number of bytes stored of a packet.
     pub snaplen: usize,
     /// The link type, as pcap numbers it.
     pub link_type: u16,
-    /// True if the source cannot wait for the ring; the timestamps of its frames are in order.
+    /// True if the source cannot wait for the ring. Then a timestamp is raised to that of the previous frame if it is
+    /// earlier.
     pub live: bool,
     /// Timestamp of the previous frame.
     pub last: Timestamp,
-    /// Frames so far.
+    /// Number of frames processed so far.
     pub taken: u64,
-    /// True when a stop request or the time limit ends the capture.
+    /// Returns true when a stop request or the time limit ends the capture.
     pub time_is_up: &'a dyn Fn() -> bool,
     /// Links of the engine thread to the rest of the capture.
     pub links: &'a WorkerLinks,
@@ -68,19 +70,27 @@ impl Stage<'_> {
 
     #[cold]
     fn take_tagged(&mut self, frame: &Frame<'_>, tag: capture::VlanTag, ts: Timestamp, flags: u8) {
-        let mut four = [0; 4];
-        four[..2].copy_from_slice(&tag.tpid.to_be_bytes());
-        four[2..].copy_from_slice(&tag.tci.to_be_bytes());
+        let mut tag_bytes = [0; 4];
+        tag_bytes[..2].copy_from_slice(&tag.tpid.to_be_bytes());
+        tag_bytes[2..].copy_from_slice(&tag.tci.to_be_bytes());
         let mut head = [0; HEAD];
         let split = frame.bytes.len().min(12);
         let len = (frame.bytes.len() + 4).min(HEAD);
         head[..split].copy_from_slice(&frame.bytes[..split]);
-        head[split..split + 4].copy_from_slice(&four);
+        head[split..split + 4].copy_from_slice(&tag_bytes);
         head[split + 4..len].copy_from_slice(&frame.bytes[split..len - 4]);
-        self.parse(frame, &head[..len], frame.wire_len.saturating_add(4), ts, flags | flag::VLAN_RESTORED, Some(four));
+        self.parse(
+            frame,
+            &head[..len],
+            frame.wire_len.saturating_add(4),
+            ts,
+            flags | flag::VLAN_RESTORED,
+            Some(tag_bytes),
+        );
     }
 
-    /// `head` is the start of the frame as it will be stored, `wire_len` its wire length then.
+    /// Processes a frame from the header parser on. `head` is the start of the frame as it will be stored, and
+    /// `wire_len` is the wire length that will be stored.
     #[inline]
     fn parse(
         &mut self,
@@ -93,7 +103,7 @@ impl Stage<'_> {
     ) {
         let mut from_program = None;
         if let Some(program) = &mut self.program {
-            // A frame with a restored tag is complete in `head` unless it is longer than `head`.
+            // `head` contains the complete frame with the restored tag, unless the frame is longer than `head`.
             let rebuilt;
             let bytes = match vlan {
                 None => frame.bytes,
@@ -136,9 +146,9 @@ impl Stage<'_> {
             flags |= flag::WIRE_RAISED;
         }
         if !self.live && !self.producer.has_easy_room(bytes.len() + tag, ts) {
-            self.find_room(bytes.len() + tag, ts);
+            self.wait_for_space(bytes.len() + tag, ts);
         }
-        // The producer counts losses to a full ring; capture continues.
+        // The producer counts packets for which the ring has no space; capture continues.
         let stored = self
             .producer
             .push(&Packet {
@@ -158,9 +168,10 @@ impl Stage<'_> {
         }
     }
 
-    /// A file can wait for the lossless readers, unlike an interface, so none of its packets need be lost.
+    /// Waits until the ring has space. A file, unlike an interface, can wait for the lossless readers, so none of its
+    /// packets is lost.
     #[cold]
-    fn find_room(&mut self, len: usize, ts: Timestamp) {
+    fn wait_for_space(&mut self, len: usize, ts: Timestamp) {
         if self.producer.has_room(len, ts, self.clock.now()) {
             return;
         }

@@ -1,4 +1,4 @@
-//! The supervisor of an interface: it opens the interface again after it was removed and has come back, and maintains the
+//! The supervisor of an interface. It opens an interface again that was removed and created again, and maintains the
 //! interface's program.
 
 use crate::error::EngineError;
@@ -12,10 +12,10 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often the supervisor looks for a missing interface.
+/// The interval at which the supervisor searches for a missing interface.
 const RETURN_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Counts an engine thread as running until dropped.
+/// Counts an engine thread as running until the guard is dropped.
 pub struct ThreadGuard(pub Arc<AtomicUsize>);
 
 impl Drop for ThreadGuard {
@@ -24,8 +24,8 @@ impl Drop for ThreadGuard {
     }
 }
 
-/// Opens a removed interface again when it is back, and passes the new sources to the waiting threads. The channel of a
-/// thread whose queue did not come back is closed.
+/// Opens a removed interface again when it exists again, and passes the new sources to the waiting threads. If a queue
+/// does not exist any more, the channel of its thread is closed.
 pub fn supervise(
     plan: SourcePlan,
     program: Option<Arc<InterfaceProgram>>,
@@ -43,7 +43,7 @@ pub fn supervise(
             if let Some(program) = &program {
                 program.maintain();
             }
-            // Sources share one program and one fanout group, so they can only be opened again together.
+            // The sources share one program and one fanout group, so they can only be opened again together.
             if waiting.is_empty() || waiting.len() < alive.load(Ordering::Acquire) {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! The file size that suits the volume of a capture. A growing file cannot be removed: if files are large for the
-//! volume, retention has nothing to remove, and recording would stop for good once the volume is full.
+//! The file size that fits the volume of a capture. A growing file cannot be removed. If files were large in relation
+//! to the volume, retention would find no file to remove, and recording would stop permanently when the volume is full.
 
 use crate::plan::{DEFAULT_SEGMENT, Plan, SourcePlan};
 use base::units::show_bytes;
@@ -9,28 +9,28 @@ use std::path::{Path, PathBuf};
 use store::DiskDevice;
 use store::device::{Housekeeping, Space};
 
-/// Without a configured file size, the growing files of all queues together take at most `1/PARTS` of the volume: then
-/// there are always files that retention can remove.
+/// If no file size is configured, the growing files of all queues together occupy at most `1/PARTS` of the volume, so
+/// that there are always files that retention can remove.
 pub const PARTS: u64 = 8;
 
-/// The least file size: in smaller files, index and preparation outweigh the packets.
+/// The least file size. In smaller files, the index and the preparation cost more than the packets.
 const MIN: u64 = 2 * BLOCK;
 
-/// Bytes of each file, and a warning if they differ from the plan.
+/// The size of each file in bytes, and a warning if it differs from the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentSize {
     pub segment: u64,
     pub warning: Option<String>,
 }
 
-/// A file size with which the files of a live interface cannot work on a volume.
+/// The error for a file size that is impossible for a live interface on this volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentError {
     /// The directory of the store.
     pub store: PathBuf,
     /// Bytes of each file.
     pub segment: u64,
-    /// Number of queues, each with a growing file.
+    /// Number of queues; each queue has a growing file.
     pub queues: u64,
     /// Bytes of the volume.
     pub volume: u64,
@@ -41,14 +41,14 @@ pub struct SegmentError {
 /// The reason why a file size does not fit a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentProblem {
-    /// The volume is too small for any file size.
+    /// The volume is too small, whatever the file size.
     Volume {
-        /// The least bytes of a volume.
+        /// The least size of a volume in bytes.
         least: u64,
     },
-    /// The growing files take more than half of the volume.
+    /// The growing files would occupy more than half of the volume.
     Segment {
-        /// A file size that fits.
+        /// A file size in bytes that fits.
         fitting: u64,
     },
 }
@@ -60,13 +60,13 @@ impl fmt::Display for SegmentError {
         match self.problem {
             SegmentProblem::Volume { least } => write!(
                 f,
-                "a recorder that removes old files needs a volume of {} at least; name another --store",
+                "the smallest volume on which old files can be removed has {}; name another --store",
                 show_bytes(least)
             ),
             SegmentProblem::Segment { fitting } => write!(
                 f,
-                "growing files cannot be removed, so retention would have nothing to remove, and recording would stop when the volume \
-                 is full; --segment {}MiB works",
+                "growing files cannot be removed, so retention would have nothing to remove, and recording would stop \
+                 when the volume is full; --segment {}MiB works",
                 fitting / BLOCK
             ),
         }
@@ -78,11 +78,11 @@ impl std::error::Error for SegmentError {}
 /// Returns the file size for this number of queues.
 ///
 /// # Errors
-/// The files of a live interface cannot work on this volume; the text has the figures.
+/// A live interface cannot be recorded on this volume with this file size. The error contains the numbers.
 pub fn fit(plan: &Plan, queues: u16) -> Result<SegmentSize, SegmentError> {
     let as_planned = SegmentSize { segment: plan.segment, warning: None };
     let Some(store) = &plan.store else { return Ok(as_planned) };
-    // If the volume does not report its size, the plan is not changed, and writes fail when it is full.
+    // If the volume does not report its size, the plan is not changed. Then writes fail when the volume is full.
     let Some(space) = DiskDevice::plain().space(&store.dir).ok().filter(|space| space.total > 0) else {
         return Ok(as_planned);
     };
@@ -90,7 +90,8 @@ pub fn fit(plan: &Plan, queues: u16) -> Result<SegmentSize, SegmentError> {
     fit_to(space, plan.segment, queues, is_endless, &store.dir)
 }
 
-/// `is_endless` means that packets arrive without end, so files will have to be removed.
+/// Returns the file size. `is_endless` is true if packets arrive without end, so that files must be removed at some
+/// time.
 fn fit_to(
     space: Space,
     segment: u64,
@@ -108,8 +109,8 @@ fn fit_to(
         }
         let segment = share.max(MIN);
         let warning = format!(
-            "files of {} each, for a volume of {}: an eighth of it for growing files, so that retention can remove older files \
-             (--segment)",
+            "packet files are limited to {} each, because the volume has {}: growing files occupy at most an eighth of \
+             it, so that retention can remove older files (--segment)",
             show_bytes(segment),
             show_bytes(space.total)
         );
@@ -143,13 +144,13 @@ mod tests {
     }
 
     #[test]
-    fn a_configured_size_that_cannot_work_is_refused_with_a_size_that_fits() {
+    fn an_impossible_configured_size_is_rejected_with_a_size_that_fits() {
         let e = fitted(300 << 20, 1 << 30, 1).expect_err("more than the volume");
         assert!(e.contains("1.00 GiB") && e.contains("300 MiB") && e.contains("--segment 37MiB"), "{e}");
-        assert!(fitted(300 << 20, 64 << 20, 4).is_err(), "four queues");
+        assert!(fitted(300 << 20, 64 << 20, 4).is_err(), "the files of four queues exceed half of the volume");
         assert_eq!(fitted(300 << 20, 64 << 20, 1).expect("it fits").segment, 64 << 20);
         let space = Space { free: 0, total: 300 << 20 };
         let replay = fit_to(space, 1 << 30, 1, false, Path::new("/data"));
-        assert!(replay.is_ok(), "a replay ends, so no file need be removed");
+        assert!(replay.is_ok(), "a replay ends, so no file must be removed");
     }
 }

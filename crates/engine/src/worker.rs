@@ -1,8 +1,9 @@
-//! The engine thread, one per queue: the polling thread of HPCAP, in user space.
+//! The engine thread of a queue. It corresponds to the polling thread of HPCAP, in user space.
 //!
-//! Per packet: one timestamp, one header parse, one hash, one copy, one descriptor. Per batch: one publication, and the
-//! requests of listeners. A few times per second: the loss counters of the source, and the status for other threads.
-//! The loop waits only for packets.
+//! For each packet the thread takes one timestamp, parses the headers once, computes one hash, copies the bytes once
+//! and writes one descriptor. After each batch it publishes the packets and processes the requests of listeners. A few
+//! times per second it reads the loss counters of the source and publishes its status for other threads. The loop waits
+//! only for packets.
 
 use crate::recording::RecorderLink;
 use crate::stage::Stage;
@@ -21,59 +22,60 @@ use std::time::{Duration, Instant};
 use sys::clock::Clock;
 use wire::FlowHasher;
 
-/// Frames taken from a source between two publications.
+/// The largest number of frames read from a source between two publications.
 pub const BATCH: usize = 256;
 
-/// Above every thread of normal priority, but not so far that a flood of packets starves them: under full load the
-/// recorder's threads on the same core still get their share by weight.
+/// A higher priority than that of all threads of normal priority. The difference is small enough that packets at full
+/// load do not starve them: the recorder's threads on the same core still get their weighted share.
 const ENGINE_NICE: i32 = -5;
 
-/// How long a poll sleeps when there are no packets; short, so that stop requests, ticks and new listeners are served
-/// promptly.
+/// The longest sleep of a poll while no packets arrive. It is short, so that stop requests, ticks and new listeners are
+/// processed promptly.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// Longest time between a timestamp of the kernel or NIC and the arrival of the frame here on a quiet interface: a
-/// block is retired within 10 ms, and a timer tick may take as long again.
+/// The longest time on a quiet interface from a timestamp of the kernel or NIC to the arrival of the frame in this
+/// thread: the kernel retires a block within 10 ms, and a timer tick may take as long again.
 const ARRIVAL_DELAY_MAX: Duration = Duration::from_millis(25);
 
-/// On a busy interface, a batch of this size is too small to be worth a wake-up…
+/// Sizes of a batch after which the thread sleeps for [`IDLE_AFTER`]: on a busy interface, a wake-up for so few frames
+/// is not efficient.
 const SMALL: std::ops::Range<usize> = 8..BATCH / 2;
 
-/// …so the thread waits this long for the next batch to grow. A thread with a core of its own spins instead, which
-/// makes its timestamps more exact.
+/// The sleep after a small batch, in which the next batch grows. A thread with its own core spins instead, so that its
+/// timestamps are more exact.
 const IDLE_AFTER: Duration = Duration::from_micros(60);
 
-/// How often the thread collects losses and publishes its status.
+/// The interval at which the thread reads the losses of the source and publishes its status.
 const REPORT: Duration = Duration::from_millis(100);
 
-/// The settings of the thread.
+/// The settings of an engine thread.
 pub struct Settings {
-    /// The most bytes stored of a packet.
+    /// The snaplen: the largest number of bytes stored of a packet.
     pub snaplen: usize,
-    /// The capture filter; packets that do not match are counted and not stored.
+    /// The capture filter. Packets that do not match are counted as filtered and not stored.
     pub filter: Option<Filter>,
     /// The interface's program.
     pub program: Option<ProgramSequence>,
-    /// Key of the flow hash; the same for all queues.
+    /// The key of the flow hash, equal on all queues.
     pub hash_key: u64,
-    /// Processors to run on; empty for any.
+    /// The CPUs on which the thread may run; empty for all.
     pub cpus: Vec<usize>,
-    /// Spin instead of sleeping while there are no packets.
+    /// True to spin instead of sleeping while no packets arrive.
     pub spin: bool,
-    /// Stop after this many stored packets.
+    /// The capture stops after this number of stored packets.
     pub packets: Option<u64>,
-    /// Stop after this time.
+    /// The capture stops after this time.
     pub duration: Option<Duration>,
     /// Files that follow the current source in the same stream.
     pub more: VecDeque<PathBuf>,
-    /// The replay speed of these files.
+    /// The options of these files, such as the replay speed.
     pub options: capture::file::Options,
 }
 
-/// One engine thread, ready to run.
+/// An engine thread before it runs.
 pub struct Worker {
-    /// `None` while the interface is missing: an open source holds the interface, and no other source could be
-    /// opened on it.
+    /// The open source. `None` while the interface is missing, because an open source holds the interface, and no other
+    /// source could be opened on it.
     source: Option<AnySource>,
     producer: Producer,
     settings: Settings,
@@ -82,23 +84,25 @@ pub struct Worker {
     clock: Clock,
     info: SourceInfo,
     counted: Counts,
-    /// Outcomes of the kernel part of the interface's program, over all sources, and its undecided packets.
+    /// Outcomes of the packets that the kernel part decided, summed over all sources, and the number of undecided
+    /// packets.
     kernel_outcomes: ProgramOutcomes,
     undecided: u64,
-    /// Frames that earlier sources delivered, and their losses: the base of the cross-check.
+    /// Number of frames that this source has delivered. It is compared with the source's own count when the source is
+    /// closed.
     frames: u64,
-    /// Timestamp of the last frame.
+    /// Timestamp of the previous frame.
     last: Timestamp,
     steps: u64,
     report_due: Instant,
-    /// True if the packet limit ended the capture, so that frames remain in the source that are not counted.
-    cut_short: bool,
-    /// True once the early end of the recorder is reported.
+    /// True if the packet limit ended the capture. Then the source contains frames that are not counted.
+    ended_by_packet_limit: bool,
+    /// True if it was reported that the recorder ended early.
     recorder_notified: bool,
 }
 
 impl Worker {
-    /// Makes a worker; the clock is already calibrated.
+    /// Creates an engine thread; the clock is already calibrated.
     pub fn new(source: AnySource, producer: Producer, clock: Clock, settings: Settings, links: WorkerLinks) -> Self {
         let hasher = FlowHasher::new(settings.hash_key);
         let info = source.info().clone();
@@ -117,31 +121,32 @@ impl Worker {
             last: Timestamp::ZERO,
             steps: 0,
             report_due: Instant::now(),
-            cut_short: false,
+            ended_by_packet_limit: false,
             recorder_notified: false,
         }
     }
 
-    /// Runs until a stop request, a limit or the end of the source; then drains the source and ends the stream.
+    /// Runs until a stop request, a limit or the end of the source. Then reads the remaining packets of the source and
+    /// ends the stream.
     ///
     /// # Errors
-    /// The error of the source, after everything that the source delivered is published.
+    /// The error of the source. All packets that the source delivered before are published.
     pub fn run(mut self) -> Result<(), SourceError> {
         if !self.settings.cpus.is_empty()
             && let Err(e) = sys::cpu::pin_to(&self.settings.cpus)
         {
-            self.warn(format!("cannot run on processors {:?}: {e}; running anywhere", self.settings.cpus));
+            self.warn(format!("cannot run on CPUs {:?}: {e}; the thread runs on any CPU", self.settings.cpus));
         }
-        // Packets cannot wait, other work can. Without the privilege the thread keeps normal priority.
+        // Packets are lost if they wait, and other work is not. Without the privilege, the thread has normal priority.
         let _ = sys::cpu::set_nice(ENGINE_NICE);
         sys::cpu::sleep_exactly();
         let started = Instant::now();
         let mut outcome = Ok(());
         let mut draining = false;
         loop {
-            if self.has_enough() {
-                // To drain the source would store more packets than the limit.
-                self.cut_short = true;
+            if self.has_reached_packet_limit() {
+                // The frames that remain in the source would exceed the packet limit, so they are not read.
+                self.ended_by_packet_limit = true;
                 break;
             }
             if !draining && self.links.time_is_up(self.settings.duration, started) {
@@ -162,7 +167,7 @@ impl Worker {
                         break;
                     }
                 },
-                // The complete records after the truncated file are captured as well.
+                // After a truncated file, the packets of the next files are captured as well.
                 Err(e @ SourceError::Corrupt { .. }) if !draining && !self.settings.more.is_empty() => {
                     match outcome {
                         Ok(()) => outcome = Err(e),
@@ -174,9 +179,9 @@ impl Worker {
                     }
                 }
                 Err(SourceError::Gone { name }) if !draining => {
-                    self.warn(format!("{name} went away; waiting for it to come back"));
+                    self.warn(format!("{name} was removed; the capture waits until it exists again"));
                     if !self.wait_for_return(started) {
-                        let fault = format!("{name} was away when the capture ended");
+                        let fault = format!("{name} did not exist when the capture ended");
                         self.status().faults.push(fault);
                         break;
                     }
@@ -191,7 +196,7 @@ impl Worker {
         outcome
     }
 
-    fn has_enough(&self) -> bool {
+    fn has_reached_packet_limit(&self) -> bool {
         self.settings.packets.is_some_and(|n| self.producer.tally().stored >= n)
     }
 
@@ -228,9 +233,9 @@ impl Worker {
         let polled = polled?;
         match (self.info.timestamp_source, polled) {
             (TimestampSource::Engine, _) => self.producer.tick(self.clock.now()),
-            // Frames with timestamps of the kernel or NIC arrive some time after their timestamp. Their timestamps
-            // advance the time; when idle, time advances with a delay, so that no frame arrives for a second (or file)
-            // that is already closed.
+            // A frame with a timestamp of the kernel or NIC arrives some time after its timestamp. While frames arrive,
+            // their timestamps advance the time. Otherwise time advances with a delay, so that no frame arrives for a
+            // second (or file) that is already closed.
             (TimestampSource::Kernel | TimestampSource::Hardware, Polled::Idle) => {
                 self.producer.tick(self.clock.now().before(ARRIVAL_DELAY_MAX));
             }
@@ -253,14 +258,14 @@ impl Worker {
         Ok(polled)
     }
 
-    /// Stores the number of offered packets where it survives this process.
+    /// Stores the number of offered packets in memory that remains after a kill of this process.
     fn count(&self) {
         if let Some(recorder) = &self.links.recorder {
             recorder.offered(self.producer.tally().offered, self.last.secs());
         }
     }
 
-    /// Adds the losses of the source since the last call to the ledger.
+    /// Adds the source's losses since the last call to the ledger.
     fn collect(&mut self) -> Result<(), SourceError> {
         let Some(source) = &mut self.source else { return Ok(()) };
         let counts = source.counts()?;
@@ -281,7 +286,7 @@ impl Worker {
         if !self.recorder_notified && self.links.recorder.as_ref().is_some_and(RecorderLink::has_ended) {
             self.recorder_notified = true;
             self.status().faults.push(
-                "the recorder ended before the capture; nothing more would reach the disk, so the capture ends too"
+                "the recorder ended early; further packets could not be written to the volume, so the capture ends too"
                     .into(),
             );
             self.links.stop.store(true, Ordering::Relaxed);
@@ -289,8 +294,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Adds the outcomes of the kernel part since the last call to the ledger, as offered and filtered in the current
-    /// second.
+    /// Adds the outcomes of the kernel part since the last call to the ledger. They count as offered and filtered in
+    /// the current second.
     fn account(&mut self, counts: &Counts) {
         let (now, before) = (counts.program_outcomes, self.counted.program_outcomes);
         let more = ProgramOutcomes {
@@ -307,12 +312,12 @@ impl Worker {
         self.kernel_outcomes.forwarded += more.forwarded;
         self.kernel_outcomes.to_host += more.to_host;
         self.kernel_outcomes.unsent += more.unsent;
-        // Not before a second that has already begun: time in the stream does not decrease.
+        // The time is at least that of the last packet, because time in the stream does not decrease.
         self.producer.filtered(self.clock.now().max(self.last), more.total());
     }
 
-    /// Renews the clock fit when it is due. After a step of the system clock, timestamps follow the new time at once:
-    /// timestamps held back until the old time is reached again would all be equal.
+    /// Renews the clock fit when it is due. After a step of the system clock, timestamps follow the new time
+    /// immediately. Otherwise, after a step back, all timestamps would be equal until the old time is reached again.
     fn keep_time(&mut self) {
         self.clock.keep();
         let steps = self.clock.steps();
@@ -324,8 +329,8 @@ impl Worker {
         self.steps = steps;
     }
 
-    /// Waits for a missing interface, until a source is open again or the capture stops. Ticks continue, so seconds
-    /// without packets are recorded.
+    /// Waits for a missing interface, until its source is open again or the capture stops. Returns true if the source
+    /// is open. Ticks continue, so that seconds without packets are recorded.
     fn wait_for_return(&mut self, started: Instant) -> bool {
         self.close_source();
         let _ = self.links.gone.send(self.info.queue);
@@ -337,7 +342,7 @@ impl Worker {
             self.publish_status();
             let again = self.links.reopened_source.recv_timeout(REPORT);
             if matches!(again, Err(RecvTimeoutError::Disconnected)) {
-                self.warn(format!("queue {} of {} did not come back", self.info.queue, self.info.name));
+                self.warn(format!("queue {} of {} does not exist any more", self.info.queue, self.info.name));
                 return false;
             }
             if let Ok(source) = again {
@@ -345,24 +350,26 @@ impl Worker {
                 self.source = Some(source);
                 self.counted = Counts::default();
                 self.frames = 0;
-                self.warn(format!("{} is back: {}", self.info.name, self.info.description));
+                self.warn(format!("{} exists again: {}", self.info.name, self.info.description));
                 return true;
             }
         }
         false
     }
 
-    /// Opens the next file after one has ended; false if there is none.
+    /// Opens the next file after a file has ended. Returns false if there is no further file.
     fn next_file(&mut self) -> Result<bool, SourceError> {
         let Some(path) = self.settings.more.pop_front() else { return Ok(false) };
         self.close_source();
         let next = AnySource::File(capture::file::File::open(&path, self.settings.options.clone())?);
         if next.info().link_type != self.info.link_type {
             let (is, was) = (next.info().link_type, self.info.link_type);
-            // A stream has one link type, as a pcap file has.
+            // A stream has one link type, like a pcap file.
             return Err(SourceError::Unsupported {
                 name: path.display().to_string(),
-                reason: format!("link type {is} behind files of link type {was}; replay it by itself"),
+                reason: format!(
+                    "link type {is}, but the earlier files have link type {was}; replay this file separately"
+                ),
             });
         }
         self.info = next.info().clone();
@@ -372,8 +379,8 @@ impl Worker {
         Ok(true)
     }
 
-    /// Closes the source: collects its last counters and warnings, and compares its own packet count with the packets
-    /// received. The ledger cannot check this itself.
+    /// Closes the source: reads its last counters and warnings, and compares its own packet count with the number of
+    /// received packets. The ledger cannot detect a difference between the two.
     fn close_source(&mut self) {
         if let Err(e) = self.collect() {
             self.warn(e.to_string());
@@ -381,15 +388,20 @@ impl Worker {
         let Some(source) = self.source.take() else { return };
         source.warnings().into_iter().for_each(|r| self.warn(r));
         if let Some(wrong) = self.settings.program.as_ref().map(ProgramSequence::wrong_generation).filter(|n| *n > 0) {
-            let text =
-                format!("{wrong} packets came from neither the running program nor the next; please report this");
+            let text = format!(
+                "{wrong} packets were processed by the kernel part of neither the running program nor the next; please \
+                 report this"
+            );
             self.status().faults.push(text);
         }
-        if let Some(seen) = self.counted.seen.filter(|_| !self.cut_short) {
+        if let Some(seen) = self.counted.seen.filter(|_| !self.ended_by_packet_limit) {
             let lost: u64 = self.counted.lost.iter().sum::<u64>() - self.counted.lost[Cause::Nic as usize];
-            let found = self.frames + lost + self.counted.program_outcomes.total();
-            if seen != found {
-                let text = format!("the source saw {seen} packets but {found} are accounted for; please report this");
+            let counted = self.frames + lost + self.counted.program_outcomes.total();
+            if seen != counted {
+                let text = format!(
+                    "the source received {seen} packets, but {counted} are counted as captured, lost or filtered; \
+                     please report this"
+                );
                 self.status().faults.push(text);
             }
         }
@@ -399,11 +411,11 @@ impl Worker {
         self.close_source();
         self.count();
         self.links.close(&mut self.producer);
-        // If a lossless reader holds the whole ring, it must release a part before the end can be written. The time
-        // limit is in time of this machine, even if the packets have another time.
+        // If a lossless reader has not released any part of the ring, it must do so before the end can be written. The
+        // reader timeout is measured with the system clock, even if the packets have other timestamps.
         loop {
-            let room = self.producer.has_room(0, self.end_of_time(), self.clock.now());
-            if (room || self.info.timestamp_source.is_live()) && self.producer.finish(self.end_of_time()) {
+            let has_room = self.producer.has_room(0, self.end_of_time(), self.clock.now());
+            if (has_room || self.info.timestamp_source.is_live()) && self.producer.finish(self.end_of_time()) {
                 break;
             }
             self.producer.service();
@@ -427,8 +439,8 @@ impl Worker {
     }
 
     fn publish_status(&mut self) {
-        // If another thread copies the ledger at the moment, it gets the new seconds next time; packets must not wait
-        // for the lock.
+        // If another thread copies the ledger at the moment, the next call adds the new seconds, because packets must
+        // not wait for the lock.
         if let Ok(mut ledger) = self.links.ledger.try_lock() {
             ledger.merge(&self.producer.take_ledger());
         }

@@ -9,20 +9,21 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Sleep time between two checks whether a lossless reader has released descriptors.
+/// The sleep between two checks whether a lossless reader has released descriptors.
 pub const PAUSE: Duration = Duration::from_micros(200);
 
 /// See the module documentation.
 pub struct WorkerLinks {
-    /// Set by other threads to stop this thread, and by this thread when its own limit is reached.
+    /// True to stop the capture. Other threads set it, and this thread sets it when its own limit is reached.
     pub stop: Arc<AtomicBool>,
-    /// Published several times per second.
+    /// The status, which this thread publishes several times per second.
     pub status: Arc<Mutex<WorkerStatus>>,
-    /// The ledger of past seconds. It has its own lock, because a copy takes longer than a receive ring lasts.
+    /// The ledger of past seconds. It has a separate lock, because a copy takes longer than a receive ring needs to
+    /// fill.
     pub ledger: Arc<Mutex<Ledger>>,
-    /// Gets the queue number when the interface has disappeared.
+    /// Receives the queue number when the interface was removed.
     pub gone: Sender<u16>,
-    /// Delivers the source when it is open again.
+    /// Delivers the new source when the interface is open again.
     pub reopened_source: Receiver<capture::AnySource>,
     /// The recorder, if there is one.
     pub recorder: Option<RecorderLink>,
@@ -33,19 +34,19 @@ pub struct WorkerLinks {
 pub struct WorkerStatus {
     /// The tally since the start.
     pub tally: Tally,
-    /// Fill level of the ring, measured at its slowest lossless reader: 0 to 1.
+    /// Fill level of the ring in relation to its slowest lossless reader, from 0 to 1.
     pub fill: f64,
     /// Estimated error of this thread's timestamps.
     pub clock_error: Duration,
-    /// Processor time of the thread.
+    /// CPU time of the thread.
     pub cpu: Duration,
-    /// Frames taken from the source since it was opened.
+    /// Number of frames read from the source since it was opened.
     pub frames: u64,
     /// The counters of the interface's program.
     pub program: QueueOutcomes,
-    /// Warnings, in order.
+    /// The warnings of this thread, in order.
     pub warnings: Vec<String>,
-    /// Faults.
+    /// The faults that this thread has found.
     pub faults: Vec<String>,
 }
 
@@ -55,7 +56,8 @@ impl WorkerLinks {
         self.stop.load(Ordering::Relaxed) || duration.is_some_and(|d| started.elapsed() >= d)
     }
 
-    /// Starts the reader timeout: from now on the producer waits for a lossless reader only for a limited time.
+    /// Starts to close: from now on the producer waits only for the reader timeout for a lossless reader, and the
+    /// recorder may discard packets if the volume refuses writes.
     pub fn close(&self, producer: &mut Producer) {
         producer.closing();
         if let Some(recorder) = &self.recorder {

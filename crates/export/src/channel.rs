@@ -1,6 +1,6 @@
-//! An open connection to an export target. Each call may block for a bounded time, so only the exporter's own thread
-//! makes calls. The bound is the caller's [`CallTimeout`]. Calls that the system does not bound (name resolution, disk
-//! I/O) are bounded by [`crate::Exporter::finish`], which does not wait for the thread.
+//! An open connection to an export target. Each call may block for a bounded time ([`CallTimeout`]), so only the
+//! exporter's own thread makes calls. The operating system does not bound the time of name resolution and disk I/O, so
+//! [`crate::Exporter::finish`] stops waiting for the thread after a while.
 
 use crate::file;
 use crate::target::{ExportKind, Target, group};
@@ -21,14 +21,14 @@ pub(crate) struct CallTimeout<'a> {
 }
 
 impl CallTimeout<'_> {
-    /// Remaining time at `now` of a wait that began at `since`; zero once it is over.
+    /// Remaining time at `now` of a wait that began at `since`; zero if the time is over.
     fn left(&self, since: Instant, now: Instant) -> Duration {
         let left = (since + self.io_timeout).saturating_duration_since(now);
         (self.until)().map_or(left, |until| left.min(until.saturating_duration_since(now)))
     }
 }
 
-/// Longest single wait in the kernel for a peer that does not read; after it the bounds are evaluated again.
+/// Longest single wait in the kernel for a peer that does not read; after it the timeouts are evaluated again.
 const SLICE: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -42,9 +42,9 @@ pub(crate) enum Channel {
 /// The reason why a message was not sent.
 #[derive(Debug)]
 pub(crate) enum SendError {
-    /// It is longer than the transport permits.
+    /// The message is longer than the transport permits.
     TooLarge,
-    /// This message failed; the next may succeed.
+    /// This message could not be sent; the next message may be sent.
     Refused(io::Error),
     /// The connection is no longer usable.
     Broken(io::Error),
@@ -100,15 +100,15 @@ impl Channel {
                 Err(error) if error.raw_os_error() == Some(EMSGSIZE) => Err(SendError::TooLarge),
                 Err(error) => Err(SendError::Refused(error)),
             },
-            // After a partial write the stream is unusable, because the written part cannot be removed from it.
+            // After a partial write the stream is unusable, because the beginning of the message has already been sent.
             Self::Stream(stream) => write_all(stream, message, bound).map_err(SendError::Broken),
             Self::File(file) => file.write_all(message).map_err(SendError::Broken),
         }
     }
 }
 
-/// Writes a message to a stream whose writes time out after [`SLICE`]. `io_timeout` bounds the time between two bytes,
-/// so that a slow peer is not disconnected; the deadline bounds the whole call.
+/// Writes a message to a stream whose writes time out after [`SLICE`]. `io_timeout` bounds the time between two
+/// successful writes, so that a slow peer is not disconnected; the deadline bounds the whole call.
 fn write_all(stream: &mut impl Write, mut message: &[u8], bound: CallTimeout<'_>) -> io::Result<()> {
     let mut since = Instant::now();
     while !message.is_empty() {
@@ -132,7 +132,7 @@ fn write_all(stream: &mut impl Write, mut message: &[u8], bound: CallTimeout<'_>
 /// How long to wait for an ICMP error: longer than a nearby host takes to report a closed port.
 const ECHO: Duration = Duration::from_millis(20);
 
-/// errno-base.h and asm-generic/errno.h; `ErrorKind` has no variant for it.
+/// The value of EMSGSIZE (asm-generic/errno.h); `ErrorKind` has no variant for it.
 const EMSGSIZE: i32 = 90;
 
 /// Index of the interface with this name.
@@ -142,7 +142,7 @@ pub(crate) fn ifindex(name: &str) -> io::Result<u32> {
 
 /// Tries each address of a host until one succeeds.
 fn each<T>(host: &str, port: u16, open: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
     for address in (host, port).to_socket_addrs()? {
         match open(address) {
             Ok(channel) => return Ok(channel),
@@ -181,7 +181,7 @@ mod tests {
             (calls.get() > 20).then_some(end)
         };
         let bound = CallTimeout { io_timeout: Duration::from_secs(24 * 3600), until: &until };
-        let error = write_all(&mut Silent(100), &[0; 200], bound).expect_err("the peer accepts half of it");
+        let error = write_all(&mut Silent(100), &[0; 200], bound).expect_err("the peer accepts half of the message");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         // A peer that reads gets the whole message, even after the deadline.
         assert!(write_all(&mut Silent(200), &[0; 10], bound).is_ok());

@@ -1,5 +1,5 @@
-//! Generates the tables of docs/reference/export.md from the tables that the encoders use. A test compares the page
-//! with them.
+//! Generates the tables of docs/reference/export.md from the tables that the encoders use. A test compares the tables
+//! of the page with the generated text.
 
 use crate::element::{Element, PEN, REVERSE_BIT, VARIABLE};
 use crate::exporter::Unsent;

@@ -9,9 +9,9 @@ use base::Timestamp;
 use std::borrow::Cow;
 use wire::TunnelKind;
 
-/// The private enterprise number of our own elements: the letters `ngrn`. IANA has *not* assigned it; IANA assigns
-/// numbers in order and is below 100 000, so it collides with no other enterprise. Users with their own number can
-/// configure it.
+/// The private enterprise number of our own elements: the letters `ngrn`. IANA has *not* assigned it. It collides with
+/// no other enterprise, because IANA assigns numbers in order and has not reached 100 000. Users with their own
+/// enterprise number can configure that number.
 pub const PEN: u32 = 0x6e67_726e;
 
 /// The enterprise number of reverse IANA elements (RFC 5103, section 6.1).
@@ -110,11 +110,11 @@ impl Unit {
 /// An information element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Element {
-    /// True for our own elements, false for IANA's.
+    /// True for our own elements, false for IANA elements.
     pub is_enterprise: bool,
-    /// Its number, without enterprise and reverse bit.
+    /// The number of the element, without enterprise number and reverse bit.
     pub id: u16,
-    /// Its name; for IANA elements, IANA's.
+    /// The name of the element; for IANA elements, the name in IANA's registry.
     pub name: Cow<'static, str>,
     /// Its type.
     pub data_type: DataType,
@@ -137,15 +137,16 @@ pub(crate) fn to_ntp(t: Timestamp) -> u128 {
     u128::from(seconds << 32 | fraction)
 }
 
-/// The inverse, for timestamps from 1970 until 2106: values that would lie before 1970 belong to NTP's second era, from
-/// 2036.
+/// Converts dateTimeNanoseconds to a timestamp from 1970 until 2106: values that would be before 1970 belong to NTP's
+/// second era, which begins in 2036.
 pub(crate) fn from_ntp(ntp: u128) -> Timestamp {
     let (seconds, fraction) = ((ntp >> 32) as u64 & 0xffff_ffff, ntp as u64 & 0xffff_ffff);
     let era = if seconds < NTP_EPOCH { 1 << 32 } else { 0 };
     Timestamp::from_secs_nanos(seconds + era - NTP_EPOCH, (fraction * 1_000_000_000) >> 32)
 }
 
-/// Value of layer2SegmentId (351): tunnel kind and identifier for the kinds that IANA numbers; 0 for others.
+/// The value of layer2SegmentId (351): tunnel kind and identifier, for the tunnel kinds with an IANA number; 0 for
+/// other tunnels.
 pub(crate) fn segment(tunnel: Option<(TunnelKind, u32)>) -> u128 {
     let id = |kind: u64, id: u32| u128::from(kind << 56 | u64::from(id & 0xff_ffff));
     match tunnel {
@@ -173,7 +174,7 @@ mod tests {
         let mut prng = base::Prng::new(seed);
         const SECONDS: u64 = (1 << 33) - NTP_EPOCH;
         let mut moments = vec![Timestamp::ZERO, Timestamp::from_secs_nanos(SECONDS - 1 - NTP_EPOCH, 999_999_999)];
-        // Around the end of NTP's first era.
+        // Timestamps around the end of NTP's first era.
         moments.extend((0..3).map(|s| Timestamp::from_secs_nanos((1 << 32) - NTP_EPOCH - 1 + s, 1)));
         let any = |prng: &mut base::Prng| {
             Timestamp::from_secs_nanos(prng.below(SECONDS - NTP_EPOCH), prng.below(1_000_000_000))

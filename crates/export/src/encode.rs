@@ -9,7 +9,7 @@ use series::Row;
 use std::fmt;
 use std::time::Duration;
 
-/// The smallest limit of a message: our longest template still fits.
+/// The smallest limit of a message; our longest template fits into it.
 pub const MESSAGE_MIN: usize = 1232;
 
 /// The usual limit over UDP: fits an Ethernet frame through most tunnels.
@@ -33,12 +33,12 @@ pub enum Fields {
     Full,
 }
 
-/// Template refresh: when templates and options are repeated over UDP (RFC 7011, section 8.4).
+/// Template refresh: when templates and options data are sent again over UDP (RFC 7011, section 8.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refresh {
-    /// After this time,
+    /// Time after which templates are sent again.
     pub every: Duration,
-    /// and after this many messages, whichever comes first.
+    /// Number of messages after which templates are sent again, even if the time is not over.
     pub messages: u32,
 }
 
@@ -51,9 +51,9 @@ impl Default for Refresh {
 /// `interval` of `interval + space` packets are metered (RFC 5477, systematic count-based sampling).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// Number of consecutive packets that are metered,
+    /// Number of consecutive packets that are metered.
     pub interval: u32,
-    /// and number of packets that are skipped after them.
+    /// Number of packets that are skipped after the metered packets.
     pub space: u32,
 }
 
@@ -109,11 +109,11 @@ impl Config {
 pub struct Message<'a> {
     /// The bytes to send.
     pub bytes: &'a [u8],
-    /// Number of the submitted records and rows in it.
+    /// Number of submitted records and rows in the message.
     pub items: u32,
 }
 
-/// Receives messages as they are completed.
+/// A function that receives each complete message.
 pub type MessageSink<'a> = &'a mut dyn FnMut(Message<'_>);
 
 /// How a submitted record was encoded.
@@ -121,7 +121,8 @@ pub type MessageSink<'a> = &'a mut dyn FnMut(Message<'_>);
 pub enum EncodeResult {
     /// Completely.
     Whole,
-    /// Without payload, or without payload and first packets, because it would not have fitted into a message.
+    /// Without payload, or without payload and initial packets, because the complete record would not have fitted into
+    /// a message.
     Trimmed,
 }
 
@@ -146,19 +147,19 @@ impl fmt::Display for TooLarge {
 
 impl std::error::Error for TooLarge {}
 
-/// Turns records into messages. The caller supplies the time, which is the export time of the messages and decides when
-/// templates are repeated. A message is passed on when it is full or at [`Encode::flush`].
+/// Turns records into messages. The caller supplies the current time, which becomes the export time of the messages and
+/// decides when templates are repeated. A message is passed on when it is full or at [`Encode::flush`].
 pub trait Encode: Send {
     /// Adds a flow record.
     ///
     /// # Errors
-    /// [`TooLarge`]: the record is in no message.
+    /// [`TooLarge`]: the record fits into no message and was not added.
     fn record(&mut self, record: &Record, now: Timestamp, out: MessageSink<'_>) -> Result<EncodeResult, TooLarge>;
 
     /// Adds a row of a time series. Its ledger is also added to the loss statistics of its interface.
     ///
     /// # Errors
-    /// [`TooLarge`]: the row is in no message.
+    /// [`TooLarge`]: the row fits into no message and was not added.
     fn row(&mut self, row: &Row, now: Timestamp, out: MessageSink<'_>) -> Result<(), TooLarge>;
 
     /// Adds a row's ledger to the loss statistics without exporting the row.
@@ -167,17 +168,17 @@ pub trait Encode: Send {
     /// Sets the name of an interface, which is sent with the templates.
     fn interface(&mut self, number: u16, name: &str);
 
-    /// Counts records that were not sent, for the statistics that are sent with the templates.
+    /// Counts records that were not sent; the statistics that are sent with the templates contain the number.
     fn not_sent(&mut self, items: u64);
 
-    /// Advances the time; repeats templates and options if that is due.
+    /// Advances the time; sends templates and options data again if that is due.
     fn tick(&mut self, now: Timestamp, out: MessageSink<'_>);
 
     /// Passes on the incomplete message.
     fn flush(&mut self, now: Timestamp, out: MessageSink<'_>);
 
-    /// Begins a new session, with a collector that has no templates. Discards the incomplete message and returns the
-    /// number of records and rows in it.
+    /// Begins a new session: the collector has no templates yet. Discards the incomplete message and returns the number
+    /// of records and rows in it.
     fn restart(&mut self) -> u32;
 }
 
@@ -189,8 +190,8 @@ pub(crate) struct Repetition {
 }
 
 impl Repetition {
-    /// True if repetition is due, also after the clock was set back, because the time since the last repetition is then
-    /// unknown.
+    /// True if templates are to be repeated. If the clock was set back, the time since the last repetition is unknown,
+    /// and the result is true.
     pub fn is_due(&self, refresh: Option<Refresh>, now: Timestamp) -> bool {
         match (self.announced, refresh) {
             (None, _) => true,

@@ -23,14 +23,15 @@ pub(crate) enum TemplateScope {
     IcmpV6,
 }
 
-/// How a field is read and set. `side` is the sender: 0 for the source of the record, 1 for its destination.
+/// How a field is read from and written to a record. `side` is the sender: 0 for the source of the record, 1 for its
+/// destination.
 #[derive(Clone, Copy)]
 pub(crate) enum Body {
     /// A number that occurs once per record.
     Flow { get: fn(&Record, usize) -> u128, set: fn(&mut Draft, u128) },
-    /// A number that occurs once per direction, with an index for numbers of the same kind.
+    /// A number that occurs once per direction; `index` distinguishes numbers of the same kind.
     Direction { get: fn(&Record, usize, usize) -> u128, set: fn(&mut Draft, usize, usize, u128), index: usize },
-    /// A list of one number per initial packet, each an element of this many octets.
+    /// A list with one element of `len` octets per initial packet.
     InitialPacket {
         of: u16,
         own: bool,
@@ -112,7 +113,7 @@ impl Default for Draft {
     }
 }
 
-/// The location of a record without one: no real position is that large.
+/// The encoded location of a record without a location: no real position is that large.
 const NOWHERE: flow::PacketLocation = flow::PacketLocation { queue: u16::MAX, first: u64::MAX, last: u64::MAX };
 
 impl Draft {
@@ -131,7 +132,7 @@ impl Draft {
             }
             side.length.sum = side.ip_bytes;
         }
-        // Only our own elements contain the begin of the flow.
+        // Records without our own elements do not contain the begin of the flow.
         if record.flow_start == base::Timestamp::ZERO {
             record.flow_start = record.first();
         }
@@ -164,7 +165,7 @@ pub(crate) fn is_icmp(key: &flow::Key) -> bool {
     }
 }
 
-/// Source and destination port of a side. Type and code of ICMP are not exchanged.
+/// Source and destination port of a side. The fields of ICMP hold type and code, which are the same for both sides.
 fn ports(record: &Record, side: usize) -> (u16, u16) {
     let (src, dst) = (record.key.src_port, record.key.dst_port);
     if side == 0 || is_icmp(&record.key) { (src, dst) } else { (dst, src) }
@@ -185,7 +186,7 @@ fn v6(value: u128) -> IpAddr {
     IpAddr::V6(Ipv6Addr::from(value))
 }
 
-/// A missing address is 0, which is also the address of interfaces without one.
+/// A missing address is encoded as 0; interfaces without a MAC address have the address 0 too.
 fn mac(address: Option<MacAddr>) -> u128 {
     address.map_or(0, |a| a.0.iter().fold(0, |n, b| n << 8 | u128::from(*b)))
 }
@@ -200,7 +201,7 @@ pub(crate) fn flags_union(record: &Record, side: usize) -> u8 {
     record.directions[side].flags.iter().enumerate().fold(0, |bits, (bit, n)| bits | u8::from(*n > 0) << bit)
 }
 
-/// A direction without packets gets the begin and end of the flow, because collectors interpret 0 as a time.
+/// A direction without packets gets the begin of the flow as its times, because collectors interpret 0 as 1970.
 pub(crate) fn first(record: &Record, side: usize) -> base::Timestamp {
     if record.directions[side].packets == 0 { record.flow_start } else { record.directions[side].first }
 }
@@ -217,8 +218,8 @@ fn from_millis(value: u128) -> base::Timestamp {
     base::Timestamp::from_nanos((value as u64).saturating_mul(1_000_000))
 }
 
-/// An MPLS label in the form of a label stack entry: three octets of which the last bit marks the bottom of the stack.
-/// Label 0, explicit null, is always at the bottom (RFC 3032), which distinguishes it from no label.
+/// An MPLS label as a label stack entry: three octets, of which the last bit marks the bottom of the stack. The bit is
+/// set for label 0 (explicit null), so that label 0 differs from no label.
 fn label(label: Option<u32>) -> u128 {
     label.map_or(0, |l| u128::from(l & 0xf_ffff) << 4 | u128::from(l == 0))
 }
@@ -296,8 +297,8 @@ fn standard(table: &mut Vec<Field>) {
     use Unit::*;
     use TemplateScope::Always;
     let mut t = Rows { table, own: false };
-    // Many collectors do not support nanoseconds (nfdump 1.7 among them). The others use the nanosecond elements that
-    // follow.
+    // These elements in milliseconds are for collectors that do not support nanoseconds (nfdump 1.7 among them). The
+    // elements in nanoseconds follow.
     t.row(152, "flowStartMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always, Body::Flow { get: |r, s| millis(first(r, s)), set: |d, v| d.record.directions[0].first = from_millis(v) }, "time of the first packet of the source in this record");
     t.row(153, "flowEndMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always, Body::Flow { get: |r, s| millis(last(r, s)), set: |d, v| d.record.directions[0].last = from_millis(v) }, "time of the last packet of the source in this record");
     t.row(156, "flowStartNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Direction { get: |r, s, _| to_ntp(first(r, s)), set: |d, s, _, v| d.record.directions[s].first = from_ntp(v), index: 0 }, "time of the first packet of this record");

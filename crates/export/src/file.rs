@@ -52,8 +52,8 @@ pub(crate) fn append(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Takes the lock, and waits briefly for a previous writer to release it; returns the error if the file system does not
-/// support locks.
+/// Locks the file, and waits briefly for a previous writer to release the lock. If the file system does not support
+/// locks, returns that error as a warning.
 fn claim(mut lock: impl FnMut() -> Result<(), TryLockError>) -> io::Result<Option<io::Error>> {
     let until = Instant::now() + HANDOVER;
     loop {
@@ -78,7 +78,7 @@ const NO_LOCKS: [i32; 3] = [37, 38, 95];
 /// How long to wait for a previous exporter to close the file.
 const HANDOVER: Duration = Duration::from_secs(1);
 
-/// The length in a message header.
+/// Reads the message length from a message header.
 fn length(header: &[u8; HEADER]) -> Result<u16, MessageError> {
     let half = |range: std::ops::Range<usize>| u16::from_be_bytes([header[range.start], header[range.start + 1]]);
     match (half(at::VERSION), half(at::LENGTH)) {
@@ -197,6 +197,6 @@ mod tests {
         assert_eq!(refused(EIO).expect_err("another error").raw_os_error(), Some(EIO));
         let mut free = [false, true].into_iter();
         let lock = || if free.next() == Some(true) { Ok(()) } else { Err(TryLockError::WouldBlock) };
-        assert!(claim(lock).expect("in the end").is_none(), "a held lock is waited for");
+        assert!(claim(lock).expect("in the end").is_none(), "the lock is taken after its release");
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! One table of information elements ([`element`]) defines the exported fields; [`ipfix`] and [`netflow9`] encode them,
 //! [`ipfix::Decoder`] decodes them. Encoders do no I/O: they turn records and time into messages. [`Exporter`] sends
-//! the messages: it has a queue that never blocks a meter, a thread, a [`Target`], and counters for every record.
-//! [`Subscriber`] and [`file::Reader`] receive them.
+//! the messages: a meter adds records to its queue without blocking, a thread encodes the records and sends them to a
+//! [`Target`], and counters account for every record. [`Subscriber`] and [`file::Reader`] receive messages.
 #![forbid(unsafe_code)]
 
 mod channel;
@@ -29,7 +29,7 @@ pub use exporter::{Clock, Counts, Exporter, Handle, Protocol, QUEUE, Settings, S
 pub use subscriber::{EXPORTERS_MAX, Subscriber};
 pub use target::{ExportKind, IPFIX_PORT, NETFLOW_PORT, ParseTargetError, TTL, Target, group};
 
-/// The page about the API: its examples for this crate are compiled.
+/// Compiles the examples for this crate in the page about the API.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/reference/rust-and-c-api.md")]
 struct ApiPage;

@@ -14,7 +14,7 @@ pub(crate) struct MessageBuilder {
     limit: usize,
     /// Sets are padded to a multiple of this many octets.
     align: usize,
-    /// Id of the open set and where it begins.
+    /// Id of the open set, and the offset at which it begins.
     set: Option<(u16, usize)>,
     /// Records in the message, including templates.
     pub records: u32,
@@ -35,7 +35,7 @@ impl MessageBuilder {
         self.bytes.len() == self.header
     }
 
-    /// True if a record of `len` bytes fits into set `id`.
+    /// True if a record of `len` bytes can be added to set `id` of this message.
     pub fn fits(&self, id: u16, len: usize) -> bool {
         let open = self.set.is_some_and(|(set, _)| set == id);
         let at = if open { self.bytes.len() } else { self.padded(self.bytes.len()) + SET_HEADER };

@@ -46,13 +46,13 @@ mod id {
     pub const INTERFACES: u16 = 283;
 }
 
-/// Elements of flow templates besides the columns of IPFIX: FIRST_SWITCHED and LAST_SWITCHED.
+/// Elements of flow templates that NetFlow v9 has instead of IPFIX times: FIRST_SWITCHED and LAST_SWITCHED.
 const SWITCHED: [(u16, u16); 2] = [(22, 4), (21, 4)];
 
-/// The IPFIX elements that these replace.
+/// The IPFIX elements that FIRST_SWITCHED and LAST_SWITCHED replace.
 const REPLACED: [u16; 4] = [152, 153, 156, 157];
 
-/// How long before the first record the uptime begins.
+/// Time from the begin of the uptime to the first record.
 const BEFORE: Duration = Duration::from_secs(86_400);
 
 /// Greatest uptime in milliseconds.
@@ -70,7 +70,7 @@ pub struct Encoder {
     templates: Repetition,
     /// True once the template of rows has been announced.
     has_rows: bool,
-    /// When the uptime began, to the second.
+    /// When the uptime began, in whole seconds.
     boot: Option<Timestamp>,
     /// The latest end of the flows in the current message.
     latest: Timestamp,
@@ -89,7 +89,7 @@ struct Exported {
 impl Encoder {
     /// A new encoder. [`Config::pen`] and [`Config::fields`] have no effect.
     pub fn new(config: Config) -> Self {
-        // The first four shapes are those of one direction.
+        // The first four shapes are templates of one direction.
         let one_direction = |number| template::columns(Shape::from_number(number), Fields::Standard);
         let kept = |c: &Column| !REPLACED.contains(&c.field.element.id);
         Self {
@@ -113,10 +113,10 @@ impl Encoder {
             return;
         }
         let (records, items) = (self.message.records, self.message.items);
-        // Collectors compute the begin of the uptime from the header's seconds, which have no fraction, and the uptime.
-        // For a flow that ends after the export time of its message, they compute times 49 days too early. So an export
-        // time that the uptime cannot represent (when an old capture is read), or that is not after all flows of the
-        // message, is replaced by the nearest suitable time.
+        // Collectors compute the begin of the uptime from the seconds and the uptime in the header, so the export time
+        // has no fraction of a second. For a flow that ends after the export time of its message, collectors compute
+        // times 49 days too early. So the export time is replaced by the nearest suitable time if the uptime cannot
+        // represent it (when an old capture is read), or if a flow of the message ends later.
         let boot = self.boot.unwrap_or(now).secs();
         let seconds = now.secs().clamp(boot, boot + UPTIME_MAX / 1000).max(self.latest.secs() + 1);
         let uptime = seconds.saturating_sub(boot) * 1000;
@@ -157,8 +157,8 @@ impl Encoder {
         (millis < UPTIME_MAX - 1000).then_some(millis as u32)
     }
 
-    /// Makes the uptime cover the times of a record. Restarting it requires a new message, because the header states
-    /// its beginning.
+    /// Restarts the uptime if it cannot represent the times of a record. A restart requires a new message, because the
+    /// header states when the uptime began.
     fn boot(&mut self, record: &Record, sides: &[usize], now: Timestamp, out: MessageSink<'_>) {
         let times = sides.iter().map(|s| (fields::first(record, *s), fields::last(record, *s)));
         let is_covered = times.clone().all(|(a, b)| self.uptime(a).is_some() && self.uptime(b).is_some());
@@ -191,7 +191,8 @@ impl Encoder {
                 put_specifier(&mut self.scratch, *id, None, *len);
             }
             self.put_fitting(OPTIONS_TEMPLATES, now, out);
-            // nfacctd 1.7 reads only the first options template of a set, and reports the others as errors.
+            // Each options template has its own set, because nfacctd 1.7 reads only the first options template of a set
+            // and reports the others as errors.
             self.message.close();
         }
         self.emit(now, out);
@@ -254,7 +255,8 @@ impl Encode for Encoder {
         let sides = directions(record);
         self.boot(record, sides, now, out);
         self.tick(now, out);
-        // Both directions go into one message, so that they are sent or lost together; the header counts each.
+        // Both directions are in one message, so that they are sent or lost together; the message header counts them as
+        // two records.
         self.scratch.clear();
         for side in sides {
             self.one_direction(record, *side);
@@ -289,7 +291,7 @@ impl Encode for Encoder {
         name.clone_into(&mut self.interfaces.entry(number).or_default().name);
     }
 
-    /// RFC 3954 has no element for this count.
+    /// RFC 3954 has no element for the number of unsent records.
     fn not_sent(&mut self, _: u64) {}
 
     fn tick(&mut self, now: Timestamp, out: MessageSink<'_>) {

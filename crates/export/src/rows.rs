@@ -1,4 +1,4 @@
-//! The table of exported time series fields; [`crate::fields`] describes how it is read.
+//! The table of exported time series fields; [`crate::fields`] describes how such a table is used.
 
 use crate::element::{DataType, Element, Semantics, Unit};
 use base::{Cause, Note};
@@ -13,7 +13,7 @@ pub(crate) struct Field {
     pub len: u16,
     pub get: fn(&Row, usize) -> u128,
     pub set: fn(&mut Row, usize, u128),
-    /// Index among fields of the same kind.
+    /// Index of the field among fields of the same kind.
     pub index: usize,
 }
 

@@ -44,14 +44,14 @@ pub enum Target {
     Udp {
         /// Its name or address.
         host: String,
-        /// Its port; `None` for the default.
+        /// The destination port; `None` for the default port.
         port: Option<u16>,
     },
     /// One [`group`] for each data type and interface.
     Multicast {
         /// The egress interface; empty if the kernel chooses.
         interface: String,
-        /// The destination port; `None` for the default.
+        /// The destination port; `None` for the default port.
         port: Option<u16>,
         /// The multicast TTL.
         ttl: u8,
@@ -60,7 +60,7 @@ pub enum Target {
     Tcp {
         /// Its name or address.
         host: String,
-        /// Its port; `None` for the default.
+        /// The destination port; `None` for the default port.
         port: Option<u16>,
     },
     /// A file (RFC 5655). Messages are appended after the last complete message of an existing file.
@@ -68,7 +68,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// True if every loss is noticed by the sender.
+    /// True if the sender notices every loss: TCP and files.
     pub fn is_reliable(&self) -> bool {
         matches!(self, Self::Tcp { .. } | Self::File(_))
     }

@@ -62,9 +62,9 @@ pub(crate) enum FieldSelection {
     NoLists,
 }
 
-/// IANA elements that [`Fields::Standard`] omits: nanoseconds (156, 157), which the other field sets have beside
-/// milliseconds and which many collectors do not support; the second element for the outer VLAN (243); sums of squares
-/// (198).
+/// IANA elements that [`Fields::Standard`] omits: times in nanoseconds (156, 157), which many collectors do not support
+/// (the other field sets have them in addition to milliseconds); the second element for the outer VLAN (243); sums of
+/// squares (198).
 const NOT_STANDARD: [u16; 4] = [156, 157, 198, 243];
 
 /// True if a field set has a field.
@@ -86,9 +86,10 @@ fn len(which: Fields, field: &Field) -> u16 {
     }
 }
 
-/// The columns of a template: reverse direction, then record and forward direction; fixed lengths before variable ones.
-/// The reverse direction comes first because of collectors that ignore the enterprise number and use the last of two
-/// columns with equal number (nfdump 1.7.1 for TCP flags and class of service): so they get the forward direction.
+/// The columns of a template: first fields of fixed length, then fields of variable length; of each, first the reverse
+/// direction, then the record and the forward direction. Some collectors ignore the enterprise number and use the last
+/// of two columns with the same element number (nfdump 1.7.1 for TCP flags and class of service); with this order they
+/// use the forward direction.
 pub(crate) fn columns(shape: Shape, which: Fields) -> Vec<Column> {
     let wanted = |f: &&Field| shape.has(f.when) && has(which, f);
     let (fixed, variable): (Vec<_>, Vec<_>) = FLOW.iter().filter(wanted).partition(|f| f.len != VARIABLE);
@@ -142,10 +143,11 @@ pub(crate) fn put_row(columns: &[&rows::Field], row: &Row, out: &mut Vec<u8>) {
     }
 }
 
-/// A big-endian number of `len` octets; a number that is too large is replaced by the largest.
+/// A big-endian number of `len` octets; a number that is too large is replaced by the largest number of that length.
 #[inline]
 pub(crate) fn put_number(out: &mut Vec<u8>, value: u128, len: usize) {
-    // The usual lengths are stores of one word; the others are a copy of a length known only at run time.
+    // PERF: the usual lengths are written as one word; for other lengths the number of copied bytes is known only at
+    // run time.
     match len {
         1 => out.push(u8::try_from(value).unwrap_or(u8::MAX)),
         2 => out.extend_from_slice(&u16::try_from(value).unwrap_or(u16::MAX).to_be_bytes()),
@@ -159,7 +161,8 @@ pub(crate) fn put_number(out: &mut Vec<u8>, value: u128, len: usize) {
     }
 }
 
-/// Octets with their length before them (RFC 7011, section 7), truncated to 65535, which no message can hold.
+/// Octets, preceded by their length (RFC 7011, section 7). They are truncated to 65535 octets, which no message can
+/// hold, so that the record is rejected.
 pub(crate) fn put_octets(out: &mut Vec<u8>, octets: &[u8]) {
     let octets = &octets[..octets.len().min(usize::from(u16::MAX))];
     match u8::try_from(octets.len()) {
@@ -204,7 +207,8 @@ fn put_list(out: &mut Vec<u8>, of: u16, pen: Option<u32>, len: u16, count: usize
     for i in 0..count {
         put_number(out, get(i), usize::from(len));
     }
-    // A longer list makes a record that fits into no message, whatever its length field contains.
+    // A record with a longer list is longer than any message and is rejected, so the value of the length field does not
+    // matter.
     let len = u16::try_from(out.len() - begin).unwrap_or(u16::MAX);
     out[begin - 2..begin].copy_from_slice(&len.to_be_bytes());
 }

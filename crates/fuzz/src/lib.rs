@@ -19,9 +19,9 @@ pub use targets::TARGETS;
 /// A parser of untrusted input, with the checks of its invariants.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// The name on the command line.
+    /// The name of the target on the command line.
     pub name: &'static str,
-    /// Parses the bytes and checks the invariants.
+    /// Parses the bytes and panics if an invariant does not hold.
     pub run: fn(&[u8]),
     /// Valid inputs, which are mutated.
     pub seeds: fn() -> Vec<Vec<u8>>,

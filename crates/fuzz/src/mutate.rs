@@ -38,7 +38,7 @@ impl Mutator {
         Self { prng: Prng::new(seed), seeds }
     }
 
-    /// The next input: a seed with one or more changes, mostly few.
+    /// The next input: a seed with one or more changes, in most cases few.
     pub fn mutation(&mut self) -> Vec<u8> {
         let mut bytes = self.seed().to_vec();
         loop {
@@ -89,7 +89,7 @@ impl Mutator {
                 bytes.splice(at.min(bytes.len())..at.min(bytes.len()), piece);
             }
             7 => {
-                // A piece of another seed is inserted, or replaces a piece of the same length.
+                // Inserts a piece of another seed, or replaces a piece of the same length by it.
                 let other = self.seed().to_vec();
                 let piece = other[self.range(other.len())].to_vec();
                 let end = if self.prng.below(2) == 0 { at } else { at + piece.len() };

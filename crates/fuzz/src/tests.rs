@@ -14,7 +14,7 @@ fn check(name: &str) {
     let target = target(name).unwrap_or_else(|| panic!("there is no target {name}"));
     let seeds = (target.seeds)();
     assert!(!seeds.is_empty());
-    // The first calls fill the static tables of the target, whose memory does not count for the inputs.
+    // The first calls fill the static tables of the target; the memory of the tables is not counted for an input.
     seeds.iter().for_each(|seed| (target.run)(seed));
     let mut mutator = Mutator::new(testkit::seed(name), seeds);
     for round in 0..rounds(target.rounds) {

@@ -1,4 +1,4 @@
-//! Errors of programs, sinks and the groups of an engine.
+//! The errors of programs, of sinks and of the groups of an engine.
 
 use capture::egress::EgressError;
 use filter::FilterError;
@@ -14,16 +14,16 @@ pub enum GroupProgramError {
     Language {
         /// The error.
         error: lang::Error,
-        /// Its line, from 1.
+        /// The line of the error, from 1.
         line: usize,
-        /// Its column, from 1.
+        /// The column of the error, from 1.
         column: usize,
     },
-    /// The program forwards to this number of interfaces.
+    /// The program forwards to more interfaces than are supported; with their number.
     Interfaces(usize),
     /// The filter of a shorthand program is invalid.
     Filter(FilterError),
-    /// The program cannot run, not even interpreted.
+    /// The program can run neither as machine code nor interpreted.
     Refused(Refusal),
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for GroupProgramError {
                 write!(f, "program, line {line}, column {column}: {}", error.what)?;
                 error.help.iter().try_for_each(|help| write!(f, "; {help}"))
             }
-            Self::Interfaces(n) => write!(f, "{n} interfaces; a program forwards to at most 256"),
+            Self::Interfaces(n) => write!(f, "the program forwards to {n} interfaces; at most 256 are possible"),
             Self::Filter(e) => write!(f, "filter: {e}"),
             Self::Refused(e) => e.fmt(f),
         }
@@ -52,7 +52,7 @@ pub enum SinkError {
     Exists(PathBuf),
     /// The file cannot be created.
     File(PathBuf, io::Error),
-    /// The system refuses a thread.
+    /// The system cannot create a thread.
     Thread(io::Error),
 }
 
@@ -60,16 +60,16 @@ impl fmt::Display for SinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Egress(e) => e.fmt(f),
-            Self::Exists(path) => write!(f, "{}: is there already; name another file", path.display()),
+            Self::Exists(path) => write!(f, "{}: exists already; name another file", path.display()),
             Self::File(path, e) => write!(f, "{}: cannot be written: {e}", path.display()),
-            Self::Thread(e) => write!(f, "no thread for a sink: {e}"),
+            Self::Thread(e) => write!(f, "cannot create a thread for a sink: {e}"),
         }
     }
 }
 
 impl std::error::Error for SinkError {}
 
-/// The reason why a group of the configuration is not as its plan says.
+/// The reason why a group of the configuration could not be created or changed as planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupPlanError {
     /// The group.
@@ -107,8 +107,8 @@ impl fmt::Display for GroupsError {
             Self::Join(e) => write!(f, "a dispatcher of groups cannot join the ring: {e}"),
             Self::Plan(e) => e.fmt(f),
             Self::Socket(path, e) => write!(f, "{}: {e}", path.display()),
-            Self::Thread(e) => write!(f, "thread: {e}"),
-            Self::Panicked => f.write_str("thread: a dispatcher of groups panicked"),
+            Self::Thread(e) => write!(f, "cannot create a thread: {e}"),
+            Self::Panicked => f.write_str("the thread of a dispatcher of groups panicked"),
         }
     }
 }

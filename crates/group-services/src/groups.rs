@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// Limit of open files that an engine with groups requests: enough for the largest number of members.
+/// The limit of open files that an engine with groups requests. It is enough for the largest number of members.
 const OPEN_FILES: u64 = 1 << 16;
 
-/// Returns the path of the groups' control socket beside the listeners' socket: `/run/netgrain/NAME.groups`.
+/// Returns the path of the control socket for groups, next to the listeners' socket: `/run/netgrain/NAME.groups`.
 pub fn groups_socket(listeners: &Path) -> PathBuf {
     listeners.with_extension("groups")
 }
@@ -40,11 +40,12 @@ pub struct ControlSocketPlan {
     pub uid: Option<u32>,
     /// The group of the socket.
     pub gid: Option<u32>,
-    /// Interfaces through which the groups of these accounts may send; root and the engine's own user may use any.
+    /// The interfaces through which groups of other users may send packets. Root and the engine's own user may use all
+    /// interfaces.
     pub forward: Vec<String>,
 }
 
-/// An interface before its first packet.
+/// An interface that was opened but has captured no packet yet.
 pub struct InterfaceSetup {
     /// The interface.
     pub source: IngressInterface,
@@ -54,11 +55,11 @@ pub struct InterfaceSetup {
     pub live: bool,
     /// The control socket.
     pub socket: Option<ControlSocketPlan>,
-    /// The dispatchers of its rings.
+    /// The dispatchers of the rings of this interface.
     pub dispatchers: Vec<DispatcherSetup>,
 }
 
-/// A ring's dispatcher before the producer starts.
+/// The dispatcher of a ring whose producer has not started yet.
 pub struct DispatcherSetup {
     dispatcher: Dispatcher,
     commands: Arc<CommandQueue>,
@@ -66,8 +67,8 @@ pub struct DispatcherSetup {
 }
 
 impl DispatcherSetup {
-    /// `live` means that the source cannot wait for the ring. `now` means that groups exist before the first packet and
-    /// must get it; otherwise the dispatcher joins the ring with its first group.
+    /// Creates the dispatcher. `live` is true if the source cannot wait for the ring. `now` is true if there are groups
+    /// that must get the first packet; otherwise the dispatcher joins the ring when the first group is created.
     ///
     /// # Errors
     /// The dispatcher cannot join the ring.
@@ -82,15 +83,17 @@ impl DispatcherSetup {
 }
 
 impl Groups {
-    /// Starts with the groups of the configuration, and opens the control sockets. `hash_key` is that of the rings.
+    /// Starts the dispatchers, creates the groups of the configuration, and opens the control sockets. `hash_key` is
+    /// the flow hash key of the rings.
     ///
     /// # Errors
-    /// A thread or socket is refused, or a group fails and the packets can be captured again.
+    /// A thread cannot be created, a socket cannot be opened, or a group of a run that reads a capture file cannot be
+    /// created.
     pub fn start(setups: Vec<InterfaceSetup>, plans: &[GroupPlan], hash_key: u64) -> Result<Self, GroupsError> {
         let dedicated = setups.iter().filter(|s| s.dedicated).map(|s| s.source.name.clone()).collect();
         let services = Services::new(hash_key, dedicated);
         let resources = services.resources();
-        // Members cost file descriptors; the usual limit of 1024 is meant for programs that use select(2).
+        // Each member uses file descriptors. The usual limit of 1024 is meant for programs that use select(2).
         sys::limits::raise_open_files(OPEN_FILES);
         let ports = setups.iter().filter_map(|s| s.socket.as_ref()).flat_map(|plan| plan.forward.clone()).collect();
         let limits = Limits { ports, ..Limits::here() };
@@ -108,7 +111,7 @@ impl Groups {
         }
         let registry = Registry::new(rings, Box::new(services), sys::cpu::effective_uid()).with_limits(limits);
         let registry = Arc::new(registry);
-        // Before the dispatchers run: a dispatcher without a group leaves the ring.
+        // The groups are created before the dispatchers run, because a dispatcher without a group leaves the ring.
         let mut messages = Vec::new();
         let created = reconcile::create(&registry, plans, &mut messages);
         let mut threads = Vec::new();
@@ -116,12 +119,12 @@ impl Groups {
             let thread = std::thread::Builder::new().name(format!("groups-{queue}")).spawn(move || dispatcher.run());
             threads.push((interface, thread.map_err(GroupsError::Thread)?));
         }
-        let in_force = reconcile::attach(&registry, created, &mut messages);
+        let active = reconcile::attach(&registry, created, &mut messages);
         for message in messages {
             match message {
-                // Live packets cannot be captured again, so an error in a group must not stop the recording.
+                // Live packets cannot be captured again, so an error in a group must not end the capture.
                 Err(e) if !live => return Err(GroupsError::Plan(e)),
-                Err(e) => resources.warn(format!("{e}; everything else runs, and SIGHUP tries this again")),
+                Err(e) => resources.warn(format!("{e}; the capture and the other groups run; SIGHUP tries this again")),
                 Ok(text) => resources.warn(text),
             }
         }
@@ -132,15 +135,15 @@ impl Groups {
             ControlServer::open(socket, Arc::clone(&registry), &interface, policy).map_err(fail)
         };
         let servers = Mutex::new(sockets.into_iter().map(open).collect::<Result<_, _>>()?);
-        Ok(Self { registry, servers, threads: Mutex::new(threads), resources, plans: Mutex::new(in_force) })
+        Ok(Self { registry, servers, threads: Mutex::new(threads), resources, plans: Mutex::new(active) })
     }
 
-    /// Changes the groups of the configuration to these plans; unchanged programs continue. Returns messages about
-    /// successes and failures.
+    /// Changes the groups of the configuration to these plans; unchanged programs continue to run. Returns messages
+    /// about successful and failed changes.
     pub fn reconcile(&self, plans: &[GroupPlan]) -> Vec<ReconcileMessage> {
         let mut current = lock(&self.plans);
-        let (messages, in_force) = reconcile::change(&self.registry, &current, plans);
-        *current = in_force;
+        let (messages, active) = reconcile::change(&self.registry, &current, plans);
+        *current = active;
         messages
     }
 
@@ -149,7 +152,7 @@ impl Groups {
         self.resources.warnings()
     }
 
-    /// True if this interface reports all groups.
+    /// True if this interface is the one that reports all groups.
     pub fn are_reported_at(&self, interface: &str) -> bool {
         self.registry.sources().first().is_some_and(|first| first.name == interface)
     }
@@ -159,13 +162,13 @@ impl Groups {
         self.registry.view(self.registry.engine(), None, None).unwrap_or_default()
     }
 
-    /// Returns the groups whose first interface this is, as objects (`docs/reference/groups.md`).
+    /// Returns the groups that this interface reports as JSON objects (`docs/reference/groups.md`).
     pub fn objects(&self, interface: &str) -> Vec<serde_json::Value> {
         self.views().iter().filter(|view| is_reported_at(view, interface)).map(GroupView::object).collect()
     }
 
-    /// Waits until the dispatchers of an interface have reached the end of their rings; after the last interface it
-    /// closes the control sockets. A second call does nothing.
+    /// Waits until the dispatchers of an interface have reached the end of their rings. The call for the last interface
+    /// also closes the control sockets. A second call for an interface does nothing.
     ///
     /// # Errors
     /// A dispatcher panicked.
@@ -187,7 +190,7 @@ impl Groups {
     }
 }
 
-/// True if this interface reports the group: the first of the group's interfaces.
+/// True if this interface reports the group, because it is the first of the group's interfaces.
 pub fn is_reported_at(view: &GroupView, interface: &str) -> bool {
     view.sources.first().is_some_and(|first| first == interface)
 }

@@ -6,14 +6,14 @@
 //! ```
 //! The host's end has the link address of the captured interface, so the host accepts the frames that are addressed to
 //! it. If the administrator moves the interface's IP address to the host's end, the host remains reachable. The engine
-//! removes the pair when the capture ends. The next start of any engine on the machine removes a pair that a killed
-//! engine left behind ([`sweep`]), if its process is certainly gone. The kernel would remove a tap device or a network
-//! namespace together with its process, but a service that may neither see `/dev/net/tun` nor create namespaces
-//! (`dist/systemd`) cannot create either.
+//! removes the pair when the capture ends. If an engine is killed, the next start of any engine on the machine removes
+//! its pair ([`sweep`]), after a check that its process does not exist any more. The kernel would remove a tap device
+//! or a network namespace together with its process, but a service without access to `/dev/net/tun` and without the
+//! right to create namespaces (`dist/systemd`) can create neither.
 //!
 //! The alias of the host's end names the owner of the pair: the mark `netgrain host` and the process ([`Process`]).
-//! Invariant: an engine removes a pair that it did not create only if the pair has this mark and its process is
-//! certainly gone; any other interface of such a name may belong to other software.
+//! Invariant: an engine removes a pair that it did not create only if the pair has this mark and its process certainly
+//! does not exist any more. Any other interface with such a name may belong to other software.
 
 use capture::egress::link_of;
 use group::PacketSink;
@@ -28,23 +28,23 @@ use sys::netlink::{Link, Netlink, Veth};
 use sys::packet::PacketSocket;
 use sys::process::Process;
 
-/// How often the thread checks whether it must end.
+/// The interval at which the thread checks whether it must end.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The largest frame that the host sends: the largest Ethernet frame without segmentation offload.
+/// Size of the receive buffer. It is larger than any Ethernet frame that the host sends without segmentation offload.
 const FRAME_MAX: usize = 16 << 10;
 
-/// The alias text before the process.
+/// The text that precedes the process in the alias of the host's end.
 const MARK: &str = "netgrain host ";
 
-/// Every protocol (linux/if_ether.h).
+/// The protocol number with which a packet socket receives frames of all protocols (linux/if_ether.h).
 const ETH_P_ALL: u16 = 3;
 
 /// See the module documentation.
 pub struct HostInterface {
     /// The name of the host's end.
     pub name: String,
-    /// The end into which packets for the host are sent.
+    /// The end of the pair into which the engine sends packets for the host.
     entrance: String,
     /// The interface index of the host's end.
     outer: u32,
@@ -52,26 +52,26 @@ pub struct HostInterface {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The reason why there is no host interface.
+/// The reason why a host interface cannot be created.
 #[derive(Debug)]
 pub enum HostInterfaceError {
     /// The kernel refuses an operation.
     Refused {
         /// The captured interface.
         interface: String,
-        /// The operation or its object.
+        /// The operation that failed, or its object.
         what: String,
         /// The error of the kernel.
         error: io::Error,
     },
-    /// Another engine has the pair for the captured interface.
+    /// The pair for the captured interface belongs to another engine.
     InUse {
         /// The host's end.
         name: String,
         /// The captured interface.
         interface: String,
     },
-    /// An interface of this name exists, and its owner is unknown.
+    /// An interface with the name of the pair exists, and its owner is unknown.
     UnknownOwner {
         /// The name.
         name: String,
@@ -83,15 +83,17 @@ impl fmt::Display for HostInterfaceError {
         match self {
             Self::Refused { interface, what, error } => write!(
                 f,
-                "no host interface for the packets of {interface}: {what}: {error} (root, or CAP_NET_ADMIN and CAP_NET_RAW)"
+                "no host interface for the packets of {interface}: {what}: {error} (root, or CAP_NET_ADMIN and \
+                 CAP_NET_RAW)"
             ),
             Self::InUse { name, interface } => {
-                write!(f, "{name} is there already: another engine has it for {interface}")
+                write!(f, "{name} exists already: another engine uses it for {interface}")
             }
             Self::UnknownOwner { name } => {
                 write!(
                     f,
-                    "{name} is there already, and its owner is unknown: if no software needs it, `ip link del {name}`"
+                    "{name} exists already, and its owner is unknown: if no software needs it, remove it with `ip link \
+                     del {name}`"
                 )
             }
         }
@@ -126,7 +128,7 @@ impl HostInterface {
         let (name, entrance) = (format!("ng{}", link.index), format!("ng{}e", link.index));
         if let Ok(existing) = netlink.link(&name) {
             match Owner::of(&existing) {
-                // The engine that created it was killed after this engine had started.
+                // The engine that created this pair was killed after this engine had started.
                 Owner::Dead => netlink.delete_link(existing.index).map_err(|e| refused(&name, e))?,
                 Owner::Living => {
                     return Err(HostInterfaceError::InUse { name, interface: interface.to_owned() });
@@ -144,7 +146,8 @@ impl HostInterface {
         Ok(host)
     }
 
-    /// Returns the end into which packets for this sink are sent, if the sink is this host interface.
+    /// Returns the other end of the veth pair if the sink is this host interface. Packets for the sink are sent into
+    /// that end.
     pub fn entrance_of(&self, to: &PacketSink) -> Option<PacketSink> {
         matches!(to, PacketSink::Port(name) if *name == self.name).then(|| PacketSink::Port(self.entrance.clone()))
     }
@@ -155,7 +158,7 @@ impl HostInterface {
         if let Some(mac) = mac {
             netlink.set_mac(outer, mac)?;
         }
-        // The kernel must hand over whole frames with checksums, because they are sent unchanged.
+        // The host must send complete frames with checksums, because the frames are sent unchanged.
         for offload in [Offload::TxChecksum, Offload::Tso, Offload::Gso] {
             offload.set(&self.name, false)?;
         }
@@ -163,7 +166,7 @@ impl HostInterface {
         from.ignore_outgoing()?;
         from.bind(inner, Some(ETH_P_ALL))?;
         to.bind(interface, None)?;
-        // Without this, IPv6 router solicitations of the host would be sent on the wire.
+        // Otherwise, IPv6 router solicitations of the host would be sent on the wire.
         netlink.set_no_ipv6_address(outer)?;
         for link in [inner, outer] {
             netlink.set_up(link, true)?;
@@ -185,7 +188,7 @@ impl Owner {
 }
 
 /// Removes the pairs of killed engines and returns messages about them. A pair that may belong to other software is
-/// left alone and reported. Without CAP_NET_ADMIN nothing is removed.
+/// reported and not removed. Without CAP_NET_ADMIN nothing is removed.
 pub fn sweep() -> Vec<String> {
     let Ok(mut netlink) = Netlink::route() else { return Vec::new() };
     let links = netlink.links().unwrap_or_default();
@@ -198,15 +201,15 @@ pub fn sweep() -> Vec<String> {
     for link in links.iter().filter(pair) {
         let name = &link.name;
         match Owner::of(link) {
-            // The pair is removed by index, which the kernel does not reuse: another process may have replaced the
-            // interface by another one of the same name.
+            // The pair is removed by index, which the kernel does not reuse, because another process may have created
+            // an interface of the same name.
             Owner::Dead if netlink.delete_link(link.index).is_ok() => {
-                messages.push(format!("{name}, which an engine that was killed had left behind, is removed"));
+                messages.push(format!("{name}, a host interface of a killed engine, is removed"));
             }
             Owner::Dead | Owner::Living => {}
             Owner::Unknown => messages.push(format!(
-                "{name} is left alone: it looks like a host interface of an engine, but its owner is unknown; if no software needs it, \
-                 `ip link del {name}`"
+                "{name} is not removed: it looks like a host interface of an engine, but its owner is unknown; if no \
+                 software needs it, `ip link del {name}`"
             )),
         }
     }
@@ -214,7 +217,7 @@ pub fn sweep() -> Vec<String> {
 }
 
 /// Sends the host's frames out of the captured interface. A frame that the interface refuses is lost; the host's
-/// protocols retransmit.
+/// protocols retransmit it.
 fn send(from: &PacketSocket, to: &PacketSocket, stop: &AtomicBool) {
     let mut frame = vec![0; FRAME_MAX];
     while !stop.load(Ordering::Relaxed) {
@@ -237,7 +240,7 @@ impl Drop for HostInterface {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        // If the removal fails (privileges dropped), the next start removes the pair.
+        // If the removal fails (after privileges were dropped), the next start of an engine removes the pair.
         if let Ok(mut netlink) = Netlink::route() {
             let _ = netlink.delete_link(self.outer);
         }
@@ -258,10 +261,10 @@ mod tests {
         let before = Process { started: this.started + 1, ..this };
         let elsewhere = Process { namespaces: [1, 1], ..before };
         let mark = |name: &str, alias: String| {
-            sandbox.netlink().set_alias(link_of(name).expect("it is there").index, &alias).expect("an alias");
+            sandbox.netlink().set_alias(link_of(name).expect("the interface exists").index, &alias).expect("an alias");
         };
         sandbox.veth("p", "q");
-        // As after `kill -9`: pairs of interfaces that do not exist any more.
+        // Pairs as they remain after `kill -9`, for captured interfaces that do not exist any more.
         for (name, other, alias) in [
             ("ng99", "ng99e", format!("{MARK}{before}")),
             // Pairs of a running engine, of an engine that is not visible from here, of older engines and of other
@@ -281,39 +284,45 @@ mod tests {
         let host = HostInterface::open("p").expect("a host interface");
         let mut messages = sweep();
         messages.sort();
-        let begin = ["ng94 is left alone", "ng95 is left", "ng96 is left", "ng97 is left", "ng99, which an engine"];
+        let begin = ["ng94 is not removed", "ng95 is not", "ng96 is not", "ng97 is not", "ng99, a host interface"];
         assert!(
             messages.len() == 5 && messages.iter().zip(begin).all(|(m, begin)| m.starts_with(begin)),
             "{messages:?}"
         );
-        assert!(sweep().iter().all(|message| message.contains("ip link del")), "the pair is removed");
-        let there = |name: &str| link_of(name).is_ok();
-        assert!(!there("ng99") && !there("ng99e"));
+        assert!(
+            sweep().iter().all(|message| message.contains("ip link del")),
+            "the pair of the killed engine was already removed"
+        );
+        let exists = |name: &str| link_of(name).is_ok();
+        assert!(!exists("ng99") && !exists("ng99e"));
         let others = ["ng94", "ng94e", "ng95", "ng96", "ng97", "ng98", "ng98e", "ngx", "ngxe", "ng5", "r", &host.name];
-        assert!(others.iter().all(|name| there(name)), "they are left alone");
+        assert!(others.iter().all(|name| exists(name)), "all other interfaces still exist");
         let name = host.name.clone();
         drop(host);
-        assert!(!there(&name));
+        assert!(!exists(&name));
     }
 
     #[test]
     fn no_router_solicitation_is_sent_even_if_kernel_settings_are_read_only() {
         let test = "host_interface::tests::no_router_solicitation_is_sent_even_if_kernel_settings_are_read_only";
-        const SEALED: &str = "NETGRAIN_TEST_SEALED";
+        const READ_ONLY: &str = "NETGRAIN_TEST_READ_ONLY";
         let Some(sandbox) = Sandbox::new(test) else { return };
-        if std::env::var_os(SEALED).is_none() {
-            // The settings are read-only as in a service with ProtectKernelTunables=yes (systemd.exec(5)), in a
-            // separate process.
+        if std::env::var_os(READ_ONLY).is_none() {
+            // The settings are read-only, as in a service with ProtectKernelTunables=yes (systemd.exec(5)). The test
+            // runs in a separate process.
             let Some(mut unshare) = testkit::tool(test, "unshare") else { return };
-            let seal =
+            let remount =
                 "mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys && exec \"$0\" --exact \"$1\"";
-            unshare.args(["--mount", "sh", "-c", seal]).arg(std::env::current_exe().expect("this program")).arg(test);
-            let output = unshare.env(SEALED, "1").output().expect("it runs");
+            unshare
+                .args(["--mount", "sh", "-c", remount])
+                .arg(std::env::current_exe().expect("this program"))
+                .arg(test);
+            let output = unshare.env(READ_ONLY, "1").output().expect("unshare runs");
             return assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         }
         sandbox.veth("p", "q");
         let setting = |name: &str| format!("/proc/sys/net/ipv6/conf/{name}/addr_gen_mode");
-        assert!(fs::write(setting("q"), "1").is_err(), "it is sealed");
+        assert!(fs::write(setting("q"), "1").is_err(), "kernel settings are read-only");
         let host = HostInterface::open("p").expect("a host interface");
         let mode = fs::read_to_string(setting(&host.name)).expect("IPv6");
         assert_eq!(mode.trim(), "1", "otherwise router solicitations would be sent on the wire");
@@ -325,7 +334,7 @@ mod tests {
         let Some(sandbox) = Sandbox::new(test) else { return };
         let (p, _q) = sandbox.veth("p", "q");
         let host = HostInterface::open("p").expect("a host interface");
-        assert!(HostInterface::open("p").is_err_and(|e| e.to_string().contains("another engine has it")));
+        assert!(HostInterface::open("p").is_err_and(|e| e.to_string().contains("another engine uses it")));
         let name = host.name.clone();
         assert!(link_of(&name).is_ok());
         drop(host);
@@ -333,11 +342,15 @@ mod tests {
         let (there, _) = sandbox.veth(&name, &entrance);
         assert_eq!(name, format!("ng{}", p.index));
         assert!(HostInterface::open("p").is_err_and(|e| e.to_string().contains(&format!("ip link del {name}"))));
-        assert_eq!(link_of(&name).map(|link| link.index).ok(), Some(there.index), "it is unchanged");
+        assert_eq!(
+            link_of(&name).map(|link| link.index).ok(),
+            Some(there.index),
+            "the existing interface is unchanged"
+        );
         let this = Process::this().expect("/proc");
         let before = Process { started: this.started + 1, ..this };
         sandbox.netlink().set_alias(there.index, &format!("{MARK}{before}")).expect("an alias");
-        let host = HostInterface::open("p").expect("its process is dead");
+        let host = HostInterface::open("p").expect("the pair of a dead process is replaced");
         assert_ne!(link_of(&host.name).map(|link| link.index).ok(), Some(there.index));
     }
 }

@@ -1,4 +1,5 @@
-//! The instance of a program for one queue: with a worker of its own, or with the worker of all queues of the group.
+//! The instance of a program for one queue. It has its own worker, or it uses the worker that all queues of the group
+//! share.
 
 use crate::queue_context::{QueueContext, Scratch, map_usage};
 use crate::shared_worker::WorkerHandle;
@@ -17,13 +18,14 @@ pub struct Instance {
 }
 
 enum WorkerAccess {
-    /// A program without flow maps.
+    /// The access of a program without flow maps, or of a program with one queue.
     Own {
         worker: Worker,
-        /// The worker's counters at the state transfer: the group keeps the earlier counts itself.
+        /// The worker's counters at the state transfer. They are subtracted, because the group itself adds the counts
+        /// of earlier programs.
         base: Box<[u64; COUNTERS as usize]>,
     },
-    /// A program with flow maps, on several queues.
+    /// The access of a program with flow maps on several queues.
     Shared {
         handle: WorkerHandle,
         /// The counts of this queue's packets.
@@ -32,13 +34,13 @@ enum WorkerAccess {
 }
 
 impl Instance {
-    /// Makes an instance with a worker of its own.
+    /// Creates an instance with its own worker.
     pub fn new(context: QueueContext, worker: Worker) -> Self {
         let access = WorkerAccess::Own { worker, base: Box::new([0; COUNTERS as usize]) };
         Self { context, scratch: Scratch::default(), access }
     }
 
-    /// Makes an instance that shares a worker with the other queues.
+    /// Creates an instance that shares a worker with the other queues.
     pub fn sharing(context: QueueContext, handle: WorkerHandle) -> Self {
         let counters = vec![0; context.counters.len()];
         Self { context, scratch: Scratch::default(), access: WorkerAccess::Shared { handle, counters } }
@@ -79,7 +81,7 @@ impl Program for Instance {
     fn maps(&self) -> Vec<MapUsage> {
         match &self.access {
             WorkerAccess::Own { worker, .. } => map_usage(worker),
-            // Each queue reports the maps of all queues: the caller uses the report of one running queue.
+            // Each queue reports the maps that all queues share; the caller uses the report of one running queue.
             WorkerAccess::Shared { handle, .. } => handle.maps(),
         }
     }
@@ -100,7 +102,7 @@ impl Program for Instance {
 
     fn transfer_state(&mut self, before: &mut dyn Program) {
         let before: &mut dyn Any = before;
-        // A shorthand program has no state.
+        // Only instances of this type have state to transfer; a shorthand program has none.
         let Some(before) = before.downcast_mut::<Self>() else { return };
         match (&mut self.access, &mut before.access) {
             (WorkerAccess::Own { worker, base }, WorkerAccess::Own { worker: before, .. }) => {

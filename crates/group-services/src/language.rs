@@ -1,11 +1,11 @@
-//! Programs in the packet language, as machine code if the host permits it, otherwise interpreted with the same
-//! results.
+//! Programs in the packet language. They run as machine code if the host permits it; otherwise they are interpreted,
+//! with the same results.
 //!
-//! A program with flow maps has one worker for all queues of its group ([`crate::shared_worker`]): the NIC or the
-//! kernel distributes packets over queues, not by the keys of the program, and all packets of a key must find the same
-//! map entry. A program without maps has a worker for each queue. The workers share only the fragment tracking
-//! ([`FragmentTracker`]), because the fragments of a datagram may arrive on different queues and interfaces. The next
-//! program takes over the fragment tracking too.
+//! A program with flow maps has one worker for all queues of its group ([`crate::shared_worker`]). The NIC or the
+//! kernel distributes packets over the queues without regard to the keys of the program's maps, and all packets with a
+//! key must find the same map entry. A program without maps has a worker for each queue. These workers share only the
+//! fragment tracking ([`FragmentTracker`]), because the fragments of a datagram may arrive on different queues and
+//! interfaces. At a swap, the fragment tracking is transferred to the next program.
 
 use crate::error::GroupProgramError;
 use crate::instance::Instance;
@@ -26,7 +26,7 @@ use sys::netlink::Netlink;
 struct CompiledProgram {
     executable: Executable,
     text: String,
-    /// The numbers of the program's counters, and the names of all counters.
+    /// The numbers of the program's counters. The names include the counter of log lines.
     counters: Arc<[u8]>,
     counter_names: Vec<String>,
     wants_kernel: bool,
@@ -42,23 +42,27 @@ const LOGGED: &str = "logged";
 pub struct ProgramContext {
     /// The pcap link type of the frames.
     pub link_type: u16,
-    /// The key of the flow hash, the same on all queues.
+    /// The key of the flow hash, equal on all queues.
     pub hash_key: u64,
-    /// The interfaces from which the frames come.
+    /// The interfaces on which the frames were captured.
     pub from: Vec<IngressInterface>,
 }
 
 /// Compiles a program from its source.
 ///
 /// # Errors
-/// The source is no program, or the program cannot run.
+/// The source is not a valid program, or the program cannot run.
 pub fn compile(source: &str, context: &ProgramContext) -> Result<Arc<dyn Compiled>, GroupProgramError> {
     let mut program = check_for(source, context.link_type)?;
     let wants_kernel = program.effects().has(Effect::Kernel);
     let partition_by = partition_keys(&program);
     let mut notes = Vec::new();
     if partition_by.len() > 1 {
-        notes.push("no key serves all its maps: members that keep state by them need a group for each line".into());
+        notes.push(
+            "no single key fits all maps of the program; if members keep state by these keys, use a separate group for \
+             each line of `partition_by`"
+                .into(),
+        );
     }
     if program.sets.contains(&Set::Host) {
         notes.push(set_host_addresses(&mut program, &context.from));
@@ -94,12 +98,12 @@ pub fn compile(source: &str, context: &ProgramContext) -> Result<Arc<dyn Compile
 /// Checks that a group can run this program.
 ///
 /// # Errors
-/// As [`compile`].
+/// The same as those of [`compile`].
 pub fn check(source: &str) -> Result<(), GroupProgramError> {
     check_for(source, wire::link::ETHERNET).map(drop)
 }
 
-/// [`check`] for frames of this link type.
+/// Checks that a group can run this program on frames of this link type.
 fn check_for(source: &str, link_type: u16) -> Result<ir::Program, GroupProgramError> {
     let program = lang::compile_for(source, link_type).map_err(|error| {
         let (line, column) = error.place(source);
@@ -111,8 +115,8 @@ fn check_for(source: &str, link_type: u16) -> Result<ir::Program, GroupProgramEr
     }
 }
 
-/// Returns the keys by which packets can be distributed so that members share no state: for each cluster of maps, the
-/// largest key that all its maps determine.
+/// Returns the keys by which packets can be distributed so that members share no state. There is one key for each
+/// cluster of maps: the largest key that all maps of the cluster determine.
 fn partition_keys(program: &ir::Program) -> Vec<String> {
     let name = |i: &usize| program.maps.get(*i).map(|m| m.name.as_str());
     let line = |(key, maps): (ir::Key, Vec<usize>)| {
@@ -121,15 +125,19 @@ fn partition_keys(program: &ir::Program) -> Vec<String> {
     lang::clusters(&[program]).into_iter().map(line).collect()
 }
 
-/// Replaces the set of this host's addresses by the current addresses of these interfaces; returns a note about them.
+/// Replaces the set of this host's addresses by the current addresses of these interfaces. Returns a note that lists
+/// them.
 fn set_host_addresses(program: &mut ir::Program, from: &[IngressInterface]) -> String {
     let names: Vec<&str> = from.iter().map(|interface| interface.name.as_str()).collect();
     let addresses: Vec<IpAddr> = names.iter().flat_map(|name| addresses_of(name)).collect();
     let names = names.join(" and ");
     let note = match addresses.as_slice() {
-        [] => format!("{names} has no addresses, so no packet is for this host; swap the program when it has"),
+        [] => format!(
+            "{names} has no addresses, so no packet matches as a packet to this host; swap the program again when \
+             addresses are assigned"
+        ),
         some => format!(
-            "this host is {}; swap the program again when the addresses of {names} change",
+            "the addresses of this host are {}; swap the program again when the addresses of {names} change",
             some.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", "),
         ),
     };
@@ -222,7 +230,7 @@ impl Compiled for CompiledProgram {
 
     fn state_transfer(&self, before: &dyn Compiled) -> Option<String> {
         let before: &dyn Any = before;
-        // A shorthand program has no state.
+        // Only programs of this type have state to transfer; a shorthand program has none.
         let before: &Self = before.downcast_ref()?;
         let (was, now) = (&before.executable, &self.executable);
         let wall = |_, _| state_transfer::changes_form(was.report().native, now.report().native);
@@ -237,7 +245,7 @@ impl Compiled for CompiledProgram {
     fn about(&self, queues: usize) -> ProgramInfo {
         let mut info = self.info.clone();
         if self.has_maps() && queues > 1 {
-            info.notes.push(format!("it has maps, so {queues} queues share one worker and take turns"));
+            info.notes.push(format!("the program has maps, so {queues} queues share one worker and use it in turn"));
         }
         info
     }

@@ -1,8 +1,8 @@
 //! Layer 2: the groups of a running engine.
 //!
-//! The crate `group` makes all decisions. This crate has the threads and sockets ([`Groups`]), creates the groups of the
-//! configuration, and implements the services that groups need from an engine ([`group::EngineServices`]): programs as
-//! machine code, member filters, sinks for interfaces and files, and host interfaces.
+//! The crate `group` makes all decisions. This crate contains the threads and sockets ([`Groups`]), creates the groups
+//! of the configuration, and implements the services that groups need from an engine ([`group::EngineServices`]):
+//! programs as machine code, member filters, sinks for interfaces and files, and host interfaces.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -28,7 +28,7 @@ pub use services::standalone_services;
 /// Checks whether a group can run this program.
 ///
 /// # Errors
-/// The reason why not.
+/// The reason why a group cannot run the program.
 pub fn check_group_program(source: &str) -> Result<(), GroupProgramError> {
     match shorthand::parse(source, wire::link::ETHERNET)? {
         Some(_) => Ok(()),

@@ -1,10 +1,11 @@
 //! The log limiter: a program may write at most [`MAX`] lines to standard error per second of packet time, because a
-//! line for each packet would slow the dispatcher down. All lines are counted, written or not.
+//! line for each packet would slow the dispatcher down. All requested lines are counted, including lines that the limit
+//! suppresses.
 
 use ir::log::LogSubject;
 use ir::{Log, Program};
 
-/// Lines per second of packet time and worker.
+/// The largest number of lines per second of packet time and worker.
 const MAX: u32 = 10;
 
 /// Nanoseconds of a second.
@@ -15,13 +16,13 @@ const SECOND: u64 = 1_000_000_000;
 pub struct LogLimiter {
     second: u64,
     lines: u32,
-    /// Lines that programs requested.
+    /// Number of lines that programs requested.
     pub requested: u64,
 }
 
 impl LogLimiter {
-    /// Writes a line if the limit permits, for a packet of this group and interface (`label`) and time (nanoseconds
-    /// since 1970).
+    /// Writes a log line for a packet if the limit permits. `label` names the group and the interface, and `time` is
+    /// the packet's time in nanoseconds since 1970.
     pub fn write(&mut self, label: &str, time: u64, log: Log, program: &Program, subject: &LogSubject<'_>) {
         if self.permits(time) {
             sys::say!("netgrain: {label}: {}", subject.line(log, program));

@@ -1,15 +1,18 @@
-//! The largest permitted capacity of a program's largest map, for a program whose maps are too large together.
+//! Advice for a program whose maps need too much memory: the largest capacity of its largest map that the limit
+//! permits.
 
 use ir::Map;
 use jit::table::Table;
 
-/// Returns advice about the capacity with which the maps take at most `bytes` bytes.
+/// Returns a sentence with the capacity with which all maps of the program need at most `bytes` bytes.
 pub fn advice(maps: &[Map], bytes: u64) -> String {
-    let Some(largest) = maps.iter().max_by_key(|map| Table::bytes_of(map)) else { return "it has none".into() };
+    let Some(largest) = maps.iter().max_by_key(|map| Table::bytes_of(map)) else {
+        return "the program has no maps".into();
+    };
     let all = maps.iter().map(Table::bytes_of).fold(0, u64::saturating_add);
-    let room = bytes.saturating_sub(all - Table::bytes_of(largest));
-    let fits = |n: u32| Table::bytes_of(&Map { capacity: n, ..largest.clone() }) <= room;
-    // Bisection: `low` fits and `high` does not.
+    let available = bytes.saturating_sub(all - Table::bytes_of(largest));
+    let fits = |n: u32| Table::bytes_of(&Map { capacity: n, ..largest.clone() }) <= available;
+    // Bisection: the maps fit with the capacity `low` and do not fit with `high`.
     let (mut low, mut high) = (0, largest.capacity);
     while high - low > 1 {
         let n = low + (high - low) / 2;
@@ -17,8 +20,10 @@ pub fn advice(maps: &[Map], bytes: u64) -> String {
     }
     let name = &largest.name;
     match low {
-        0 => format!("there is no room beside its other maps even for `up_to 1` at {name}; make all of them smaller"),
-        n => format!("write `up_to {n}` at {name}, the largest, and it fits"),
+        0 => format!(
+            "the other maps of the program leave no memory for {name} even with `up_to 1`; make all maps smaller"
+        ),
+        n => format!("write `up_to {n}` at {name}, the largest map, to stay within the limit"),
     }
 }
 
@@ -31,18 +36,18 @@ mod tests {
             "small = flow_map 0 key_ip_src\nm = idle_after 9 (up_to {most} (flow_map 1 key_5tuple))\n\
              main = incr_fstate small >-> incr_fstate m"
         );
-        lang::compile(&text).expect("sound").program.maps
+        lang::compile(&text).expect("a valid program").program.maps
     }
 
     #[test]
     fn advice_names_the_capacity_that_fits() {
-        const ROOM: u64 = 200 << 20;
+        const LIMIT: u64 = 200 << 20;
         let bytes = |most: u32| maps(most).iter().map(Table::bytes_of).sum::<u64>();
         let large = maps(60_000_000);
-        let text = advice(&large, ROOM);
+        let text = advice(&large, LIMIT);
         let n = text.split(['`', ' ']).find_map(|word| word.parse().ok()).unwrap_or_else(|| panic!("{text}"));
         assert!(text.contains("at m, the largest"), "{text}");
-        assert!(bytes(n) <= ROOM && bytes(n + 1) > ROOM, "{text}");
-        assert!(advice(&large, 1000).contains("make all of them smaller"));
+        assert!(bytes(n) <= LIMIT && bytes(n + 1) > LIMIT, "{text}");
+        assert!(advice(&large, 1000).contains("make all maps smaller"));
     }
 }

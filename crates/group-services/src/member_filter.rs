@@ -1,4 +1,4 @@
-//! Member filters, as machine code if the host permits it.
+//! Member filters, compiled to machine code if the host permits it.
 
 use filter::{Filter, FilterError, LinkFilter};
 use group::{MemberFilter, Packet};
@@ -11,10 +11,11 @@ use wire::Headers;
 /// Compiles a member's filter.
 ///
 /// # Errors
-/// The filter is invalid, or does not apply to the link type.
+/// The filter is invalid, or cannot be applied to the link type.
 pub fn compile(text: &str, link_type: u16) -> Result<Arc<dyn MemberFilter>, FilterError> {
     let filter = LinkFilter::parse(text, link_type)?;
-    // Machine code has neither the direction nor the results of the header parser, and has no loops.
+    // Machine code supports no filters that read the packet's direction or the results of the header parser, or that
+    // loop.
     if let Ok(program) = packet_filter::program(&filter)
         && let Ok(matcher) = Matcher::of(&program)
     {
@@ -41,7 +42,8 @@ impl MemberFilter for Native {
     }
 }
 
-/// An interpreted filter: for hosts that refuse machine code, and for filters that machine code does not support.
+/// An interpreted filter. It is used on hosts that refuse machine code, and for filters that machine code does not
+/// support.
 struct Interpreted {
     text: String,
     filter: Filter,
@@ -68,7 +70,7 @@ mod tests {
     use wire::{EtherType, link};
 
     #[test]
-    fn machine_code_and_interpreter_agree_on_plain_packets() {
+    fn machine_code_and_interpreter_agree_on_tcp_and_udp_packets() {
         let (mut web, mut dns) = ([0; 60], [0; 60]);
         Build::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 443).fill(&mut web);
         Build::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 53).fill(&mut dns);
@@ -85,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_in_a_filter_names_its_position() {
+    fn an_error_in_a_filter_contains_its_position() {
         let error = |text, link| compile(text, link).err().expect("no filter").to_string();
         assert!(error("port nosuch0", 1).starts_with("`nosuch0` at column 6"));
         assert!(error("tcp", 147).contains("this link type are not decoded"));
@@ -93,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_applies_to_the_link_type_and_knows_the_direction() {
+    fn a_filter_uses_the_link_type_and_the_direction_of_packets() {
         let mut web = [0; 60];
         Build::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 443).fill(&mut web);
         let raw = compile("tcp port 443", link::RAW_IP).expect("a filter");
@@ -111,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn anylink_and_protochain_are_evaluated_too() {
+    fn filters_with_anylink_and_protochain_are_evaluated() {
         let mut bytes = [0; 64];
         Build::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 443).tag(EtherType::VLAN, 5).fill(&mut bytes);
         let desc = Desc::default();

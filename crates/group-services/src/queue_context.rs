@@ -1,4 +1,4 @@
-//! The evaluation of a batch of one queue: the packets' facts, the worker's verdicts and actions.
+//! Evaluates a batch of packets of one queue with a worker, and carries out the actions of the program.
 
 use crate::log_limiter::LogLimiter;
 use group::{Delivery, MapUsage, Packet, Verdict};
@@ -23,7 +23,7 @@ pub struct QueueContext {
     pub label: Arc<str>,
 }
 
-/// Reused memory of one queue's instance.
+/// Memory that the instance of one queue reuses for each batch.
 #[derive(Debug, Default)]
 pub struct Scratch {
     verdicts: Vec<jit::Verdict>,
@@ -31,7 +31,7 @@ pub struct Scratch {
 }
 
 impl QueueContext {
-    /// Evaluates a batch with a worker, and carries out its actions.
+    /// Evaluates a batch with a worker, and carries out the actions that the program requests.
     pub fn evaluate(&self, worker: &mut Worker, scratch: &mut Scratch, batch: &[Packet<'_>], out: &mut [Verdict]) {
         let mut packets: Vec<jit::Packet<'_>> = batch.iter().map(|p| self.packet(p)).collect();
         let Scratch { verdicts, log_limiter } = scratch;
@@ -44,7 +44,7 @@ impl QueueContext {
             let index = *packet as usize;
             match (action, out.get_mut(index), batch.get(index)) {
                 (Action::Forward(egress), Some(out), _) => {
-                    // The verifier has limited the number of forwards to the space here.
+                    // The verifier limits the number of forwards of a program, so the list has space for them.
                     let _ = out.forwards.push(*egress as u8);
                 }
                 (Action::Log(log), _, Some(packet)) => {
@@ -64,8 +64,8 @@ impl QueueContext {
         self.counters.iter().map(|n| usize::from(*n)).map(|n| now[n].wrapping_sub(base[n])).collect()
     }
 
-    /// Converts a packet with the facts of its descriptor. The NIC's hash is not available here; the hash of the ring
-    /// stands in for it, because steering by it distributes flows as the NIC would.
+    /// Returns the packet with the facts from its descriptor. The hash that the NIC computed is not available here. The
+    /// flow hash of the ring replaces it, because each of the two hashes is equal for all packets of a flow.
     fn packet<'a>(&self, packet: &Packet<'a>) -> jit::Packet<'a> {
         let desc = packet.desc;
         let facts = Facts {

@@ -1,4 +1,4 @@
-//! Groups of the configuration: created before the first packet and changed when the configuration changes.
+//! Creates the groups of the configuration before the first packet, and changes them when the configuration changes.
 
 use crate::error::GroupPlanError;
 use group::{LoadResult, PacketSink, Policy, Registry, Request};
@@ -13,15 +13,15 @@ pub struct GroupPlan {
     pub program: Option<String>,
     /// The accounts that may join and change the group.
     pub policy: Policy,
-    /// True for steering as in PFQ.
+    /// True if members are selected as in PFQ (`fold`), not by rendezvous hashing.
     pub fold: bool,
-    /// The interfaces that the packets come from; `None` for all interfaces of the engine.
+    /// The interfaces whose packets the group gets; `None` for all interfaces of the engine.
     pub ports: Option<Vec<String>>,
-    /// The sinks that the engine serves for this group.
+    /// The sinks of the group, which the engine itself serves.
     pub members: Vec<MemberPlan>,
 }
 
-/// A member that the engine itself serves.
+/// A member of a group that the engine itself serves: a sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberPlan {
     /// The sink of its packets.
@@ -59,10 +59,10 @@ impl GroupPlan {
     }
 }
 
-/// A message about a success or a failure.
+/// A message about a successful change or a failure.
 pub type ReconcileMessage = Result<String, GroupPlanError>;
 
-/// Creates the groups without members before the dispatchers start; returns the groups that were created.
+/// Creates the groups, without members, before the dispatchers start. Returns the groups that were created.
 pub fn create(registry: &Registry, plans: &[GroupPlan], messages: &mut Vec<ReconcileMessage>) -> Vec<GroupPlan> {
     let mut created = Vec::new();
     for plan in plans {
@@ -74,7 +74,7 @@ pub fn create(registry: &Registry, plans: &[GroupPlan], messages: &mut Vec<Recon
     created
 }
 
-/// Attaches the members that the engine serves; returns the plans with the attached members only.
+/// Attaches the planned members. Returns the plans with those members that were attached.
 pub fn attach(registry: &Registry, plans: Vec<GroupPlan>, messages: &mut Vec<ReconcileMessage>) -> Vec<GroupPlan> {
     let attached = |mut plan: GroupPlan| {
         let wanted = std::mem::take(&mut plan.members);
@@ -84,7 +84,7 @@ pub fn attach(registry: &Registry, plans: Vec<GroupPlan>, messages: &mut Vec<Rec
     plans.into_iter().map(attached).collect()
 }
 
-/// Attaches those wanted members that are not attached yet, adds them to the plan and returns their number.
+/// Attaches those members that are not in the plan yet, adds them to the plan, and returns their number.
 fn attach_missing(
     registry: &Registry,
     plan: &mut GroupPlan,
@@ -109,7 +109,8 @@ fn attach_missing(
     attached
 }
 
-/// Returns the sink, under the next free file name if the file already exists: packets of an earlier run are kept.
+/// Returns the sink. If its file already exists, the result has the next free file name, so that packets of an earlier
+/// run are not overwritten.
 fn unused_file(to: &PacketSink) -> (PacketSink, Option<String>) {
     let PacketSink::File { path, max_bytes } = to else { return (to.clone(), None) };
     let numbered = |n: u32| {
@@ -121,16 +122,16 @@ fn unused_file(to: &PacketSink) -> (PacketSink, Option<String>) {
         return (to.clone(), None);
     }
     let free = (2..u32::MAX).map(numbered).find(|path| !path.exists()).unwrap_or_else(|| path.clone());
-    let text = format!("{} is there already, so packets go into {}", path.display(), free.display());
+    let text = format!("{} exists already, so packets are written to {}", path.display(), free.display());
     (PacketSink::File { path: free, max_bytes: *max_bytes }, Some(text))
 }
 
-/// Changes the groups from one plan to another; returns messages about successes and failures, and the plan now in
-/// force. A change that failed is not in force, so the next change tries it again. An existing group keeps its policy,
-/// steering, interfaces and members.
+/// Changes the groups from one plan to another. Returns messages about successes and failures, and the plan that is now
+/// active. A change that failed is not part of the active plan, so the next change tries it again. An existing group
+/// retains its policy, steering, interfaces and members.
 pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec<ReconcileMessage>, Vec<GroupPlan>) {
     let engine = registry.engine();
-    let (mut messages, mut in_force) = (Vec::new(), Vec::new());
+    let (mut messages, mut active) = (Vec::new(), Vec::new());
     for old in from.iter().filter(|old| !to.iter().any(|new| new.name == old.name)) {
         messages.push(match registry.delete(engine, &old.name) {
             Ok(()) => Ok(format!("group {} has ended", old.name)),
@@ -138,14 +139,14 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
         });
     }
     for new in to {
-        // A client may have deleted the group meanwhile.
+        // A client may have deleted the group since the last change.
         let existing = from.iter().find(|old| old.name == new.name && registry.program(engine, &old.name).is_ok());
         let Some(old) = existing else {
             match registry.create(engine, &new.create()) {
                 Ok(loaded) => {
-                    messages.push(Ok(format!("group {} is there", new.name)));
+                    messages.push(Ok(format!("group {} created", new.name)));
                     messages.extend(unresponsive_queues(new, &loaded));
-                    in_force.extend(attach(registry, vec![new.clone()], &mut messages));
+                    active.extend(attach(registry, vec![new.clone()], &mut messages));
                 }
                 Err(reason) => messages.push(Err(new.error(reason))),
             }
@@ -163,17 +164,17 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
                 Err(reason) => messages.push(Err(new.error(reason))),
             }
         }
-        // Members that could not be attached before.
+        // Attaches the members that could not be attached before.
         let attached = attach_missing(registry, &mut current, &new.members, &mut messages);
         if attached > 0 {
-            messages.push(Ok(format!("group {}: {attached} more of its members are attached", new.name)));
+            messages.push(Ok(format!("group {}: members attached: {attached}", new.name)));
         }
-        in_force.push(current);
+        active.push(current);
     }
-    (messages, in_force)
+    (messages, active)
 }
 
-/// Returns messages about the queues that did not take the program.
+/// Returns messages about the queues that did not load the program.
 fn unresponsive_queues(plan: &GroupPlan, loaded: &LoadResult) -> impl Iterator<Item = ReconcileMessage> {
     loaded.unresponsive.iter().map(|queue| Err(plan.error(queue)))
 }
@@ -192,25 +193,25 @@ mod tests {
     }
 
     #[test]
-    fn a_message_names_a_queue_that_does_not_take_a_program_and_the_program_is_in_force() {
+    fn an_unresponsive_queue_is_reported_and_the_program_becomes_active() {
         let producer = Producer::new(Config { bytes: 16 << 20, ..Config::default() }).expect("memory");
         let (offer, commands) = (OfferedRing::of(&producer), Arc::<CommandQueue>::default());
-        // The dispatcher ends before its stream.
+        // The dispatcher ends before its ring ends.
         drop(Dispatcher::new(&offer, Arc::clone(&commands), true));
         let source = IngressInterface { name: "p0".into(), number: 0 };
         let registry = Registry::new(vec![RingHandle { source, queue: 0, commands, offer }], standalone_services(1), 0);
         let reported = "group a: queue 0 of p0: its dispatcher ended before its stream";
         let is_reported =
             |message: &ReconcileMessage| message.as_ref().is_err_and(|e| e.to_string().starts_with(reported));
-        let (messages, force) = change(&registry, &[], &[plan("a", "main = ip")]);
+        let (messages, active) = change(&registry, &[], &[plan("a", "main = ip")]);
         assert!(messages.len() == 2 && messages[0].is_ok() && is_reported(&messages[1]), "{messages:?}");
-        let (messages, force) = change(&registry, &force, &[plan("a", "main = tcp")]);
+        let (messages, active) = change(&registry, &active, &[plan("a", "main = tcp")]);
         assert!(messages.len() == 2 && messages[0].is_ok() && is_reported(&messages[1]), "{messages:?}");
-        assert_eq!(force, [plan("a", "main = tcp")]);
+        assert_eq!(active, [plan("a", "main = tcp")]);
     }
 
     #[test]
-    fn the_next_reload_tries_again_what_failed() {
+    fn the_next_reload_tries_failed_changes_again() {
         let registry = Registry::new(Vec::new(), standalone_services(1), 0);
         let registry = registry.with_limits(Limits::here());
         let file = std::env::temp_dir().join(format!("netgrain-reconcile-{}", std::process::id()));
@@ -218,35 +219,35 @@ mod tests {
         late.members = vec![MemberPlan { to: PacketSink::Port("nosuch0".into()), classes: Vec::new(), weight: 1 }];
         let (good, bad) = (plan("a", "main = ip"), plan("b", "main = "));
         let wanted = [good.clone(), bad, late.clone()];
-        let (messages, force) = change(&registry, &[], &wanted);
+        let (messages, active) = change(&registry, &[], &wanted);
         let without = GroupPlan { members: Vec::new(), ..late.clone() };
-        assert_eq!((messages.len(), &force), (4, &vec![good.clone(), without]), "{messages:?}");
-        // With the same plan, existing groups are left alone and the others are tried again.
-        let (messages, force) = change(&registry, &force, &wanted);
+        assert_eq!((messages.len(), &active), (4, &vec![good.clone(), without]), "{messages:?}");
+        // With the same plan, existing groups are not changed, and the failed operations are tried again.
+        let (messages, active) = change(&registry, &active, &wanted);
         let port = messages.get(1).and_then(|message| message.as_ref().err());
         assert!(
             messages.len() == 2 && port.is_some_and(|e| e.reason.contains("there is no interface nosuch0")),
             "{messages:?}"
         );
-        // The cause of the failure is removed.
+        // The cause of the failure is removed, so the next change succeeds.
         late.members[0].to = PacketSink::File { path: file.clone(), max_bytes: 1000 };
-        let (messages, force) = change(&registry, &force, &[good.clone(), plan("b", "main = udp"), late.clone()]);
-        let expected = ["group b is there", "group late: 1 more of its members are attached"];
+        let (messages, active) = change(&registry, &active, &[good.clone(), plan("b", "main = udp"), late.clone()]);
+        let expected = ["group b created", "group late: members attached: 1"];
         assert_eq!(messages, expected.map(|text| Ok(text.to_owned())));
-        assert_eq!(force.last(), Some(&late));
-        let (messages, force) = change(&registry, &force, &[good.clone(), plan("b", "main = udp"), late]);
+        assert_eq!(active.last(), Some(&late));
+        let (messages, active) = change(&registry, &active, &[good.clone(), plan("b", "main = udp"), late]);
         assert_eq!(messages, [], "attached members are not attached again");
         let _ = std::fs::remove_file(file);
-        // A swap that fails, then a swap that succeeds.
-        let (messages, force) = change(&registry, &force, &[plan("a", "main = ")]);
-        assert!(matches!(messages.last(), Some(Err(e)) if e.group == "a") && force == [good], "{messages:?}");
-        let (messages, force) = change(&registry, &force, &[plan("a", "main = tcp")]);
+        // The first swap fails, and the second swap succeeds.
+        let (messages, active) = change(&registry, &active, &[plan("a", "main = ")]);
+        assert!(matches!(messages.last(), Some(Err(e)) if e.group == "a") && active == [good], "{messages:?}");
+        let (messages, active) = change(&registry, &active, &[plan("a", "main = tcp")]);
         assert_eq!(
-            (messages, force),
+            (messages, active),
             (vec![Ok("group a: generation 2 runs".to_owned())], vec![plan("a", "main = tcp")])
         );
         registry.delete(registry.engine(), "a").expect("the group exists");
         let (messages, _) = change(&registry, &[plan("a", "main = tcp")], &[plan("a", "main = tcp")]);
-        assert_eq!(messages, [Ok("group a is there".to_owned())], "a client had deleted it");
+        assert_eq!(messages, [Ok("group a created".to_owned())], "a client had deleted it");
     }
 }

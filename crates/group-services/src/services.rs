@@ -1,4 +1,4 @@
-//! The services of the engine to its groups, and the resources opened for them.
+//! The services that the engine provides to its groups, and the resources that are opened for groups.
 
 use crate::host_interface::HostInterface;
 use crate::{language, member_filter, shorthand, sink};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Makes the services of an engine without dedicated interfaces, for groups without a running engine.
+/// Creates the services of an engine without dedicated interfaces, for groups without a running engine.
 pub fn standalone_services(hash_key: u64) -> Box<dyn EngineServices> {
     Box::new(Services::new(hash_key, Vec::new()))
 }
@@ -17,7 +17,7 @@ pub fn standalone_services(hash_key: u64) -> Box<dyn EngineServices> {
 pub struct Services {
     /// The flow hash key of all rings.
     hash_key: u64,
-    /// Interfaces whose packets the host does not receive.
+    /// Names of the interfaces whose packets the host does not receive.
     dedicated: Vec<String>,
     resources: Arc<Resources>,
 }
@@ -42,7 +42,7 @@ impl Resources {
         lock(&self.warnings).clone()
     }
 
-    /// Waits for the sinks, whose branches have ended.
+    /// Waits until the sink threads end; their branches must have ended.
     pub fn join_sinks(&self) {
         for sink in std::mem::take(&mut *lock(&self.sinks)) {
             let _ = sink.join();
@@ -56,12 +56,12 @@ impl Resources {
 }
 
 impl Services {
-    /// Makes the services; the host does not receive the packets of the `dedicated` interfaces.
+    /// Creates the services. `dedicated` are the interfaces whose packets the host does not receive.
     pub fn new(hash_key: u64, dedicated: Vec<String>) -> Self {
         Self { hash_key, dedicated, resources: Arc::default() }
     }
 
-    /// Returns the resources, which outlive the services.
+    /// Returns the resources, which exist longer than the services.
     pub fn resources(&self) -> Arc<Resources> {
         Arc::clone(&self.resources)
     }
@@ -93,7 +93,7 @@ impl EngineServices for Services {
         branches: &[(&IngressInterface, &Branch)],
         outgoing: bool,
     ) -> Result<Arc<SinkCounts>, ServiceError> {
-        // Packets for the host interface are sent into the other end of its veth pair.
+        // Packets for the host interface are sent into the other end of the veth pair.
         let entrance = lock(&self.resources.host_interfaces).values().find_map(|host| host.entrance_of(to));
         let interfaces = branches.iter().map(|(source, _)| source.name.as_str()).collect();
         let own = sink::OwnTraffic { interfaces, outgoing };
@@ -124,7 +124,8 @@ impl EngineServices for Services {
     }
 }
 
-/// Locks; these mutexes protect lists that a panic does not leave inconsistent.
+/// Locks a mutex even after a panic of another thread. These mutexes protect lists, which a panic does not leave
+/// inconsistent.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,13 +1,14 @@
-//! One worker for several queues, for a program with flow maps.
+//! One worker that several queues share, for a program with flow maps.
 //!
 //! PFQ/lang (Enif) requires that all packets of a map entry are evaluated by the same worker. The NIC or the kernel
-//! distributes the packets over the queues of an interface, and the network over several interfaces, so here all queues
-//! use the same worker in turn, one batch at a time. A swap reaches the queues one batch apart. The first queue that
-//! runs the new program waits until no queue uses the old worker, and only then takes over all its state. So no update
-//! made in between is lost or made twice.
+//! distributes the packets over the queues of an interface, and the network distributes them over several interfaces.
+//! So all queues of a group use the same worker in turn, one batch at a time. A swap does not reach all queues at the
+//! same moment: each queue changes to the new program between two of its batches. The first queue that runs the new
+//! program waits until no queue uses the old worker, and only then transfers the state of the old worker to the new
+//! worker. So no update by a queue that still runs the old program is lost or made twice.
 //!
-//! Invariant: a worker evaluates packets only under its lock, and not after its state was taken over, unless a queue
-//! did not run for longer than [`TIMEOUT`].
+//! Invariant: a worker evaluates packets only under its lock, and does not evaluate packets after its state was
+//! transferred to the next worker. The exception is a queue that did not run for longer than [`TIMEOUT`].
 
 use crate::queue_context::map_usage;
 use group::MapUsage;
@@ -16,8 +17,8 @@ use jit::Worker;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The longest time that a queue waits in a swap for the other queues. They need one batch, or the sleep of an idle
-/// dispatcher; the ring holds the packets that arrive meanwhile.
+/// The longest time that a queue waits in a swap for the other queues. A queue needs at most the time of one batch, or
+/// the sleep of an idle dispatcher; the packets that arrive meanwhile remain in the ring.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// See the module documentation.
@@ -28,16 +29,16 @@ struct SharedWorker {
 
 struct Inner {
     worker: Worker,
-    /// Queues that may still use this worker.
+    /// Number of queues that may still use this worker.
     users: usize,
-    /// The worker whose state this one takes over as soon as no queue uses it.
+    /// The previous worker, until its state has been transferred to this worker.
     before: Option<Arc<SharedWorker>>,
-    /// True if the state was taken over. A queue may name the old worker only after that; a second transfer would
-    /// restore older state.
+    /// True if the state of the previous worker was transferred. A queue may pass the old worker after that; a second
+    /// transfer would restore older state.
     has_transferred_state: bool,
 }
 
-/// One queue's access to the worker.
+/// The access of one queue to the shared worker.
 pub struct WorkerHandle {
     shared: Arc<SharedWorker>,
     left: bool,
@@ -45,17 +46,17 @@ pub struct WorkerHandle {
 
 impl SharedWorker {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic under the lock leaves the worker in the same state as after any batch.
+        // A panic under the lock leaves the worker in a state that is also possible between two batches.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the fragment tracking; before the state transfer, that of the previous worker.
+    /// Returns the fragment tracking of this worker, or of the previous worker before the state transfer.
     fn fragments(&self) -> Arc<FragmentTracker> {
         let inner = self.lock();
         inner.before.as_ref().map_or_else(|| Arc::clone(inner.worker.datagrams()), |before| before.fragments())
     }
 
-    /// Locks the worker after the state transfer.
+    /// Completes the state transfer if it is pending, and locks the worker.
     fn settled(&self) -> MutexGuard<'_, Inner> {
         let mut inner = self.lock();
         if let Some(before) = inner.before.take() {
@@ -70,14 +71,14 @@ impl SharedWorker {
 }
 
 impl WorkerHandle {
-    /// Makes a handle for each of so many queues, all with this worker.
+    /// Creates one handle per queue; all handles use this worker.
     pub fn of(queues: usize, worker: Worker) -> Vec<Self> {
         let inner = Inner { worker, users: queues, before: None, has_transferred_state: false };
         let shared = Arc::new(SharedWorker { inner: Mutex::new(inner), left: Condvar::new() });
         (0..queues).map(|_| Self { shared: Arc::clone(&shared), left: false }).collect()
     }
 
-    /// Calls `use_worker` with the worker, alone and after the state transfer.
+    /// Calls `use_worker` with exclusive access to the worker, after the state transfer.
     pub fn with<R>(&self, use_worker: impl FnOnce(&mut Worker) -> R) -> R {
         use_worker(&mut self.shared.settled().worker)
     }
@@ -87,14 +88,15 @@ impl WorkerHandle {
         map_usage(&self.shared.lock().worker)
     }
 
-    /// Returns the fragment tracking; before the state transfer, that of the previous worker.
+    /// Returns the fragment tracking of this worker, or of the previous worker before the state transfer.
     pub fn fragments(&self) -> Arc<FragmentTracker> {
         self.shared.fragments()
     }
 
-    /// Ends this queue's use of the previous worker, whose state this worker takes over.
+    /// Ends this queue's use of the previous worker, and schedules the transfer of its state to this worker.
     pub fn take_over(&self, before: &mut Self) {
-        // This comes first, because a queue that waits for it holds the lock taken next.
+        // The queue leaves the previous worker before the lock is taken, because a queue that waits for this holds the
+        // lock.
         before.leave();
         let mut inner = self.shared.lock();
         if !inner.has_transferred_state {
@@ -102,7 +104,8 @@ impl WorkerHandle {
         }
     }
 
-    /// Takes over the fragment tracking only. It is the same for all queues, so the first call sets it.
+    /// Uses this fragment tracking, and transfers no other state. All queues pass the same fragment tracking, so the
+    /// first call sets it.
     pub fn follow(&self, fragments: Arc<FragmentTracker>) {
         self.shared.lock().worker.follow(fragments);
     }

@@ -5,8 +5,8 @@
 //! steer tcp port 443        only these; the others are dropped
 //! copy not port 22          each to every member of the default class
 //! ```
-//! `steer` uses the flow hash that each descriptor has already, so it costs almost nothing. All packets without a flow
-//! (such as ARP) go to the same member.
+//! `steer` uses the flow hash that each descriptor already contains, so it costs little time. All packets without a
+//! flow (such as ARP) are steered to the same member.
 
 use crate::error::GroupProgramError;
 use filter::Filter;
@@ -28,10 +28,10 @@ struct ShorthandProgram {
     link_type: u16,
 }
 
-/// Parses a shorthand program; `None` if the source is in the packet language.
+/// Parses a shorthand program. Returns `None` if the source is in the packet language.
 ///
 /// # Errors
-/// The error in the filter.
+/// The filter of the program is invalid.
 pub fn parse(source: &str, link_type: u16) -> Result<Option<Arc<dyn Compiled>>, GroupProgramError> {
     let text = source.trim();
     let (word, filter) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
@@ -42,7 +42,7 @@ pub fn parse(source: &str, link_type: u16) -> Result<Option<Arc<dyn Compiled>>, 
         _ => return Ok(None),
     };
     if filter.trim_start().starts_with('=') {
-        // The source is a binding of the packet language with this name.
+        // The source defines a function of this name in the packet language.
         return Ok(None);
     }
     let filter = match filter.trim() {
@@ -71,7 +71,7 @@ struct Instance {
 
 impl Program for Instance {
     fn evaluate(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
-        // The mark of the interface's program is kept.
+        // The mark that the interface's program has set is not changed.
         batch.iter().zip(out.iter_mut()).for_each(|(p, v)| v.mark = p.desc.mark);
         match self.word {
             Shorthand::Copy => {}
@@ -84,7 +84,7 @@ impl Program for Instance {
         for (p, v) in batch.iter().zip(out) {
             let matches = filter.matches(p.bytes, p.wire_len, &Headers::of(p.bytes, p.wire_len, self.link_type));
             v.delivery = match (self.word, matches) {
-                // Packets that `drop` does not match are copied.
+                // `drop` with a filter copies the packets that the filter does not match.
                 (Shorthand::Drop, false) => Delivery::Copy,
                 (Shorthand::Drop, true) | (_, false) => Delivery::Drop,
                 _ => v.delivery,
@@ -107,10 +107,10 @@ mod tests {
         let batch = [(&descs[0], &tcp), (&descs[1], &udp)].map(|(desc, bytes)| Packet { desc, bytes, wire_len: 60 });
         let mut out = [Verdict::default(); 2];
         parse(source, 1)
-            .expect("sound")
+            .expect("a valid program")
             .expect("a shorthand")
             .instances(&[IngressInterface::default()], "g")
-            .expect("small")[0]
+            .expect("an instance")[0]
             .evaluate(&batch, &mut out);
         out
     }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_of_the_interfaces_program_stays() {
+    fn the_mark_of_the_interfaces_program_is_not_changed() {
         for source in ["steer", "copy", "copy tcp"] {
             assert_eq!(evaluated(source).map(|v| v.mark), [70, 90], "{source}");
         }
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn other_sources_are_left_to_the_packet_language_and_a_bad_filter_is_an_error() {
+    fn other_sources_are_not_shorthands_and_an_invalid_filter_is_an_error() {
         assert!(parse("main = ip >-> steer_flow", 1).expect("no error").is_none());
         assert!(parse("copy = ip\nmain = copy", 1).expect("no error").is_none());
         assert!(parse("", 1).expect("no error").is_none());

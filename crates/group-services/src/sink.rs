@@ -1,9 +1,11 @@
-//! The sinks of groups in the engine: one thread per sink empties its branches into an interface or a file.
+//! The sinks of groups in the engine. Each sink has a thread, which moves the packets of its branches to an interface
+//! or a file.
 //!
-//! The dispatcher never waits for a sink. Packets for which a slow sink has no space in the branch are counted there as
-//! lost. A packet that the sink does not write is counted as failed if it was overwritten in the ring before its turn,
-//! was refused by the interface (larger than its MTU), was captured only in part (an interface would send another
-//! packet), or exceeds the size limit of the file. Packets that this host sent are counted apart ([`OwnTraffic`]).
+//! The dispatcher never waits for a sink. If the branch of a slow sink has no space, the branch counts the packets as
+//! lost. A packet that the sink cannot write is counted as failed: it was overwritten in the ring before the sink read
+//! it, the interface refused it (larger than its MTU), it was captured only in part (an interface would send another
+//! packet), or it exceeds the size limit of the file. Packets that this host sent have a separate counter
+//! ([`OwnTraffic`]).
 
 use crate::error::SinkError;
 use capture::egress::{Egress, index_of};
@@ -17,41 +19,42 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The most descriptors taken at a time.
+/// The largest number of descriptors that a sink reads from a branch at a time.
 const BATCH: usize = 256;
 
-/// Sleep while the branches are empty.
+/// The time that the thread sleeps while the branches are empty.
 const IDLE_SLEEP: Duration = Duration::from_micros(300);
 
-/// How often a sink searches for an interface by name while the interface takes nothing.
+/// The interval at which a sink searches for its interface by name while the interface accepts no packets.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The most bytes of a file that are written at once, except for the last packet.
+/// The number of collected bytes from which a file sink writes them with one system call.
 const PIECE: usize = 1 << 20;
 
-/// The most warnings kept; the oldest are removed.
+/// The largest number of retained warnings; the oldest are removed.
 const WARNINGS_MAX: usize = 32;
 
 /// File mode: only the owner may read the packets.
 const MODE: u32 = 0o600;
 
-/// The treatment of packets that this host sent, if the sink is an interface. Such a packet, sent out of the interface
-/// on which it was captured, would be captured there again, and two engines that forward to each other's interfaces
-/// would circulate it for ever.
+/// What a sink that is an interface does with packets that this host sent. If the sink sent such a packet out of the
+/// interface on which it was captured, the packet would be captured there again, and two engines that forward to each
+/// other's interfaces would forward it endlessly.
 pub struct OwnTraffic<'a> {
-    /// The interface on which each branch captures; its packets never leave by the same interface.
+    /// The interface on which each branch captures. Its packets that this host sent are never sent out of the same
+    /// interface.
     pub interfaces: Vec<&'a str>,
-    /// True if these packets may leave by other interfaces.
+    /// True if packets that this host sent may be sent out of other interfaces.
     pub outgoing: bool,
 }
 
 /// Warnings about sinks that fail, in order.
 pub type Warnings = Arc<Mutex<Vec<String>>>;
 
-/// A thread that empties branches, and its counters.
+/// A thread that moves the packets of branches to a sink, and its counters.
 pub type SinkThread = (JoinHandle<()>, Arc<SinkCounts>);
 
-/// Starts a thread that empties the branches into this sink until the branches end.
+/// Starts a thread that moves the packets of the branches to this sink until the branches end.
 ///
 /// # Errors
 /// The reason why the sink cannot be opened.
@@ -71,7 +74,7 @@ pub fn open(
     }
 }
 
-/// The writing side of a sink.
+/// Writes the packets of a sink to its destination.
 trait PacketSinkWriter: Send + 'static {
     /// Writes packets of the branch with this number, and counts the outcome of each packet.
     fn put(&mut self, branch: usize, listener: &Listener, packets: &[Desc], counts: &SinkCounts);
@@ -80,12 +83,12 @@ trait PacketSinkWriter: Send + 'static {
 /// Sends packets out of an interface.
 struct InterfaceSink {
     egress: Egress,
-    /// Time of the last search for the interface.
+    /// The time of the last search for the interface.
     last_check: Instant,
-    /// For each branch: true if packets that this host sent leave by this interface.
+    /// For each branch: true if packets that this host sent are sent out of this interface.
     outgoing: Vec<bool>,
     buffer: Vec<u8>,
-    /// Frames without gaps, and the end of each.
+    /// The collected frames without gaps, and the end of each frame.
     frames: Vec<u8>,
     ends: Vec<usize>,
 }
@@ -100,7 +103,7 @@ impl InterfaceSink {
         Ok(Self { egress, last_check: Instant::now(), outgoing, buffer, frames, ends })
     }
 
-    /// Sends the collected frames, several with one system call.
+    /// Sends the collected frames, with one system call for several frames.
     fn send(&mut self, counts: &SinkCounts) {
         let mut from = 0;
         let frames: Vec<&[u8]> =
@@ -133,8 +136,8 @@ impl PacketSinkWriter for InterfaceSink {
                 counts.count(SinkResult::OwnTraffic);
                 continue;
             }
-            let whole = desc.flags & flag::TRUNCATED == 0;
-            match listener.packet(desc, &mut self.buffer).filter(|_| whole) {
+            let is_complete = desc.flags & flag::TRUNCATED == 0;
+            match listener.packet(desc, &mut self.buffer).filter(|_| is_complete) {
                 Some(frame) => {
                     self.frames.extend_from_slice(frame);
                     self.ends.push(self.frames.len());
@@ -146,17 +149,17 @@ impl PacketSinkWriter for InterfaceSink {
     }
 }
 
-/// Writes packets to a pcap file of limited size. A packet counted as written is in the file, so a reader finds it
-/// there, and a killed engine loses none of the counted packets.
+/// Writes packets to a pcap file of limited size. A packet is counted as written only when it is in the file, so a
+/// killed engine loses none of the counted packets.
 struct PcapSink {
     name: String,
     file: File,
-    /// Bytes that the file may still take; `None` once the file has ended.
+    /// Number of bytes that may still be written to the file; `None` if the file has ended.
     bytes_left: Option<u64>,
-    /// Bytes of complete packets in the file.
-    whole: u64,
+    /// Number of bytes of complete packets in the file.
+    complete_bytes: u64,
     buffer: Vec<u8>,
-    /// Records to be written, without gaps, and the end of each.
+    /// The collected records without gaps, and the end of each record.
     records: Vec<u8>,
     ends: Vec<usize>,
     warnings: Warnings,
@@ -170,18 +173,18 @@ impl PcapSink {
         };
         let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path).map_err(fail)?;
         file.write_all(header).map_err(fail)?;
-        let whole = FILE_HEADER as u64;
-        let bytes_left = Some(max_bytes.saturating_sub(whole));
+        let complete_bytes = FILE_HEADER as u64;
+        let bytes_left = Some(max_bytes.saturating_sub(complete_bytes));
         let (name, warnings) = (path.display().to_string(), Arc::clone(warnings));
         let (buffer, records, ends) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { name, file, bytes_left, whole, buffer, records, ends, warnings })
+        Ok(Self { name, file, bytes_left, complete_bytes, buffer, records, ends, warnings })
     }
 
     /// Ends the file and adds a warning.
     fn end(&mut self, reason: &str) {
         self.bytes_left = None;
         let text = format!(
-            "{}: {reason}; further packets are counted as failed (netgrain group stats): detach the file, and attach another",
+            "{}: {reason}; further packets are counted as failed (netgrain group stats); detach this file, and attach another",
             self.name
         );
         let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -191,13 +194,13 @@ impl PcapSink {
         warnings.push(text);
     }
 
-    /// Collects a packet; true if it will be written.
+    /// Collects a packet. Returns true if it will be written.
     fn take(&mut self, listener: &Listener, desc: &Desc) -> bool {
         let Some(bytes_left) = self.bytes_left else { return false };
         let len = RECORD_HEADER as u64 + u64::from(desc.caplen);
         let Some(left) = bytes_left.checked_sub(len) else {
-            // The file ends here, even if a smaller packet would still fit: the file then has no gaps.
-            self.end(&format!("is full since {}", desc.timestamp()));
+            // The file ends here, even if a smaller packet would still fit, so that the file has no gaps.
+            self.end(&format!("the file is full since {}", desc.timestamp()));
             return false;
         };
         let Some(record) = listener.record(desc, &mut self.buffer) else { return false };
@@ -207,7 +210,7 @@ impl PcapSink {
         true
     }
 
-    /// Writes the collected records, several with one system call, and counts them.
+    /// Writes the collected records, with one system call for several records, and counts them.
     fn write(&mut self, counts: &SinkCounts) {
         let mut written = 0;
         let mut outcome = Ok(());
@@ -219,16 +222,16 @@ impl PcapSink {
                 Err(e) => outcome = Err(e),
             }
         }
-        let there = self.ends.partition_point(|end| *end <= written);
-        self.whole += self.ends[..there].last().map_or(0, |end| *end as u64);
-        (0..there).for_each(|_| counts.count(SinkResult::Written));
-        (there..self.ends.len()).for_each(|_| counts.count(SinkResult::Failed));
+        let complete = self.ends.partition_point(|end| *end <= written);
+        self.complete_bytes += self.ends[..complete].last().map_or(0, |end| *end as u64);
+        (0..complete).for_each(|_| counts.count(SinkResult::Written));
+        (complete..self.ends.len()).for_each(|_| counts.count(SinkResult::Failed));
         self.records.clear();
         self.ends.clear();
         if let Err(e) = outcome {
-            // Removes an incomplete record at the end of the file.
-            let _ = self.file.set_len(self.whole);
-            self.end(&format!("cannot be written any more: {e}"));
+            // Removes the incomplete record at the end of the file.
+            let _ = self.file.set_len(self.complete_bytes);
+            self.end(&format!("the file cannot be written any more: {e}"));
         }
     }
 }
@@ -254,13 +257,13 @@ fn start(mut sink: impl PacketSinkWriter, mut listeners: Vec<Listener>) -> Resul
         let mut descs: Vec<Desc> = Vec::with_capacity(BATCH);
         loop {
             let ended = listeners.iter().all(Listener::ended);
-            let mut quiet = true;
+            let mut is_idle = true;
             for (branch, listener) in listeners.iter_mut().enumerate() {
                 listener.next(BATCH, &mut descs);
-                quiet &= descs.is_empty();
+                is_idle &= descs.is_empty();
                 sink.put(branch, listener, &descs, &of_thread);
             }
-            if quiet {
+            if is_idle {
                 listeners.iter().for_each(Listener::report);
                 if ended {
                     return;
@@ -279,8 +282,8 @@ mod tests {
     use testkit::{RawReader, Sandbox};
 
     #[test]
-    fn an_interface_that_was_removed_and_came_back_gets_packets_again() {
-        let Some(sandbox) = Sandbox::new("an_interface_that_was_removed_and_came_back_gets_packets_again") else {
+    fn a_sink_uses_its_interface_again_after_removal_and_return() {
+        let Some(sandbox) = Sandbox::new("a_sink_uses_its_interface_again_after_removal_and_return") else {
             return;
         };
         let (c, _) = sandbox.veth("c", "d");
@@ -297,17 +300,17 @@ mod tests {
             (sums.sent, sums.failed)
         };
         assert_eq!(send(3), (3, 0));
-        sandbox.netlink().delete_link(c.index).expect("the pair is removed");
+        sandbox.netlink().delete_link(c.index).expect("the removal of the pair");
         assert_eq!(send(2), (3, 2));
         let (_, d) = sandbox.veth("c", "d");
         let mut reader = RawReader::new(&d);
         let begun = Instant::now();
         while send(1).0 == 3 {
-            assert!(begun.elapsed() < 30 * CHECK_INTERVAL, "it is not found again");
+            assert!(begun.elapsed() < 30 * CHECK_INTERVAL, "the sink does not find the interface again");
             std::thread::sleep(CHECK_INTERVAL / 10);
         }
         let (sent, failed) = send(100);
-        assert_eq!(sent, 104, "{failed} failed");
+        assert_eq!(sent, 104, "failed packets: {failed}");
         assert_eq!(reader.all(Duration::from_millis(300)), vec![vec![0x5a; 60]; 101]);
     }
 }

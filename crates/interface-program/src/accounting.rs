@@ -1,9 +1,9 @@
-//! The counters of the kernel part, read from its maps.
+//! The counters of the kernel part of a program, read from its BPF maps.
 //!
-//! A map exists as long as a reference to it exists, and the XDP dispatcher holds the map only during the capture. This
-//! module therefore holds references to the counter maps, so that the final counts are available after the capture has
-//! stopped or the interface was removed. These references do not keep the interface itself. If it comes back it has new
-//! maps, and the counts of the old maps are added to theirs.
+//! A BPF map exists as long as a reference to it exists, and the XDP dispatcher holds the map only during the capture.
+//! This module therefore holds references to the counter maps, so that the final counts are available after the capture
+//! has stopped or the interface was removed. The references do not prevent the removal of the interface. An interface
+//! that is created again has new maps; the counts of the old maps are added to those of the new maps.
 
 use crate::report::MapUsage;
 use capture::afxdp::{PortMap, XdpDispatcher};
@@ -11,8 +11,8 @@ use ir::COUNTERS;
 use kernel_programs::Role;
 use std::sync::Arc;
 
-/// The most entries of a flow map that are counted, with one system call each: the kernel does not report the number of
-/// entries.
+/// The largest number of entries of a flow map that are counted. Each entry costs one system call, because the kernel
+/// does not report the number of entries.
 const COUNTED_MAX: usize = 1024;
 
 /// See the module documentation.
@@ -20,8 +20,8 @@ const COUNTED_MAX: usize = 1024;
 pub struct KernelAccounting {
     /// The program's counters, followed by the refused insertions of each map.
     counters: Option<PortMap>,
-    /// The counters of the previous program, if it used another map: a packet may still be in that program when the
-    /// next one begins.
+    /// The counter map of the previous program, if the current program has another map. It is still read, because the
+    /// previous program may still process a packet when the current program begins.
     retired: Option<PortMap>,
     /// The sum of the counters of earlier programs.
     before: Vec<u64>,
@@ -41,7 +41,7 @@ struct KernelMap {
 }
 
 impl KernelAccounting {
-    /// Begins to count for a program with this number of maps, or for no program.
+    /// Begins to count for a program with this number of flow maps, or for no program.
     pub fn begin(&mut self, dispatcher: &XdpDispatcher, maps: usize) {
         let counters = dispatcher.map(Role::Counters);
         let same = match (&self.counters, &counters) {
@@ -67,20 +67,20 @@ impl KernelAccounting {
         self.maps = (0..maps as u16).filter_map(kernel_map).collect();
     }
 
-    /// Returns all numbers: the counters, followed by the refusals.
+    /// Returns the program's counters, followed by the refused insertions of each map.
     pub fn numbers(&self) -> Vec<u64> {
         let mut sum = self.before.clone();
         self.counters.iter().chain(&self.retired).for_each(|map| add(&mut sum, &read(map)));
         sum
     }
 
-    /// True if this map of the program is in the kernel.
+    /// True if the program's map with this index is in the kernel.
     pub fn has(&self, map: usize) -> bool {
         self.maps.iter().any(|of| usize::from(of.number) == map)
     }
 
-    /// Returns the fill levels of the maps with their indexes. Costs one system call per entry; `numbers` are the
-    /// current numbers.
+    /// Returns index and fill level of each map. Costs one system call per map entry. `numbers` is the result of
+    /// [`Self::numbers`].
     pub fn maps(&self, numbers: &[u64]) -> impl Iterator<Item = (usize, MapUsage)> {
         self.maps.iter().map(|of| {
             let used = of.map.keys_behind(None, COUNTED_MAX).map_or(0, |keys| keys.len());
@@ -101,7 +101,7 @@ fn refusals(numbers: &[u64], map: u16) -> u64 {
     numbers.get(usize::from(COUNTERS) + usize::from(map)).copied().unwrap_or(0)
 }
 
-/// The sum of the map's numbers over all CPUs; empty if the kernel returns an error.
+/// Returns the counters of the map, summed over all CPUs; empty if the kernel returns an error.
 fn read(map: &PortMap) -> Vec<u64> {
     let mut sum = Vec::new();
     let bytes = map.get(&0u32.to_ne_bytes()).ok().flatten().unwrap_or_default();
@@ -112,7 +112,7 @@ fn read(map: &PortMap) -> Vec<u64> {
     sum
 }
 
-/// Adds modulo 2^64, because programs also decrement counters.
+/// Adds modulo 2^64, because programs can also decrement counters.
 fn add(sum: &mut Vec<u64>, more: &[u64]) {
     sum.resize(sum.len().max(more.len()), 0);
     sum.iter_mut().zip(more).for_each(|(sum, n)| *sum = sum.wrapping_add(*n));

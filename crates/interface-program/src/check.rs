@@ -1,12 +1,12 @@
-//! The check of a program's text: the language, and the operations that are impossible at an interface.
+//! Checks the text of a program: the packet language, and operations that are impossible at an interface.
 
 use crate::error::{ImpossibleOperation, ProgramError};
 use ir::{Effect, Program};
 
-/// A program of the packet language that evaluates every packet before the ring.
+/// A program of the packet language that runs for every packet before the packet enters the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramPlan {
-    /// The name of the program: its file.
+    /// The name of the program, which is the name of its file.
     pub name: String,
     /// The source text.
     pub text: String,
@@ -21,22 +21,22 @@ pub struct ProgramContext {
     pub access: Access,
     /// The link type of the frames.
     pub link_type: u16,
-    /// The key of the flow hash, the same on all queues.
+    /// The key of the flow hash, equal on all queues.
     pub hash_key: u64,
 }
 
 /// How the packets of a source arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// From an interface that only this engine reads (AF_XDP).
+    /// The packets arrive from an interface that only this engine reads (AF_XDP).
     Owned,
-    /// From an interface whose packets the host gets as well.
+    /// The packets arrive from an interface whose packets the host gets as well.
     Shared,
-    /// From a file, or simulated.
+    /// The packets are read from a file, or simulated.
     Replayed,
 }
 
-/// Compiles a text to the intermediate representation, if the interface can run the program.
+/// Compiles a program to the intermediate representation. Fails if the interface cannot run the program.
 pub(crate) fn compile(plan: &ProgramPlan, context: &ProgramContext) -> Result<Program, ProgramError> {
     let ProgramPlan { name, text } = plan;
     let program = lang::compile_for(text, context.link_type).map_err(|error| {

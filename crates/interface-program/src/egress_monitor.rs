@@ -1,23 +1,24 @@
-//! Warnings about the egress interfaces of a program: one when an interface stops taking packets, and one when it takes
-//! them again. Without a warning a mirror with a dead output looks healthy: its packets are stored as before, and none
-//! is lost here.
+//! Warnings about the egress interfaces of a program: one warning when an interface stops accepting packets, and one
+//! when it accepts packets again. Without the warning, a program that mirrors packets to a failed interface would look
+//! healthy, because its packets are stored as before and no packet counts as lost.
 //!
-//! The monitor checks whether an interface exists, is up and has a carrier, because the kernel part counts packets for
-//! an interface that does not without its name. Other refusals of the user part's packets (larger than the interface's
-//! MTU) show when it sends them.
+//! The monitor checks whether each interface exists, is up and has a carrier, because the kernel part counts unsent
+//! packets without the name of their egress interface. Other failures (a packet is larger than the MTU of the
+//! interface) are detected when the user part sends packets.
 
 use capture::egress::Egress;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// An interface is ready again after this time without a refused packet; an interface that refuses some packets now and
-/// then causes one warning.
+/// An interface is reported as ready after this time without a refused packet, so that an interface that refuses some
+/// packets now and then causes one warning.
 const CALM: Duration = Duration::from_secs(10);
 
-/// A packet that an interface refuses within this time after its return was sent before its return.
+/// A packet that is refused within this time after the interface became ready again was sent before that, and causes no
+/// warning.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The most warnings kept; the oldest are removed.
+/// The largest number of retained warnings; the oldest are removed.
 const WARNINGS_MAX: usize = 32;
 
 /// The state of all egress interfaces; see the module documentation.
@@ -35,23 +36,23 @@ struct EgressState {
     refused_at: Option<Instant>,
     /// Time at which the interface was last found ready again.
     ready_at: Option<Instant>,
-    /// The counts of taken and refused packets at the last refresh.
+    /// The numbers of accepted and of refused packets at the last refresh.
     taken: u64,
     refused: u64,
 }
 
-/// The reason why an interface takes no packets.
+/// The reason why an interface accepts no packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EgressFault {
-    Away,
+    Missing,
     Down,
     /// The interface exists and is up, but refuses packets.
     Refuses,
 }
 
 impl EgressMonitor {
-    /// Sets the program's egress interfaces, which have sent nothing yet. The state of an interface already known is
-    /// kept.
+    /// Sets the egress interfaces of a new program; their packet counts begin at 0. The state of an interface that the
+    /// previous program used is retained.
     pub fn replace(&mut self, egresses: &[Egress]) {
         let mut before = std::mem::take(&mut self.egresses);
         let state = |egress: &Egress| {
@@ -80,8 +81,8 @@ impl EgressMonitor {
 }
 
 impl EgressState {
-    /// `is_ready` is `None` if the interface does not exist; `counts` are the numbers of packets taken and refused so
-    /// far. Returns a warning if the state changed.
+    /// Updates the state and returns a warning if it changed. `is_ready` is `None` if the interface does not exist;
+    /// `counts` are the numbers of packets accepted and refused so far.
     fn refresh(&mut self, is_ready: Option<bool>, counts: (u64, u64), now: Instant) -> Option<String> {
         let (taken, refused) = (counts.0 > self.taken, counts.1 > self.refused);
         (self.taken, self.refused) = counts;
@@ -89,10 +90,10 @@ impl EgressState {
             self.refused_at = Some(now);
         }
         let fault = match (is_ready, self.fault) {
-            (None, _) => Some(EgressFault::Away),
+            (None, _) => Some(EgressFault::Missing),
             (Some(false), _) => Some(EgressFault::Down),
-            // The packet was refused before the interface came back.
-            (Some(true), Some(EgressFault::Away | EgressFault::Down)) => None,
+            // The refused packet was sent before the interface became ready again.
+            (Some(true), Some(EgressFault::Missing | EgressFault::Down)) => None,
             (Some(true), None) => {
                 let back = self.ready_at.is_some_and(|at| now.duration_since(at) < SOON);
                 (refused && !back).then_some(EgressFault::Refuses)
@@ -108,18 +109,21 @@ impl EgressState {
             None if was.is_some() => {
                 self.ready_at = Some(now);
                 return Some(format!(
-                    "the program's interface {interface} takes packets again; `unsent` and `copies_unsent` count the packets that it missed"
+                    "the program's egress interface {interface} accepts packets again; `unsent` and `copies_unsent` \
+                    count the packets that were not sent"
                 ));
             }
             None => return None,
-            // There was a warning already, possibly for another reason: an interface that is removed goes down first.
+            // The fault has caused a warning already, possibly with another reason, because an interface that is
+            // removed is first set down.
             Some(_) if was.is_some() => return None,
-            Some(EgressFault::Away) => "is missing",
+            Some(EgressFault::Missing) => "is missing",
             Some(EgressFault::Down) => "is down, or has no carrier",
-            Some(EgressFault::Refuses) => "does not take some packets (larger than its MTU, or too small to be frames)",
+            Some(EgressFault::Refuses) => "refuses some packets (larger than its MTU, or too small to be frames)",
         };
         Some(format!(
-            "the program's interface {interface} {reason}; its packets are not sent meanwhile, and are counted as `unsent` or `copies_unsent`"
+            "the program's egress interface {interface} {reason}; packets for it are not sent, and are counted as \
+            `unsent` or `copies_unsent`"
         ))
     }
 }
@@ -133,21 +137,21 @@ mod tests {
     }
 
     #[test]
-    fn one_warning_follows_the_removal_of_an_interface_and_one_its_return() {
+    fn the_removal_and_the_return_of_an_interface_cause_one_warning_each() {
         let (mut state, now) = (state(), Instant::now());
         assert_eq!(state.refresh(Some(true), (5, 0), now), None);
-        let warning = state.refresh(None, (5, 3), now).expect("it is removed");
+        let warning = state.refresh(None, (5, 3), now).expect("a warning after the removal");
         assert!(warning.contains("interface c is missing") && warning.contains("`unsent`"), "{warning}");
-        assert_eq!(state.refresh(None, (5, 9), now), None, "there was a warning");
-        let warning = state.refresh(Some(true), (5, 11), now).expect("it is back");
-        assert!(warning.contains("interface c takes packets again"), "{warning}");
-        assert_eq!(state.refresh(Some(true), (6, 12), now), None, "the packet was sent before the return");
+        assert_eq!(state.refresh(None, (5, 9), now), None, "the fault has caused a warning already");
+        let warning = state.refresh(Some(true), (5, 11), now).expect("a warning after the return");
+        assert!(warning.contains("interface c accepts packets again"), "{warning}");
+        assert_eq!(state.refresh(Some(true), (6, 12), now), None, "the refused packet was sent before the return");
         assert!(state.refresh(Some(false), (6, 12), now).is_some_and(|warning| warning.contains("is down")));
-        assert_eq!(state.refresh(None, (6, 12), now), None, "there was a warning");
+        assert_eq!(state.refresh(None, (6, 12), now), None, "the fault has caused a warning already");
     }
 
     #[test]
-    fn one_warning_follows_refused_packets_until_none_is_refused_for_a_while() {
+    fn refused_packets_cause_one_warning_until_a_time_without_refusals() {
         let (mut state, mut now) = (state(), Instant::now());
         assert!(state.refresh(Some(true), (5, 1), now).is_some_and(|warning| warning.contains("larger than its MTU")));
         for n in 2..20 {
@@ -157,7 +161,7 @@ mod tests {
         now += CALM;
         assert_eq!(state.refresh(Some(true), (95, 19), now), None, "no packet was sent");
         assert!(
-            state.refresh(Some(true), (96, 19), now).is_some_and(|warning| warning.contains("takes packets again"))
+            state.refresh(Some(true), (96, 19), now).is_some_and(|warning| warning.contains("accepts packets again"))
         );
     }
 }

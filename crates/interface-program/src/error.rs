@@ -23,14 +23,14 @@ pub enum ProgramError {
     Impossible {
         /// The name of the program.
         name: String,
-        /// What the program does.
+        /// The operation of the program that is impossible.
         operation: ImpossibleOperation,
     },
     /// An egress interface of the program cannot be opened.
     Egress(EgressError),
-    /// The driver of this egress interface takes no frames from the kernel part.
+    /// The driver of this egress interface does not accept XDP frames from the kernel part.
     EgressDriver(String),
-    /// The program would get only a part of the interface's packets.
+    /// The program would process only a part of the interface's packets.
     Queues {
         /// The interface.
         interface: String,
@@ -39,26 +39,26 @@ pub enum ProgramError {
         /// Number of queues that would be captured.
         captured: usize,
     },
-    /// This interface does not exist at the moment.
+    /// The interface with this name does not exist at the moment.
     Away(String),
     /// The user part cannot run.
     UserPart(Refusal),
-    /// The kernel refuses the kernel part; possibly with the verifier log.
+    /// The kernel rejects the kernel part. The error may include the verifier log.
     KernelPart(SourceError),
 }
 
 /// An operation of a program that is impossible at an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImpossibleOperation {
-    /// Writes logs.
+    /// The program writes log lines.
     Log,
-    /// Forwards packets of a file or a simulation, or passes them to the host.
+    /// The program forwards packets of a file or a simulation, or passes them to the host.
     SendReplayed,
-    /// Sends packets out of this interface, which captures them again.
+    /// The program sends packets out of this interface, which would capture them again.
     SendToItself(String),
-    /// This stage copies packets to the host, and the interface is dedicated.
+    /// This stage copies packets to the host, and the interface is dedicated to capture.
     CopyToHost(String),
-    /// This stage passes packets to the host, and runs in user space.
+    /// This stage passes packets to the host, and would run in user space.
     PassFromUserSpace(String),
 }
 
@@ -73,14 +73,15 @@ impl fmt::Display for ProgramError {
             Self::Egress(e) => e.fmt(f),
             Self::EgressDriver(interface) => write!(
                 f,
-                "interface {interface}: its driver takes no frames from the kernel part of a program now; for veth, switch on GRO at its \
-                 other end (ethtool -K PEER gro on)"
+                "interface {interface}: its driver does not accept XDP frames from the kernel part of a program; for \
+                 veth, enable GRO at its other end (ethtool -K PEER gro on)"
             ),
             Self::Queues { interface, queues, captured } => write!(
                 f,
-                "a program needs the packets of all {queues} queues of {interface}, and {captured} would be captured; leave --queues out"
+                "a program needs the packets of all {queues} queues of {interface}, but only {captured} would be \
+                captured; omit --queues"
             ),
-            Self::Away(interface) => write!(f, "{interface} does not exist at the moment; try again when it is back"),
+            Self::Away(interface) => write!(f, "{interface} does not exist at the moment; try again when it exists"),
             Self::UserPart(e) => e.fmt(f),
             Self::KernelPart(e) => e.fmt(f),
         }
@@ -90,26 +91,29 @@ impl fmt::Display for ProgramError {
 impl fmt::Display for ImpossibleOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Log => {
-                f.write_str("an interface's program writes no logs; count with `inc`, or log in a group's program")
-            }
+            Self::Log => f.write_str(
+                "a program of an interface cannot write log lines; count packets with `inc`, or log in a \
+                group's program",
+            ),
             Self::SendReplayed => f.write_str(
-                "it forwards packets that are only replayed, or passes them to the host; run it on an interface",
+                "the program forwards packets or passes them to the host, which is impossible for replayed or \
+                simulated packets; run it on an interface",
             ),
             Self::SendToItself(interface) => write!(
                 f,
-                "the packets that it sends out of {interface} would be captured again; dedicate the interface to capture \
-                 (--dedicated), or forward to another interface"
+                "the packets that it sends out of {interface} would be captured again; dedicate the interface to \
+                 capture (--dedicated), or forward to another interface"
             ),
             Self::CopyToHost(stage) => write!(
                 f,
-                "`{stage}` copies packets to the host, and an interface that is dedicated to capture gives it no copies; pass these \
-                 packets to the host alone (`detour`), or write the stage into a group's program (docs/reference/groups.md)"
+                "`{stage}` copies packets to the host, which is impossible on an interface that is dedicated to \
+                 capture; pass these packets to the host without storing them (`detour`), or move the stage to a \
+                 group's program (docs/reference/groups.md)"
             ),
             Self::PassFromUserSpace(stage) => write!(
                 f,
-                "`{stage}` would run in user space, and from there nothing gets to the host; put it before the stages that the \
-                 kernel cannot run (`netgrain lang explain`)"
+                "`{stage}` would run in user space, which cannot pass packets to the host; move it before the stages \
+                 that the kernel cannot run (`netgrain lang explain`)"
             ),
         }
     }

@@ -1,11 +1,13 @@
-//! Frames that the user part sends: collected during a batch, then sent by one system call per egress interface.
+//! The queue of frames that the user part sends. Frames are collected during a batch, and then sent by one system call
+//! per egress interface.
 //!
-//! The outcome of a packet is known only after the send, so it is counted then. Order is kept within each interface.
+//! The outcome of a packet is counted after the send, when it is known. The order of frames is preserved within each
+//! egress interface.
 
 use crate::report::UserOutcomes;
 use capture::egress::Egress;
 
-/// At this many bytes the queue is sent before the end of the batch.
+/// The size in bytes from which the queue is sent before the end of a batch.
 const MAX: usize = 256 << 10;
 
 /// See the module documentation.
@@ -22,18 +24,18 @@ struct Frame {
     to: usize,
     /// Number of the egress interface in the program.
     egress: u16,
-    /// Index of the packet in `packets`.
+    /// Index in `packets` of the packet that this frame copies.
     packet: usize,
 }
 
-/// A packet whose outcome is not known yet.
+/// A packet that is counted after the send, when its outcome is known.
 struct PendingPacket {
     stored: bool,
     /// True if the program passes the packet to the host.
     kernel: bool,
-    /// Number of interfaces that took the packet.
-    taken: u32,
-    /// Number of interfaces that refused the packet.
+    /// Number of egress interfaces that accepted the packet.
+    accepted: u32,
+    /// Number of egress interfaces that refused the packet.
     refused: u32,
 }
 
@@ -44,7 +46,7 @@ impl ForwardQueue {
         self.bytes.extend_from_slice(bytes);
         let (to, packet) = (self.bytes.len(), self.packets.len());
         self.frames.extend(egresses.map(|egress| Frame { from, to, egress, packet }));
-        self.packets.push(PendingPacket { stored, kernel, taken: 0, refused: 0 });
+        self.packets.push(PendingPacket { stored, kernel, accepted: 0, refused: 0 });
     }
 
     /// True if the queue should be sent before the end of the batch.
@@ -53,9 +55,9 @@ impl ForwardQueue {
     }
 
     /// Sends all frames and counts the outcomes of their packets.
-    pub fn send(&mut self, egresses: &[Egress], host_has_it: bool, outcomes: &mut UserOutcomes) {
+    pub fn send(&mut self, egresses: &[Egress], host_gets_all: bool, outcomes: &mut UserOutcomes) {
         let Self { bytes, frames, packets } = self;
-        // The sort is stable, so frames of one interface keep their order.
+        // The sort is stable, so the frames of each interface stay in order.
         frames.sort_by_key(|frame| frame.egress);
         for group in frames.chunk_by(|a, b| a.egress == b.egress) {
             let egress = group.first().and_then(|first| egresses.get(usize::from(first.egress)));
@@ -63,7 +65,7 @@ impl ForwardQueue {
             let mut next = 0;
             while next < group.len() {
                 let sent = egress.map_or(0, |egress| egress.send_some(&bytes[next..]));
-                group[next..next + sent].iter().for_each(|frame| packets[frame.packet].taken += 1);
+                group[next..next + sent].iter().for_each(|frame| packets[frame.packet].accepted += 1);
                 next += sent;
                 // The interface refused the frame at which the send stopped.
                 if let Some(frame) = group.get(next) {
@@ -72,21 +74,21 @@ impl ForwardQueue {
                 }
             }
         }
-        packets.drain(..).for_each(|packet| outcomes.add(&packet.outcome(host_has_it)));
+        packets.drain(..).for_each(|packet| outcomes.add(&packet.outcome(host_gets_all)));
         bytes.clear();
         frames.clear();
     }
 }
 
 impl PendingPacket {
-    fn outcome(&self, host_has_it: bool) -> UserOutcomes {
+    fn outcome(&self, host_gets_all: bool) -> UserOutcomes {
         let mut outcome = UserOutcomes { copies_unsent: self.refused.into(), ..UserOutcomes::default() };
-        match (self.taken, self.kernel) {
-            (taken, _) if self.stored => outcome.copies = u64::from(taken),
+        match (self.accepted, self.kernel) {
+            (accepted, _) if self.stored => outcome.copies = u64::from(accepted),
             (1.., _) => outcome.forwarded = 1,
-            (_, true) if host_has_it => outcome.to_host = 1,
-            // The packet was only to be forwarded and no interface took it: it counts as one packet, however many
-            // interfaces there were.
+            (_, true) if host_gets_all => outcome.to_host = 1,
+            // The packet was only to be forwarded, and no interface accepted it. It counts as one unsent packet,
+            // whatever the number of interfaces.
             _ => return UserOutcomes { unsent: 1, ..UserOutcomes::default() },
         }
         outcome

@@ -1,4 +1,4 @@
-//! The programs of one interface, in succession: check, installation, swap, periodic work and report.
+//! The programs that run at one interface, one after the other: check, installation, swap, periodic work and report.
 
 use crate::accounting::KernelAccounting;
 use crate::check::{ProgramContext, ProgramPlan, compile};
@@ -19,16 +19,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use sys::netlink::netdev::{feature, xdp_features};
 
-/// Long enough to yield the processor.
+/// A sleep that is long enough to yield the processor.
 const YIELD_TIME: Duration = Duration::from_micros(50);
 
-/// The most entries of a kernel map that one sweep checks for expiry.
+/// The largest number of entries of a kernel map that one sweep checks for expiry.
 const SWEEP_MAX: usize = 8192;
 
-/// The programs of one interface, in succession.
+/// The programs that run at one interface, one after the other.
 pub struct InterfaceProgram {
     context: ProgramContext,
-    /// Fragment tracking for all queues and programs.
+    /// Fragment tracking, shared by all queues and by successive programs.
     fragments: Arc<FragmentTracker>,
     state: Mutex<State>,
 }
@@ -40,24 +40,24 @@ struct State {
     egress_monitor: EgressMonitor,
     executable: Executable,
     report: ProgramReport,
-    /// True if packets may arrive from the kernel part without its generation.
+    /// True if packets may arrive from the kernel part without the number of its generation.
     may_lack_generation: bool,
-    /// The XDP dispatcher, if there is a kernel part and the interface exists. The sources own it: an owned reference
-    /// here would hold a removed interface.
+    /// The XDP dispatcher, if there is a kernel part and the interface exists. The sources own the dispatcher: a strong
+    /// reference here would retain the dispatcher of a removed interface.
     dispatcher: Option<Weak<XdpDispatcher>>,
     kernel: KernelAccounting,
     mailboxes: BTreeMap<u16, Arc<ProgramMailbox>>,
     /// The interface index last set for each egress interface of the kernel part; 0 for none.
     egress_indices: Vec<u32>,
-    /// The key after which the next sweep of each map continues.
+    /// For each map, the key after which the next sweep continues.
     swept: BTreeMap<u16, Vec<u8>>,
 }
 
 impl InterfaceProgram {
-    /// Compiles the program without any change to the interface.
+    /// Compiles the program and changes nothing at the interface.
     ///
     /// # Errors
-    /// The text is no program, or the interface cannot run it.
+    /// The text is not a valid program, or the interface cannot run it.
     pub fn compile(plan: &ProgramPlan, context: ProgramContext) -> Result<Self, ProgramError> {
         let program = compile(plan, &context)?;
         let egresses = Arc::new(open_egresses(&program)?);
@@ -83,10 +83,10 @@ impl InterfaceProgram {
         Ok(Self { context, fragments, state: Mutex::new(state) })
     }
 
-    /// Loads the kernel part on an interface that was just opened, before any frame is let in.
+    /// Loads the kernel part on an interface that was just opened, before the interface delivers frames.
     ///
     /// # Errors
-    /// The kernel refuses the kernel part, or not all queues are captured.
+    /// The kernel rejects the kernel part, or not all queues are captured.
     pub fn install(&self, sources: &[AnySource]) -> Result<(), ProgramError> {
         let Some(AnySource::AfXdp(first)) = sources.first() else { return Ok(()) };
         let dispatcher = Arc::clone(first.open_dispatcher());
@@ -115,10 +115,10 @@ impl InterfaceProgram {
         Ok(())
     }
 
-    /// Makes the user part for one queue.
+    /// Creates the user part for one queue.
     ///
     /// # Errors
-    /// There is no memory for its maps.
+    /// There is not enough memory for the maps of the program.
     pub fn program_sequence(&self, queue: QueueInfo) -> Result<ProgramSequence, ProgramError> {
         let mut state = self.lock();
         let mailbox = Arc::clone(state.mailboxes.entry(queue.queue).or_default());
@@ -133,10 +133,10 @@ impl InterfaceProgram {
         Ok(ProgramSequence::new(user_part, mailbox, queue))
     }
 
-    /// Swaps the program under traffic; `None` if it is the same already.
+    /// Replaces the running program while packets arrive. Returns `None` if the running program has the same text.
     ///
     /// # Errors
-    /// The interface cannot run the program, or the kernel refuses it; the previous program continues.
+    /// The interface cannot run the program, or the kernel rejects it; the previous program continues.
     pub fn swap(&self, plan: &ProgramPlan) -> Result<Option<ProgramReport>, ProgramError> {
         let mut state = self.lock();
         if plan.text == state.text {
@@ -161,11 +161,11 @@ impl InterfaceProgram {
         if let (Some(dispatcher), Some(object)) = (&dispatcher, &object) {
             prepared = Some(self.prepare(dispatcher, object, &egresses, &mut report)?);
         }
-        // Sleep to avoid preemption between the mailboxes and the end of the swap: compilation and verification have
-        // used up this thread's time slice, and a short sleep gives it a new slice.
-        // PERF: of 1400 exchanges between two busy processors 1.30 → 0.17 ms at most (records/2026-11-22-xdp.md).
+        // The sleep avoids preemption between the change of the mailboxes and the end of the swap: compilation and
+        // verification have used up this thread's time slice, and a short sleep gives the thread a new slice. PERF: the
+        // longest of 1400 swaps between two busy processors took 1.30 → 0.17 ms (records/2026-11-22-xdp.md).
         std::thread::sleep(YIELD_TIME);
-        let exchanged = sys::priority::with_raised_priority(|| {
+        let swapped = sys::priority::with_raised_priority(|| {
             for (mailbox, user_part) in state.mailboxes.values().zip(user_parts) {
                 mailbox.post(user_part);
             }
@@ -174,7 +174,7 @@ impl InterfaceProgram {
                 _ => Ok(Duration::ZERO),
             }
         });
-        match exchanged {
+        match swapped {
             Ok(time) => report.swap_ms = millis(time),
             Err(e) => {
                 state.mailboxes.values().for_each(|mailbox| mailbox.retract(generation));
@@ -200,9 +200,9 @@ impl InterfaceProgram {
     }
 
     /// Periodic work: sets the kernel part's clock to the system time, removes expired entries from the kernel maps,
-    /// which would otherwise occupy them until the next lookup, and uses egress interfaces again that came back. The
-    /// kernel part sends nothing to an interface that is not ready, and counts these packets as unsent. The kernel
-    /// reports no transmit completion, so a redirected frame counts as forwarded.
+    /// which would otherwise occupy space until the next lookup, and finds egress interfaces that were removed and
+    /// created again. The kernel part sends nothing to an interface that is not ready, and counts packets for it as
+    /// unsent. The kernel reports no transmit completion, so a redirected frame counts as forwarded.
     pub fn maintain(&self) {
         let mut state = self.lock();
         let dispatcher = state.dispatcher.as_ref().and_then(Weak::upgrade);
@@ -227,7 +227,8 @@ impl InterfaceProgram {
         egress_monitor.warnings()
     }
 
-    /// Returns the report. The queues add the counters of the user part.
+    /// Returns the report without the counters of the user part. The caller adds those of each queue
+    /// ([`ProgramReport::add`]).
     pub fn report(&self) -> ProgramReport {
         let state = self.lock();
         let (mut report, kernel) = (state.report.clone(), state.kernel.clone());
@@ -235,7 +236,7 @@ impl InterfaceProgram {
         let user = MapUsage { used: Some(0), ..MapUsage::default() };
         let maps = state.program.maps.iter();
         report.maps = maps.map(|map| MapReport { map: map.name.clone(), kernel: None, user }).collect();
-        // The count of map entries takes long, and a swap must not wait for the lock.
+        // The lock is released before the count of map entries, which takes long, and a swap must not wait for it.
         drop(state);
         let numbers = kernel.numbers();
         report.count(&numbers);
@@ -266,7 +267,8 @@ impl InterfaceProgram {
         })
     }
 
-    /// Makes the kernel part. For a program without kernel stages it only marks packets with the generation.
+    /// Creates the kernel part. If no stage can run in the kernel, the kernel part only marks packets with the
+    /// generation.
     fn object(&self, program: &Program, dispatcher: &XdpDispatcher, report: &mut ProgramReport) -> Object {
         let options = EmitOptions {
             link_type: self.context.link_type,
@@ -293,7 +295,7 @@ impl InterfaceProgram {
         }
     }
 
-    /// Lets the kernel verify the kernel part.
+    /// Loads the kernel part, which the kernel verifies.
     fn prepare(
         &self,
         dispatcher: &XdpDispatcher,
@@ -304,7 +306,7 @@ impl InterfaceProgram {
         let begun = Instant::now();
         if object.maps.iter().any(|m| m.role == Role::Devices)
             && dispatcher.mode() == XdpMode::Native
-            && let Some(egress) = egresses.iter().find(|egress| !takes_frames(egress))
+            && let Some(egress) = egresses.iter().find(|egress| !accepts_frames(egress))
         {
             return Err(ProgramError::EgressDriver(egress.name().to_owned()));
         }
@@ -327,7 +329,7 @@ impl InterfaceProgram {
     }
 }
 
-/// Compiles the user part behind the kernel stages, to machine code if possible.
+/// Compiles the stages that follow the kernel stages, to machine code if possible.
 fn executable(
     program: &Program,
     stages: usize,
@@ -353,19 +355,19 @@ fn ingress(program: &Program, interface: &str) -> u16 {
     program.devices.iter().position(|name| name == interface).map_or(0, |i| i as u16 + 1)
 }
 
-/// True if the kernel can send XDP frames through the interface. An old kernel does not report this; then the counter of
-/// unsent frames shows it.
-fn takes_frames(egress: &Egress) -> bool {
+/// True if the kernel can send XDP frames through the interface. An old kernel does not report this; then the result is
+/// true, and a failure is visible in the counter of unsent frames.
+fn accepts_frames(egress: &Egress) -> bool {
     xdp_features(egress.index()).map_or(true, |features| features.bits & feature::NDO_XMIT != 0)
 }
 
-/// Sets the interface indices of the kernel part: 0 for an egress interface that is not ready. `rebound` are the
-/// interfaces that have come back.
+/// Sets the interface indices of the kernel part: 0 for an egress interface that is not ready. `rebound` is true for
+/// interfaces that were removed and created again.
 fn set_egresses(dispatcher: &XdpDispatcher, egresses: &[Egress], rebound: &[bool], indices: &mut [u32]) {
     let Some(map) = dispatcher.map(Role::Devices) else { return };
     for (slot, ((egress, rebound), set)) in (0u32..).zip(egresses.iter().zip(rebound).zip(indices)) {
         let is_ready =
-            egress.is_ready() == Some(true) && (dispatcher.mode() != XdpMode::Native || takes_frames(egress));
+            egress.is_ready() == Some(true) && (dispatcher.mode() != XdpMode::Native || accepts_frames(egress));
         let index = if is_ready { egress.index() } else { 0 };
         if index == *set && !rebound {
             continue;
@@ -379,7 +381,7 @@ fn set_egresses(dispatcher: &XdpDispatcher, egresses: &[Egress], rebound: &[bool
     }
 }
 
-/// Removes expired entries from the maps of the kernel part, a part of each map at a time.
+/// Removes expired entries from the maps of the kernel part. Each call checks a part of each map.
 fn sweep(dispatcher: &XdpDispatcher, program: &Program, swept: &mut BTreeMap<u16, Vec<u8>>) {
     let now = sys::clock::realtime().nanos();
     for (number, map) in program.maps.iter().enumerate().filter(|(_, map)| map.expiry != Expiry::Never) {

@@ -1,5 +1,5 @@
-//! The mailbox of a queue: the user parts of the next programs. Each waits there until the first packet of its generation
-//! arrives.
+//! The mailbox of a queue contains the user parts of the next programs. Each user part remains there until the first
+//! packet of its generation arrives.
 
 use capture::afxdp::XdpDispatcher;
 use capture::egress::Egress;
@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The user part of one program for one queue.
 pub(crate) struct UserPart {
-    /// The generation; each program of an interface has one more than the previous program.
+    /// The generation: a number that grows by 1 with each program of the interface.
     pub generation: u32,
     /// True if a packet may arrive without its generation.
     pub may_lack_generation: bool,
     /// True if the kernel part runs all stages.
     pub all_in_kernel: bool,
-    /// The instance that evaluates packets.
+    /// The program instance that evaluates packets.
     pub worker: Worker,
     /// See [`ir::Meta::Ingress`].
     pub ingress: u16,
@@ -39,34 +39,34 @@ pub(crate) struct ProgramMailbox {
 #[derive(Default)]
 struct Inner {
     user_parts: VecDeque<UserPart>,
-    /// The XDP dispatcher, if it marks packets with their generation. The sources own it.
+    /// The XDP dispatcher, if it marks packets with their generation. The sources own the dispatcher.
     dispatcher: Option<Weak<XdpDispatcher>>,
 }
 
 impl ProgramMailbox {
-    /// Appends the next program.
+    /// Appends the user part of the next program.
     pub fn post(&self, user_part: UserPart) {
         let mut inner = self.lock();
         inner.user_parts.push_back(user_part);
         self.waiting.store(true, Ordering::Release);
     }
 
-    /// Removes a program whose swap failed.
+    /// Removes the user part of a program whose swap failed.
     pub fn retract(&self, generation: u32) {
         let mut inner = self.lock();
         inner.user_parts.retain(|user_part| user_part.generation != generation);
         self.waiting.store(!inner.user_parts.is_empty(), Ordering::Release);
     }
 
-    /// Sets the XDP dispatcher of the interface that the packets come from. The queue has acknowledged no generation to a newly opened
-    /// interface.
+    /// Sets the XDP dispatcher of the interface from which the packets arrive. On a newly opened interface, the queue
+    /// has acknowledged no generation yet.
     pub fn set_dispatcher(&self, dispatcher: Option<Weak<XdpDispatcher>>) {
         let mut inner = self.lock();
         inner.dispatcher = dispatcher;
         self.acknowledged.store(0, Ordering::Release);
     }
 
-    /// True if a program waits.
+    /// True if the mailbox contains a user part.
     pub fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Acquire)
     }
@@ -76,14 +76,15 @@ impl ProgramMailbox {
         self.acknowledged.load(Ordering::Acquire) == generation
     }
 
-    /// Returns the next program if a packet of `queue` with this generation (or with none) belongs to that program.
+    /// Removes and returns the user part of the next program, if a packet of `queue` with this generation (or with
+    /// none) belongs to that program.
     pub fn take(&self, generation: Option<u32>, queue: u16) -> Option<UserPart> {
         let mut inner = self.lock();
         let due = inner.user_parts.front().is_some_and(|next| match (generation, &inner.dispatcher) {
             (Some(generation), _) => next.generation <= generation,
             (None, None) => true,
-            // The current program processed the packet, unless packets of the next program cannot carry their
-            // generation.
+            // A packet without a generation belongs to the current program, unless the kernel could not write the
+            // generation to packets of the next program.
             (None, Some(dispatcher)) => {
                 let untagged = dispatcher.upgrade().and_then(|dispatcher| dispatcher.last_untagged(queue.into()).ok());
                 untagged.is_some_and(|untagged| next.generation <= untagged)
@@ -94,8 +95,8 @@ impl ProgramMailbox {
         next
     }
 
-    /// Acknowledges to the kernel that a packet of this generation has arrived in `queue`: later packets need no
-    /// generation.
+    /// Acknowledges to the kernel that a packet of this generation has arrived in `queue`. Later packets of this
+    /// generation need not carry it.
     pub fn acknowledge(&self, queue: u16, generation: u32) {
         let inner = self.lock();
         if self.acknowledged.swap(generation, Ordering::AcqRel) == generation {

@@ -6,47 +6,47 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
-/// How a program runs, for JSON.
+/// The state and the counters of a program, as written to JSON.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ProgramReport {
-    /// The program's file, or other origin.
+    /// The program's file, or the name of another origin.
     pub name: String,
-    /// The generation: one more with each swap.
+    /// The generation, a number that grows by 1 with each swap.
     pub generation: u32,
     /// Number of stages.
     pub stages: usize,
     /// Number of stages that run in the kernel.
     pub in_kernel: usize,
-    /// The reason if no stage runs in the kernel.
+    /// The reason why no stage runs in the kernel, if none does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_refusal: Option<String>,
     /// Instructions that the kernel's verifier processed.
     pub verified_instructions: u32,
-    /// The state taken over from the previous program.
+    /// The state that was transferred from the previous program.
     #[serde(skip_serializing_if = "StateTransfer::is_empty")]
     pub state_transfer: StateTransfer,
     /// True if the user part is machine code.
     pub native: bool,
-    /// The reason if the user part is not machine code.
+    /// The reason why the user part is interpreted, if it is not machine code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub native_refusal: Option<String>,
-    /// The flow maps that are in the kernel. Undecided packets use separate maps in user space. In JSON, `maps` lists
-    /// the maps with their fill levels.
+    /// The names of the flow maps in the kernel. Undecided packets use separate maps in user space. In JSON, `maps`
+    /// lists all maps with their fill levels.
     #[serde(skip)]
     pub kernel_maps: Vec<String>,
     /// Milliseconds to compile the user part.
     pub compile_ms: f64,
-    /// Milliseconds to make, load and verify the kernel part.
+    /// Milliseconds to create, load and verify the kernel part.
     pub load_ms: f64,
-    /// Milliseconds of the swap itself.
+    /// Milliseconds from the begin of the replacement until the new program runs.
     pub swap_ms: f64,
     /// Outcomes of the packets that the kernel part decided.
     pub kernel: KernelOutcomes,
     /// Outcomes of the packets that the user part decided, and the copies that it sent.
     pub user: UserOutcomes,
-    /// Undecided packets, which the user part evaluates from the first stage.
+    /// Number of undecided packets. The user part runs the whole program for them.
     pub undecided: u64,
-    /// Counters of this and earlier programs, by number.
+    /// Program counters by number, summed over this and earlier programs.
     pub counters: BTreeMap<u8, u64>,
     /// The flow maps.
     pub maps: Vec<MapReport>,
@@ -57,10 +57,10 @@ pub struct ProgramReport {
 pub struct MapReport {
     /// The map's name.
     pub map: String,
-    /// The map in the kernel, which all queues share, if a kernel stage uses it.
+    /// Fill level of the map in the kernel, which all queues share; `None` if no kernel stage uses the map.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<MapUsage>,
-    /// The maps in user space, one for each queue, summed.
+    /// Summed fill levels of the maps in user space, one for each queue.
     pub user: MapUsage,
 }
 
@@ -73,11 +73,11 @@ pub struct KernelOutcomes {
     pub forwarded: u64,
     /// Packets passed to the host.
     pub to_host: u64,
-    /// Packets for an egress interface that does not exist any more.
+    /// Packets for an egress interface that does not exist any more or is not ready.
     pub unsent: u64,
 }
 
-/// Outcomes of the packets that the program decided in user space.
+/// Outcomes of the packets that the user part decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct UserOutcomes {
     /// Packets dropped.
@@ -86,27 +86,27 @@ pub struct UserOutcomes {
     pub forwarded: u64,
     /// Packets passed to the host and not stored.
     pub to_host: u64,
-    /// Packets that no egress interface took, or that could not be passed to the host. Together with the three counters
-    /// above: all packets that do not go on to the ring.
+    /// Packets that no egress interface accepted, or that could not be passed to the host. The sum of `dropped`,
+    /// `forwarded`, `to_host` and `unsent` is the number of packets that do not enter the ring.
     pub unsent: u64,
     /// Copies of stored packets sent out of other interfaces.
     pub copies: u64,
-    /// Copies that an egress interface did not take, counted once per interface, of packets that were stored, were sent
-    /// out of another interface or were passed to the host.
+    /// Copies that an egress interface did not accept, counted once per interface. The packet itself was stored, sent
+    /// out of another interface, or passed to the host.
     pub copies_unsent: u64,
-    /// Packets that the program forwards but that this host had sent: to forward them could make them circulate between
-    /// its interfaces.
+    /// Forwards that were not carried out because this host had sent the packet. Such packets could circulate between
+    /// the host's interfaces.
     pub forward_own: u64,
 }
 
 /// The fill level of a map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MapUsage {
-    /// Entries, including expired entries that were not yet removed. `None` for a map in the kernel with more than 1023
-    /// entries, because counting stops there.
+    /// Number of entries, including expired entries that were not yet removed. `None` for a map in the kernel with more
+    /// than 1023 entries, because counting stops there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used: Option<u64>,
-    /// The most entries.
+    /// The largest possible number of entries.
     pub capacity: u64,
     /// Insertions refused because the map was full.
     pub refused: u64,
@@ -139,14 +139,14 @@ impl ProgramReport {
         self.undecided += queue.undecided;
         self.count(&queue.counters);
         for (map, usage) in &queue.maps {
-            // A queue may still run the previous program, with other maps.
+            // A queue may still run the previous program, which has other maps.
             if let Some(report) = self.maps.iter_mut().find(|report| report.map == *map) {
                 report.user += *usage;
             }
         }
     }
 
-    /// Adds counters by number, including counters that only an earlier program has incremented.
+    /// Adds counters by number, including counters that only an earlier program incremented.
     pub(crate) fn count(&mut self, numbers: &[u64]) {
         for (counter, n) in (0..COUNTERS).zip(numbers).filter(|(_, n)| **n != 0) {
             let sum = self.counters.entry(counter).or_default();

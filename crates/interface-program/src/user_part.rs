@@ -1,13 +1,13 @@
-//! The user part of an interface's program: one instance per queue, in the engine thread, between the source and the
-//! ring.
+//! The user part of an interface's program. Each queue has one instance, in the engine thread, between the source and
+//! the ring.
 //!
 //! A packet arrives partly decided or undecided. For a partly decided packet the kernel part wrote a record before the
 //! packet, and the user part continues the program from that record. For an undecided packet the user part runs the
 //! whole program. A packet also arrives with the generation of the program that processed it; the generation may be
-//! missing if it is the last one that the queue has acknowledged ([`capture::afxdp::XdpDispatcher::acknowledge`]). The next program
-//! waits in a mailbox until the first packet of its generation arrives. A queue sees the kernel's programs in
-//! succession, so the user part and the kernel part that process a packet always belong to the same program, without a
-//! lock per packet.
+//! missing if it is the last one that the queue has acknowledged ([`capture::afxdp::XdpDispatcher::acknowledge`]). The
+//! user part of the next program remains in a mailbox until the first packet of its generation arrives. The packets of
+//! a queue pass the kernel's programs in succession, so the user part and the kernel part that process a packet always
+//! belong to the same program, without a lock per packet.
 
 use crate::forward_queue::ForwardQueue;
 use crate::mailbox::{ProgramMailbox, UserPart};
@@ -21,23 +21,23 @@ use jit::{Packet, Verdict};
 use kernel_programs::{KernelVerdict, METADATA_BYTES};
 use std::sync::Arc;
 
-/// More than the packets that a queue's memory can hold: after this many packets without a generation, all packets that
-/// arrived before the swap have been read.
+/// A number that is greater than the number of packets in a queue's memory. After so many packets without a generation,
+/// all packets that arrived before the swap have been read.
 const WITHOUT_GENERATION_MAX: u64 = 1 << 17;
 
-/// The programs of one queue, in succession.
+/// The programs of one queue, one after the other.
 pub struct ProgramSequence {
     user_part: UserPart,
     mailbox: Arc<ProgramMailbox>,
     queue: QueueInfo,
     outcomes: UserOutcomes,
     forward_queue: ForwardQueue,
-    /// Packets with an older generation than a packet before them, or with an unknown generation: bugs.
+    /// Packets with an older generation than an earlier packet, or with an unknown generation. Each of them is a bug.
     wrong_generation: u64,
     newest: u32,
-    /// Packets without a generation while a program was waiting.
+    /// Packets that arrived without a generation while the mailbox contained a program.
     without_generation: u64,
-    /// True if a packet of this batch has already queried the kernel for the generation of packets that have none.
+    /// True if the kernel was already queried in this batch for the generation of packets without one.
     has_queried_kernel: bool,
 }
 
@@ -48,15 +48,15 @@ pub struct QueueInfo {
     pub link_type: u16,
     /// The queue's number.
     pub queue: u16,
-    /// True if the host gets all packets, independent of the program.
-    pub host_has_it: bool,
+    /// True if the host gets all packets, whatever the program decides.
+    pub host_gets_all: bool,
 }
 
 /// A packet before the ring.
 pub struct IncomingPacket<'a> {
-    /// The bytes that the kernel part wrote.
+    /// The metadata that the kernel part wrote before the packet.
     pub metadata: &'a [u8],
-    /// The packet's bytes, as they would be stored.
+    /// The packet's bytes, as they will be stored.
     pub bytes: &'a [u8],
     /// The length on the wire.
     pub wire_len: u32,
@@ -66,10 +66,10 @@ pub struct IncomingPacket<'a> {
     pub outgoing: bool,
 }
 
-/// The descriptor fields of a packet that goes on to the ring.
+/// The descriptor fields of a packet that enters the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingPacket {
-    /// The hash by which the program steers, if it does.
+    /// The hash by which the program steers the packet; `None` if it does not steer.
     pub hash: Option<u32>,
     /// The mark.
     pub mark: u32,
@@ -90,13 +90,13 @@ impl ProgramSequence {
         }
     }
 
-    /// Evaluates the packet; `None` if it does not go on to the ring.
+    /// Runs the program for the packet. Returns `None` if the packet does not enter the ring.
     #[inline]
     pub fn evaluate(&mut self, packet: &IncomingPacket<'_>) -> Option<RingPacket> {
         let current = self.user_part.generation;
         // If this program writes no metadata, the metadata may be that of an earlier program: a driver may reuse memory
-        // that it did not hand to the engine.
-        let is_stale = |of: &KernelVerdict| self.user_part.may_lack_generation && of.generation < current;
+        // of a packet that it did not pass to the engine.
+        let is_stale = |verdict: &KernelVerdict| self.user_part.may_lack_generation && verdict.generation < current;
         let kernel_verdict = packet.metadata.first_chunk::<METADATA_BYTES>();
         let kernel_verdict = kernel_verdict.and_then(|bytes| KernelVerdict::read(bytes, self.newest));
         let kernel_verdict = kernel_verdict.filter(|of| !is_stale(of));
@@ -111,24 +111,24 @@ impl ProgramSequence {
             _ => (self.run(packet, None), true),
         };
         let stored = verdict.kind() != VerdictKind::Drop;
-        // The worker's actions are those of this packet only if the worker ran for it.
+        // The worker's list of actions belongs to this packet only if the worker ran for it.
         let egresses = self.user_part.worker.actions().iter().filter(|_| ran).filter_map(|act| match act.action {
             Action::Forward(egress) => Some(egress),
             _ => None,
         });
-        let withheld = packet.outgoing && !self.user_part.forwards_own;
+        let is_withheld = packet.outgoing && !self.user_part.forwards_own;
         let forwards = egresses.clone().count();
-        if withheld {
+        if is_withheld {
             self.outcomes.forward_own += forwards as u64;
         }
-        if forwards > 0 && !withheld {
+        if forwards > 0 && !is_withheld {
             self.forward_queue.put(packet.bytes, egresses, stored, verdict.kernel());
             if self.forward_queue.is_full() {
                 self.send_now();
             }
         } else if !stored {
             let outcome = match verdict.kernel() {
-                true if self.queue.host_has_it => &mut self.outcomes.to_host,
+                true if self.queue.host_gets_all => &mut self.outcomes.to_host,
                 true => &mut self.outcomes.unsent,
                 false => &mut self.outcomes.dropped,
             };
@@ -138,17 +138,17 @@ impl ProgramSequence {
         stored.then(|| RingPacket { hash: steers.then_some(verdict.hash), mark: verdict.mark })
     }
 
-    /// Ends a batch: sends the frames of the forwarding queue.
+    /// Ends a batch: sends the frames in the forwarding queue.
     pub fn send(&mut self) {
         self.has_queried_kernel = false;
         self.send_now();
     }
 
     fn send_now(&mut self) {
-        self.forward_queue.send(&self.user_part.egresses, self.queue.host_has_it, &mut self.outcomes);
+        self.forward_queue.send(&self.user_part.egresses, self.queue.host_gets_all, &mut self.outcomes);
     }
 
-    /// Writes the counters of the user part into those of the queue.
+    /// Writes the counters of the user part into the counters of the queue.
     pub fn report(&self, to: &mut QueueOutcomes) {
         let worker = &self.user_part.worker;
         let usage = |(map, used, refused): (&Map, u64, u64)| {
@@ -164,7 +164,7 @@ impl ProgramSequence {
         self.wrong_generation
     }
 
-    /// True if the kernel part of the current program processed the packet; a packet for which this is false is a bug.
+    /// True if the kernel part of the current program processed the packet. A packet of another program is a bug.
     #[inline]
     fn is_current(&mut self, generation: u32) -> bool {
         let is_current = generation >= self.newest && generation == self.user_part.generation;
@@ -176,13 +176,13 @@ impl ProgramSequence {
         is_current
     }
 
-    /// Continues the program for a packet that the kernel part has begun.
+    /// Continues the program for a packet for which the kernel part ran the first stages.
     #[inline]
     fn resume(&mut self, of: &KernelVerdict, packet: &IncomingPacket<'_>, is_current: bool) -> (Verdict, bool) {
         let r = &of.record;
         let record = Verdict::resumed(r.kind, r.classes, [r.hash, r.hash2], r.mark, r.state);
         if !is_current {
-            // The rest of that program is no longer known, so the kernel part's verdict stands.
+            // The user part of that program no longer exists, so the verdict of the kernel part is final.
             return (record, false);
         }
         if self.user_part.all_in_kernel { (record, false) } else { (self.run(packet, Some(record)), true) }
@@ -208,20 +208,20 @@ impl ProgramSequence {
         verdicts[0]
     }
 
-    /// Takes the next programs from the mailbox if a packet with this generation (or with none) belongs to them.
+    /// Takes the next programs from the mailbox, if a packet with this generation (or with none) belongs to them.
     #[cold]
     fn take_next(&mut self, generation: Option<u32>) {
         if generation.is_none() {
             self.without_generation += 1;
-            // If packets can carry a generation, a packet without it belongs to the current program. Otherwise the
-            // mailbox must query the kernel.
+            // If packets can carry a generation, a packet without a generation belongs to the current program.
+            // Otherwise the mailbox must query the kernel.
             let can_carry = self.mailbox.has_acknowledged(self.user_part.generation);
             if self.has_queried_kernel || can_carry && self.without_generation < WITHOUT_GENERATION_MAX {
                 return;
             }
             self.has_queried_kernel = true;
         }
-        // The numbers of egress interfaces in the forwarding queue are those of the current program.
+        // The forwarding queue is sent first, because its egress numbers are those of the current program.
         self.send_now();
         while let Some(mut next) = self.mailbox.take(generation, self.queue.queue) {
             std::mem::swap(&mut self.user_part, &mut next);
@@ -243,7 +243,7 @@ mod tests {
 
     fn sequence(generation: u32, may_lack_generation: bool) -> ProgramSequence {
         let program = lang::compile(&format!("main = mark {generation} >-> steer_flow")).expect("a program").program;
-        let executable = Executable::interpreted_behind(program, 2).expect("a sound program");
+        let executable = Executable::interpreted_behind(program, 2).expect("a valid program");
         let user_part = UserPart {
             generation,
             may_lack_generation,
@@ -253,11 +253,11 @@ mod tests {
             forwards_own: false,
             egresses: Arc::default(),
         };
-        let queue = QueueInfo { link_type: wire::link::ETHERNET, queue: 0, host_has_it: false };
+        let queue = QueueInfo { link_type: wire::link::ETHERNET, queue: 0, host_gets_all: false };
         ProgramSequence::new(user_part, Arc::default(), queue)
     }
 
-    /// A record as the kernel part of this generation writes it, with mark 9.
+    /// A record, with mark 9, as the kernel part of this generation writes it.
     fn record(generation: u32) -> [u8; METADATA_BYTES] {
         let mut bytes = [0; METADATA_BYTES];
         bytes[..4].copy_from_slice(&generation.to_ne_bytes());
@@ -267,13 +267,13 @@ mod tests {
     }
 
     #[test]
-    fn metadata_of_an_earlier_program_is_not_taken_for_that_of_the_packet() {
+    fn left_over_metadata_of_an_earlier_program_is_ignored() {
         let mut bytes = [0; 60];
         let frame = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fill(&mut bytes);
         let mark = |sequence: &mut ProgramSequence, metadata: [u8; METADATA_BYTES]| {
             let ts = Timestamp::from_nanos(1);
-            let before = IncomingPacket { metadata: &metadata, bytes: frame, wire_len: 60, ts, outgoing: false };
-            (sequence.evaluate(&before).map(|stored| stored.mark), sequence.wrong_generation())
+            let packet = IncomingPacket { metadata: &metadata, bytes: frame, wire_len: 60, ts, outgoing: false };
+            (sequence.evaluate(&packet).map(|stored| stored.mark), sequence.wrong_generation())
         };
         let mut without = sequence(3, true);
         assert_eq!(
@@ -281,9 +281,9 @@ mod tests {
             (Some(3), 0),
             "without metadata the user part evaluates the packet"
         );
-        assert_eq!(mark(&mut without, record(2)), (Some(3), 0), "metadata of an earlier program");
-        // A program that writes metadata before each packet overwrites older metadata, so older metadata belongs to the
-        // packet.
+        assert_eq!(mark(&mut without, record(2)), (Some(3), 0), "metadata of an earlier program is ignored");
+        // A program that writes metadata before each packet overwrites the metadata of earlier programs, so the
+        // metadata of a packet is always its own.
         let mut with = sequence(3, false);
         assert_eq!(mark(&mut with, record(3)), (Some(9), 0));
         assert_eq!(mark(&mut with, record(2)), (Some(9), 1));

@@ -1,4 +1,5 @@
-//! A collector as a sink: each has an exporter for IPFIX or NetFlow v9 that never blocks the meter.
+//! The sink that exports the flow records and rows of one interface to one collector, by IPFIX or NetFlow v9. The
+//! exporter sends from its own thread; only a replay waits for a slow collector.
 
 use crate::error::{DestinationError, MeterError};
 use crate::report::SinkReport;
@@ -14,10 +15,10 @@ use std::time::Duration;
 /// The prefix of a target that gets NetFlow v9 instead of IPFIX.
 const NETFLOW: &str = "netflow9+";
 
-/// How long a replay waits for a collector that takes nothing.
+/// The longest time that a replay waits for a collector that accepts no data.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An export target with its protocol and the kinds and fields of its records.
+/// An export target: transport, address and protocol, and the data types and fields to export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
     /// Transport and address.
@@ -38,10 +39,11 @@ impl Destination {
     /// of the records ([`Fields`]).
     ///
     /// # Errors
-    /// The error in the text, and the correction.
+    /// The text is invalid. The error names the invalid part and suggests a correction.
     pub fn parse(text: &str) -> Result<Self, DestinationError> {
         let (mut rest, mut kinds, mut fields) = (text, None, None);
-        // Options of the target itself (`,ttl=3`) stand before these two.
+        // `kinds` and `fields` follow the options of the target (`,ttl=3`), so they are removed from the end of the
+        // text.
         while let Some((before, option)) = rest.rsplit_once(',') {
             match option.split_once('=') {
                 Some(("kinds", of)) if kinds.is_none() => kinds = Some(of),
@@ -58,21 +60,21 @@ impl Destination {
         if protocol == Protocol::NetflowV9 && target.is_reliable() {
             return Err(DestinationError::Netflow(text.to_owned()));
         }
-        let usual = Settings::new(target.clone());
+        let defaults = Settings::new(target.clone());
         let (flows, series) = match kinds {
-            None => (usual.flows, usual.series),
+            None => (defaults.flows, defaults.series),
             Some("flows") => (true, false),
             Some("series") => (false, true),
             Some("both") => (true, true),
             Some(other) => return Err(DestinationError::Kinds(text.to_owned(), other.to_owned())),
         };
         let fields = match (protocol, fields) {
-            // NetFlow v9 has no other fields.
+            // NetFlow v9 can encode only the standard fields.
             (Protocol::NetflowV9, None) | (_, Some("standard")) => Fields::Standard,
             (Protocol::NetflowV9, Some(other @ ("biflow" | "full"))) => {
                 return Err(DestinationError::NetflowFields(text.to_owned(), other.to_owned()));
             }
-            (Protocol::Ipfix, None) => usual.encode.fields,
+            (Protocol::Ipfix, None) => defaults.encode.fields,
             (Protocol::Ipfix, Some("biflow")) => Fields::Biflow,
             (Protocol::Ipfix, Some("full")) => Fields::Full,
             (_, Some(other)) => return Err(DestinationError::Fields(text.to_owned(), other.to_owned())),
@@ -81,14 +83,14 @@ impl Destination {
     }
 }
 
-/// The source of the packets from which records and rows are made.
+/// How fast the packets arrive from which records and rows are made.
 #[derive(Clone, Debug)]
 pub enum Pace {
     /// Packets arrive in real time.
     Live,
     /// Simulated packets with simulated time; the source does not wait.
     Simulated,
-    /// Packets of files: the source waits for a collector until it is stopped.
+    /// Packets are read from files. Reading waits for a slow collector until the replay is stopped.
     Replay {
         /// True if the replay is to be stopped.
         stop: Arc<AtomicBool>,
@@ -109,17 +111,17 @@ pub struct CollectorSink {
 }
 
 impl CollectorSink {
-    /// Starts an exporter. It connects later, so an unreachable collector is no error here.
+    /// Starts an exporter. The exporter connects later, so an unreachable collector causes no error here.
     ///
     /// # Errors
-    /// The target is invalid, or the system refuses a thread.
+    /// The target is invalid, or the system cannot create a thread.
     pub fn new(target: &str, interface: (u16, String), pace: Pace) -> Result<Self, MeterError> {
         let to = Destination::parse(target)?;
         let mut settings =
             Settings { protocol: to.protocol, flows: to.flows, series: to.series, ..Settings::new(to.target) };
-        // Collectors distinguish exporters by address and observation domain, not by port. Each interface has a domain
-        // of its own, so that a collector does not mix the sequence numbers of two interfaces. Multicast groups add the
-        // interface themselves.
+        // Collectors distinguish exporters by address and observation domain, not by port. Each interface has its own
+        // observation domain, so that a collector does not mix the sequence numbers of two interfaces. For a multicast
+        // target the exporter adds the interface number to the domain.
         if !matches!(settings.target, Target::Multicast { .. }) {
             settings.encode.domain = settings.encode.domain.wrapping_add(interface.0.into());
         }
@@ -148,7 +150,8 @@ impl CollectorSink {
 
 impl Drop for CollectorSink {
     fn drop(&mut self) {
-        // A sink that was never used, because another part of the reload was refused, still has its thread.
+        // If a reload fails after it has created this sink, the sink is dropped without use, and its exporter thread
+        // must end.
         if let Some(exporter) = &self.exporter {
             exporter.leave();
         }
@@ -162,7 +165,7 @@ impl Sink for CollectorSink {
 
     fn record(&mut self, record: &Record) {
         self.records += u64::from(self.flows);
-        // The counts have the cause if the record is discarded.
+        // If the exporter discards the record, its counters include the cause.
         let _ = self.handle.flow(record);
     }
 
@@ -214,8 +217,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_invalid_target_is_refused_with_the_correction() {
-        for (text, right) in [
+    fn an_invalid_target_is_rejected_with_a_correction() {
+        for (text, correction) in [
             ("", "udp:HOST"),
             ("udp", "udp:HOST"),
             ("netflow9+tcp:192.0.2.1", "udp:HOST"),
@@ -229,12 +232,12 @@ mod tests {
             ("udp:192.0.2.1,kinds=flows,kinds=both", "each once"),
         ] {
             let error = Destination::parse(text).expect_err(text).to_string();
-            assert!(error.contains(right), "{text}: {error}");
+            assert!(error.contains(correction), "{text}: {error}");
         }
     }
 
     #[test]
-    fn collectors_get_flow_records_and_multicast_and_files_both_unless_configured() {
+    fn flows_are_the_default_for_collectors_and_both_kinds_for_multicast_and_files() {
         let kinds = |text: &str| {
             let to = Destination::parse(text).unwrap_or_else(|e| panic!("{e}"));
             (to.protocol == Protocol::NetflowV9, to.flows, to.series)
@@ -249,10 +252,14 @@ mod tests {
     }
 
     #[test]
-    fn fields_and_kinds_stand_in_any_order() {
+    fn the_options_fields_and_kinds_are_accepted_in_any_order() {
         let fields = |text: &str| Destination::parse(text).unwrap_or_else(|e| panic!("{e}")).fields;
         for target in ["udp:192.0.2.1", "tcp:192.0.2.1", "netflow9+udp:192.0.2.1"] {
-            assert_eq!(fields(target), Fields::Standard, "what every collector counts right");
+            assert_eq!(
+                fields(target),
+                Fields::Standard,
+                "the default fields are those that every collector counts correctly"
+            );
         }
         assert_eq!((fields("file:x"), fields("multicast:eth1")), (Fields::Full, Fields::Full));
         assert_eq!(fields("udp:192.0.2.1,fields=biflow"), Fields::Biflow);

@@ -9,9 +9,9 @@ use std::io;
 pub enum MeterError {
     /// The meter cannot join a ring.
     Join(ring::JoinError),
-    /// The system refuses a thread.
+    /// The system cannot create a thread.
     Thread(io::Error),
-    /// This thread panicked.
+    /// The thread with this name panicked.
     Panicked(&'static str),
     /// The target of a collector is invalid.
     Destination(DestinationError),
@@ -23,8 +23,8 @@ impl fmt::Display for MeterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Join(e) => write!(f, "the meter cannot join the ring: {e}"),
-            Self::Thread(e) => write!(f, "thread: {e}"),
-            Self::Panicked(thread) => write!(f, "thread: {thread} panicked"),
+            Self::Thread(e) => write!(f, "cannot create a thread: {e}"),
+            Self::Panicked(thread) => write!(f, "the thread of {thread} panicked"),
             Self::Destination(e) => e.fmt(f),
             Self::Exporter(e) => e.fmt(f),
         }
@@ -39,18 +39,19 @@ impl From<DestinationError> for MeterError {
     }
 }
 
-/// The error in an export target with its options; with the whole text.
+/// An error in the text of an export target. The first string of a variant is the complete text; a second string is the
+/// invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DestinationError {
-    /// Transport or address.
+    /// The transport or the address is invalid.
     Target(ParseTargetError),
-    /// NetFlow v9 over a reliable transport.
+    /// NetFlow v9 was requested over a transport other than UDP.
     Netflow(String),
-    /// Unknown kinds.
+    /// The value of `kinds` is unknown.
     Kinds(String, String),
-    /// Unknown fields.
+    /// The value of `fields` is unknown.
     Fields(String, String),
-    /// These fields do not exist in NetFlow v9.
+    /// NetFlow v9 was requested with fields that it cannot encode.
     NetflowFields(String, String),
 }
 
@@ -58,16 +59,19 @@ impl fmt::Display for DestinationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Target(e) => e.fmt(f),
-            Self::Netflow(text) => write!(f, "{text:?}: NetFlow v9 goes by UDP only; write netflow9+udp:HOST[:PORT]"),
+            Self::Netflow(text) => {
+                write!(f, "{text:?}: NetFlow v9 is sent over UDP only; write netflow9+udp:HOST[:PORT]")
+            }
             Self::Kinds(text, kinds) => {
-                write!(f, "{text:?}: {kinds:?} are no kinds; write kinds=flows, kinds=series or kinds=both")
+                write!(f, "{text:?}: unknown kinds {kinds:?}; write kinds=flows, kinds=series or kinds=both")
             }
             Self::Fields(text, fields) => {
-                write!(f, "{text:?}: {fields:?} are no fields; write fields=standard, fields=biflow or fields=full")
+                write!(f, "{text:?}: unknown fields {fields:?}; write fields=standard, fields=biflow or fields=full")
             }
             Self::NetflowFields(text, fields) => write!(
                 f,
-                "{text:?}: NetFlow v9 has the standard fields only; write udp:HOST[:PORT],fields={fields} for IPFIX"
+                "{text:?}: NetFlow v9 can encode only the standard fields; write udp:HOST[:PORT],fields={fields} for \
+                 IPFIX"
             ),
         }
     }

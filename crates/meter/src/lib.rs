@@ -1,8 +1,10 @@
-//! Layer 2: the metering process: a thread for each interface that reads its rings losslessly and makes flow records
-//! and series rows, for sinks: the store ([`StoreSink`]) and collectors ([`CollectorSink`]).
+//! Layer 2: the metering process. Each interface has a meter: a thread that reads the rings of the interface losslessly
+//! and makes flow records and series rows. Sinks receive the records and rows: the store ([`StoreSink`]) and collectors
+//! ([`CollectorSink`]).
 //!
-//! Invariant (accounting): the meter counts each stored packet as metered or unmetered. Each metered packet is in one
-//! row and, if it is IP, in the records of one flow. A contradiction is reported as a bug.
+//! Invariant (accounting): the meter counts each stored packet as metered or unmetered. Each metered packet is counted
+//! in one row and, if it is an IP packet, in the records of one flow. If the counters contradict this, the meter
+//! reports a bug.
 #![forbid(unsafe_code)]
 
 mod collector;

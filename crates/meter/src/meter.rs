@@ -1,4 +1,4 @@
-//! The thread of a meter.
+//! The meter of one interface: its thread, and the counters that other threads read.
 
 use crate::error::MeterError;
 use crate::plan::MeterPlan;
@@ -15,10 +15,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use sys::clock::realtime;
 
-/// How often the meter publishes its report and looks for commands.
+/// The interval at which the meter publishes its report and runs commands.
 const REPORT: Duration = Duration::from_millis(100);
 
-/// The most warnings kept: the first, because they name the cause of a problem.
+/// The largest number of retained warnings. Later warnings are dropped, because the first ones name the cause of a
+/// problem.
 const WARNINGS_MAX: usize = 64;
 
 /// A command to the meter.
@@ -36,7 +37,7 @@ pub struct Meter {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The counters of a meter, for other threads.
+/// The counters of a meter, readable from other threads.
 #[derive(Clone)]
 pub struct MeterGauge {
     plan: MeterPlan,
@@ -45,7 +46,8 @@ pub struct MeterGauge {
 }
 
 impl Meter {
-    /// Starts the meter. `live` means that the source cannot wait for the ring, `located` that the packets are stored.
+    /// Starts the meter. `live` is true if the source cannot wait for the ring; `located` is true if the packets are
+    /// stored.
     pub fn start(
         plan: &MeterPlan,
         readers: Vec<QueueReader>,
@@ -73,13 +75,14 @@ impl Meter {
         MeterGauge { plan: self.plan.clone(), report: Arc::clone(&self.report), warnings: Arc::clone(&self.warnings) }
     }
 
-    /// Replaces the sinks of this kind without a missed packet in between; sinks with the names in `stay` continue.
-    pub fn replace(&self, kind: &'static str, stay: Vec<String>, sinks: Vec<Box<dyn Sink>>) {
-        // A meter that has ended needs no new sinks.
-        let _ = self.commands.send(MeterCommand::Replace(kind, stay, sinks));
+    /// Replaces the sinks of this kind; the sinks named in `retained` continue. Every packet reaches the old or the new
+    /// sinks.
+    pub fn replace(&self, kind: &'static str, retained: Vec<String>, sinks: Vec<Box<dyn Sink>>) {
+        // The send fails only if the meter has ended; then the new sinks are not needed.
+        let _ = self.commands.send(MeterCommand::Replace(kind, retained, sinks));
     }
 
-    /// Waits until all records and rows are written.
+    /// Waits until all records and rows have been written.
     pub fn wait(&mut self) -> Result<(), MeterError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         thread.join().map_err(|_| MeterError::Panicked("the meter"))
@@ -97,7 +100,8 @@ impl MeterGauge {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the contradictions in the counters after the end; `stored` is the count of the producers' ledger.
+    /// Returns the contradictions between the counters once the meter has ended. `stored` is the number of stored
+    /// packets in the ledger of the producers.
     pub fn faults(&self, stored: u64) -> Vec<String> {
         self.report().contradictions(stored, self.plan.flows.is_some(), self.plan.series)
     }
@@ -116,7 +120,7 @@ impl Worker {
     fn run(mut self) {
         let _ = sys::cpu::set_nice(NICE);
         let mut due = Instant::now();
-        // The same back-off as in the recorder.
+        // Idle sleeps grow as in the recorder.
         let mut pause = IdleBackoff::of(self.merge.least_bytes());
         loop {
             match self.merge.turn(realtime) {
@@ -135,7 +139,7 @@ impl Worker {
                 self.publish(false);
             }
         }
-        // Release the ring before the thread waits for a disk.
+        // The ring is released before the thread waits for a volume.
         self.merge = QueueMerge::new(Vec::new(), false);
         self.work.finish();
         self.publish(true);
@@ -143,8 +147,8 @@ impl Worker {
 
     fn run_commands(&mut self) {
         for command in self.commands.try_iter() {
-            let MeterCommand::Replace(kind, stay, sinks) = command;
-            self.work.out.replace(kind, &stay, sinks);
+            let MeterCommand::Replace(kind, retained, sinks) = command;
+            self.work.out.replace(kind, &retained, sinks);
         }
     }
 
@@ -152,8 +156,8 @@ impl Worker {
         let new = self.work.out.warnings();
         if !new.is_empty() {
             let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
-            let room = WARNINGS_MAX.saturating_sub(warnings.len());
-            warnings.extend(new.into_iter().take(room));
+            let available = WARNINGS_MAX.saturating_sub(warnings.len());
+            warnings.extend(new.into_iter().take(available));
         }
         let cpu = sys::cpu::thread_time() + self.work.cpu();
         let report = MeterReport { cpu_millis: cpu.as_millis() as u64, ended, ..self.work.report() };

@@ -1,7 +1,8 @@
-//! Flow records and rows directly from capture files, by the same meter but without ring, recorder and store. The
-//! result equals that of a run that replays the same files (`engine/tests/it/offline.rs` compares them).
+//! Makes flow records and rows directly from capture files, with the same meter but without ring, recorder and store.
+//! The result equals that of a run that replays the same files (`engine/tests/it/offline.rs` compares them).
 //!
-//! A thread reads and meters; the caller takes its records and rows, and may stop at any time.
+//! A thread reads the files and meters the packets. The caller iterates over the records and rows, and may drop the
+//! iterator at any time.
 
 use crate::packet_bytes::{BATCH, PacketBytes};
 use crate::plan::MeterPlan;
@@ -23,19 +24,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use wire::Headers;
 
-/// Records and rows handed over together.
+/// Number of records and rows in one message from the thread to the caller.
 const PART: usize = 256;
 
-/// The most parts that wait for the caller; then the meter waits.
+/// The largest number of messages queued for the caller; while the queue is full, the thread waits.
 const WAITING: usize = 16;
 
-/// The timeout of a poll of a pipe.
+/// Timeout for one poll of an input that is a pipe.
 const WAIT: Duration = Duration::from_millis(100);
 
 /// A record or row that the meter has made.
 #[allow(clippy::large_enum_variant, reason = "nearly all are records")]
 pub enum MeterOutput {
-    /// A flow record, in the meter's order: by the second in which it was made.
+    /// A flow record. Records arrive in order of the second of packet time in which the meter made them.
     Record(Record),
     /// The row of one second and direction.
     Row(Row),
@@ -46,8 +47,8 @@ pub enum MeterOutput {
 pub struct OfflineResult {
     /// Warnings about the files.
     pub warnings: Vec<String>,
-    /// The first error that ended a file or the whole reading early, if any: the packets behind it are not in the
-    /// result.
+    /// The first error that ended the reading of a file, or of all files, before the end, if there was one. The packets
+    /// after that error are not in the result.
     pub broken: Option<String>,
 }
 
@@ -61,8 +62,8 @@ pub struct OfflineMeter {
 }
 
 impl OfflineMeter {
-    /// Begins to meter those packets of the files that match `filter`, as one stream; the other packets advance the
-    /// time too.
+    /// Starts to meter the packets of the files, as one stream. Packets that do not match `filter` are not metered, but
+    /// their timestamps advance the time.
     ///
     /// # Errors
     /// The first file cannot be opened or is no capture file, or there is no file.
@@ -86,19 +87,24 @@ impl OfflineMeter {
             let table = |flows| Table::new(flows, plan.interface, plan.shards);
             let flows = match plan.flows.as_ref().map(table).transpose() {
                 Ok(flows) => flows,
-                Err(e) => return OfflineResult { broken: Some(format!("thread: {e}")), ..OfflineResult::default() },
+                Err(e) => {
+                    return OfflineResult {
+                        broken: Some(format!("cannot create a thread: {e}")),
+                        ..OfflineResult::default()
+                    };
+                }
             };
             let series_meter = plan.series.then(|| SeriesMeter::of_capture(plan.interface));
-            let out = Handing { sender, part: Vec::new(), stop: Arc::clone(&stopped) };
+            let out = CallerSink { sender, part: Vec::new(), stop: Arc::clone(&stopped) };
             let work = Work::new(flows, series_meter, Sinks::new(vec![Box::new(out)]), plan.key, false);
-            Reading { work, batch: Batch::default(), filter, last: Timestamp::ZERO, result: OfflineResult::default() }
+            FileMeter { work, batch: Batch::default(), filter, last: Timestamp::ZERO, result: OfflineResult::default() }
                 .run(file, &more, options, &stopped)
         };
         let thread = std::thread::Builder::new().name("meter".into()).spawn(work).map_err(fail)?;
         Ok(Self { parts, part: Vec::new().into_iter(), stop, thread: Some(thread), result: OfflineResult::default() })
     }
 
-    /// Returns the result of reading; empty until the end.
+    /// Returns the result of the reading thread; it is empty until the iterator has ended.
     pub fn result(&self) -> &OfflineResult {
         &self.result
     }
@@ -117,8 +123,8 @@ impl Iterator for OfflineMeter {
 
     fn next(&mut self) -> Option<MeterOutput> {
         loop {
-            if let Some(made) = self.part.next() {
-                return Some(made);
+            if let Some(output) = self.part.next() {
+                return Some(output);
             }
             match self.parts.recv() {
                 Ok(part) => self.part = part.into_iter(),
@@ -134,22 +140,22 @@ impl Iterator for OfflineMeter {
 impl Drop for OfflineMeter {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Dropping the receiver ends the wait of a thread that waits for space.
+        // A thread that waits for space in the queue ends when the receiver is dropped.
         self.parts = sync_channel(0).1;
         self.end();
     }
 }
 
-/// The sink that hands records and rows to the caller.
-struct Handing {
+/// The sink that passes records and rows to the caller.
+struct CallerSink {
     sender: SyncSender<Vec<MeterOutput>>,
     part: Vec<MeterOutput>,
     stop: Arc<AtomicBool>,
 }
 
-impl Handing {
-    fn add(&mut self, made: MeterOutput) {
-        self.part.push(made);
+impl CallerSink {
+    fn add(&mut self, output: MeterOutput) {
+        self.part.push(output);
         if self.part.len() >= PART {
             self.send();
         }
@@ -163,9 +169,9 @@ impl Handing {
     }
 }
 
-impl Sink for Handing {
+impl Sink for CallerSink {
     fn kind(&self) -> &'static str {
-        "answer"
+        "caller"
     }
 
     fn record(&mut self, record: &Record) {
@@ -189,7 +195,7 @@ impl Sink for Handing {
     }
 }
 
-/// Packets that are metered together, in the layout of the ring.
+/// Packets that are metered as one run, in the layout of the ring.
 #[derive(Default)]
 struct Batch {
     descs: Vec<Desc>,
@@ -223,7 +229,7 @@ impl Batch {
         self.bytes.clear();
     }
 
-    /// Adds a frame in the same way as the engine's stage puts it into the ring.
+    /// Adds a frame in the same way as the engine adds it to the ring, with the same flags.
     fn add(&mut self, frame: &Frame<'_>, ts: Timestamp, filter: &Filter) {
         let headers = Headers::of(frame.bytes, frame.wire_len, self.link_type);
         if !filter.is_empty() && !filter.matches(frame.bytes, frame.wire_len, &headers) {
@@ -231,7 +237,7 @@ impl Batch {
         }
         let bytes = &frame.bytes[..frame.bytes.len().min(CAPLEN_MAX)];
         let truncated = bytes.len() < frame.wire_len as usize;
-        let reported = [
+        let flags = [
             (flag::TRUNCATED, truncated),
             (flag::MALFORMED, headers.malformed()),
             (flag::SUPER_FRAME, frame.super_frame),
@@ -239,7 +245,7 @@ impl Batch {
             (flag::WIRE_RAISED, frame.wire_raised),
             (flag::CLAMPED, frame.stamp.is_some_and(|stamp| stamp > TIMESTAMP_MAX)),
         ];
-        let flags = reported.into_iter().filter(|(_, is)| *is).fold(0, |all, (bit, _)| all | bit);
+        let flags = flags.into_iter().filter(|(_, is_set)| *is_set).fold(0, |all, (bit, _)| all | bit);
         let (pos, caplen) = (self.bytes.len() as u64, bytes.len() as u16);
         self.bytes.extend_from_slice(&[0; RECORD_HEADER - 4]);
         self.bytes.extend_from_slice(&frame.wire_len.to_le_bytes());
@@ -249,8 +255,8 @@ impl Batch {
     }
 }
 
-/// The state of the reading thread.
-struct Reading {
+/// Reads the files and meters their packets: the state of the thread.
+struct FileMeter {
     work: Work,
     batch: Batch,
     filter: Filter,
@@ -258,7 +264,7 @@ struct Reading {
     result: OfflineResult,
 }
 
-impl Reading {
+impl FileMeter {
     fn run(
         mut self,
         first: capture::file::File,
@@ -276,7 +282,9 @@ impl Reading {
                 Ok(file) if file.info().link_type == self.batch.link_type => self.file(file, stop),
                 Ok(file) => {
                     let (is, was) = (file.info().link_type, self.batch.link_type);
-                    let text = format!("link type {is} behind files of link type {was}; ask it by itself");
+                    let text = format!(
+                        "link type {is}, but the earlier files have link type {was}; meter this file separately"
+                    );
                     self.result.broken = Some(format!("{}: {text}", path.display()));
                     break;
                 }
@@ -303,8 +311,8 @@ impl Reading {
                 Ok(Polled::End) => break,
                 Ok(_) => {}
                 Err(e) => {
-                    // The first error is kept. After a truncated file the complete packets of the next files are still
-                    // metered.
+                    // Only the first error is reported. If a file is truncated, its complete packets and the next files
+                    // are still metered.
                     self.result.broken.get_or_insert_with(|| e.to_string());
                     break;
                 }

@@ -2,7 +2,7 @@
 
 use ring::Desc;
 
-/// The most descriptors metered at a time.
+/// The largest number of descriptors that are metered as one run.
 pub const BATCH: usize = 256;
 
 /// Access to the packets that descriptors describe.
@@ -10,7 +10,8 @@ pub trait PacketBytes {
     /// The bytes of a packet.
     fn bytes(&self, desc: &Desc) -> &[u8];
 
-    /// The packet's length on the wire; a descriptor has no space for large values.
+    /// The packet's length on the wire. The 16-bit field of the descriptor cannot contain large values, so they are
+    /// read from the record header in the ring.
     fn wire_len(&self, desc: &Desc) -> u32;
 
     /// The pcap link type.

@@ -5,19 +5,20 @@
 pub struct MeterPlan {
     /// The interface number in records and rows.
     pub interface: u16,
-    /// Make flow records.
+    /// The options of flow records; `None` if no flow records are made.
     pub flows: Option<flow::Config>,
-    /// Shards of the flow table, at least 1; each of several has a thread of its own. The records do not depend on the
-    /// number.
+    /// Number of shards of the flow table, at least 1. If there are several, each shard has its own thread. The records
+    /// do not depend on this number.
     pub shards: usize,
-    /// Make series rows.
+    /// True if series rows are made.
     pub series: bool,
-    /// The secret key of address and datagram hashes; the estimates of distinct addresses depend on it.
+    /// The secret key of the hashes of addresses and of fragmented datagrams. The estimates of distinct addresses
+    /// depend on it.
     pub key: u64,
 }
 
 impl MeterPlan {
-    /// Makes a configuration with flow records and rows, and default options.
+    /// Returns a configuration with flow records, rows and default options.
     pub fn new(interface: u16) -> Self {
         Self { interface, flows: Some(flow::Config::default()), shards: 1, series: true, key: 0 }
     }

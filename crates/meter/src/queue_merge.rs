@@ -2,12 +2,13 @@
 //!
 //! The NIC and the kernel may distribute the two directions of a connection to different queues, so flows can be
 //! measured only over all queues together. Packets are ordered by timestamp, then by queue. This order is deterministic
-//! as long as every queue publishes its packets within [`TIMEOUT`]. The merge waits no longer for a queue without
+//! as long as every queue publishes its packets within [`TIMEOUT`]. The merge does not wait longer for a queue without
 //! packets, because the rings of the other queues would fill meanwhile.
 //!
-//! The meter reads packets in the ring's memory and must not block the recorder, which shares the ring: a queue reader
-//! that is more than half a ring behind skips packets until it is less than a quarter behind. Skipped packets are
-//! counted. A source that can wait (a file) waits for the meter, so none of its packets is skipped.
+//! The meter reads packets in the ring's memory and must not block the recorder, which shares the ring. A queue reader
+//! that is more than half a ring behind the producer skips packets until it is less than a quarter of a ring behind.
+//! Skipped packets are counted as unmetered. A source that can wait (a file) waits for the meter, so none of its
+//! packets is skipped.
 
 use crate::error::MeterError;
 use crate::packet_bytes::{BATCH, PacketBytes};
@@ -16,7 +17,7 @@ use ring::{Control, Desc, DescPosition, FILE_HEADER, LosslessReader, Producer, R
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Name of the meter's reader in tables and in loss causes.
+/// Name of the meter's reader in lists of readers and in loss causes.
 const READER_NAME: &str = "meter";
 
 /// The longest time from a packet's timestamp to its publication in the ring: the kernel hands over a block within 25
@@ -30,12 +31,12 @@ pub struct QueueReader {
     pub queue: u16,
     /// The pcap link type.
     pub link_type: u16,
-    /// Descriptors taken from the ring; those from `next` on are not metered yet.
+    /// Descriptors read from the ring. The descriptors from index `next` on are not metered yet.
     descs: Vec<Desc>,
     next: usize,
     /// The position after the last metered descriptor.
     done: DescPosition,
-    /// The latest timestamp released.
+    /// The latest timestamp of a released descriptor.
     reached: Timestamp,
     shedding: bool,
     ended: bool,
@@ -75,7 +76,7 @@ impl QueueReader {
         let (memory, registry) = (Arc::clone(producer.memory()), Arc::clone(producer.registry()));
         let joined = std::thread::scope(|scope| {
             let joining = scope.spawn(|| LosslessReader::join(&memory, &registry, READER_NAME));
-            // The engine thread does not run yet, so this loop serves the join request in its place.
+            // The engine thread does not run yet, so this loop processes the join request.
             while !joining.is_finished() {
                 producer.service();
                 std::thread::sleep(Duration::from_micros(100));
@@ -108,7 +109,7 @@ impl QueueReader {
         if self.next < self.descs.len() || self.ended {
             return;
         }
-        // This check precedes the read, so that descriptors published before the end are not missed.
+        // The end is read before the descriptors, so that descriptors published before the end are not missed.
         let ended = self.reader.ended();
         self.descs.clear();
         self.next = 0;
@@ -127,7 +128,7 @@ impl QueueReader {
             || written.oldest_desc(memory.desc_capacity() / part) > self.done.desc
     }
 
-    /// The time before which all packets of this queue are known; `None` if the queue has ended.
+    /// Returns the time up to which all packets of this queue have been read; `None` if the queue has ended.
     fn horizon(&self, now: Option<Timestamp>) -> Option<Timestamp> {
         match self.descs.get(self.next) {
             Some(desc) => Some(desc.timestamp()),
@@ -175,7 +176,7 @@ impl PacketBytes for QueueReader {
 }
 
 impl QueueMerge {
-    /// Merges at least one queue.
+    /// Creates the merge of these queues.
     pub fn new(readers: Vec<QueueReader>, live: bool) -> Self {
         Self { readers, live }
     }
@@ -185,7 +186,7 @@ impl QueueMerge {
         self.readers.iter().map(|reader| reader.reader.memory().byte_capacity()).min().unwrap_or(0)
     }
 
-    /// Returns the next step. `now` is the system time, which is used for live sources only.
+    /// Returns the next step. `now` returns the system time and is called for live sources only.
     pub fn turn(&mut self, now: impl Fn() -> Timestamp) -> NextRun {
         let live = self.live;
         self.readers.iter_mut().for_each(|reader| reader.refill(live));
@@ -209,13 +210,13 @@ impl QueueMerge {
         }
     }
 
-    /// Returns the queue reader of a run and its descriptors.
+    /// Returns the queue reader of a run and the descriptors of the run.
     pub fn run(&self, reader: usize, descs: usize) -> (&QueueReader, &[Desc]) {
         let reader = &self.readers[reader];
         (reader, &reader.descs[reader.next..reader.next + descs])
     }
 
-    /// Releases a run: the producer may overwrite its part of the ring.
+    /// Releases the descriptors of a run, so that the producer may overwrite them and their packets.
     pub fn done(&mut self, reader: usize, descs: usize) {
         self.readers[reader].release(descs);
     }
@@ -236,10 +237,10 @@ mod tests {
     fn push(producer: &mut Producer, ts: u64, len: usize) {
         let bytes = vec![0x5a; len];
         let packet = Packet::whole(&bytes, Timestamp::from_nanos(ts));
-        producer.push(&packet).expect("room");
+        producer.push(&packet).expect("space in the ring");
     }
 
-    /// Takes all available runs: timestamp and queue of each packet, and true if it was skipped.
+    /// Processes all available runs. Returns timestamp and queue of each packet, and true if the packet was skipped.
     fn drain(merge: &mut QueueMerge) -> Vec<(u64, u16, bool)> {
         let mut out = Vec::new();
         while let NextRun::Run { reader, descs, skipped } = merge.turn(|| Timestamp::MAX) {
@@ -251,18 +252,18 @@ mod tests {
     }
 
     #[test]
-    fn a_meter_half_a_ring_behind_sheds_load_until_it_is_a_quarter_behind_and_a_file_waits() {
+    fn only_live_meters_shed_load_from_half_to_a_quarter_of_a_ring_behind() {
         for live in [true, false] {
             let (mut producer, reader) = ring(0);
-            // Six of eight MiB.
+            // The packets fill 6 MiB of the 8 MiB of the ring.
             (0..6000).for_each(|i| push(&mut producer, i, 1024));
             producer.publish();
             let taken = drain(&mut QueueMerge::new(vec![reader], live));
             assert_eq!(taken.len(), 6000, "each packet is in a run, metered or skipped");
             let shed = taken.iter().filter(|(_, _, shed)| *shed).count();
-            assert_eq!(shed > 0, live, "{shed} skipped");
-            assert!(shed < 6000 && taken.last().is_some_and(|last| !last.2), "the last two MiB are metered");
-            // Once the reader has caught up, no packet is skipped.
+            assert_eq!(shed > 0, live, "skipped packets: {shed}");
+            assert!(shed < 6000 && taken.last().is_some_and(|last| !last.2), "the last 2 MiB of packets are metered");
+            // When the reader is less than a quarter of a ring behind, it skips no more packets.
             assert!(taken.iter().skip_while(|(_, _, shed)| *shed).all(|(_, _, shed)| !shed));
         }
     }
@@ -277,15 +278,15 @@ mod tests {
         assert_eq!(
             merge.turn(|| at(999_999_999)),
             NextRun::Idle,
-            "an earlier packet may still come on the other queue"
+            "an earlier packet may still arrive on the other queue"
         );
         assert!(matches!(merge.turn(|| at(1_000_000_000)), NextRun::Run { reader: 0, .. }));
         drop(b);
     }
 
     #[test]
-    fn packets_of_all_queues_come_in_the_order_of_timestamps_then_queues() {
-        let mut random = Prng::new(testkit::seed("packets_of_all_queues_come_in_the_order_of_timestamps_then_queues"));
+    fn packets_of_all_queues_are_ordered_by_timestamp_then_queue() {
+        let mut random = Prng::new(testkit::seed("packets_of_all_queues_are_ordered_by_timestamp_then_queue"));
         let mut rings: Vec<(Producer, QueueReader)> = (0..3).map(ring).collect();
         let (mut expected, mut stamps) = (Vec::new(), [1u64; 3]);
         for _ in 0..5000 {

@@ -1,4 +1,4 @@
-//! The report of a meter, and the check that its data types agree.
+//! The report of a meter, and the check that flow records and rows contain the same packets.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -7,92 +7,77 @@ use wire::SessionCounts;
 /// The counters of one meter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MeterReport {
-    /// Packets that were metered: counted in the series, and in a flow if they belong to one.
+    /// Metered packets: counted in the series, and in a flow if they belong to one.
     pub packets: u64,
-    /// Their bytes on the wire.
+    /// Bytes on the wire of the metered packets.
     pub bytes: u64,
-    /// Packets that are stored (or were offered to listeners) but are in no flow and no row, because the meter was too
-    /// slow.
+    /// Packets that were stored (or offered to listeners) but are counted in no flow and no row, because the meter was
+    /// too slow.
     pub unmetered: u64,
-    /// Packets that belong to no flow: not IP, or captured with too few bytes.
+    /// Packets that belong to no flow, because they are not IP packets or because too few bytes were captured.
     pub without_flow: u64,
-    /// Packets in the flow records so far.
+    /// Sum of the packets in all flow records made so far.
     pub in_records: u64,
-    /// Packets in the rows so far.
+    /// Sum of the packets in all rows made so far.
     pub in_rows: u64,
-    /// Flows in the table.
+    /// Number of flows in the flow table.
     pub active: u64,
-    /// Flows begun.
+    /// Number of flows begun.
     pub started: u64,
-    /// Records, by end reason.
+    /// Number of flow records by flow end reason.
     pub records: BTreeMap<&'static str, u64>,
-    /// Records ended by idle timeout, active timeout or end of flow, by their delay after the end of the timeout: up to
-    /// 1/8 s, up to 2/8 s, …, up to 1 s, longer.
+    /// Number of flow records by lateness, for the end reasons idle timeout, active timeout and end of flow. Lateness
+    /// is the time from the end of the timeout to the moment at which the record is made. The ranges are up to 1/8 s,
+    /// up to 2/8 s, …, up to 1 s, and longer.
     pub lateness: [u64; 9],
-    /// The sum of these delays in nanoseconds.
+    /// The sum of the lateness of these records in nanoseconds.
     pub lateness_nanos: u64,
-    /// Packets with an earlier timestamp than the packet before them in their flow, counted with the timestamp of that
-    /// packet.
+    /// Packets with an earlier timestamp than the previous packet of their flow. They are counted with the timestamp of
+    /// the previous packet.
     pub backward_timestamps: u64,
     /// Bytes of memory that the flow tables have used so far.
     pub flow_bytes: u64,
-    /// Rows made.
+    /// Number of rows made.
     pub rows: u64,
-    /// Sequence number counters of tunnels.
+    /// Counters of the sequence numbers of tunnels.
     pub tunnels: TunnelReport,
-    /// Frames by decode error (docs/reference/flow-records.md), without errors that did not occur.
+    /// Number of frames by decode error (docs/reference/flow-records.md); errors that did not occur are omitted.
     pub decode_errors: BTreeMap<&'static str, u64>,
-    /// The sinks of records and rows.
+    /// The reports of the sinks.
     pub sinks: Vec<SinkReport>,
-    /// Processor time of the meter's threads in milliseconds.
+    /// CPU time of the meter's threads in milliseconds.
     pub cpu_millis: u64,
     /// True if the meter has ended and all sinks have finished.
     pub ended: bool,
 }
 
-/// Sequence number counters of tunnels with sequence numbers (ERSPAN, GRE, GTP-U): docs/reference/decoding.md.
+/// Counters of the tunnels with sequence numbers (ERSPAN, GRE, GTP-U): docs/reference/decoding.md.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TunnelReport {
-    /// Sequence numbers seen.
+    /// Number of sequence numbers received.
     pub numbered: u64,
-    /// Tunnel sessions begun: one direction between two outer addresses, of one kind and key.
+    /// Number of tunnel sessions begun. A session is one direction between two outer addresses, with one kind of tunnel
+    /// and one key.
     pub sessions: u64,
-    /// Sequence numbers skipped.
+    /// Number of sequence numbers skipped.
     pub missing: u64,
-    /// Skipped sequence numbers that arrived later.
+    /// Number of skipped sequence numbers that arrived later.
     pub late: u64,
-    /// Sequence numbers that arrived twice.
+    /// Number of sequence numbers that arrived twice.
     pub duplicate: u64,
-    /// Sequence numbers too far from the others to be classified.
+    /// Number of sequence numbers too far from the others to be classified.
     pub out_of_window: u64,
-    /// Sessions that restarted with another sequence number.
+    /// Number of sessions that restarted with another sequence number.
     pub restarts: u64,
-    /// Sessions evicted because the table was full.
+    /// Number of sessions evicted because the table was full.
     pub evicted: u64,
 }
 
 impl TunnelReport {
     pub(crate) const fn of(counts: &SessionCounts) -> Self {
-        let SessionCounts {
-            numbered,
-            started: begun,
-            missing,
-            late,
-            duplicate: repeated,
-            out_of_window: astray,
-            restarts,
-            evicted: displaced,
-        } = *counts;
-        Self {
-            numbered,
-            sessions: begun,
-            missing,
-            late,
-            duplicate: repeated,
-            out_of_window: astray,
-            restarts,
-            evicted: displaced,
-        }
+        let SessionCounts { numbered, started: sessions, missing, late, duplicate, out_of_window, restarts, evicted } =
+            *counts;
+        Self { numbered, sessions, missing, late, duplicate, out_of_window, restarts, evicted }
     }
 }
 
@@ -105,7 +90,7 @@ pub struct SinkReport {
     pub records: u64,
     /// Rows passed to the sink.
     pub rows: u64,
-    /// Records and rows that the sink lost.
+    /// Records and rows that the sink could not deliver.
     pub lost: u64,
     /// The sink's current error.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,16 +107,20 @@ impl MeterReport {
         }
         let mut differ = |what: &str, a: u64, b: u64| {
             if a != b {
-                faults.push(format!("{what}: {a} and {b} packets; please report this"));
+                faults.push(format!("{what} differ: {a} and {b} packets; please report this"));
             }
         };
-        differ("metered and unmetered against stored", self.packets + self.unmetered, stored);
+        differ(
+            "the meter's packets (metered and unmetered) and the stored packets",
+            self.packets + self.unmetered,
+            stored,
+        );
         if series {
-            differ("the series against those metered", self.in_rows, self.packets);
+            differ("the packets in series rows and the metered packets", self.in_rows, self.packets);
         }
         if flows {
             differ(
-                "flow records and packets without a flow against those metered",
+                "the packets in flow records or without a flow and the metered packets",
                 self.in_records + self.without_flow,
                 self.packets,
             );
@@ -144,7 +133,7 @@ impl MeterReport {
 mod tests {
     use super::*;
 
-    fn whole() -> MeterReport {
+    fn consistent_report() -> MeterReport {
         MeterReport {
             packets: 90,
             unmetered: 10,
@@ -159,10 +148,10 @@ mod tests {
     #[test]
     fn a_packet_that_is_missing_in_one_data_type_is_a_contradiction() {
         for (report, stored, data_type) in [
-            (MeterReport { in_rows: 89, ..whole() }, 100, "series"),
-            (MeterReport { in_records: 84, ..whole() }, 100, "flow"),
-            (MeterReport { unmetered: 9, ..whole() }, 100, "stored"),
-            (whole(), 101, "stored"),
+            (MeterReport { in_rows: 89, ..consistent_report() }, 100, "series"),
+            (MeterReport { in_records: 84, ..consistent_report() }, 100, "flow"),
+            (MeterReport { unmetered: 9, ..consistent_report() }, 100, "stored"),
+            (consistent_report(), 101, "stored"),
         ] {
             let contradictions = report.contradictions(stored, true, true);
             assert!(
@@ -173,11 +162,11 @@ mod tests {
     }
 
     #[test]
-    fn data_types_that_agree_or_are_not_made_or_not_yet_complete_are_no_contradiction() {
-        assert!(whole().contradictions(100, true, true).is_empty());
-        let only_series = MeterReport { in_records: 0, without_flow: 0, ..whole() };
+    fn disabled_or_incomplete_data_types_are_no_contradiction() {
+        assert!(consistent_report().contradictions(100, true, true).is_empty());
+        let only_series = MeterReport { in_records: 0, without_flow: 0, ..consistent_report() };
         assert!(only_series.contradictions(100, false, true).is_empty());
-        let running = MeterReport { ended: false, in_rows: 3, ..whole() };
+        let running = MeterReport { ended: false, in_rows: 3, ..consistent_report() };
         assert!(running.contradictions(7, true, true).is_empty());
     }
 }

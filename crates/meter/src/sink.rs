@@ -6,23 +6,24 @@ use flow::{EndReason, Record};
 use series::Row;
 use std::collections::BTreeMap;
 
-/// A receiver of the meter's records and rows. A sink must not block the meter for longer than a disk write takes: a
-/// sink that depends on other hosts has a queue and a thread of its own, and counts what the queue could not take.
+/// A receiver of the meter's records and rows. A sink must not block the meter for longer than a disk write takes. A
+/// sink that depends on other hosts therefore has its own queue and thread, and counts the records and rows for which
+/// the queue has no space.
 pub trait Sink: Send {
     /// The kind of the sink: a reload replaces the sinks of one kind together.
     fn kind(&self) -> &'static str;
 
-    /// Takes a flow record, in the meter's order.
+    /// Receives a flow record. The meter passes records in the order in which it makes them.
     fn record(&mut self, record: &Record);
 
-    /// Takes the row of a second, in the meter's order.
+    /// Receives the row of a second. The meter passes rows in the order in which it makes them.
     fn row(&mut self, row: &Row);
 
-    /// The time of the packets has reached another second.
+    /// Called when packet time reaches another second.
     fn tick(&mut self, now: Timestamp);
 
-    /// Begins the end of the sink without waiting: no record or row follows, and the sink's own thread delivers what it
-    /// still holds. [`Sink::finish`] follows once [`Sink::has_left`].
+    /// Starts to end the sink, without waiting. The meter passes no more records and rows, and the thread of the sink
+    /// delivers those in its queue. The meter calls [`Sink::finish`] when [`Sink::has_left`] returns true.
     fn leave(&mut self) {}
 
     /// True if [`Sink::finish`] would return at once.
@@ -30,7 +31,7 @@ pub trait Sink: Send {
         true
     }
 
-    /// Ends the sink: delivers all that can still be delivered, then returns.
+    /// Ends the sink: delivers the remaining records and rows as far as possible, then returns.
     fn finish(&mut self);
 
     /// Returns the report.
@@ -46,20 +47,20 @@ pub trait Sink: Send {
 #[derive(Default)]
 pub struct Sinks {
     pub all: Vec<Box<dyn Sink>>,
-    /// Replaced sinks that still deliver what they hold.
+    /// Replaced sinks that still deliver the records and rows in their queues.
     leaving: Vec<Box<dyn Sink>>,
-    /// The counts of replaced sinks that have ended.
+    /// The summed counts of replaced sinks that have ended.
     left: SinkReport,
-    /// Records, by end reason.
+    /// Number of records by flow end reason.
     ends: [u64; REASONS.len()],
-    /// Packets in these records.
+    /// Sum of the packets in the records.
     pub in_records: u64,
-    /// Packets in the rows.
+    /// Sum of the packets in the rows.
     pub in_rows: u64,
     pub rows: u64,
 }
 
-/// The end reasons of records, in the order of their numbers.
+/// The flow end reasons in the order of their numbers, with their names.
 const REASONS: [(EndReason, &str); 5] = [
     (EndReason::IdleTimeout, "idle_timeout"),
     (EndReason::ActiveTimeout, "active_timeout"),
@@ -69,29 +70,30 @@ const REASONS: [(EndReason, &str); 5] = [
 ];
 
 impl Sinks {
-    /// The sinks of a new meter.
+    /// Creates the sinks of a new meter.
     pub fn new(all: Vec<Box<dyn Sink>>) -> Self {
         Self { all, ..Self::default() }
     }
 
-    /// Returns the number of records by end reason, without reasons that did not occur.
+    /// Returns the number of records by flow end reason, without reasons that did not occur.
     pub fn records(&self) -> BTreeMap<&'static str, u64> {
         REASONS.iter().zip(self.ends).map(|((_, name), n)| (*name, n)).filter(|(_, n)| *n > 0).collect()
     }
 
-    /// Removes the sinks of this kind except those with the names in `stay`, and adds the new sinks. Does not wait for
-    /// a removed sink: an unreachable collector would block the meter, and with it the ring.
-    pub fn replace(&mut self, kind: &str, stay: &[String], sinks: Vec<Box<dyn Sink>>) {
-        let goes = |sink: &dyn Sink| sink.kind() == kind && !stay.contains(&sink.report().name);
-        let (mut old, kept): (Vec<_>, Vec<_>) = self.all.drain(..).partition(|sink| goes(&**sink));
+    /// Removes the sinks of this kind except those with the names in `retained`, and adds the new sinks. Does not wait
+    /// for a removed sink: an unreachable collector would block the meter, and with it the ring.
+    pub fn replace(&mut self, kind: &str, retained: &[String], sinks: Vec<Box<dyn Sink>>) {
+        let is_replaced = |sink: &dyn Sink| sink.kind() == kind && !retained.contains(&sink.report().name);
+        let (mut old, others): (Vec<_>, Vec<_>) = self.all.drain(..).partition(|sink| is_replaced(&**sink));
         old.iter_mut().for_each(|sink| sink.leave());
         self.leaving.extend(old);
-        self.all = kept;
+        self.all = others;
         self.all.extend(sinks);
     }
 
-    /// Adds up the counts of replaced sinks that have ended; with `wait`, of all replaced sinks.
-    fn let_go(&mut self, wait: bool) {
+    /// Removes the replaced sinks that have ended and adds their counts to `left`. With `wait`, waits for all replaced
+    /// sinks.
+    fn finish_replaced(&mut self, wait: bool) {
         let left = &mut self.left;
         self.leaving.retain_mut(|sink| {
             if !wait && !sink.has_left() {
@@ -105,13 +107,13 @@ impl Sinks {
 
     /// Ends all sinks.
     pub fn finish(&mut self) {
-        // All sinks begin to end at once, so that the timeouts of several unreachable collectors overlap.
+        // All sinks start to end at the same time, so that the timeouts of several unreachable collectors overlap.
         self.all.iter_mut().for_each(|sink| sink.leave());
         self.all.iter_mut().for_each(|sink| sink.finish());
-        self.let_go(true);
+        self.finish_replaced(true);
     }
 
-    /// Returns the reports; all replaced sinks have one report together.
+    /// Returns the reports of all sinks. The counts of all replaced sinks are in one report.
     pub fn reports(&self) -> Vec<SinkReport> {
         let mut all: Vec<_> = self.all.iter().map(|sink| sink.report()).collect();
         let mut gone = self.left.clone();
@@ -124,7 +126,7 @@ impl Sinks {
 
     /// Returns the warnings of all sinks.
     pub fn warnings(&mut self) -> Vec<String> {
-        self.let_go(false);
+        self.finish_replaced(false);
         self.all.iter_mut().flat_map(|sink| sink.warnings()).collect()
     }
 
@@ -135,7 +137,7 @@ impl Sinks {
     }
 }
 
-/// The name of the common report of replaced sinks.
+/// The name of the report with the counts of all replaced sinks.
 const REPLACED: &str = "replaced";
 
 fn add(sum: &mut SinkReport, one: &SinkReport) {
@@ -158,12 +160,13 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
-    /// A collector sink that ends only when `free` is set; a test that waited for it before would not end.
+    /// A sink that has delivered its queue only when `free` is set. Its `finish` fails the test if it is called
+    /// earlier.
     struct Held {
         name: &'static str,
         free: Arc<AtomicBool>,
         rows: u64,
-        gone: bool,
+        is_leaving: bool,
     }
 
     impl Sink for Held {
@@ -180,41 +183,45 @@ mod tests {
         fn tick(&mut self, _: Timestamp) {}
 
         fn leave(&mut self) {
-            self.gone = true;
+            self.is_leaving = true;
         }
 
         fn has_left(&mut self) -> bool {
-            self.gone && self.free.load(SeqCst)
+            self.is_leaving && self.free.load(SeqCst)
         }
 
         fn finish(&mut self) {
-            assert!(self.free.load(SeqCst), "{} would have been waited for", self.name);
+            assert!(self.free.load(SeqCst), "{}: the meter would have waited for this sink", self.name);
         }
 
         fn report(&self) -> SinkReport {
-            // The collector takes none of the rows.
+            // The collector accepts no rows, so all rows are lost.
             SinkReport { name: self.name.into(), rows: self.rows, lost: self.rows, ..SinkReport::default() }
         }
     }
 
     #[test]
-    fn who_is_replaced_is_not_waited_for_and_what_it_lost_stays_known() {
+    fn a_replaced_sink_is_not_waited_for_and_its_counts_remain_in_the_report() {
         let free = Arc::<AtomicBool>::default();
-        let held = |name| Box::new(Held { name, free: Arc::clone(&free), rows: 0, gone: false }) as Box<dyn Sink>;
-        let mut sinks = Sinks::new(vec![held("stays"), held("goes")]);
+        let held = |name| Box::new(Held { name, free: Arc::clone(&free), rows: 0, is_leaving: false }) as Box<dyn Sink>;
+        let mut sinks = Sinks::new(vec![held("retained"), held("removed")]);
         let row = Row::default();
         sinks.row(&row);
         sinks.replace("other", &[], Vec::new());
-        sinks.replace("held", &["stays".into()], vec![held("comes")]);
+        sinks.replace("held", &["retained".into()], vec![held("added")]);
         sinks.row(&row);
         let reported = |sinks: &Sinks| -> Vec<(String, u64, u64)> {
             sinks.reports().into_iter().map(|r| (r.name, r.rows, r.lost)).collect()
         };
         let expected: Vec<_> =
-            [("stays", 2), ("comes", 1), (REPLACED, 1)].map(|(name, rows)| (name.to_owned(), rows, rows)).into();
+            [("retained", 2), ("added", 1), (REPLACED, 1)].map(|(name, rows)| (name.to_owned(), rows, rows)).into();
         assert_eq!(reported(&sinks), expected);
         sinks.warnings();
-        assert_eq!((reported(&sinks), sinks.leaving.len()), (expected.clone(), 1), "it still brings home what it has");
+        assert_eq!(
+            (reported(&sinks), sinks.leaving.len()),
+            (expected.clone(), 1),
+            "the removed sink still delivers its rows"
+        );
         free.store(true, SeqCst);
         sinks.warnings();
         assert_eq!((reported(&sinks), sinks.leaving.len()), (expected.clone(), 0));
@@ -222,15 +229,15 @@ mod tests {
         assert_eq!(reported(&sinks), expected);
     }
 
-    /// A sink that records at its `finish` how many sinks have begun to end.
-    struct Dead {
-        reported: Arc<AtomicUsize>,
-        waited_for: u64,
+    /// A sink whose report contains the number of sinks that had started to end when its `finish` was called.
+    struct SlowSink {
+        leaving: Arc<AtomicUsize>,
+        leaving_at_finish: u64,
     }
 
-    impl Sink for Dead {
+    impl Sink for SlowSink {
         fn kind(&self) -> &'static str {
-            "dead"
+            "slow"
         }
 
         fn record(&mut self, _: &Record) {}
@@ -240,23 +247,23 @@ mod tests {
         fn tick(&mut self, _: Timestamp) {}
 
         fn leave(&mut self) {
-            self.reported.fetch_add(1, SeqCst);
+            self.leaving.fetch_add(1, SeqCst);
         }
 
         fn finish(&mut self) {
-            self.waited_for = self.reported.load(SeqCst) as u64;
+            self.leaving_at_finish = self.leaving.load(SeqCst) as u64;
         }
 
         fn report(&self) -> SinkReport {
-            SinkReport { lost: self.waited_for, ..SinkReport::default() }
+            SinkReport { lost: self.leaving_at_finish, ..SinkReport::default() }
         }
     }
 
     #[test]
-    fn collectors_that_are_away_are_all_told_to_go_before_the_first_is_waited_for() {
-        let reported = Arc::<AtomicUsize>::default();
-        let dead = || Box::new(Dead { reported: Arc::clone(&reported), waited_for: 0 }) as Box<dyn Sink>;
-        let mut sinks = Sinks::new(vec![dead(), dead(), dead()]);
+    fn all_sinks_start_to_end_before_the_meter_waits_for_the_first() {
+        let leaving = Arc::<AtomicUsize>::default();
+        let slow = || Box::new(SlowSink { leaving: Arc::clone(&leaving), leaving_at_finish: 0 }) as Box<dyn Sink>;
+        let mut sinks = Sinks::new(vec![slow(), slow(), slow()]);
         sinks.finish();
         assert_eq!(sinks.reports().iter().map(|r| r.lost).collect::<Vec<_>>(), [3, 3, 3]);
     }

@@ -1,5 +1,5 @@
-//! The store as a sink of flow records and rows, in the directory of their interface, and the retention of the files
-//! there.
+//! The sink that writes flow records and rows into the store, in the directory of their interface, and the retention of
+//! these files.
 
 use crate::error::MeterError;
 use crate::report::SinkReport;
@@ -20,30 +20,31 @@ use sys::clock::realtime;
 use sys::locks::holder_names;
 use sys::priority::{Background, lower_priority};
 
-/// How often retention rules are applied: a time series file covers an hour, a flow record file five minutes.
+/// The interval at which retention rules are applied. A time series file covers an hour, a flow record file five
+/// minutes.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// How often complete days are compacted into one file each.
+/// The interval at which complete days are compacted, each into one file.
 const COMPACTION: Duration = Duration::from_secs(3600);
 
-/// A day is compacted this long after its end, when the files with late packets of the day are sealed.
+/// A day is compacted this long after its end. By then the files with late packets of the day are sealed.
 const SETTLE_TIME: Duration = Duration::from_secs(3600);
 
-/// The time range of flow record and time series files of a replay: the largest with which a file can be found by its
-/// name.
+/// The time range of one flow record or time series file of a replay. It is the largest range for which a query finds a
+/// file by its name.
 const REPLAYED: Duration = Duration::from_secs(86_400);
 
-/// Least time by the clock between two ticks of a replay that pass rows on to the disk: rows are on disk within a second
-/// whatever the speed of the replay.
+/// The least system time between two ticks of a replay that pass rows to the writer. Rows are on the volume within a
+/// second, whatever the speed of the replay.
 const PASSED_ON_EVERY: Duration = Duration::from_millis(250);
 
-/// The most threads that seal one file of a replay together.
+/// The largest number of threads that seal one file of a replay together.
 const SEALING_MOST: usize = 4;
 
-/// The most warnings kept until they are read.
+/// The largest number of warnings retained until they are read.
 const WARNINGS_MAX: usize = 32;
 
-/// Writes into the directory of one interface, on which the capture holds the claim.
+/// The sink that writes into the directory of one interface. The capture holds the claim on this directory.
 pub struct StoreSink {
     name: String,
     writer: Option<Writer>,
@@ -55,17 +56,19 @@ pub struct StoreSink {
 }
 
 impl StoreSink {
-    /// Starts a writer. With `patient` it waits for a slow volume, as a replay can; otherwise it drops and counts.
+    /// Starts a writer. With `patient` the sink waits for a slow volume, as a replay can; otherwise it drops the
+    /// records and rows for which there is no space, and counts them.
     ///
     /// # Errors
-    /// The system refuses a thread.
+    /// The system cannot create a thread.
     pub fn new(store: &Path, label: &str, patient: bool) -> Result<Self, MeterError> {
         let mut config = Config { wait_when_full: patient, ..Config::new(store, label) };
         if patient {
-            // A replay of weeks has few records and rows per hour, and each file costs one or two syncs.
+            // A replay of weeks has few records and rows per hour, and each file costs one or two syncs, so each file
+            // covers a day.
             (config.flows_every, config.series_every) = (REPLAYED, REPLAYED);
-            // Each second of packet time is a tick. With a batch per tick, a replay of a slow capture held tens of MiB of
-            // batches of a single row.
+            // Each second of packet time causes a tick. When each tick passed on a batch, a replay of a slow capture
+            // used tens of MiB for batches of a single row.
             config.hand_over_pause = PASSED_ON_EVERY;
             // A replay ends only after its last files are sealed, so several threads seal them.
             config.sealing_threads = sys::cpu::allowed().len().clamp(1, SEALING_MOST);
@@ -147,7 +150,7 @@ impl Sink for StoreSink {
     }
 }
 
-/// The retention rules of flow records and rows; without a rule all files are kept.
+/// The retention rules of flow records and rows. Files without a rule are never removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowRetentionRules {
     /// Rules for flow records.
@@ -156,8 +159,8 @@ pub struct RowRetentionRules {
     pub series: RetentionRules,
 }
 
-/// The retention worker of flow records and rows, a low-priority thread. It seals once the files that a crash left,
-/// compacts each complete day into one file, and applies the retention rules until it is dropped.
+/// The retention worker of flow records and rows, a low-priority thread. At its start it seals the files that a crash
+/// left behind. Then it compacts each complete day into one file, and applies the retention rules, until it is dropped.
 pub struct RowRetention {
     stop: Arc<AtomicBool>,
     rules: Arc<Mutex<RowRetentionRules>>,
@@ -165,10 +168,10 @@ pub struct RowRetention {
 }
 
 impl RowRetention {
-    /// Starts the thread. It passes warnings to `report`.
+    /// Starts the thread, which passes warnings to `report`.
     ///
     /// # Errors
-    /// The system refuses the thread.
+    /// The system cannot create the thread.
     pub fn start(
         store: &Path,
         label: &str,
@@ -183,11 +186,11 @@ impl RowRetention {
             stop: Arc::clone(&stop),
             report,
             waiting: [HeldSince::default(), HeldSince::default()],
-            apart: Vec::new(),
+            uncompacted: Vec::new(),
             began: Instant::now(),
         };
         let thread = std::thread::Builder::new()
-            .name("columns-keep".into())
+            .name("row-retention".into())
             .spawn(move || worker.run())
             .map_err(MeterError::Thread)?;
         Ok(Self { stop, rules, thread: Some(thread) })
@@ -218,40 +221,42 @@ struct RowRetentionWorker<F> {
     rules: Arc<Mutex<RowRetentionRules>>,
     stop: Arc<AtomicBool>,
     report: F,
-    /// How long queries have held files from retention, for flow records and for rows.
+    /// For flow records and for rows: how long queries have prevented the removal of files.
     waiting: [HeldSince; 2],
-    /// The reported days that remain in several files.
-    apart: Vec<String>,
+    /// The days that were reported because they are not compacted into one file.
+    uncompacted: Vec<String>,
     began: Instant,
 }
 
 impl<F: FnMut(&str)> RowRetentionWorker<F> {
     fn run(mut self) {
-        // If the system refuses, this thread competes with other threads of normal priority; capture threads have a
-        // higher one.
+        // If the priority cannot be lowered, this thread competes with other threads of normal priority; capture
+        // threads have a higher one.
         let _ = lower_priority(Background::Batch);
         match recover(&self.store, &self.label) {
             Ok(recovered) => self.report_recovered(&recovered),
             Err(e) => (self.report)(&e.to_string()),
         }
         let mut compacted: Option<Instant> = None;
-        // The rules are applied at least once, however short the run is.
+        // The rules are applied at least once, even in a short run.
         loop {
             if compacted.is_none_or(|last| last.elapsed() >= COMPACTION) {
                 compacted = Some(Instant::now());
                 let before = realtime().before(SETTLE_TIME);
-                let made = compact(&self.store, &self.label, before);
-                let apart = made
+                let compacted_files = compact(&self.store, &self.label, before);
+                let uncompacted = compacted_files
                     .and_then(|_| uncompacted_days(&self.store, &self.label, before))
-                    .unwrap_or_else(|e| vec![format!("{}: days stay in several files for now: {e}", self.label)]);
-                // Each day is reported once, as long as it remains in several files.
-                apart.iter().filter(|line| !self.apart.contains(line)).for_each(|line| (self.report)(line));
-                self.apart = apart;
+                    .unwrap_or_else(|e| {
+                        vec![format!("{}: days cannot be compacted into one file each at the moment: {e}", self.label)]
+                    });
+                // Each day is reported once while it remains in several files.
+                uncompacted.iter().filter(|line| !self.uncompacted.contains(line)).for_each(|line| (self.report)(line));
+                self.uncompacted = uncompacted;
             }
             let rules = *self.rules.lock().unwrap_or_else(PoisonError::into_inner);
             for (kind, rules) in [(DataFileKind::Flows, rules.flows), (DataFileKind::Series, rules.series)] {
                 if rules != RetentionRules::default() {
-                    self.keep(kind, &rules);
+                    self.apply_rules(kind, &rules);
                 }
             }
             if self.stop.load(Ordering::Relaxed) {
@@ -268,37 +273,42 @@ impl<F: FnMut(&str)> RowRetentionWorker<F> {
         if recovered.journals > 0 {
             let (journals, rows, torn) = (recovered.journals, recovered.rows, recovered.torn);
             (self.report)(&format!(
-                "{}: {rows} records and rows of {journals} journals sealed that an earlier run left, {torn} bytes torn; flows \
-                 that were active then have no record of their last minutes; their packets are stored",
+                "{}: {rows} records and rows sealed from {journals} journals of a killed recorder, {torn} bytes \
+                 incomplete; flows that were active then have no record of their last minutes; their packets are \
+                 stored",
                 self.label
             ));
         }
         if recovered.hidden > 0 {
             (self.report)(&format!(
-                "{}: {} hidden files removed that an earlier run had not finished; their records and rows are in journals and \
-                 other files",
+                "{}: {} hidden files removed that a killed recorder had not finished; their records and rows are in \
+                 journals and other files",
                 self.label, recovered.hidden
             ));
         }
         for DamagedJournal { path, damage } in &recovered.damaged {
-            (self.report)(&format!("{}: kept, for {damage}; the rest is sealed", path.display()));
+            (self.report)(&format!(
+                "{}: damaged journal retained: {damage}; its undamaged rows are sealed",
+                path.display()
+            ));
         }
         recovered.warnings.iter().for_each(|e| (self.report)(&e.to_string()));
     }
 
-    fn keep(&mut self, kind: DataFileKind, rules: &RetentionRules) {
+    fn apply_rules(&mut self, kind: DataFileKind, rules: &RetentionRules) {
         let waiting = &mut self.waiting[usize::from(kind == DataFileKind::Series)];
         match retain(&self.store, &self.label, kind, rules, realtime(), (waiting, self.began.elapsed())) {
-            Ok(kept) => {
-                if kept.overruled > 0 {
-                    let by = holder_names(&kept.by);
+            Ok(applied) => {
+                if applied.overruled > 0 {
+                    let by = holder_names(&applied.by);
                     (self.report)(&format!(
-                        "{}: {} files removed although {by} holds their hours: the wait for it is over, and no other files can be removed",
-                        self.label, kept.overruled
+                        "{}: {} files removed although {by} was still reading their hours: the time limit for \
+                         readers is over, and no other files can be removed",
+                        self.label, applied.overruled
                     ));
                 }
-                for (path, bytes) in kept.removed {
-                    (self.report)(&format!("{}: {bytes} bytes removed, by age or size", path.display()));
+                for (path, bytes) in applied.removed {
+                    (self.report)(&format!("{}: file of {bytes} bytes removed by the retention rules", path.display()));
                 }
             }
             Err(e) => (self.report)(&e.to_string()),

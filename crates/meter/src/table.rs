@@ -1,11 +1,11 @@
-//! The flow table of a meter: in the meter's own thread, or in several threads with a shard each.
+//! The flow table of a meter: in the meter's own thread, or in several threads with one shard each.
 //!
-//! The shard threads do not read the ring: a slow thread would keep the producer from overwriting it. Each gets batches
-//! with copies of the bytes that a flow table reads of a packet, some hundred bytes each. At the begin of each second
-//! the meter waits for all threads and merges their records in an order that does not depend on the number of threads.
-//! A second of silence costs no wait: with its reply, each thread names the first second in which a record may be due.
-//! So the result is that of one thread (`netgrain_flow::ShardMerger`), and counts read between two packets are exact at
-//! that moment.
+//! The shard threads do not read the ring, because a slow thread would keep the producer from overwriting it. Instead,
+//! each shard thread gets batches with copies of the packet bytes that a flow table reads, some hundred bytes per
+//! packet. At the begin of each second the meter waits for all threads and merges their records in an order that does
+//! not depend on the number of threads. The meter does not wait in seconds without packets: the last reply of each
+//! thread contains the first second in which a record may be due. So the result is that of one thread
+//! (`netgrain_flow::ShardMerger`), and counts read between two packets are exact at that moment.
 
 use base::Timestamp;
 use flow::{Config, Counts, Hints, Meter, Packet, Router, ShardMerger, Shards, Sink};
@@ -14,19 +14,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use wire::Decoded;
 
-/// Below capture and the recorder: the rings absorb the meter's delay.
+/// The meter has a lower priority than capture and recorder, because the rings absorb its delay.
 pub const NICE: i32 = 5;
 
-/// Packets sent to a thread together: to wake the thread costs as much as to meter about ten packets.
+/// Number of packets in a batch for a thread. To wake the thread costs as much as to meter about ten packets.
 const BATCH: usize = 512;
 
-/// The most batches that wait for a thread; then the meter waits for the thread.
+/// The largest number of batches queued for a thread; while the queue is full, the meter waits.
 const WAITING: usize = 16;
 
-/// Bytes read from the offset of the network header on: an IPv6 header.
+/// Bytes that a flow table reads from the begin of the network header: the length of an IPv6 header.
 const L3: usize = 40;
 
-/// Bytes read from the offset of the transport header on: TCP up to the window.
+/// Bytes that a flow table reads from the begin of the transport header: a TCP header up to the window.
 const L4: usize = 16;
 
 /// Hints to the kernel and the CPU that make the tables' memory faster to access.
@@ -53,11 +53,11 @@ pub enum Table {
 }
 
 impl Table {
-    /// Creates a flow table with this number of shards. A single shard runs in the thread of the meter; several shards
-    /// run in a thread each.
+    /// Creates a flow table with this number of shards. A single shard runs in the thread of the meter. Of several
+    /// shards, each runs in its own thread.
     ///
     /// # Errors
-    /// The system refuses a thread.
+    /// The system cannot create a thread.
     pub fn new(config: &Config, interface: u16, shards: usize) -> std::io::Result<Self> {
         Ok(match shards {
             0 | 1 => Self::Here(Box::new(Shards::with_hints(config, interface, 1, MemoryHints))),
@@ -65,7 +65,7 @@ impl Table {
         })
     }
 
-    /// Takes packets in order of arrival, and advances the time with them.
+    /// Meters packets in order of arrival, and advances the time to their timestamps.
     pub fn push(&mut self, packets: &[Packet<'_>], sink: &mut dyn Sink) {
         match self {
             Self::Here(shards) => shards.push(packets, sink),
@@ -89,7 +89,8 @@ impl Table {
         }
     }
 
-    /// Registers packets that the interface lost in a second; the records of flows active then contain this loss.
+    /// Registers packets that the interface lost in a second. The records of the flows that are active in this second
+    /// include the loss.
     pub fn lost(&mut self, second: u64, packets: u64) {
         match self {
             Self::Here(shards) => shards.lost(second, packets),
@@ -97,7 +98,7 @@ impl Table {
         }
     }
 
-    /// Returns the counters; with several threads, as of the last time that all threads replied.
+    /// Returns the counters. With several threads they are as of the last reply of all threads.
     pub fn counts(&self) -> Counts {
         match self {
             Self::Here(shards) => shards.counts(),
@@ -118,7 +119,7 @@ impl Table {
         }
     }
 
-    /// Returns the CPU time of the shard threads, as of the same time as [`Self::counts`].
+    /// Returns the CPU time of the shard threads as of their last reply.
     pub fn cpu(&self) -> Duration {
         match self {
             Self::Here(_) => Duration::ZERO,
@@ -127,7 +128,7 @@ impl Table {
     }
 }
 
-/// The threads, with a shard each.
+/// The shard threads of a flow table.
 pub struct ShardThreads {
     router: Router,
     threads: Vec<ShardThread>,
@@ -135,21 +136,21 @@ pub struct ShardThreads {
     cpu: Duration,
     /// Bytes of payload copied from each packet.
     payload: usize,
-    /// True if the threads got work since they last replied.
+    /// True if the threads got packets or losses since they last replied.
     busy: bool,
-    /// The first second in which a thread without work may make a record, as of its last reply.
+    /// The first second in which a thread that gets no more packets may make a record, as of the last replies.
     next_due: Option<u64>,
-    /// The last second begun, if the threads do not have it yet.
+    /// The begin of the current second, if it has not been sent to the threads yet.
     passed: Option<Timestamp>,
     /// The number of times that the meter waited for the threads.
     waits: u64,
 }
 
-/// A shard thread, as the meter sees it.
+/// The meter's handle of a shard thread.
 struct ShardThread {
     jobs: SyncSender<Job>,
     replies: Receiver<Reply>,
-    /// Batches that the thread has processed, for reuse.
+    /// Processed batches that the thread returned for reuse.
     spare: Receiver<Batch>,
     batch: Batch,
     thread: Option<JoinHandle<()>>,
@@ -158,9 +159,9 @@ struct ShardThread {
 enum Job {
     Packets(Batch),
     Lost(u64, u64),
-    /// Advance the time.
+    /// Advance the time; send no reply.
     Pass(Timestamp),
-    /// Reply with the counters when all earlier jobs are done.
+    /// Reply with the counters after all earlier jobs.
     Count,
     /// Advance the time and reply.
     Tick(Timestamp),
@@ -226,7 +227,7 @@ impl ShardThreads {
         if !self.router.second(now) {
             return;
         }
-        // A clock that is set back ends all flows.
+        // If the time goes back, because the clock was set back, all flows end.
         let is_back = before.is_some_and(|before| now.secs() < before);
         if is_back {
             self.pass();
@@ -238,14 +239,14 @@ impl ShardThreads {
         self.passed = Some(now);
     }
 
-    /// Sends the second begun to the threads, which take it before later work.
+    /// Sends the begin of the current second to the threads, before they get later packets.
     fn pass(&mut self) {
         if let Some(now) = self.passed.take() {
             self.threads.iter().for_each(|shard| shard.send_job(Job::Pass(now)));
         }
     }
 
-    /// Called before the threads get work.
+    /// Must be called before packets or losses are sent to the threads.
     #[inline]
     fn before_work(&mut self) {
         if !self.busy {
@@ -267,13 +268,13 @@ impl ShardThreads {
         }
     }
 
-    /// Sends this job to all threads, waits, and passes their records to the sink.
+    /// Sends this job to all threads, waits for their replies, and passes the records of the replies to the sink.
     fn gather(&mut self, job: impl Fn() -> Job, sink: &mut dyn Sink) {
         let mut made = self.request(job);
         ShardMerger::merge(&mut made, sink);
     }
 
-    /// Sends the filled batches and this job to all threads; returns the records of each.
+    /// Sends the filled batches and this job to all threads. Returns the records of each reply.
     fn request(&mut self, job: impl Fn() -> Job) -> Vec<ShardMerger> {
         for shard in &mut self.threads {
             shard.send();
@@ -294,7 +295,8 @@ impl ShardThreads {
     }
 }
 
-/// A shard thread ends early only by a panic, which has been printed; without it the counters would be wrong.
+/// A shard thread ends early only if it panics, and the panic has been printed. The meter cannot continue, because the
+/// counters would be wrong.
 fn panicked() -> ! {
     panic!("a thread of the flow table has ended")
 }
@@ -330,7 +332,7 @@ impl ShardThread {
 
 impl Drop for ShardThread {
     fn drop(&mut self) {
-        // Without a sender the thread ends when it has done its jobs.
+        // When the sender is dropped, the thread ends after the jobs that are already queued.
         self.jobs = sync_channel(0).0;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -345,7 +347,7 @@ fn work(mut meter: Meter<MemoryHints>, jobs: &Receiver<Job>, reply: &Sender<Repl
             Job::Packets(mut batch) => {
                 meter.push(&batch.lend(), &mut made);
                 batch.clear();
-                // The meter, which made the batch, may have ended.
+                // The send fails if the meter has ended; then the batch is not reused.
                 let _ = done.send(batch);
                 continue;
             }
@@ -358,7 +360,7 @@ fn work(mut meter: Meter<MemoryHints>, jobs: &Receiver<Job>, reply: &Sender<Repl
                 continue;
             }
             Job::Count => {
-                // Records made so far wait for the end of their second, which puts them in order.
+                // The records made so far remain here until the end of their second, when they are ordered.
                 let (made, counts, cpu) = (ShardMerger::default(), meter.counts(), sys::cpu::thread_time());
                 let _ = reply.send(Reply { made, counts, cpu, next_due: meter.next_due() });
                 continue;
@@ -415,7 +417,8 @@ mod tests {
     use flow::Record;
     use wire::build::Frame;
 
-    /// One packet of a random flow after each silence, and a tick in each second of the silence, as in a slow capture.
+    /// Meters one packet of a random flow after each silence, with a tick in each second of the silence, as in a slow
+    /// capture.
     fn metered(table: &mut Table, silences: impl Iterator<Item = u64>) -> Vec<Record> {
         let (mut prng, mut second, mut records) = (Prng::new(7), 1_000_000, Vec::new());
         for silence in silences {
@@ -423,10 +426,10 @@ mod tests {
                 second += 1;
                 table.tick(Timestamp::from_secs_nanos(second, 0), &mut records);
             }
-            let mut room = [0; 100];
+            let mut buffer = [0; 100];
             let port = 1000 + prng.below(5) as u16;
-            let frame = Frame::udp4([10, 0, 0, 1], port, [10, 0, 0, 2], 53).payload(b"hello").write(&mut room);
-            let data: &[u8] = frame.expect("room");
+            let frame = Frame::udp4([10, 0, 0, 1], port, [10, 0, 0, 2], 53).payload(b"hello").write(&mut buffer);
+            let data: &[u8] = frame.expect("a frame shorter than the buffer");
             let decoded = Decoded::of(data, data.len() as u32, 1);
             let ts = Timestamp::from_secs_nanos(second, 5);
             let (wire_len, position) = (data.len() as u32, Packet::NOWHERE);
@@ -437,16 +440,22 @@ mod tests {
     }
 
     #[test]
-    fn seconds_without_packets_cost_no_wait_for_the_shards_and_change_no_record() {
+    fn the_meter_does_not_wait_for_shards_in_seconds_without_packets() {
         let config = Config { capacity: 1000, ..Config::default() };
         let silences = || (0..200).map(|i| [1, 2, 30, 50][i % 4]);
-        let mut one = Table::new(&config, 0, 1).expect("no thread is needed");
+        let mut one = Table::new(&config, 0, 1).expect("a table without threads");
         let expected = metered(&mut one, silences());
         let mut many = Table::new(&config, 0, 2).expect("two threads");
         assert_eq!(metered(&mut many, silences()), expected);
-        assert!(expected.len() > 50, "flows end in the silence: {}", expected.len());
-        let Table::Threads(threads) = many else { panic!("two shards have threads") };
-        // One wait at the end of the second of each packet; some more when the deadline of a flow is inspected.
-        assert!(threads.waits < 3 * 200, "{} waits for 200 packets in {} s", threads.waits, silences().sum::<u64>());
+        assert!(expected.len() > 50, "flows must end in seconds without packets; records: {}", expected.len());
+        let Table::Threads(threads) = many else { panic!("two shards run in threads") };
+        // The meter waits once per packet, at the end of its second, and again when a flow may have reached its
+        // timeout.
+        assert!(
+            threads.waits < 3 * 200,
+            "the meter waited {} times for 200 packets in {} s",
+            threads.waits,
+            silences().sum::<u64>()
+        );
     }
 }

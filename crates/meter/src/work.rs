@@ -14,7 +14,7 @@ use series::{Row, SeriesMeter, count_packet};
 use std::time::Duration;
 use wire::{DecodeError, Decoded, Fragments, SessionCounts, Sessions};
 
-/// Distance in packets between the prefetch of a packet's bytes and its decoding.
+/// Number of packets between the prefetch of a packet's bytes and its decoding.
 const AHEAD: usize = 8;
 
 /// Bytes of a cache line.
@@ -23,26 +23,27 @@ const LINE: usize = 64;
 /// See the module documentation.
 pub struct Work {
     fragments: Fragments,
-    /// Sequence numbers of tunnel sessions, before the shards: the packets of a session belong to many flows.
+    /// The sequence numbers of tunnel sessions. They are counted before the packets are divided into shards, because
+    /// the packets of a session belong to many flows.
     sessions: Sessions,
     flows: Option<Table>,
     series: Option<SeriesMeter>,
     pub out: Sinks,
     /// The key under which addresses are hashed.
     key: u64,
-    /// True if the packets are stored at [`Packet::position`].
+    /// True if the packets are stored, so that [`Packet::position`] is valid.
     located: bool,
-    /// The second of the packets being metered.
+    /// The second of the packets that are being metered.
     second: Option<u64>,
-    /// The outcomes of packets in that second that the time series does not contain yet.
+    /// Outcomes of the packets of this second that the time series does not contain yet.
     tally: Tally,
-    /// Decoded headers, reused: as many as the longest stretch so far had.
+    /// Decoded headers, reused. Their number is the length of the longest stretch so far.
     decoded: Vec<Decoded>,
     packets: u64,
     bytes: u64,
     unmetered: u64,
     decode_errors: [u64; DecodeError::COUNT],
-    /// Flows begun and ended, as of the last row.
+    /// Numbers of flows begun and ended, as of the last row.
     reported: (u64, u64),
     /// The tunnel counters, as of the last row.
     tunnel_report: SessionCounts,
@@ -71,7 +72,7 @@ impl Work {
         }
     }
 
-    /// Meters a run of descriptors; with `shed`, packets are only counted.
+    /// Meters a run of descriptors. With `shed`, the packets are counted as unmetered and skipped.
     pub fn take(&mut self, queue: &impl PacketBytes, descs: &[Desc], shed: bool) {
         // A stretch is a run of packets in one second without a control descriptor between them.
         let mut from = 0;
@@ -104,7 +105,7 @@ impl Work {
         self.tally.offered += descs.len() as u64;
         self.tally.stored += descs.len() as u64;
         self.tally.stored_bytes += bytes;
-        // Few stretches have notes.
+        // Most stretches have no notes, so the descriptors are counted only for notes that occur.
         for (bit, note) in flag::NOTE_FLAGS.into_iter().filter(|(bit, _)| flags & bit != 0) {
             self.tally.notes[note as usize] += descs.iter().filter(|desc| desc.flags & bit != 0).count() as u64;
         }
@@ -123,8 +124,8 @@ impl Work {
             self.decoded.resize_with(descs.len(), Decoded::default);
         }
         for (i, (desc, decoded)) in descs.iter().zip(&mut self.decoded).enumerate() {
-            // PERF: half of the time of this loop was spent waiting for the first two cache lines of each frame, which
-            // another CPU had written.
+            // PERF: without this prefetch, half of the time of the loop was spent waiting for the first two cache lines
+            // of each frame, which another CPU had written.
             if let Some(next) = descs.get(i + AHEAD) {
                 let frame = queue.bytes(next).as_ptr();
                 sys::memory::prefetch(frame);
@@ -188,8 +189,9 @@ impl Work {
         }
     }
 
-    /// Advances to another second. Each second of a short silence (up to the limit of the time series) is processed
-    /// separately, so that a flow that ends in the silence ends in its own second. A longer silence is skipped.
+    /// Advances to another second. If few seconds have passed without packets (up to the limit of the time series),
+    /// each of them is processed separately, so that a flow that ends in one of them counts in that second. A longer
+    /// time without packets is skipped.
     fn turn(&mut self, second: u64) {
         let mut passed = self.second.replace(second);
         if let Some(before) = passed {
@@ -200,8 +202,8 @@ impl Work {
                     passed = Some(between);
                 }
             } else {
-                // At a gap all flows end at once. They must not count in the last second before the gap, so its flow
-                // counts are taken first.
+                // After a gap in time, all flows end at once. They must not count in the last second before the gap, so
+                // the flow counts of that second are added first.
                 self.add_flow_counts(before);
                 passed = None;
             }
@@ -209,23 +211,23 @@ impl Work {
         self.tick(second, passed);
     }
 
-    /// Adds the outcomes and tunnel counters of this second to its row.
+    /// Adds the outcomes and tunnel counters of this second to the row of the second.
     fn settle(&mut self, second: u64) {
         let tally = std::mem::take(&mut self.tally);
         if tally != Tally::default() {
             self.account(second, &tally);
         }
-        let (now, result) = (self.sessions.counts(), self.tunnel_report);
-        if now.numbered > result.numbered
+        let (now, last) = (self.sessions.counts(), self.tunnel_report);
+        if now.numbered > last.numbered
             && let Some(series_meter) = &mut self.series
         {
-            let (numbered, late) = (now.numbered - result.numbered, now.late - result.late);
-            series_meter.tunnels(second, numbered, now.missing - result.missing, late);
+            let (numbered, late) = (now.numbered - last.numbered, now.late - last.late);
+            series_meter.tunnels(second, numbered, now.missing - last.missing, late);
             self.tunnel_report = now;
         }
     }
 
-    /// Begins a second; `passed` is the second that has ended with it, if any.
+    /// Begins a second. `passed` is the previous second if its row is to include flow counts.
     fn tick(&mut self, second: u64, passed: Option<u64>) {
         let now = Timestamp::from_secs_nanos(second, 0);
         if let Some(flows) = &mut self.flows {
@@ -255,8 +257,8 @@ impl Work {
             self.settle(second);
             // The last second gets a row even if a filter matched none of its packets.
             self.account(second, &Tally::default());
-            // The counts precede the end of the meter: flows that the end of the capture cuts off did not end in this
-            // second.
+            // The flow counts are added before the flow table ends, because flows that are cut off by the end of the
+            // capture did not end in this second.
             self.add_flow_counts(second);
         }
         if let Some(flows) = &mut self.flows {
@@ -268,7 +270,7 @@ impl Work {
         self.out.finish();
     }
 
-    /// CPU time of threads other than that of the meter.
+    /// Returns the CPU time of threads other than that of the meter.
     pub fn cpu(&self) -> Duration {
         self.flows.as_ref().map_or(Duration::ZERO, Table::cpu)
     }

@@ -1,6 +1,6 @@
 //! Advice for users about errors of files and directories, by the system's error number (errno(3)).
 //!
-//! Only for errors of the underlying device the advice names the device's logs; all other errors concern names,
+//! The advice refers to the device's logs only for errors of the underlying device. All other errors concern names,
 //! permissions, limits or free space.
 
 use std::io::{self, ErrorKind};
@@ -33,7 +33,8 @@ pub fn to_read(error: &io::Error) -> &'static str {
     }
 }
 
-/// The cause of an error of files in words; the system's text for causes without words here.
+/// Returns the cause of a file error as a short text. If there is no own text for the cause, the result is the system's
+/// text.
 pub fn cause(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOENT) => "there is no such file or folder".into(),
@@ -83,7 +84,8 @@ fn of_any(error: &io::Error) -> &'static str {
         ErrorKind::ResourceBusy | ErrorKind::ExecutableFileBusy => "another process uses it: end that process, or wait",
         ErrorKind::StaleNetworkFileHandle => "the server no longer has this file: mount the volume again",
         ErrorKind::CrossesDevices => {
-            "another volume is mounted within the path: unmount it, or mount one above the whole path"
+            "the path crosses from one mounted volume into another: unmount the inner volume, or mount one volume for \
+             the complete path"
         }
         _ => match error.raw_os_error() {
             Some(libc::ELOOP) => {

@@ -1,9 +1,9 @@
 //! The `bpf(2)` system call: maps, programs, links, test runs.
 //!
 //! Each function lays out the attributes of one command as `include/uapi/linux/bpf.h` declares them, makes the call and
-//! decodes the result. Attributes may be shorter than the kernel's own: the kernel takes the rest as zero. The kernel
-//! reads and writes as many bytes of key and value as the map was created with, so a [`MapFd`] stores these sizes and
-//! refuses buffers of any other size; this check makes the calls safe.
+//! decodes the result. Attributes may be shorter than the kernel's own: the kernel treats the missing bytes as zero.
+//! The kernel reads and writes as many bytes of key and value as the map was created with, so a [`MapFd`] stores these
+//! sizes and refuses buffers of any other size; this check makes the calls safe.
 
 mod map;
 
@@ -132,10 +132,12 @@ pub fn load_xdp(name: &str, insns: &[RawInsn], licence: &CStr, flags: u32) -> Re
             prog_flags: flags,
             prog_name: object_name(name),
             prog_ifindex: 0,
-            // The same for all versions of a program: LINK_UPDATE refuses a program with another attach type.
+            // The attach type is the same for all versions of a program, because LINK_UPDATE refuses a program with
+            // another attach type.
             expected_attach_type: ATTACH_XDP,
         };
-        // SAFETY: instructions, licence and log are live for the call and as long as the attributes say.
+        // SAFETY: instructions, licence and log are valid during the call and have the lengths that the attributes
+        // contain.
         unsafe { call_fd(PROG_LOAD, &mut attr) }
     };
     match attempt(&mut log) {
@@ -229,7 +231,7 @@ pub fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     Ok(LinkInfo { id: words[1], prog_id: words[2], ifindex: words[4] })
 }
 
-/// `BPF_LINK_GET_FD_BY_ID`: another descriptor of the link with this id.
+/// `BPF_LINK_GET_FD_BY_ID`: opens another descriptor of the link with this id.
 ///
 /// # Errors
 /// An error of the kernel: `ENOENT` if there is no such link, `EPERM` without CAP_SYS_ADMIN.
@@ -334,7 +336,7 @@ pub fn test_run(
         ctx_in: (&raw mut md) as u64,
         ..TestAttr::default()
     };
-    // SAFETY: frame, out and context are live for the call and as long as the attributes say.
+    // SAFETY: frame, out and context are valid during the call and have the lengths that the attributes contain.
     unsafe { call(PROG_TEST_RUN, &mut attr) }?;
     Ok(TestRun { verdict: attr.retval, nanos: attr.duration, bytes_out: attr.data_size_out })
 }
@@ -357,7 +359,8 @@ pub fn test_run_live(program: BorrowedFd<'_>, frame: &[u8], ifindex: u32, repeat
         batch_size: batch,
         ..TestAttr::default()
     };
-    // SAFETY: frame and context are live for the call and as long as the attributes say; nothing is written back.
+    // SAFETY: frame and context are valid during the call and have the lengths that the attributes contain. The kernel
+    // writes nothing back.
     unsafe { call(PROG_TEST_RUN, &mut attr) }.map(drop)
 }
 
@@ -369,7 +372,8 @@ pub fn wait_for_running_programs() -> bool {
     membarrier(MembarrierCommand::Global).is_ok()
 }
 
-/// The kernel refuses names of objects other than 15 bytes of `[A-Za-z0-9_.]`, so other characters are replaced.
+/// The kernel refuses names that are longer than 15 bytes or contain characters other than `[A-Za-z0-9_.]`, so the name
+/// is truncated and other characters are replaced.
 fn object_name(name: &str) -> [u8; NAME_BYTES] {
     let mut out = [0; NAME_BYTES];
     for (to, from) in out.iter_mut().take(NAME_BYTES - 1).zip(name.bytes()) {

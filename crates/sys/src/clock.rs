@@ -1,15 +1,16 @@
 //! Clocks: the time stamp counter, fitted again each second to the system clock.
 //!
 //! A [`Fit`] is a line from counter ticks to UTC nanoseconds. Once a second `CLOCK_REALTIME` is read between two
-//! readings of the counter (the narrowest of several tries). The new line starts at the present value of the old line
-//! and meets the system clock one second later: time never runs backwards, and errors are slewed. A difference of more
-//! than [`STEP_LIMIT_NANOS`] means that the system clock was set: the line follows at once and the step is counted.
+//! readings of the counter (of several attempts, the one with the fewest ticks between the readings is used). The new
+//! line starts at the present value of the old line and meets the system clock one second later: time never runs
+//! backwards, and errors are slewed. A difference of more than [`STEP_LIMIT_NANOS`] means that the system clock was
+//! set. Then the line follows the system clock immediately, and the step is counted.
 
 use base::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// A larger difference to the system clock is followed by a step instead of a slew.
+/// If the difference to the system clock is larger, the fit follows the system clock by a step instead of a slew.
 pub const STEP_LIMIT_NANOS: u64 = 1_000_000;
 
 /// Period between two fits.
@@ -19,7 +20,7 @@ const SHIFT: u32 = 32;
 
 /// The system clock.
 pub fn realtime() -> Timestamp {
-    // The standard library's clock takes 34 instead of 23 ns.
+    // A reading of the standard library's clock takes 34 ns instead of 23 ns.
     let t = clock_gettime(ClockId::Realtime);
     Timestamp::from_secs_nanos(t.tv_sec as u64, t.tv_nsec as u64)
 }
@@ -59,7 +60,7 @@ pub fn ticks_are_steady() -> bool {
 /// One reading of both clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// Counter value in the middle of the reading.
+    /// The counter value in the middle between the two readings of the counter.
     pub ticks: u64,
     /// System clock.
     pub time: Timestamp,
@@ -68,7 +69,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The narrowest of a few readings.
+    /// Takes several readings and returns the one that took the fewest ticks.
     pub fn take() -> Self {
         (0..8)
             .map(|_| {
@@ -113,7 +114,7 @@ pub struct Fitter {
 }
 
 impl Fitter {
-    /// A fitter from two samples some milliseconds apart.
+    /// Creates a fitter from two samples that were taken some milliseconds apart.
     pub fn new(first: Sample, second: Sample) -> Self {
         let rate = rate_between(&first, &second).unwrap_or(1 << SHIFT);
         let fit = Fit { ticks: second.ticks, nanos: second.time.nanos(), slope: rate };
@@ -200,7 +201,7 @@ impl Clock {
         if self.steady { self.fit.at(ticks()) } else { realtime() }
     }
 
-    /// The method of reading the time, for the index and for people.
+    /// The name of the method by which the time is read, for the index and for messages.
     pub fn method(&self) -> &'static str {
         if self.steady { "tsc" } else { "realtime" }
     }

@@ -2,9 +2,9 @@
 //!
 //! The code is written through one mapping of a memory file. Then an executable, read-only mapping replaces it at the
 //! same address, and the file is sealed against writing (memfd_create(2), fcntl(2) F_SEAL_WRITE). Invariant: no mapping
-//! is ever both writable and executable, and no existing mapping becomes executable. `mprotect` would not give the
-//! second part; services with `MemoryDenyWriteExecute=yes` (systemd.exec(5)) or `PR_SET_MDWE` (prctl(2)) require it,
-//! because both refuse to make an existing mapping executable.
+//! is ever both writable and executable, and no existing mapping becomes executable. A change by `mprotect` would
+//! violate the second part of the invariant. Services with `MemoryDenyWriteExecute=yes` (systemd.exec(5)) or
+//! `PR_SET_MDWE` (prctl(2)) require that part, because both refuse to make an existing mapping executable.
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -20,7 +20,7 @@ pub struct CodePages {
     base: NonNull<u8>,
     len: usize,
     used: usize,
-    /// Present while the pages are writable.
+    /// The memory file; `None` when the pages are no longer writable.
     file: Option<OwnedFd>,
 }
 
@@ -36,14 +36,14 @@ impl CodePages {
         let len = bytes.max(1).next_multiple_of(PAGE);
         let file = memfd_create(c"netgrain-code", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, len as u64)?;
-        // SAFETY: a mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a mapping at an address of the kernel's choice affects no existing memory.
         let area = unsafe { mmap(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0) }?;
         let base = NonNull::new(area.cast()).ok_or_else(|| io::Error::other("mapping at address zero"))?;
         Ok(Self { base, len, used: 0, file: Some(file) })
     }
 
-    /// The next `bytes` bytes, at a multiple of `align`; they may be written until [`CodePages::finish`]. `None` if
-    /// there is no room, or after `finish`.
+    /// Returns the next `bytes` bytes, at a multiple of `align`. They may be written until [`CodePages::finish`]. The
+    /// result is `None` if there is not enough space, or after `finish`.
     pub fn take(&mut self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
         let begin = self.used.checked_next_multiple_of(align.max(1))?;
         let end = begin.checked_add(bytes).filter(|end| *end <= self.len && self.file.is_some() && align <= PAGE)?;
@@ -61,7 +61,8 @@ impl CodePages {
     ///
     /// # Errors
     /// If the kernel refuses executable memory, the pages are unchanged. If it only refuses to seal the file, the pages
-    /// are executable and this process can no longer write them, but the kernel does not enforce it: drop the value.
+    /// are executable and this process can no longer write them, but the kernel does not enforce this; the caller must
+    /// then drop the value.
     pub fn finish(&mut self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let (prot, flags) = (ProtFlags::READ | ProtFlags::EXEC, MapFlags::PRIVATE | MapFlags::FIXED);

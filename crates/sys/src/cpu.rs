@@ -105,7 +105,8 @@ fn resident_of(rollup: &str) -> u64 {
         let value = rollup.lines().find_map(|l| l.strip_prefix(key)?.split_whitespace().next()?.parse::<u64>().ok());
         value.unwrap_or(0)
     };
-    // The other sums do not contain reserved huge pages; only rings use these, and each ring is mapped twice.
+    // The value of `Pss` does not include reserved huge pages. Only rings use such pages, and each ring is mapped
+    // twice, so half of the shared ones are added.
     1024 * (kib("Pss:") + kib("Private_Hugetlb:") + kib("Shared_Hugetlb:") / 2)
 }
 
@@ -171,7 +172,7 @@ impl Ticks {
         Self { all: columns.iter().sum(), stolen: columns.get(7).copied().unwrap_or(0) }
     }
 
-    /// The share stolen since `earlier`: 0 to 1.
+    /// Returns the share of CPU time since `earlier` that the hypervisor gave to other guests, from 0 to 1.
     pub fn stolen_since(self, earlier: Self) -> f64 {
         match self.all.saturating_sub(earlier.all) {
             0 => 0.0,
@@ -242,7 +243,7 @@ mod tests {
         let a = thread_time();
         std::thread::sleep(Duration::from_millis(30));
         let b = thread_time();
-        assert!(b - a < Duration::from_millis(30), "the sleep used {:?} of CPU time", b - a);
+        assert!(b - a < Duration::from_millis(30), "a sleep must use little CPU time, not {:?}", b - a);
         let mut x = 1u64;
         while thread_time() - b < Duration::from_millis(2) {
             x = base::hash::mix64(x);

@@ -15,7 +15,7 @@ use rustix::ioctl::{Opcode, Updater, ioctl};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
 
-/// An offload: work that the interface does for the host and that makes captured frames differ from those on the wire.
+/// An offload: work that the interface does for the host. It makes captured frames differ from the frames on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offload {
     /// The interface computes the checksums of sent frames, so a capture on the host contains incomplete checksums.
@@ -130,7 +130,7 @@ fn command_value(name: &str, code: u32, data: u32) -> io::Result<u32> {
         data: u32,
     }
     let mut value = Value { command: code, data };
-    // SAFETY: all commands that come here read and write a `struct ethtool_value`.
+    // SAFETY: all commands that are passed to this function read and write a `struct ethtool_value`.
     unsafe { command(name, (&raw mut value).cast())? };
     Ok(value.data)
 }
@@ -159,6 +159,6 @@ unsafe fn request<const CODE: Opcode>(name: &str, data: *mut libc::c_char) -> io
     }
     ifreq.ifr_ifru.ifru_data = data;
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    // SAFETY: every request of this module takes an `ifreq`, whose data pointer is as the caller promises.
+    // SAFETY: every request of this module uses an `ifreq`, and the caller guarantees the validity of its data pointer.
     Ok(unsafe { ioctl(socket, Updater::<CODE, _>::new(&mut ifreq)) }?)
 }

@@ -26,7 +26,7 @@ mod access {
     pub const MAKE_SYM: u64 = 1 << 12;
     /// From version 2.
     pub const REFER: u64 = 1 << 13;
-    /// From version 3; before it, files that could be opened for reading could be truncated.
+    /// This right exists from version 3 on. Before, a process could truncate each file that it could open for reading.
     pub const TRUNCATE: u64 = 1 << 14;
     /// All rights that change the file system.
     pub const CHANGES: u64 = WRITE_FILE
@@ -72,7 +72,7 @@ pub fn write_only_below(folders: &[&Path]) -> io::Result<()> {
     if raw < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call succeeded, so the descriptor is new and ours.
+    // SAFETY: the call succeeded, so the descriptor is new and belongs to this process only.
     let ruleset = unsafe { OwnedFd::from_raw_fd(raw as i32) };
     for folder in folders {
         allow(&ruleset, folder, handled)?;
@@ -122,7 +122,7 @@ mod tests {
         }
         let single = shut.join("single");
         fs::write(&single, "").unwrap();
-        // In a thread of its own, because the restriction cannot be undone.
+        // The test runs in a separate thread, because the restriction cannot be undone.
         std::thread::scope(|s| {
             s.spawn(|| {
                 crate::privilege::no_new_privileges().unwrap();

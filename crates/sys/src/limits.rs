@@ -1,7 +1,7 @@
 //! The limit of open files of this process (getrlimit(2), `RLIMIT_NOFILE`), and the share that clients may use.
 //!
-//! The kernel gives each new descriptor the lowest free number. The process keeps a connection of a client only if its
-//! number is below a threshold, so the numbers above stay free for files that the process itself opens later.
+//! The kernel gives each new descriptor the lowest free number. The process retains a connection of a client only if
+//! its number is below a threshold, so the numbers above remain free for files that the process itself opens later.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::{AsFd, AsRawFd};
@@ -11,13 +11,13 @@ pub fn open_files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Raises the limit of open files to `wanted`, as far as the hard limit permits, and returns the limit in force. Never
+/// Raises the limit of open files to `wanted`, as far as the hard limit permits, and returns the resulting limit. Never
 /// lowers the limit.
 pub fn raise_open_files(wanted: u64) -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let permitted = wanted.min(maximum.unwrap_or(u64::MAX));
     if current.is_some_and(|current| current < permitted) {
-        // If the kernel refuses, the old limit stays.
+        // If the kernel refuses, the limit is not changed.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(permitted), maximum });
     }
     open_files()
@@ -26,7 +26,7 @@ pub fn raise_open_files(wanted: u64) -> u64 {
 /// Descriptors reserved for files of this process: a recorder opens and closes files as long as it runs.
 const RESERVED: u64 = 512;
 
-/// The first descriptor number, of `limit` numbers, that no connection of a client may have.
+/// Returns the first descriptor number that no connection of a client may have, if `limit` numbers are possible.
 fn reserved_from(limit: u64) -> u64 {
     limit - RESERVED.min(limit / 2)
 }

@@ -18,7 +18,7 @@ pub enum Prefault {
     Whole,
     /// This many bytes at the beginning; [`SharedMemory::prefault_more`] prefaults and locks the rest.
     Begin(usize),
-    /// No memory: pages are allocated at the first write, and none is locked.
+    /// No part: each page is allocated at its first write, and no page is locked.
     Lazy,
 }
 
@@ -98,7 +98,7 @@ pub struct SharedMemory {
 // SAFETY: the mapping is plain memory that stays mapped until drop; every access to it uses raw pointers, and the code
 // that uses them ensures synchronisation.
 unsafe impl Send for SharedMemory {}
-// SAFETY: as above; the methods here hand out pointers and never dereference them.
+// SAFETY: as above; the methods of this type return pointers and never dereference them.
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
@@ -151,8 +151,8 @@ impl SharedMemory {
 
     /// Prefaults up to `bytes` more bytes (at least one huge page), and locks them if permitted. A mirrored memory is
     /// prefaulted in the order of addresses: the first half, then the same bytes in the second mapping. The content
-    /// does not change. Only one thread at a time may call this, but others may write. Returns false if all memory is
-    /// prefaulted, or with [`Prefault::Lazy`].
+    /// does not change. Only one thread at a time may call this function, but other threads may write to the memory.
+    /// Returns false if all memory is prefaulted, or with [`Prefault::Lazy`].
     ///
     /// # Errors
     /// `ENOMEM` if the machine lacks the memory.
@@ -161,12 +161,12 @@ impl SharedMemory {
         if self.prefault == Prefault::Lazy || from == self.mapped {
             return Ok(false);
         }
-        // Not past the end of a half: each half is a separate mapping.
+        // The range ends at the end of a half, because each half is a separate mapping.
         let end = if from < self.len { self.len } else { self.mapped };
         let to = from.saturating_add(bytes.max(1)).checked_next_multiple_of(HUGE_PAGE).unwrap_or(end).min(end);
         // SAFETY: the range lies inside one half of this mapping, which is writable.
         let at = unsafe { self.base.as_ptr().add(from) }.cast();
-        // SAFETY: as above; pages are made, and no content changes.
+        // SAFETY: as above; the call allocates pages and changes no content.
         unsafe { madvise(at, to - from, Advice::LinuxPopulateWrite) }?;
         // Without the privilege this fails, and `locked` reports it; the pages are prefaulted in any case.
         // SAFETY: as above.
@@ -219,7 +219,10 @@ impl SharedMemory {
     }
 
     fn unsealed() -> io::Error {
-        io::Error::new(io::ErrorKind::InvalidData, "its owner could still shrink it, because it is not sealed")
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the shared memory is not sealed, so its owner could still shrink it",
+        )
     }
 
     fn check_len(fd: &OwnedFd, len: usize) -> io::Result<()> {
@@ -227,7 +230,7 @@ impl SharedMemory {
         if real < len as u64 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("shared memory of {real} bytes where {len} were announced"),
+                format!("the shared memory has {real} bytes, but {len} bytes were announced"),
             ));
         }
         let page = page_of(fd)?;
@@ -235,7 +238,9 @@ impl SharedMemory {
             // The kernel would map whole pages, beyond the end of the reservation.
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("shared memory of {len} bytes in pages of {page}"),
+                format!(
+                    "the length of the shared memory, {len} bytes, is not a multiple of its page size, {page} bytes"
+                ),
             ));
         }
         Ok(())
@@ -250,17 +255,17 @@ impl SharedMemory {
         if pages == Pages::Huge {
             Self::probe(&fd, len, prot)?;
         }
-        // Reserved first, so that both halves are adjacent and begin at a huge-page boundary.
+        // The address range is reserved first, so that both halves are adjacent and begin at a huge-page boundary.
         let reserved = mapped + HUGE_PAGE;
-        // SAFETY: a mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a mapping at an address of the kernel's choice affects no existing memory.
         let area = unsafe {
             mmap_anonymous(null_mut(), reserved, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
         }?;
         let before = area.addr().next_multiple_of(HUGE_PAGE) - area.addr();
         let behind = reserved - before - mapped;
         let start = area.wrapping_byte_add(before);
-        // SAFETY: both ranges lie inside the reservation and outside of the part that is kept. A range that stays
-        // mapped after an error is harmless.
+        // SAFETY: both ranges lie inside the reservation and outside of the part that is used later. A range that
+        // remains mapped after an error is harmless.
         unsafe {
             if before > 0 {
                 let _ = munmap(area, before);
@@ -273,8 +278,8 @@ impl SharedMemory {
             let at = start.wrapping_byte_add(half * len);
             // SAFETY: the fixed address lies inside our own reservation, which nothing else uses.
             if let Err(error) = unsafe { mmap(at, len, prot, MapFlags::SHARED | MapFlags::FIXED, &fd, 0) } {
-                // A failed fixed mapping may leave a hole, which may now contain a mapping of another thread. So only
-                // the other half is known to be ours.
+                // After a failed fixed mapping, the address range may be unmapped and then contain a mapping of another
+                // thread. So only the other half certainly belongs to this value.
                 for half in (0..mapped / len).filter(|other| *other != half) {
                     // SAFETY: this half is mapped or reserved by us, and no pointer into it has been given out.
                     let _ = unsafe { munmap(start.wrapping_byte_add(half * len), len) };
@@ -287,9 +292,10 @@ impl SharedMemory {
         Ok(Self { fd, base, len, mapped, pages, prefault: Prefault::Lazy, prefaulted: AtomicUsize::new(0), locked })
     }
 
-    /// Reserves the huge pages, or fails, at an address where a failure destroys no mapping; the file keeps the pages.
+    /// Maps the file once, so that its huge pages are reserved or the call fails. The address is not used by any other
+    /// mapping, so a failure destroys none. The file retains the pages after the unmapping.
     fn probe(fd: &OwnedFd, len: usize, prot: ProtFlags) -> io::Result<()> {
-        // SAFETY: a mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a mapping at an address of the kernel's choice affects no existing memory.
         let area = unsafe { mmap(null_mut(), len, prot, MapFlags::SHARED, fd, 0) }?;
         // SAFETY: the range is the mapping made above, and no pointer into it has been given out.
         Ok(unsafe { munmap(area, len) }?)
@@ -363,7 +369,7 @@ fn page_of(fd: &OwnedFd) -> io::Result<usize> {
     })
 }
 
-/// True if the kernel uses huge pages for shared memory on advice.
+/// True if the kernel uses huge pages for shared memory when it is advised to.
 fn shared_memory_may_be_huge() -> bool {
     let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled").unwrap_or_default();
     ["[always]", "[within_size]", "[advise]", "[force]"].iter().any(|s| setting.contains(s))
@@ -408,7 +414,11 @@ mod tests {
         write(3 * HUGE_PAGE + 7, 9);
         write(9, 4);
         let steps = std::iter::from_fn(|| m.prefault_more(2 * HUGE_PAGE).unwrap().then_some(())).count();
-        assert_eq!(steps, 2 + 3, "four more in the first half, then five in the second");
+        assert_eq!(
+            steps,
+            2 + 3,
+            "2 steps for the other 4 huge pages of the first half, and 3 for the 5 of the second half"
+        );
         assert!(m.is_prefaulted() && !m.prefault_more(1).unwrap());
         // SAFETY: as above.
         unsafe {

@@ -1,7 +1,8 @@
 //! The memory available to this process: that of the machine, limited by its control groups (cgroups(7); version 2:
 //! `memory.max` and `memory.high`, version 1: `memory.limit_in_bytes`) and by the limit of its address space.
 //!
-//! A limit of a group holds for all groups below it, so the limits of all groups above a process count.
+//! The limit of a group also applies to all groups below it, so the limits of all groups above a process must be
+//! considered.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -87,8 +88,8 @@ fn number(path: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(key))?.split_whitespace().next()?.parse().ok()
 }
 
-/// Applies a limit of the address space, of which `used` bytes are in use. A ring is mapped twice and takes twice its
-/// size of address space, so half of the limit counts.
+/// Applies a limit of the address space, of which `used` bytes are in use. A ring is mapped twice and needs twice its
+/// size of address space, so half of the limit is used.
 fn apply_address_space_limit(mut all: MemoryLimit, limit: u64, used: u64) -> MemoryLimit {
     let half = limit / 2;
     if all.limit == 0 || half < all.limit {

@@ -473,7 +473,8 @@ fn decode_link(response: &Response<'_>) -> Option<Link> {
         }
     }
     if lower_is_elsewhere {
-        // The index belongs to another namespace; in this namespace it is that of another interface.
+        // The index belongs to an interface of another namespace. In this namespace, the same index belongs to another
+        // interface.
         link.lower = None;
     }
     Some(link)

@@ -20,7 +20,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Set after the kernel reported that it lacks openat2.
+/// True after the kernel has reported that it does not support openat2.
 static BY_PARTS: AtomicBool = AtomicBool::new(false);
 
 /// Options for opening a file, which is always readable.
@@ -70,7 +70,8 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As [`open`]; `EINVAL` if the file system has no direct reads or writes.
 pub fn open_as(path: &Path, how: OpenOptions) -> io::Result<File> {
-    // Without O_NONBLOCK, opening a pipe that another user put there would wait for the other end of the pipe.
+    // The file is opened with O_NONBLOCK. Without it, opening a pipe that another user has put at this path would wait
+    // for the other end of the pipe.
     let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY | if how.write { OFlags::RDWR } else { OFlags::RDONLY };
     flags.set(OFlags::DIRECT, how.direct);
     flags.set(OFlags::CREATE, how.create.is_some());
@@ -80,8 +81,8 @@ pub fn open_as(path: &Path, how: OpenOptions) -> io::Result<File> {
     if !kind.is_file() && !kind.is_dir() || kind.is_fifo() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a folder"));
     }
-    // With O_NONBLOCK, io_uring could refuse operations that would block. Of the flags, only it and O_DIRECT can be
-    // changed.
+    // O_NONBLOCK is removed after the opening, because with it io_uring could refuse operations that would block. Of
+    // the flags, only O_NONBLOCK and O_DIRECT can be changed.
     fcntl_setfl(&file, flags & OFlags::DIRECT)?;
     Ok(file)
 }
@@ -256,7 +257,10 @@ pub fn create_anew(path: &Path) -> io::Result<File> {
 /// The directory that contains the last component, and that component.
 fn place(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
     let Some(name) = path.file_name() else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a path without a name at its end"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the path does not end with the name of a file or directory",
+        ));
     };
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok((at(folder, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?, name))
@@ -266,8 +270,8 @@ fn at(path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
     let outcome = if BY_PARTS.load(Ordering::Relaxed) { by_parts(path, flags, mode) } else { whole(path, flags, mode) };
     outcome.map_err(|e| match e {
         Errno::LOOP => io::Error::other(
-            "this path contains a symbolic link, and links below a store are not followed: replace the link by the folder or \
-             file, or mount its volume there",
+            "this path contains a symbolic link, and links below a store are not followed: replace the link by the \
+             folder or file, or mount its volume there",
         ),
         e => e.into(),
     })
@@ -282,8 +286,9 @@ fn whole(path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
                 BY_PARTS.store(true, Ordering::Relaxed);
                 return by_parts(path, flags, mode);
             }
-            // Filters of containers and service managers that do not know the call refuse it with this error; but the
-            // file itself may also refuse the requested access.
+            // System call filters of containers and service managers that do not include openat2 refuse it with this
+            // error. The error may also mean that the access to the file itself is refused, so the other method is
+            // tried.
             Err(Errno::PERM) => {
                 let opened = by_parts(path, flags, mode)?;
                 BY_PARTS.store(true, Ordering::Relaxed);
@@ -294,7 +299,7 @@ fn whole(path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Like `whole`, with one call for each component of the path.
+/// Opens the path like `whole`, with one system call for each component of the path.
 fn by_parts(path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let mut parts = path.components().peekable();
     let mut folder: Option<OwnedFd> = None;

@@ -1,7 +1,7 @@
 //! Status reports to the service manager (sd_notify(3)): datagrams to the socket named by `NOTIFY_SOCKET`, which is a
 //! path, or an abstract name with a leading `@`.
 //!
-//! No function blocks: a manager that does not read must not delay a recorder.
+//! No function blocks, because a service manager that does not read must not delay a recorder.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -16,7 +16,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// To the service manager that started this process; `None` if `NOTIFY_SOCKET` is not set.
+    /// Connects to the service manager that started this process; `None` if `NOTIFY_SOCKET` is not set.
     ///
     /// # Errors
     /// If `NOTIFY_SOCKET` is not an address.
@@ -27,7 +27,7 @@ impl Notifier {
         }
     }
 
-    /// To the socket with this name: `/run/…` or `@…`.
+    /// Connects to the socket with this name: `/run/…` or `@…`.
     ///
     /// # Errors
     /// `InvalidInput` for a name of another form or a name that is too long.
@@ -50,7 +50,7 @@ impl Notifier {
     /// Sends assignments, each on its own line: `READY=1`, `STATUS=…`, `STOPPING=1`, `WATCHDOG=1`.
     ///
     /// # Errors
-    /// If the manager has gone, or its receive queue is full.
+    /// If the service manager has ended, or its receive queue is full.
     pub fn send(&self, text: &str) -> io::Result<()> {
         self.socket.send_to_addr(text.as_bytes(), &self.address).map(drop)
     }

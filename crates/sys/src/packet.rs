@@ -44,9 +44,9 @@ pub enum Fanout {
 /// The counters of `PACKET_STATISTICS` since the last read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Frames that passed the filter, including dropped ones.
+    /// Frames that passed the filter, including frames that were dropped.
     pub packets: u32,
-    /// Of these, frames dropped because the ring was full.
+    /// Frames that passed the filter and were dropped because the ring was full.
     pub drops: u32,
     /// How often the ring filled up (version 3 only).
     pub freezes: u32,
@@ -111,8 +111,8 @@ impl PacketSocket {
         Ok(u32::try_from(address.sll_ifindex).ok().filter(|i| *i != 0))
     }
 
-    /// Sets a filter that refuses every frame. Atomic: each frame is either received whole or not at all. Sending is
-    /// not affected.
+    /// Sets a filter that refuses every frame. The change is atomic: each frame is received completely or not at all.
+    /// Sending is not affected.
     ///
     /// # Errors
     /// If the kernel refuses.

@@ -10,10 +10,10 @@ use std::io;
 /// The degree of lowering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Background {
-    /// Lowest I/O priority of the best-effort class (in the idle class the thread starves beside a recorder that writes
-    /// without pause), and a tenth of the normal CPU weight (SCHED_BATCH, nice 10): the thread always makes progress.
+    /// The lowest I/O priority of the best-effort class, and a tenth of the normal CPU weight (SCHED_BATCH, nice 10).
+    /// The thread always makes progress; in the idle class it would get no I/O while a recorder writes without pause.
     Batch,
-    /// Disk and CPU only when no other thread uses them (SCHED_IDLE).
+    /// The thread uses disk and CPU only when no other thread uses them (SCHED_IDLE).
     Idle,
 }
 
@@ -27,8 +27,8 @@ mod ioprio {
     pub const LOWEST: u32 = 7;
 }
 
-/// A tenth of the weight of a normal thread, and a hundredth of that of an engine thread. At nice 19, a query that
-/// shared its CPU with a busy loop took seven seconds.
+/// With this value a thread has a tenth of the weight of a normal thread, and a hundredth of that of an engine thread.
+/// At nice 19, a query that shared its CPU with a busy loop took seven seconds.
 const BATCH_NICE: i32 = 10;
 
 impl Background {

@@ -1,7 +1,7 @@
 //! Capabilities (capabilities(7)) and identity of the calling thread, and dropping them.
 //!
-//! All of these belong to a **thread**. New threads inherit the present privileges of their parent, so a process drops
-//! its privileges before it starts threads; [`of_threads`] shows the result for all threads.
+//! Capabilities and identity belong to a **thread**. New threads inherit the present privileges of their parent, so a
+//! process drops its privileges before it starts threads; [`of_threads`] shows the result for all threads.
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::thread::{
@@ -36,7 +36,7 @@ pub enum Capability {
     NetRaw,
     /// Lock memory beyond the limit.
     IpcLock,
-    /// All operations without a capability of their own: namespaces, reserving huge pages.
+    /// All operations for which no separate capability exists: namespaces, reserving huge pages.
     SysAdmin,
     /// Raise the priority of threads.
     SysNice,
@@ -234,8 +234,8 @@ pub fn clear_bounding() -> bool {
     known.filter(|capability| remove_capability_from_bounding_set(*capability).is_err()).count() == 0
 }
 
-/// Programs that the calling thread starts gain no privileges from the set-user-id bit or from capabilities of their
-/// files.
+/// Sets `no_new_privs`: programs that the calling thread starts gain no privileges from the set-user-id bit or from
+/// capabilities of their files.
 ///
 /// # Errors
 /// No error is known.

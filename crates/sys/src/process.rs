@@ -105,7 +105,7 @@ mod tests {
             assert_eq!(Process { namespaces: spaces, ..other }.is_there(), None);
         }
         for id in [0, u32::MAX] {
-            assert_eq!(Process { id, ..this }.is_there(), None, "kill(2) takes this PID as a group of processes");
+            assert_eq!(Process { id, ..this }.is_there(), None, "kill(2) would interpret this PID as a process group");
         }
     }
 

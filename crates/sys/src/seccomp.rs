@@ -4,8 +4,9 @@
 //! Other calls return `ENOSYS`, as on a kernel without the call: libraries then use older calls, and a call missing
 //! from the list disables a feature instead of ending the recording. The kernel's audit log contains each refused call.
 //!
-//! A build with debug assertions aborts at such a call instead ([`trap`]), so every test of the binary also verifies that
-//! the lists have all calls of the paths that it runs. [`TRIED`] lists the calls that a library tries but does not need.
+//! A build with debug assertions aborts at such a call instead ([`trap`]), so every test of the binary also verifies
+//! that the lists contain all system calls of the code that it runs. [`TRIED`] lists the calls that a library tries but
+//! does not need.
 
 mod trap;
 
@@ -243,7 +244,7 @@ mod at {
     pub const SECOND: u32 = 24;
 }
 
-/// The result of a call that is in no list.
+/// The result of a system call that is in no list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
     /// The call returns `ENOSYS`.
@@ -265,7 +266,7 @@ impl Refusal {
 ///
 /// # Errors
 /// `Unsupported` on architectures without a list and kernels without seccomp; `PermissionDenied` if `no_new_privs` is
-/// not set; `Other` if a thread has a filter of its own. After an error, no restriction applies.
+/// not set; `Other` if a thread already has a filter. After an error, no restriction applies.
 pub fn keep_calls_for(sockets: Sockets) -> io::Result<()> {
     let refusal = if cfg!(debug_assertions) {
         trap::abort_at_refused_calls()?;
@@ -327,7 +328,7 @@ fn install(code: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<()> {
     let r = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
     match r {
         0 => Ok(()),
-        1.. => Err(io::Error::other(format!("thread {r} has a filter of its own"))),
+        1.. => Err(io::Error::other(format!("thread {r} already has a filter"))),
         _ => match io::Error::last_os_error() {
             // A kernel without seccomp, or without one of the flags.
             e if e.raw_os_error() == Some(libc::EINVAL) => Err(io::ErrorKind::Unsupported.into()),
@@ -362,7 +363,7 @@ mod tests {
     use std::os::unix::net::UnixDatagram;
     use std::process::Command;
 
-    /// Runs in a thread of its own and restricts only that thread, because the restriction cannot be undone.
+    /// The test runs in a separate thread and restricts only that thread, because the restriction cannot be undone.
     fn confined<T: Send>(test: &str, sockets: Sockets, work: impl FnOnce() -> T + Send) -> Option<T> {
         filtered(test, &program(sockets, Refusal::Error).unwrap(), work)
     }

@@ -1,7 +1,7 @@
 //! A loop compiled twice, for the baseline CPU and for CPUs with wide registers, and selected at run time.
 //!
 //! A binary for any x86-64 CPU uses registers of 128 bits and no instruction that counts bits. Loops over slices of
-//! numbers take half the time with the wider instructions.
+//! numbers need half the time with the wider instructions.
 
 /// A loop over slices with its arguments.
 pub trait SimdLoop {

@@ -1,5 +1,5 @@
-//! Messages for users on standard error. The reader may have gone (a closed terminal, a `head` that has ended). Capture
-//! must continue in that case, but `eprintln!` would panic.
+//! Messages for users on standard error. The process that reads them may have ended (a closed terminal, a `head` that
+//! has ended). Capture must continue in that case, but `eprintln!` would panic.
 
 use std::fmt::Arguments;
 use std::io::Write;
@@ -12,7 +12,7 @@ macro_rules! say {
 
 /// Writes a line to standard error and ignores errors.
 pub fn line(words: Arguments<'_>) {
-    // In one write, so that lines of several threads do not mix.
+    // The line is written with one system call, so that lines of several threads do not mix.
     let _ = std::io::stderr().lock().write_all(format!("{words}\n").as_bytes());
 }
 

@@ -65,13 +65,14 @@ impl Tree {
     /// `NotFound`; `PermissionDenied` without the privilege; `InvalidInput` for a value that the kernel rejects.
     pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
         use std::io::Write;
-        // The kernel takes each write as one value.
+        // The kernel interprets each write as one complete value.
         std::fs::OpenOptions::new().write(true).truncate(true).open(self.path(name))?.write_all(text.as_bytes())
     }
 
     /// The directory of a device on any bus: `virtio2`, `0000:01:00.0`.
     pub fn device(&self, name: &str) -> Option<String> {
-        // Below the bus, because `/sys/class/net` shows only interfaces of the namespace in which sysfs was mounted.
+        // The path is below `sys/bus`, because `/sys/class/net` shows only interfaces of the namespace in which sysfs
+        // was mounted.
         self.names("sys/bus").into_iter().map(|bus| format!("sys/bus/{bus}/devices/{name}")).find(|d| self.has(d))
     }
 

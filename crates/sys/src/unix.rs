@@ -123,7 +123,8 @@ impl Connection {
     /// # Errors
     /// If the kernel refuses the query.
     pub fn peer(&self) -> io::Result<Peer> {
-        // Not by `rustix`: the PID is 0 if the peer belongs to another PID namespace, and its type excludes 0.
+        // The call does not use `rustix`, because its type for a PID excludes 0, and the PID is 0 if the peer belongs
+        // to another PID namespace.
         let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
         let mut len = size_of::<libc::ucred>() as libc::socklen_t;
         // SAFETY: `cred` is writable for `len` bytes.
@@ -230,7 +231,7 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<Ve
     Ok(polls.iter().enumerate().filter(|(_, p)| !p.revents().is_empty()).map(|(i, _)| i).collect())
 }
 
-/// The id of a user or group, from a file like /etc/passwd or /etc/group; a number is returned as it is.
+/// Returns the id of a user or group, from a file like /etc/passwd or /etc/group. A number is returned unchanged.
 pub fn id_of(name: &str, file: &Path) -> Option<u32> {
     if let Ok(id) = name.parse() {
         return Some(id);
@@ -303,7 +304,11 @@ mod tests {
         fchmod(&fd, Mode::RUSR | Mode::WUSR).unwrap();
         bind(&fd, &address(&path).unwrap()).unwrap();
         use std::os::unix::fs::PermissionsExt;
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "bind relies on this mode");
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600,
+            "`bind` relies on the mode that the socket had before"
+        );
         std::fs::remove_file(&path).unwrap();
     }
 

@@ -1,9 +1,8 @@
 //! Asynchronous file writes and reads through io_uring (`io_uring(7)`).
 //!
-//! [`Uring`] owns the memory that the kernel reads and writes: it keeps file and buffer of each operation in flight
-//! until the completion was taken, and dropping the ring waits for all operations. This invariant makes the interface
-//! safe.
-//! Memory named by [`Uring::register`] is pinned once instead of at every write.
+//! [`Uring`] owns the memory that the kernel reads and writes: it owns file and buffer of each operation in flight
+//! until the completion was read, and the drop of the ring waits for all operations. This invariant makes the interface
+//! safe. Memory named by [`Uring::register`] is pinned once instead of at every write.
 
 use io_uring::{IoUring, opcode, types};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -38,7 +37,7 @@ pub unsafe trait Stable: Send + 'static {
     fn bytes(&self) -> &[u8];
 }
 
-/// Bytes into which the kernel can read while a ring owns the value.
+/// Bytes into which the kernel can write what it reads, while a ring owns the value.
 ///
 /// # Safety
 /// [`StableMut::bytes_mut`] must return the bytes of [`Stable::bytes`], and the bytes must not be accessed while the
@@ -73,9 +72,9 @@ impl Aligned {
     /// If the length exceeds the address space.
     pub fn new(len: usize) -> Self {
         let len = len.max(1);
-        // PERF: one page more without an alignment request: the allocator then takes large sizes from the kernel as
-        // zero pages that are not accessed yet, instead of zeroing them page by page (0.2 ms for a piece of 264 KiB of
-        // which 68 are read into).
+        // PERF: the allocation is one page longer and requests no alignment. Then the allocator takes large sizes from
+        // the kernel as zero pages that are not accessed yet, instead of zeroing them page by page (0.2 ms for a buffer
+        // of 264 KiB of which 68 KiB are read into).
         let layout = len.checked_add(Self::ALIGN).and_then(|len| Layout::array::<u8>(len).ok());
         let layout = layout.expect("a length within the address space");
         // SAFETY: the layout is not empty.
@@ -282,7 +281,7 @@ impl<B: Stable> Uring<B> {
         let Some(slot) = self.free.pop() else { return Err(io::Error::from_raw_os_error(libc::EBUSY)) };
         self.held[slot] = Some(InFlight { token, file: Arc::clone(file), buffer });
         let entry = entry.user_data(slot as u64);
-        // SAFETY: descriptor and buffer are in `held[slot]`, which is emptied only when the completion has come.
+        // SAFETY: descriptor and buffer are in `held[slot]`, which is emptied only when the completion has arrived.
         if unsafe { self.ring.submission().push(&entry) }.is_err() {
             self.held[slot] = None;
             self.free.push(slot);
@@ -305,7 +304,8 @@ impl<B: Stable> Uring<B> {
         };
         match outcome {
             Ok(_) => {}
-            // The wait ended, a signal came, or the completion queue must be emptied first: none of these is an error.
+            // The wait ended, a signal arrived, or the completion queue must be emptied first: none of these is an
+            // error.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {}
             Err(e) => return Err(e),
         }
@@ -434,8 +434,8 @@ mod tests {
         let file = Arc::new(File::create(&path).unwrap());
         let inside = Heap(vec![7; 1 << 16]);
         let region = Region { address: inside.0.as_ptr() as usize, len: inside.0.len() };
-        // SAFETY: the buffer travels with the write and is dropped after the ring has taken its completion; nothing is
-        // written from it afterwards.
+        // SAFETY: the ring owns the buffer during the write, and drops it after it has read the completion; nothing is
+        // written from the buffer afterwards.
         if let Err(e) = unsafe { ring.register(&[region]) } {
             return testkit::skip(test, &format!("registration refused: {e}"));
         }

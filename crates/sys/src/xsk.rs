@@ -2,12 +2,12 @@
 //!
 //! A [`Receiver`] and a [`Sender`] each own one queue of one interface, an [`Umem`] of memory registered with the
 //! kernel (the UMEM; receivers may share one), and the four rings. A chunk belongs to the kernel from the moment its
-//! address is published in the fill or transmit ring until the address comes back in the receive or completion ring.
-//! Both types access a chunk only while it does not belong to the kernel, and only during one callback. Every `unsafe`
-//! block here relies on this invariant, and therefore no other type accesses the rings.
+//! address is published in the fill or transmit ring until the kernel returns the address in the receive or completion
+//! ring. Both types access a chunk only while it does not belong to the kernel, and only during one callback. Every
+//! `unsafe` block here relies on this invariant, and therefore no other type accesses the rings.
 //!
-//! With the flag `XDP_SHARED_UMEM` the kernel takes mode and flags from the socket that registered the memory; each
-//! queue still has its own fill and completion ring, so no two threads ever write to the same one.
+//! With the flag `XDP_SHARED_UMEM` the kernel uses mode and flags of the socket that registered the memory; each queue
+//! still has its own fill and completion ring, so no two threads ever write to the same one.
 
 mod receiver;
 mod ring;
@@ -122,7 +122,7 @@ fn register(fd: &OwnedFd, area: &Umem, chunk: u32, spare: u32) -> io::Result<()>
         flags: XdpUmemRegFlags::empty(),
         tx_metadata_len: 0,
     };
-    // The area outlives the socket: each owner of the socket also holds the area.
+    // The area exists longer than the socket: each owner of the socket also has a reference to the area.
     Ok(set_xdp_umem_reg(fd, registration)?)
 }
 

@@ -27,7 +27,7 @@ impl ZeroedPages {
     pub fn zeroed(len: usize) -> io::Result<Self> {
         let too_long = || io::Error::from(io::ErrorKind::OutOfMemory);
         let bytes = len.max(1).checked_mul(8).filter(|b| isize::try_from(*b).is_ok()).ok_or_else(too_long)?;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a new mapping at an address of the kernel's choice affects no existing memory.
         let at = unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
         if bytes >= HUGE_PAGE {
             // Advice only: without huge pages the mapping consists of small pages.
@@ -43,8 +43,8 @@ impl Deref for ZeroedPages {
     type Target = [u64];
 
     fn deref(&self) -> &[u64] {
-        // SAFETY: the mapping holds at least `len` words, begins at a page, is zeroed by the kernel, and lives as long
-        // as this.
+        // SAFETY: the mapping has at least `len` words, begins at a page, was zeroed by the kernel, and exists as long
+        // as this value.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }

@@ -82,7 +82,8 @@ fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
         !is_fenced && !is_fence
     });
     lines.flat_map(|(index, line)| {
-        // Every second piece between backticks is prose. The `](` of a link whose text is code is in prose too.
+        // Every second piece between backticks is prose. If the text of a link is code, the `](` after it is in prose
+        // too.
         let prose = line.split('`').step_by(2);
         prose
             .flat_map(|piece| piece.split("](").skip(1))

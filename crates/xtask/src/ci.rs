@@ -87,8 +87,8 @@ fn remove_old_file(path: &Path) -> Result<String, String> {
     }
 }
 
-/// Runs the loom models. They need another build configuration, so they have their own target directory: otherwise each
-/// run would rebuild the main target.
+/// Runs the loom models. They need other compiler flags, so they have their own target directory: otherwise each run
+/// would rebuild the main target.
 fn loom(root: &Path) -> Result<(), String> {
     let folder = target(root).join("loom");
     let env = [("RUSTFLAGS", "--cfg loom".to_owned()), ("CARGO_TARGET_DIR", folder.to_string_lossy().into_owned())];

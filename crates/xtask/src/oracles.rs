@@ -27,7 +27,7 @@ const ORACLES: &[(&str, &str)] = &[
     ("python3", "python3"),
 ];
 
-/// Python packages that tests compare with, by their names on PyPI. They are installed in a virtual environment.
+/// Python packages that tests compare with, by their names on PyPI, installed in a virtual environment.
 const PYTHON_PACKAGES: &[&str] = &[
     "yacryptopan==1.0.2",
     "duckdb==2.0.0",
@@ -107,7 +107,7 @@ pub fn install() {
 /// Creates a virtual environment in the cache directory, where `testkit::python_with` and `testkit::python_of` find it.
 fn install_packages(name: &str, python: &str, packages: &[&str]) -> Result<(), String> {
     let folder = cache()?.join(name);
-    // This file is written after the installation, so an interrupted installation is repeated.
+    // The list of packages is written after the installation, so that an interrupted installation is repeated.
     let (list, wanted) = (folder.join("installed"), packages.join("\n"));
     if std::fs::read_to_string(&list).is_ok_and(|has| has == wanted) {
         return Ok(());
@@ -145,7 +145,7 @@ fn install_rust_program(program: &str, version: &str) -> Result<(), String> {
     cargo.args(["install", "--quiet", "--locked", "--force", "--no-default-features", "--debug", "--version", version]);
     cargo.arg("--root").arg(&folder).arg(program).env("CARGO_TARGET_DIR", folder.join("target"));
     run(&mut cargo)?;
-    // The build directory has some hundred megabytes, and only the program is needed.
+    // Only the program is kept, because the build directory has some hundred megabytes.
     std::fs::remove_dir_all(folder.join("target")).map_err(|e| format!("{}: {e}", folder.display()))?;
     std::fs::write(&list, version).map_err(|e| format!("{}: {e}", list.display()))
 }

@@ -23,7 +23,7 @@ const MUST_NOT_PANIC: &[&str] = &[
 /// Third-party crates that only one crate may use.
 const EXCLUSIVE: &[(&str, &str)] = &[("libc", "sys"), ("io-uring", "sys")];
 
-/// Words that mark unfinished work. Each is written in two pieces, so that this file contains none of them.
+/// Words that mark unfinished work. Each word is written in two pieces, so that this file does not contain it.
 const LEFTOVERS: &[&str] = &[
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
@@ -218,7 +218,8 @@ fn check_sources(root: &Path, findings: &mut Vec<String>) -> Result<(), String> 
                         number + 1
                     ));
                 }
-                // Only `testkit::skip` also writes the skip into the list that `cargo xtask ci` prints.
+                // Test skips must be printed by `testkit::skip`, which also adds them to the list that `cargo xtask ci`
+                // prints.
                 let is_skip = line.contains(concat!("\"SK", "IP ")) && line.contains(concat!("print", "ln!"));
                 if is_skip {
                     findings.push(format!("{shown}:{}: prints a skipped test; call testkit::skip", number + 1));

@@ -47,7 +47,7 @@ pub fn compare(
     ))?;
     for cache in ["cold", "warm"] {
         if cache == "cold" && cold().is_err() {
-            // The row of netgrain's query already reports the error.
+            // The row with a cold cache is omitted; the reason was already printed instead of netgrain's row.
             continue;
         }
         let begun = Instant::now();

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Number of different records: enough that no row group has the random values of a record twice, which would be
-/// compressible.
+/// Number of different records: so large that no row group contains the random values of a record twice, because a
+/// repetition would be compressible.
 pub const SET: usize = 200_000;
 
 /// Records prepared together: few enough to stay in the processor's cache.

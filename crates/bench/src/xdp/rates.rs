@@ -1,14 +1,15 @@
 //! Measures the cost of a program on an interface, and separates it from the variation of the machine.
 //!
 //! On a shared machine the rate of a program varies by 40 % from one second to the next, while the benchmark must
-//! detect a difference of 5 %. So the programs take turns every few milliseconds: a round has a slice of each program
-//! in a new random order, then the same order reversed, so that slow changes affect all programs alike. Each round
-//! gives one ratio; the output shows the median of the ratios with its 95 % confidence interval ([`Paired`]).
+//! detect a difference of 5 %. So the programs alternate every few milliseconds: a round runs each program for one
+//! slice, in a new random order, and then again in the reverse order, so that slow changes affect all programs alike.
+//! Each round gives one ratio; the output shows the median of the ratios with its 95 % confidence interval
+//! ([`Paired`]).
 //!
-//! The pages that the sockets, rings and tables of two interfaces receive make one interface up to 4 % faster than the
-//! other for as long as it is open. More rounds do not separate that difference from the cost of a program. So the
-//! benchmark opens the interfaces several times, each time for a share of the rounds, and also shows the medians of the
-//! openings.
+//! Depending on the memory pages that the sockets, rings and tables of two interfaces are allocated in, one interface
+//! is up to 4 % faster than the other for as long as both are open. More rounds do not separate that difference from
+//! the cost of a program. So the benchmark opens the interfaces several times, each time for a share of the rounds, and
+//! also shows the median of each opening.
 //!
 //! The bare redirect is an interface opened without programs: frames without metadata space, a socket whose reader
 //! reads only frames, and the attached XDP program alone. The programs run on a second interface and are exchanged as
@@ -27,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The interface without programs, and the interface with programs, each as (sending end, receiving end).
+/// The interface without programs and the interface with programs, each with its peer: (sending end, receiving end).
 const BARE: (&str, &str) = (FROM, TO);
 const PROGRAMMED: (&str, &str) = ("ng-xdp2", "ng-xdp3");
 
@@ -67,12 +68,12 @@ struct Row {
     stages_in_kernel: usize,
     verified_instructions: u32,
     mpps: MedianRange,
-    /// Rate below that of the bare redirect in the same round, in percent.
+    /// Percent by which the rate is below that of the bare redirect in the same round.
     below_percent: Paired,
-    /// The medians of each opening of the interfaces.
+    /// Median of the difference in percent, for each opening of the interfaces.
     by_opening: MedianRange,
     most_percent: f64,
-    /// Frames for which the interface's socket had no room, in all slices on this interface.
+    /// Frames that were lost because the interface's socket had no room, in all slices on this interface.
     lost: u64,
 }
 
@@ -277,8 +278,8 @@ impl Port {
     }
 }
 
-/// Empties the receive ring, and reads the metadata of each frame as an engine would; thereby the kernel learns the
-/// last program generation that user space has seen.
+/// Empties the receive ring, and reads the metadata of each frame as an engine would. By reading a program generation,
+/// user space acknowledges it to the kernel part.
 fn drain(mut source: AfXdp, stop: &AtomicBool, received: &AtomicU64) {
     let (dispatcher, mut last) = (Arc::clone(source.open_dispatcher()), 0);
     while !stop.load(Relaxed) {
@@ -287,7 +288,7 @@ fn drain(mut source: AfXdp, stop: &AtomicBool, received: &AtomicU64) {
                 frame.metadata.first_chunk::<METADATA_BYTES>().and_then(|bytes| KernelVerdict::read(bytes, last));
             if let Some(metadata) = metadata.filter(|metadata| metadata.generation != last) {
                 last = metadata.generation;
-                // Without the acknowledgement each frame continues to carry the generation.
+                // Without the acknowledgement, each frame would continue to carry the generation.
                 let _ = dispatcher.acknowledge(0, last);
             }
         });

@@ -14,7 +14,7 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The directory with the library, which is that of the test program.
+/// The directory with the library, which is the directory of the test program.
 fn libraries() -> PathBuf {
     std::env::current_exe().expect("this program").parent().expect("its folder").to_owned()
 }

@@ -53,12 +53,12 @@ pub(super) fn dispatcher_error(name: &str, failure: DispatcherError) -> SourceEr
                 io::ErrorKind::OutOfMemory => {
                     format!("map {map} would have {entries} entries; limit them with `up_to`")
                 }
-                _ => format!("the map is {map}, with {entries} entries"),
+                _ => format!("the map {map} has {entries} entries"),
             };
             system("create the maps of the XDP program", refused.error, advice)
         }
         DispatcherError::Fill(map, error) => {
-            system("fill the maps of the XDP program", error, format!("the map is {map}"))
+            system("fill the maps of the XDP program", error, format!("the kernel refused an entry of the map {map}"))
         }
         DispatcherError::Unbound(what) => {
             SourceError::Unsupported { name: name.to_owned(), reason: format!("{what}; please report this") }
@@ -67,7 +67,7 @@ pub(super) fn dispatcher_error(name: &str, failure: DispatcherError) -> SourceEr
             let advice = if refusal.error.kind() == io::ErrorKind::PermissionDenied && refusal.log.is_empty() {
                 privilege::advice("XDP", XDP)
             } else if refusal.log.contains("prohibited for !root") {
-                privilege::advice("a program of the language", XDP.with(privilege::PROGRAMS))
+                privilege::advice("a program of the packet language", XDP.with(privilege::PROGRAMS))
             } else {
                 format!("the verifier's log:\n{}", refusal.log.trim_end())
             };

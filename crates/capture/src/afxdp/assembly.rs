@@ -21,7 +21,7 @@ impl Assembly {
         self.open
     }
 
-    /// Adds a piece; returns the whole frame after its last piece, unless it is too long.
+    /// Adds a piece of a frame. After the last piece, returns the complete frame, unless it is too long.
     #[inline]
     pub(super) fn add<'a>(&'a mut self, piece: &'a [u8], more: bool) -> Option<&'a [u8]> {
         if !self.open && !more {
@@ -31,7 +31,7 @@ impl Assembly {
             self.bytes.clear();
             self.open = true;
         }
-        // One byte above the maximum suffices to mark the frame as too long.
+        // At most one byte above the maximum is stored, which marks the frame as too long.
         let room = (FRAME_MAX + 1).saturating_sub(self.bytes.len());
         self.bytes.extend_from_slice(&piece[..piece.len().min(room)]);
         if more {

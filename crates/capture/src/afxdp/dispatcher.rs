@@ -13,10 +13,11 @@
 //! program's count of redirected frames is independent of the counters of the socket. All programs of an interface
 //! count in the same map ([`PacketOutcome`]), so the counters continue across every swap.
 //!
-//! Why a slot and not `BPF_LINK_UPDATE`: that call also replaces the program, but then sleeps under the kernel's
-//! network lock until all CPUs have left the old program (`bpf_dispatcher_update` in kernel/bpf/dispatcher.c calls
-//! `synchronize_rcu`). The wait of 8 to 15 ms is not needed here: the generation of a packet shows which program
-//! processed it.
+//! The dispatcher has a slot for the program because `BPF_LINK_UPDATE` is slower: that call also replaces the program,
+//! but then sleeps under the kernel's network lock until all CPUs have left the old program (`bpf_dispatcher_update` in
+//! kernel/bpf/dispatcher.c calls `synchronize_rcu`). The wait of 8 to 15 ms is not needed here, because the generation
+//! of a packet shows which program processed it. PERF: a swap takes 15 ms by the link and 0.07 ms by the slot; the slot
+//! costs 1 ns per packet (records/2026-11-22-xdp.md).
 // PERF: a swap takes 15 ms by the link, 0.07 ms by the slot, which costs a packet 1 ns
 // (records/2026-11-22-xdp.md).
 
@@ -96,7 +97,7 @@ pub enum DispatcherError {
     Promiscuous(io::Error),
 }
 
-/// The only key of the slot and of the map of generations.
+/// The only key of the program array and of the map of generations.
 const ONLY: [u8; 4] = [0; 4];
 
 /// Offsets in `struct xdp_md`.
@@ -105,7 +106,7 @@ mod context {
 }
 
 impl XdpDispatcher {
-    /// Attaches the program to the interface. All frames pass to the kernel until a queue is taken.
+    /// Attaches the program to the interface. All frames pass to the kernel until a queue is redirected to a socket.
     ///
     /// # Errors
     /// [`DispatcherError`].
@@ -141,8 +142,8 @@ impl XdpDispatcher {
         code(None, &*self.sockets, &*self.outcomes)
     }
 
-    /// Replaces the running program by other code between two frames. Code that keeps the counters uses the maps of
-    /// this interface, as [`XdpDispatcher::code`] does.
+    /// Replaces the running program by other code between two frames. The counters continue if the code uses the maps
+    /// of this interface, as [`XdpDispatcher::code`] does.
     ///
     /// # Errors
     /// [`DispatcherError`]; the previous program then continues to run.
@@ -152,7 +153,7 @@ impl XdpDispatcher {
             .map(drop)
     }
 
-    /// Prepares a program of the packet language: creates and fills its maps, or keeps those maps of the running
+    /// Prepares a program of the packet language: creates and fills its maps, or uses again those maps of the running
     /// program that have the same meaning, and has the verifier accept the code. The interface is not changed yet.
     /// `devices` are the interfaces that the program names; `clock` is the offset from the kernel's monotonic clock to
     /// 1970.
@@ -256,8 +257,8 @@ impl XdpDispatcher {
         [&self.sockets, &self.outcomes, &self.generations].iter().any(|map| map.spec() == spec)
     }
 
-    /// Records in the kernel that the reader of `queue` has received a packet of the program with this generation, so
-    /// that later packets need not carry the generation ([`QueueGenerations`]). Until then each packet carries it.
+    /// Records in the kernel that the reader of `queue` has received a packet of the program with this generation. Then
+    /// later packets need not carry the generation ([`QueueGenerations`]); before, each packet carries it.
     ///
     /// # Errors
     /// An error of the kernel.

@@ -22,14 +22,14 @@ impl PreparedProgram {
         self.program.info().map_or(0, |info| info.verified_insns)
     }
 
-    /// Number of maps that the program takes over, with their contents, from the previous program.
+    /// Number of maps that are transferred, with their contents, from the previous program.
     pub fn kept(&self) -> usize {
         self.kept
     }
 }
 
-/// The specification of the map to create. Interface names refer to other interfaces when interfaces come and go, so a
-/// map of devices is kept only if it refers to the same interfaces.
+/// The specification of the map to create. When interfaces are removed and added, the same names may refer to other
+/// interfaces. So a map of devices is retained only if it refers to the same interfaces.
 pub(super) fn spec(need: &MapRequirement, devices: &[u32]) -> MapSpec {
     let meaning = match need.role {
         Role::Devices => format!("{} {devices:?}", need.semantics),

@@ -34,7 +34,8 @@ pub struct TransmitConfig {
 }
 
 impl TransmitConfig {
-    /// Frames up to 1518 bytes, 2048 in flight, zero-copy if the driver supports it.
+    /// Returns the default configuration: frames of up to 1518 bytes, 2048 frames in flight, zero-copy if the driver
+    /// supports it.
     pub fn new(interface: &str, queue: u16) -> Self {
         Self { interface: interface.to_owned(), queue, frame_max: 1518, frames: 2048, copy: CopyMode::Best }
     }
@@ -45,7 +46,7 @@ impl TransmitConfig {
 pub struct TransmitCounts {
     /// Frames that the driver accepted and did not report as dropped.
     pub sent: u64,
-    /// Frames that the driver dropped because the next ring was full.
+    /// Frames that the driver dropped because the ring of the peer was full.
     pub dropped: u64,
     /// Frames in flight: in the ring, or accepted by the driver and not yet completed.
     pub under_way: u64,

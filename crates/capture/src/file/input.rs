@@ -125,7 +125,7 @@ struct Pipe {
     ended: bool,
 }
 
-/// Reads until the end of the source, which an empty piece marks, or until the receiver is dropped.
+/// Reads until the end of the source, which is marked by an empty piece, or until the receiver is dropped.
 fn read_ahead(mut source: Box<dyn Read + Send>, pieces: &SyncSender<io::Result<Vec<u8>>>) {
     loop {
         let mut piece = vec![0; PIECE];

@@ -1,7 +1,7 @@
 //! Capture files as a source: pcap, pcapng and HPCAP RAW, uncompressed or compressed, at full speed or at a scaled
 //! original speed.
 //!
-//! Every record of the file is handed over or counted. Records whose link type differs from the first packet's, and the
+//! Every record of the file is delivered or counted. Records whose link type differs from the first packet's, and the
 //! record at which a damaged file ends, are lost with [`Cause::Source`]. Frames carry the timestamps of the file, so
 //! that a replay gives the same results at any speed. If the file is a pipe, a thread reads ahead, so that a poll
 //! returns after `wait` and the source can be stopped while the pipe delivers no bytes.
@@ -45,27 +45,27 @@ pub struct File {
     reader: Reader<Input>,
     pace: ReplaySchedule,
     started: Option<Instant>,
-    /// The current packet of the reader was not handed over yet.
+    /// True if the current packet of the reader was not delivered yet.
     held: bool,
-    /// No more records are read: stopped, at the end, or damaged.
+    /// True if no more records are read, because the source was stopped, has ended or is damaged.
     closed: bool,
-    /// [`Source::stop`] was called: pacing ends, and the held packet is still handed over.
+    /// True after [`Source::stop`]: pacing has ended, and the packet that was already read is still delivered.
     stopped: bool,
     failed: Option<SourceError>,
-    /// Replaces the timestamp of a packet that has none.
+    /// The timestamp of the previous packet, which is used for a packet that has no timestamp.
     last: Timestamp,
     foreign: Vec<(u16, u64)>,
     foreign_others: u64,
     broken: u64,
     drops: u64,
-    /// Packets handed over without a timestamp of their own; then packets whose stated wire length was below the
+    /// Number of delivered packets that had no timestamp; then number of packets whose stated wire length was below the
     /// captured length.
     unstamped: u64,
     wire_raised: u64,
-    /// The interface of the first packet handed over, and the number of packets of other interfaces.
+    /// The interface of the first delivered packet; then the number of delivered packets of other interfaces.
     first: Option<PortMatcher>,
     other_interface: u64,
-    /// The selected interface, and the number of packets of other interfaces.
+    /// The selected interface; then the number of packets of other interfaces, which are skipped.
     selected: Option<PortMatcher>,
     unselected: u64,
 }
@@ -155,8 +155,9 @@ impl File {
         Ok(file)
     }
 
-    /// Warnings about conditions that the counters do not show: link types not handed over, several interfaces treated
-    /// as one, packets with incomplete metadata, and losses that the capturing program recorded in the file.
+    /// Returns warnings about conditions that the counters do not show: packets of link types that were not delivered,
+    /// several interfaces treated as one, packets with incomplete metadata, and losses that the capturing program
+    /// recorded in the file.
     pub fn warnings(&self) -> Vec<String> {
         let Self { info: SourceInfo { name, link_type: first, .. }, .. } = self;
         let link = |link_type: u16| format!("link type {}", pcap::LinkType(link_type));
@@ -188,7 +189,7 @@ impl File {
         });
         let unstamped = (self.unstamped > 0).then(|| {
             let packets = self.unstamped;
-            format!("{name}: {packets} packets have no timestamp and got the timestamp of the packet before")
+            format!("{name}: {packets} packets have no timestamp and got the timestamp of the previous packet")
         });
         let wire_raised = (self.wire_raised > 0).then(|| format!("{name}: {}", pcap::wire_raised(self.wire_raised)));
         let drops = (self.drops > 0)
@@ -224,7 +225,7 @@ impl File {
         self.held
     }
 
-    /// Skips the held packet if another interface is selected.
+    /// Skips the current packet if another interface is selected.
     #[inline]
     fn skip_unselected(&mut self) -> bool {
         let Some(selected) = &mut self.selected else { return false };
@@ -236,9 +237,9 @@ impl File {
         passed
     }
 
-    /// Hands over at most `most` packets without the checks that packets of other formats need, and returns their
-    /// number. All packets of a classic pcap file have the interface and the link type of the first one. Returns 0 if
-    /// packets are paced or an interface is selected.
+    /// Delivers at most `most` packets without the checks that packets of other formats need, and returns their number.
+    /// All packets of a classic pcap file have the interface and the link type of the first one. Returns 0 if packets
+    /// are paced or an interface is selected.
     #[inline]
     fn burst(&mut self, most: usize, take: &mut impl FnMut(&Frame<'_>)) -> usize {
         let as_the_first = self.first.is_some() && self.reader.link_type() == self.info.link_type;
@@ -261,7 +262,7 @@ impl File {
         self.closed = true;
     }
 
-    /// Sleeps until the held packet is due, but at most for `wait`; true if the packet is due.
+    /// Sleeps until the current packet is due, but at most for `wait`. Returns true if the packet is due.
     fn is_due(&mut self, wait: Duration) -> bool {
         if self.stopped {
             return true;

@@ -69,8 +69,8 @@ fn examine(path: &Path, stop: &AtomicBool, found: &mut Vec<Port>) {
     }
 }
 
-/// The name of a packet's interface, with characters that a directory name cannot hold replaced; the number of the
-/// interface if it has no name.
+/// The name of a packet's interface. Characters that are not possible in a directory name are replaced. If the
+/// interface has no name, the result is its number.
 fn port_of<R: Read>(reader: &Reader<R>, interface: u32) -> String {
     let name = reader.interfaces().get(interface as usize).map_or("", |name| name);
     let can_stand = |c: char| !(c.is_control() || c.is_whitespace() || c == '/');

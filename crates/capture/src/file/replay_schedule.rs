@@ -11,7 +11,7 @@ pub enum Speed {
     /// As fast as the file can be read.
     #[default]
     Flat,
-    /// This many times as fast as the capture; 1 is the original speed.
+    /// The given factor times as fast as the capture; 1 is the original speed.
     Scaled(f64),
 }
 
@@ -32,8 +32,8 @@ impl fmt::Display for Speed {
 
 /// The schedule of a replay.
 ///
-/// Intervals are summed, and a step back in time counts as an interval of 0. So the packets after the step keep their
-/// own intervals and are not sent all at once until the file reaches its former time.
+/// The due time is the sum of the intervals, and a step back in time counts as an interval of 0. So the packets after
+/// the step retain their own intervals, and are not all due immediately until the file reaches its former time.
 #[derive(Debug)]
 pub(super) struct ReplaySchedule {
     factor: Option<f64>,

@@ -9,7 +9,7 @@ use std::io::{self, BufRead, ErrorKind, Read};
 /// Largest window that is decoded: 128 MiB, the limit of the `zstd` tool without `--long=31`.
 const MAX_WINDOW: u64 = 128 << 20;
 
-/// Largest total of magic number, descriptor, window, dictionary ID and content size.
+/// The largest length of a frame header: magic number, descriptor, window, dictionary ID and content size.
 const MAX_HEADER: usize = 4 + 1 + 1 + 4 + 8;
 
 const SKIPPABLE: std::ops::RangeInclusive<u32> = 0x184d_2a50..=0x184d_2a5f;

@@ -18,7 +18,7 @@ use bpf::{Alu, Asm, Code, Condition, Helper, Map, MapKind, Reg, Size, XdpAction}
 use r#gen::{FlowPart, Parts};
 use std::io;
 
-/// Numbers in the timestamp field of a frame have 48 bits.
+/// The sequence number and the departure time in the timestamp field of a frame have 48 bits each.
 pub(super) const LOW_48: u64 = (1 << 48) - 1;
 
 /// Offsets in `struct xdp_md`.
@@ -31,7 +31,7 @@ mod context {
 mod flow {
     /// 14 bytes.
     pub const BYTES: i16 = 0;
-    /// 4 bytes, in network byte order.
+    /// The CRC: 4 bytes in network byte order.
     pub const CRC: i16 = 16;
     /// Words of 4 bytes in a value.
     pub const WORDS: usize = 5;
@@ -138,7 +138,7 @@ pub(super) fn code(maps: &Maps, len: usize, flows: u32, ifindex: u32, tai_ahead:
     value_of(&mut asm, &|asm| asm.map(Reg::R1, &maps.tables));
     for position in 0..STAMP_BYTES {
         let (word, below) = if position < 8 { (sequence, 56 - 8 * position) } else { (departure, 88 - 8 * position) };
-        // Four times the byte: the offset of its CRC in the table.
+        // The offset of the byte's CRC in the table: four times the value of the byte.
         asm.mov_reg(Reg::R1, word);
         match below {
             0 => asm.alu(Alu::Shl, Reg::R1, 2),

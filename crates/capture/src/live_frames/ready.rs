@@ -24,8 +24,8 @@ const LOOPBACK: u32 = 1;
 impl PreparedRun {
     /// Keeps `program` attached until the value is dropped.
     pub(super) fn keep(program: Program) -> io::Result<Self> {
-        // On a new thread: a namespace belongs to a thread, and the present thread must stay in the namespace of its
-        // interface.
+        // The attachment is made on a new thread, because a namespace belongs to a thread, and the present thread must
+        // remain in the namespace of its interface.
         let attach = move || {
             let namespace = Namespace::unshare()?;
             let link = Link::attach(program, LOOPBACK, AttachMode::Only(XdpMode::Generic)).map_err(attach_refusal)?;

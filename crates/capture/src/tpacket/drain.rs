@@ -19,9 +19,9 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 pub struct SocketCounts {
     /// Frames that passed the filter, counted by the kernel.
     packets: u64,
-    /// Frames of `packets` that found the ring full.
+    /// Frames included in `packets` for which the ring had no space.
     drops: u64,
-    /// Frames handed over, counted by this process.
+    /// Delivered frames, counted by this process.
     pub delivered: u64,
     /// Frames in a block that could not be read.
     pub broken: u64,
@@ -65,7 +65,8 @@ impl SocketCounts {
 #[derive(Clone, Copy, Debug)]
 pub struct Drain {
     since: Instant,
-    /// Until then a frame that passed the filter just before it closed may be missing from the kernel's count.
+    /// Before this time, a frame that passed the filter just before it was closed may be missing from the kernel's
+    /// count.
     quiet_until: Instant,
     /// True if the interface disappeared, false after a stop.
     pub gone: bool,

@@ -12,20 +12,20 @@ use sys::packet::ring::Layout;
 use sys::packet::{Fanout, PacketSocket};
 use sys::privilege::{self, Capabilities, Capability};
 
-/// A block must hold the longest possible frame, 64 KiB, and the kernel's metadata beside it.
+/// A block must have space for the longest possible frame, 64 KiB, and for the kernel's metadata.
 const MIN_BLOCK_BYTES: u32 = 128 << 10;
 /// The kernel allocates a block as one contiguous area where possible, which rarely succeeds for larger blocks.
 const MAX_BLOCK_BYTES: u32 = 4 << 20;
 /// Blocks consist of whole pages; this alignment suits every page size in use.
 const BLOCK_ALIGN: u32 = 64 << 10;
-/// A frame must be handed over within this time even on a quiet interface.
+/// The kernel must hand over a frame within this time, even on a quiet interface.
 const MAX_RETIRE: Duration = Duration::from_millis(10);
 /// Sockets of one fanout group; the kernel would allow more.
 const MAX_THREADS: u16 = 64;
 const ETH_P_ALL: u16 = 0x0003;
 const LINKTYPE_ETHERNET: u16 = 1;
 
-/// What to capture and with how much memory.
+/// The configuration of a capture: interface, memory, and distribution over threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TpacketConfig {
     /// The interface.
@@ -40,9 +40,9 @@ pub struct TpacketConfig {
     pub retire: Duration,
     /// How frames are distributed among several sources.
     pub fanout: Fanout,
-    /// Receive frames for other hosts too.
+    /// True to receive frames for other hosts as well.
     pub promiscuous: bool,
-    /// Prepare everything, but admit no frame until [`Tpacket::begin`] is called.
+    /// True to prepare everything, but admit no frame until [`Tpacket::begin`] is called.
     pub prepared: bool,
 }
 

@@ -214,7 +214,7 @@ fn after_stop_frames_pass_to_the_kernel_and_drop_detaches_the_program() {
     drop(source);
     wire.send(&[frame(3, 60)]);
     assert_eq!(kernel.at_least(2, QUIET, |_| true).iter().map(|f| number_of(f)).collect::<Vec<_>>(), [2, 3]);
-    // The interface can be opened again.
+    // After the source was dropped, the interface can be opened again.
     let mut source = open_one(&small(&b));
     wire.send(&[frame(4, 60)]);
     let (numbers, counts) = finish(&mut source);
@@ -324,7 +324,8 @@ fn two_queues_are_two_sources_with_shared_or_separate_umem() {
     for shared_memory in [false, true] {
         let mut sources = open(&AfXdpConfig { shared_memory, ..small(&b) }).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(sources.iter().map(|s| s.info().queue).collect::<Vec<_>>(), [0, 1]);
-        // More frames than chunks: chunks of one queue that are returned to the other would be missed.
+        // The test sends more frames than there are chunks. If chunks of one queue were returned to the other queue,
+        // the first queue would lack them.
         for round in 0..5u64 {
             for queue in [0u16, 1] {
                 let mut wire = Transmitter::open(&TransmitConfig::new(&a.name, queue)).expect("transmitter");
@@ -528,7 +529,7 @@ fn jumbo_frames_are_sent_in_several_chunks() {
         Transmitter::open(&TransmitConfig { frame_max: 9014, frames: 16, ..TransmitConfig::new(&a.name, 0) })
             .expect("transmitter");
     let lengths = [60, 4095, 4096, 4097, 8192, 8193, 9014, 60, 9014];
-    // Enough rounds that every buffer is used for frames of different numbers of chunks.
+    // There are enough rounds that every buffer is used for frames of different numbers of chunks.
     for round in 0..10 {
         let sent: Vec<Vec<u8>> =
             lengths.iter().enumerate().map(|(i, &len)| frame(round * 10 + i as u64, len)).collect();

@@ -1,5 +1,5 @@
-//! Every source keeps the contract of `capture::Source`. The tests are generic over a [`Rig`], which opens a source and
-//! makes frames arrive at it.
+//! Tests that every source satisfies the contract of `capture::Source`. The tests are generic over a [`Rig`], which
+//! opens a source and makes frames arrive at it.
 
 use crate::common;
 

@@ -29,7 +29,7 @@ fn open(bytes: Vec<u8>, options: Options) -> Result<File, SourceError> {
     File::from_reader("trace", Cursor::new(bytes), options)
 }
 
-/// The frames of a source until its end.
+/// Returns the frames of a source until its end.
 #[derive(Debug, Default)]
 struct Drained {
     frames: Vec<Vec<u8>>,
@@ -218,7 +218,8 @@ fn each_interface_of_a_file_can_be_opened_by_name_in_every_section() {
         assert_eq!((out.lost, file.warnings()), (0, drops));
     }
     assert_eq!(ports(&[&plain, &plain], &stop), [], "one interface only");
-    // A file that cannot be read, or not twice, is not searched; its replay reports the error.
+    // A file that cannot be read, or that cannot be read twice, is not searched for interfaces. Its replay reports the
+    // error.
     for other in [dir.join("none"), "-".into(), dir.path().to_owned()] {
         assert_eq!(ports(&[path.clone(), other], &stop), []);
     }
@@ -343,7 +344,7 @@ fn damage(test: &str, files: &[Vec<u8>]) {
     }
 }
 
-/// Frames that compress to a part of their size, so that the decoders use their tables.
+/// Returns frames that can be compressed, so that the decoders use their tables.
 fn compressible() -> Vec<u8> {
     let mut frames = common::numbered(0..60, |n| 60 + n as usize);
     for (i, frame) in frames.iter_mut().enumerate() {

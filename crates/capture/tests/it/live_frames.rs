@@ -54,7 +54,7 @@ fn send_and_check(
         Writer::new(BufWriter::new(File::create(&path).expect("a file")), Resolution::Nanos, 1).expect("a header");
     let mut made = 0;
     while made < count {
-        // At most as many frames at a time as the receiver can buffer.
+        // Each call sends at most as many frames as the receiver can buffer.
         made += out.send((count - made).min(4096)).expect("send");
         while matches!(store(source, &mut file, Duration::ZERO), Polled::Frames(_)) {}
     }

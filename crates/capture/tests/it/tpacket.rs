@@ -1,5 +1,5 @@
-//! Properties of TPACKET_V3: its configuration, interfaces that go down or away, directions, fanout groups, and frames
-//! that the kernel merged. `conformance.rs` has the properties that all sources share.
+//! Tests of properties of TPACKET_V3: its configuration, interfaces that are set down or removed, directions, fanout
+//! groups, and frames that the kernel merged. `conformance.rs` tests the properties that all sources share.
 
 use crate::common;
 
@@ -358,7 +358,7 @@ fn fragments_are_captured_unchanged() {
     let Some(sandbox) = Sandbox::new("fragments_are_captured_unchanged") else { return };
     let (a, b) = sandbox.veth("a", "b");
     let mut sources = tpacket::open(&TpacketConfig { threads: 2, ..config(&b, Memory::Usual) }).expect("open");
-    // More fragments, then the last one, 24 bytes further on.
+    // The first packet has the flag "more fragments". The last fragment begins 24 bytes further on.
     let sent = [ipv4(9, 0x2000, false, 1), ipv4(9, 0x0003, false, 2)];
     RawSender::new(&a).send(&sent);
     let mut delivered: Vec<_> = sources.iter_mut().flat_map(stop_and_drain).map(|t| t.bytes).collect();

@@ -42,7 +42,7 @@ pub fn read(path: &Path) -> Result<Key, Failure> {
         )));
     }
     let mut content = Vec::new();
-    // The limit is longer than any key: a wrong file is neither read completely nor mistaken for a key.
+    // No key is as long as this limit. So a file that is not a key is rejected without being read completely.
     file.take(4096).read_to_end(&mut content).map_err(fail)?;
     Key::from_file(&content).map_err(|e| Failure::Said(format!("{}: {e}", path.display())))
 }

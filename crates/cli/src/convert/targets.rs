@@ -14,12 +14,12 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// How the files of a split are named.
+/// The rule by which the output files of a split are named.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Naming {
     /// OUT-00001, OUT-00002, ...
     Number,
-    /// OUT-20261121T104200.000000000Z: the first packet, or the boundary of --split-time
+    /// OUT-20261121T104200.000000000Z: the time of the first packet, or the boundary of --split-time
     Time,
 }
 
@@ -43,7 +43,7 @@ impl Targets {
         } else if out.file_name().is_none() || out.is_dir() {
             return Err(Failure::Said(format!("{}: is a folder: name a file in it", out.display())));
         } else if !split {
-            // Checked now rather than after a conversion of hours.
+            // An existing output is rejected before the conversion, which may take hours.
             overwrite::check(out, force).map_err(Failure::say)?;
         }
         Ok(targets)
@@ -64,7 +64,7 @@ impl Targets {
         &self.published
     }
 
-    /// The text of an error; that of an output error begins with the path of the output.
+    /// The text of an error. The text of an error of the output begins with the path of the output.
     pub fn with_path(&self, error: &convert::Error) -> String {
         match error {
             convert::Error::Output(e) => format!("{}: {e}", self.name()),
@@ -129,8 +129,8 @@ impl Files for Targets {
         Ok(())
     }
 
-    /// True for standard output and devices. An empty file is not published, because it would be in the way of the
-    /// corrected command.
+    /// True if an output without packets is written: standard output and devices. An empty regular file is not
+    /// published, because the corrected command would then need --force.
     fn takes_empty(&self) -> bool {
         self.is_stdout() || self.out.metadata().is_ok_and(|there| !there.is_file())
     }
@@ -150,7 +150,7 @@ struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(hidden) = &self.hidden {
-            // If this fails, the file remains under a name that shows its origin.
+            // If the removal fails, the hidden file remains; its name contains the name of the output.
             let _ = std::fs::remove_file(hidden);
         }
     }

@@ -56,7 +56,7 @@ impl Scan {
         u64::try_from(since * u128::from(RATE) / 1_000_000_000).unwrap_or(u64::MAX).min(self.total)
     }
 
-    /// Builds the frame of this number.
+    /// Builds the frame with this number.
     pub fn frame(number: u64) -> [u8; FRAME] {
         let target = Ipv4Addr::from(NETWORK + (number % HOSTS) as u32);
         let port = (FROM_PORT + number / HOSTS % PORTS) as u16;

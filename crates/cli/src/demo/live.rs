@@ -31,7 +31,7 @@ const MTU: u32 = 1500;
 /// whole time passes only if frames were lost on the way to the interface, or on a busy machine.
 const ARRIVAL_MAX: Duration = Duration::from_secs(10);
 
-/// Frames of the scan per system call.
+/// The number of scan frames that one system call sends.
 const BATCH: u64 = 64;
 
 /// Enters a new network namespace, if permitted.
@@ -117,7 +117,7 @@ fn scanner(scan: Scan, stop: Arc<AtomicBool>) -> Result<JoinHandle<io::Result<u6
         .map_err(|e| Failure::Said(format!("cannot start the scan thread: {e}")))
 }
 
-/// `netgrain gen` in a child process in our namespace.
+/// `netgrain gen`, a child process in the network namespace of the demo.
 struct Generator(Child);
 
 impl Generator {
@@ -156,7 +156,7 @@ impl Generator {
 
 impl Drop for Generator {
     fn drop(&mut self) {
-        // After an error the child is not waited for elsewhere; after a regular end it has exited already.
+        // After an error no other code waits for the child; after a regular end it has already exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

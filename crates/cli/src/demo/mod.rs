@@ -51,10 +51,11 @@ pub struct DemoArgs {
     pub json: bool,
 }
 
-/// Large enough for a volume that stalls for a second; a larger ring would take longer to allocate.
+/// The size of the ring: it holds the packets that arrive while the volume stalls for a second. A larger ring would
+/// take longer to allocate.
 const RING: u64 = 1 << 30;
 
-/// Small files, so that the allocated space hardly exceeds that of the packets.
+/// The size of a packet file. Files are small, because each file is allocated in full before packets fill it.
 const SEGMENT: u64 = 256 << 20;
 
 /// The ring socket, in the directory of the store.
@@ -75,7 +76,8 @@ struct DemoResult {
     scanned: u64,
 }
 
-/// Runs the verb. `No` if a packet was lost, the checker reports an error, or two data types contradict each other.
+/// Runs the verb; returns `No` if a packet was lost, the checker reports an error, or two data types contradict each
+/// other.
 pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let mut spec: Spec = args.traffic.parse().map_err(Failure::say)?;
     (spec.signature, spec.rate, spec.duration) = (true, args.rate, Some(args.duration));
@@ -94,11 +96,15 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     if whole {
         walk = Walkthrough::through(scratch.path(), &meter, done.scanned);
         let counts = &done.report.counts;
-        walk.same("packets offered, and sent", counts.offered, done.sent.sent + done.scanned);
-        walk.same("frames that are not of the generator, and frames of the scan", verdict.foreign, done.scanned);
-        walk.same("packets stored, and packets in the rows", counts.stored, meter.in_rows);
+        walk.same("packets offered differ from packets sent", counts.offered, done.sent.sent + done.scanned);
         walk.same(
-            "packets stored, and packets in flow records or without flow",
+            "frames that `netgrain gen` did not send differ from frames of the scan",
+            verdict.foreign,
+            done.scanned,
+        );
+        walk.same("packets stored differ from packets in series rows", counts.stored, meter.in_rows);
+        walk.same(
+            "packets stored differ from packets in flow records and packets without a flow",
             counts.stored,
             meter.in_records + meter.without_flow,
         );
@@ -194,14 +200,14 @@ fn print_live_query(result: &QueryRun, out: &mut impl Write) -> Result<(), Failu
     Ok(result.describe(out)?)
 }
 
-/// Checks that all data types count the same packets.
+/// Prints the number of packets that were sent, and the number in each data type.
 fn conservation(done: &DemoResult, meter: &MeterReport, out: &mut impl Write) -> Result<(), Failure> {
     writeln!(out, "the same packets in every data type:")?;
     let mut row = |name: &str, packets: u64, more: String| {
         writeln!(out, "  {name:<14}{:>18}  {more}", show_count(packets)).map_err(Failure::from)
     };
     let (background, scanned) = (show_count(done.sent.sent), show_count(done.scanned));
-    row("sent", done.sent.sent + done.scanned, format!("{background} of the background, {scanned} of the scan"))?;
+    row("sent", done.sent.sent + done.scanned, format!("background traffic {background}, scan {scanned}"))?;
     row("stored", done.report.counts.stored, String::new())?;
     row("in the series", meter.in_rows, format!("{} rows", show_count(meter.rows)))?;
     let records: u64 = meter.records.values().sum();

@@ -81,7 +81,7 @@ pub struct LiveQuery {
 }
 
 impl LiveQuery {
-    /// A query for this host, to be run `after` the first call of [`Self::query_when_due`].
+    /// A query for this host that is due when this time has passed since the first call of [`Self::query_when_due`].
     pub fn new(store: &Path, host: impl std::fmt::Display, after: Duration) -> Self {
         Self { store: store.to_owned(), filter: format!("host {host}"), after, due: None, result: None }
     }

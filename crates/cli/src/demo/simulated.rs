@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// The interface name in the store.
 const NAME: &str = "sim";
 
-/// Frames of each kind between two checks of the clock.
+/// The number of background frames, and of scan frames, that are written between two checks of the clock.
 const BATCH: u64 = 256;
 
 /// The sleep while no frame is due.
@@ -53,7 +53,8 @@ pub fn run(
         name: Some(NAME.into()),
     };
     let mut capture = begin(source, store, &[])?;
-    // The capture has its own handle; without another reader, the writer gets an error when the capture ends.
+    // The capture has its own handle of the pipe. This handle is closed so that the writer gets an error when the
+    // capture ends.
     drop(reader);
     let _ = ready.send(());
     watch(args, &capture, live_query, || Ok(!capture.finished() && !stop.load(Ordering::Relaxed)))?;
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
     use pcap::Reader;
 
-    /// A receiver that is ready at once.
+    /// A receiver whose pipeline is ready from the start.
     fn ready() -> Receiver<()> {
         let (ready, begun) = sync_channel(1);
         ready.send(()).expect("the channel has room");

@@ -66,8 +66,12 @@ impl Walkthrough {
         self.step("series", "when did the incident happen?".into(), query("series", store, &[]));
         let fields = ["--json", "--fields", "second,packets,tcp_syn"];
         let rows: Vec<Second> = objects(&query("series", store, &fields));
-        self.same("packets in the rows, and packets metered", rows.iter().map(|r| r.packets).sum(), meter.packets);
-        self.same("SYNs in the rows, and SYNs sent", rows.iter().map(|r| r.tcp_syn).sum(), scanned);
+        self.same(
+            "packets in series rows differ from packets metered",
+            rows.iter().map(|r| r.packets).sum(),
+            meter.packets,
+        );
+        self.same("SYNs in series rows differ from SYNs sent", rows.iter().map(|r| r.tcp_syn).sum(), scanned);
         let (from, to) = seconds(&rows)?;
         let moment = |at: base::Timestamp| format!("{}Z", at.to_string().split('.').next().unwrap_or_default());
         Some((moment(from), moment(to)))
@@ -87,8 +91,8 @@ impl Walkthrough {
     fn check_scanner(&mut self, hosts: &[SourceHost], scanned: u64) {
         match hosts.first() {
             Some(first) if first.src == SCANNER.to_string() => {
-                self.same("flows of the scanning host, and hosts that it contacted", first.flows, scanned);
-                self.same("packets in the flows of the scanning host, and packets sent", first.packets, scanned);
+                self.same("flows of the scanning host differ from hosts that it contacted", first.flows, scanned);
+                self.same("packets in the flows of the scanning host differ from packets sent", first.packets, scanned);
             }
             other => {
                 let named = other.map_or("no host", |host| host.src.as_str());
@@ -106,20 +110,24 @@ impl Walkthrough {
             objects(&query("flows", store, &[&first[..], &["--json", "--fields", "id,first"]].concat()));
         if let Some(Flow { id, first }) = flows.first() {
             let words = ["--flow", id, "--from", first, "--to", "+1s", "--explain"];
-            self.step("packets", "the packets of the first of these flows".into(), query("packets", store, &words));
+            self.step(
+                "packets",
+                "which packets does the first of these flows have?".into(),
+                query("packets", store, &words),
+            );
             let counted: Vec<Counted> = objects(&query("packets", store, &["--flow", id, "--count", "--json"]));
             self.same(
-                "packets of the first flow, and packets in its record",
+                "packets of the first flow differ from packets in its record",
                 counted.iter().map(|c| c.packets).sum(),
                 1,
             );
         }
         let all = [f, from, t, to, filter.as_str(), "--count"];
-        let purpose = format!("all packets that {SCANNER} sent");
+        let purpose = format!("which packets did {SCANNER} send?");
         self.step("packets", purpose, query("packets", store, &[&all[..], &["--explain"]].concat()));
         let counted: Vec<Counted> = objects(&query("packets", store, &[&all[..], &["--json"]].concat()));
         self.same(
-            "packets of the scanning host in the store, and packets sent",
+            "packets of the scanning host in the store differ from packets sent",
             counted.iter().map(|c| c.packets).sum(),
             scanned,
         );
@@ -132,10 +140,10 @@ impl Walkthrough {
         self.steps.push(Step { data_type, purpose, result });
     }
 
-    /// Compares two numbers and notes a difference.
-    pub fn same(&mut self, what: &str, a: u64, b: u64) {
+    /// Compares two numbers; if they differ, adds the text `difference` and both numbers to the disagreements.
+    pub fn same(&mut self, difference: &str, a: u64, b: u64) {
         if a != b {
-            self.disagreements.push(format!("{what}: {} and {}", show_count(a), show_count(b)));
+            self.disagreements.push(format!("{difference}: {} and {}", show_count(a), show_count(b)));
         }
     }
 

@@ -71,14 +71,14 @@ pub fn with_captures(first: PathBuf, more: &mut std::vec::IntoIter<PathBuf>) -> 
 pub enum RecordFileError {
     /// A capture.
     Capture(CaptureError),
-    /// A Parquet file; records of other row groups may follow.
+    /// A Parquet file. Row groups after the unreadable one may still be readable.
     Parquet(ColumnsError),
     /// A file of IPFIX messages.
     Messages(PathBuf, FileError),
 }
 
 impl RecordFileError {
-    /// True if more records of the file may follow.
+    /// True if later records of the file may still be readable.
     pub fn is_partial(&self) -> bool {
         matches!(self, Self::Parquet(_))
     }
@@ -100,7 +100,7 @@ pub struct Opened {
     content: Content,
     /// The interface names of the file.
     file_names: Names,
-    /// Our interface numbers by those of the file.
+    /// Maps the interface numbers of the file to the interface numbers of this process.
     numbers: HashMap<u16, u16>,
 }
 
@@ -134,7 +134,8 @@ impl Opened {
         Ok(Self { content, file_names, numbers: HashMap::new() })
     }
 
-    /// The next record, with our interface number; adds the interface name to `names`. A truncated file is an error.
+    /// The next record, with the interface number of this process; adds the interface name to `names`. A truncated file
+    /// is an error.
     pub fn next(&mut self, names: &mut Names) -> Result<Option<Record>, RecordFileError> {
         let Some(mut record) = self.record()? else { return Ok(None) };
         let file_names = &self.file_names;

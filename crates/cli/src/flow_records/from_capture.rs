@@ -31,10 +31,10 @@ pub struct Captures {
     ports: std::vec::IntoIter<SourcePlan>,
     wanted: MeteredKind,
     open: Option<OfflineMeter>,
-    /// The number of ports opened so far.
+    /// The number of interfaces of the captures that were opened so far.
     number: u16,
     labels: Vec<String>,
-    /// The error that ended a port early.
+    /// The error that ended an interface of a capture early.
     broken: Option<CaptureError>,
     stop: Arc<AtomicBool>,
 }
@@ -42,7 +42,7 @@ pub struct Captures {
 /// The reason why captures give no more flow records or rows.
 #[derive(Debug)]
 pub enum CaptureError {
-    /// The address key of the store that has the first file cannot be read.
+    /// The address key in the store that contains the first file cannot be read.
     Key(MeterKeyError),
     /// A capture cannot be opened.
     Open(SourceError),
@@ -79,7 +79,7 @@ impl Captures {
         Ok(this)
     }
 
-    /// Opens the next port, if any.
+    /// Opens the next interface of the captures, if any.
     fn open_next(&mut self) -> Result<(), CaptureError> {
         let Some(source) = self.ports.next() else { return Ok(()) };
         let MeterKey(key) = engine::key_of_files(&source).map_err(CaptureError::Key)?;

@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_millis(100);
 /// The maximum number of exporter interfaces with a number; with more, all numbers are assigned again from 0.
 const INTERFACES_MAX: usize = 4096;
 
-/// errno-base.h: the error of joining a group to which no interface has a route.
+/// The error that the kernel returns if no interface has a route to a multicast group that is joined (errno-base.h).
 const ENODEV: i32 = 19;
 
 /// A receiver of flow records and rows; see the module.
@@ -120,8 +120,8 @@ fn refused(group: SocketAddr, via: Option<&str>, e: &io::Error) -> Failure {
             "another program uses this port and does not share it: stop that program, or choose another port"
         }
         (_, io::ErrorKind::AddrNotAvailable, _) => "neither a multicast group nor an address of this machine",
-        (_, io::ErrorKind::PermissionDenied, _) => "ports below 1024 need CAP_NET_BIND_SERVICE; 4739 is the usual one",
-        _ => "this address cannot be received from",
+        (_, io::ErrorKind::PermissionDenied, _) => "ports below 1024 need CAP_NET_BIND_SERVICE; the usual port is 4739",
+        _ => "netgrain cannot receive at this address",
     };
     Failure::Said(format!("--from-multicast {group}: {e}; {advice}"))
 }
@@ -135,7 +135,7 @@ mod tests {
         let group: SocketAddr = "239.128.0.0:0".parse().expect("a group");
         let message = |group: SocketAddr, via: Option<&str>| match NetworkRecords::on(group, via) {
             Err(Failure::Said(text)) => text,
-            _ => panic!("{group} was received by {via:?}"),
+            _ => panic!("the group {group} was joined on interface {via:?}"),
         };
         assert!(message(group, Some("none0")).contains("`ip link`"));
         assert!(

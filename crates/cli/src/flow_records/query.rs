@@ -20,7 +20,8 @@ pub enum RecordSource {
     Store(PathBuf),
     /// Files of IPFIX messages, Parquet files or captures.
     Files(Vec<PathBuf>),
-    /// Messages from the network, received by a given interface.
+    /// IPFIX messages that arrive at this address. A multicast group is received by the named interface, or by the
+    /// interface that the kernel chooses.
     Network(SocketAddr, Option<String>),
 }
 
@@ -36,7 +37,7 @@ pub struct FlowQuery {
     pub plan: Option<Plan>,
     pub limit: Option<u64>,
     pub follow: bool,
-    /// The maximum delay of a record with `--live`, if given.
+    /// With `--live`: the maximum time from the last packet of a flow to its record, if the user gave one.
     pub late: Option<Duration>,
     /// The ID of the only flow to select.
     pub id: Option<u64>,

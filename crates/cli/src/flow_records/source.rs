@@ -19,11 +19,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use store::catalogue;
 
-/// The longest sleep, so that an interrupt ends the query and buffered output is flushed in time.
+/// The longest sleep while no record arrives. It is short, so that an interrupt ends the query and buffered output is
+/// flushed without a noticeable delay.
 const IDLE_SLEEP: Duration = Duration::from_millis(100);
 
 /// The result of one step.
-#[allow(clippy::large_enum_variant, reason = "nearly all steps are records, and each is used once and dropped")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all values are records, and a box would cost an allocation for each"
+)]
 pub enum Step {
     /// A record that matches the query.
     Record(Record),
@@ -69,7 +73,7 @@ impl<'a> Records<'a> {
         Ok(Self { query: flow_query, feed, names, examined: 0, examined_max: u64::MAX, warnings: Vec::new(), stop })
     }
 
-    /// Ends after `examined_max` examined records, matching or not.
+    /// Ends the query after `examined_max` examined records, whether they match or not.
     pub fn within(mut self, examined_max: u64) -> Self {
         self.examined_max = examined_max;
         self
@@ -92,14 +96,14 @@ impl<'a> Records<'a> {
                 return Ok(Step::Record(record));
             }
             if self.query.follow {
-                // Returns after a number of skipped records, because a periodic ranking may be due.
+                // The caller gets control after a number of skipped records, because a periodic ranking may be due.
                 return Ok(Step::Idle);
             }
         }
         Ok(Step::End)
     }
 
-    /// The sums of all records; only the columns of the sums are read where they suffice.
+    /// The sums of all records. If the sums need only some columns, the other columns are not read.
     pub fn grouped(&mut self, plan: &Plan) -> Result<Aggregation, Failure> {
         let mut groups = Aggregator::new(plan.clone());
         if let Feed::Store(flows) = &self.feed
@@ -144,7 +148,7 @@ impl<'a> Records<'a> {
             Feed::Files(..) => Vec::new(),
             Feed::Network(network) => network.warnings(),
         };
-        // A file that was opened for two queries reports its error twice.
+        // If two queries have opened the same file, its error is in the list twice and is reported once.
         let mut reported = Vec::new();
         for warning in self.warnings.iter().cloned().chain(more) {
             if !reported.contains(&warning) {
@@ -255,7 +259,7 @@ pub fn query(flow_query: &FlowQuery, from: Timestamp, interfaces: &[String]) -> 
     }
 }
 
-/// The failure of an aggregation that cannot be computed.
+/// The error of an aggregation that cannot be computed.
 pub fn aggregation_failure(e: ReportError) -> Failure {
     Failure::Said(format!("flows: {e}"))
 }

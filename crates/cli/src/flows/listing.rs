@@ -59,7 +59,7 @@ const STEPS: [Step; 13] = [
     Step::Drop(FIRST),
 ];
 
-/// Lines of records, one below the other.
+/// Formats flow records as the lines of a table.
 pub struct Listing {
     layout: Layout,
     zone: Zone,
@@ -68,7 +68,7 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// The columns of the store that a line shows beside times, addresses and sums.
+    /// The columns of the store that a line shows in addition to times, addresses and sums.
     pub const FIELDS: [&'static str; 12] = [
         "src_port",
         "dst_port",
@@ -88,7 +88,7 @@ impl Listing {
     pub fn new(room: Option<usize>, paint: Paint, zone: &Zone) -> Self {
         let mut columns = COLUMNS;
         if *zone != Zone::Utc {
-            // `+01:00` is five characters longer than `Z`.
+            // A zone offset such as `+01:00` is five characters longer than `Z`.
             columns[FIRST].width += 5;
         }
         Self { layout: Layout::new(&columns, &STEPS, room, paint), zone: zone.clone(), date: String::new() }

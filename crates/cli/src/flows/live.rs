@@ -20,7 +20,7 @@ const EVERY: Duration = Duration::from_secs(10);
 /// Lines of the terminal that are not available for groups: the header lines and the cursor line.
 const OTHER_LINES: usize = 4;
 
-/// Reads a period of at least one second.
+/// Parses the period of a ranking, which is at least one second.
 pub fn every(text: &str) -> Result<Duration, ValueError> {
     match parse_span(text)? {
         span if span < Duration::from_secs(1) => Err(ValueError::new(format!("{text} is too short: at least 1s"))),

@@ -54,7 +54,7 @@ pub struct FlowsArgs {
     /// not, parentheses [default: all flows]
     #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
-    /// FILTER after `--`; words there are never interpreted as file names
+    /// FILTER after `--`; words after `--` are never interpreted as file names
     #[arg(value_name = "FILTER", last = true)]
     pub filter: Vec<String>,
     /// Folder of the store
@@ -154,20 +154,20 @@ impl FlowsArgs {
     }
 }
 
-/// A text format for tools of M3OMon.
+/// A text format that the tools of M3OMon read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LegacyFormat {
     /// M3OMon's lines (docs/reference/flow-records.md, docs/reference/time-series.md)
     Legacy,
 }
 
-/// The default measures of a group.
+/// The measures that are printed for a group if the user names none.
 const SHOWN: [Measure; 3] = [Measure::Flows, Measure::Packets, Measure::Bytes];
 
-/// The fields of a flow where flows are ranked: its ID and its flow key.
+/// The group fields of a ranking of single flows: the flow ID and the flow key.
 const FLOW: [&str; 7] = ["flow", "interface", "proto", "src", "sport", "dst", "dport"];
 
-/// Runs the verb. `No` if nothing was found, or if a part could not be read.
+/// Runs the verb; returns `No` if nothing was found, or if a part of the data could not be read.
 pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
     let flow_query = query::query(args, interval::now())?;
     let protected = parquet::protected(&flow_query, args.overwrite.force);
@@ -231,7 +231,8 @@ fn list(args: &FlowsArgs, flow_query: &FlowQuery, records: &mut Records) -> Resu
             Step::End => break,
             Step::Record(record) => record,
         };
-        // In files and on the network, interface names arrive between the records.
+        // Files and exporters send the names of interfaces between records, so new names are checked before each
+        // record.
         for (number, name) in records.names().all().iter().skip(named) {
             out.name_interface(*number, name);
         }

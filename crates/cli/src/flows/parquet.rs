@@ -1,5 +1,5 @@
-//! Writes flow records as a Parquet file, with the columns of a store and all known values; writes groups as one, with
-//! the keys of their `--json` as columns.
+//! Writes flow records as a Parquet file, with the columns of a store and all known values. Writes groups as a Parquet
+//! file whose columns are the keys of the JSON objects of groups.
 
 use super::ranking;
 use crate::flow_records::names::Names;

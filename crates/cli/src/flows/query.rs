@@ -77,7 +77,7 @@ fn plan(args: &FlowsArgs) -> Result<Option<Plan>, Failure> {
     }))
 }
 
-/// The output fields of each record, as columns are named; `None` if all may be needed.
+/// The names of the columns whose values are printed for each record; `None` if all columns may be needed.
 fn fields(args: &FlowsArgs) -> Option<Vec<String>> {
     let owned = |name: &str| name.trim().to_owned();
     if args.packets || args.parquet.is_some() || args.format.is_some() {
@@ -103,7 +103,7 @@ mod tests {
             if !ranked && !args.fields.is_empty() {
                 export::text::choose::<flow::Record>(&args.fields.join(",")).unwrap_or_else(|e| panic!("{e}"));
             }
-            // Words after -r may be files.
+            // The words after -r include file names.
             let words: Vec<&str> = args.words.iter().map(String::as_str).filter(|w| !w.contains(".pcap")).collect();
             let words = words.join(" ");
             FlowFilter::parse(&words).unwrap_or_else(|e| panic!("{words}: {e}"));

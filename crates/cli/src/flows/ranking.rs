@@ -96,7 +96,7 @@ fn dispensable(report: &Aggregation) -> Vec<usize> {
     places
 }
 
-/// A value in output for programs.
+/// A value in JSON, CSV or a column.
 enum Cell {
     /// A flow ID: text in JSON, because many JSON readers round large numbers.
     Id(u64),
@@ -138,7 +138,7 @@ impl Cell {
     }
 }
 
-/// The values of a field for programs: one cell for each of [`Field::columns`].
+/// The values of a field in JSON, CSV or Parquet: one cell for each of [`Field::columns`].
 fn cells(value: &Value, names: &Names) -> Vec<Cell> {
     let word = |word: Option<&str>| vec![Cell::Text(word.map(str::to_owned))];
     match value {
@@ -251,7 +251,7 @@ pub fn summary(report: &Aggregation, zone: &Zone) -> String {
     let sums: Vec<String> = sums.collect();
     let (shown, all) = (show_count(report.lines.len() as u64), show_count(report.groups));
     let what = if report.fields.contains(&Field::Flow) { "flows" } else { "groups" };
-    format!("{shown} of {all} {what}; of all: {}", sums.join(", "))
+    format!("{shown} of {all} {what}; all {what}: {}", sums.join(", "))
 }
 
 fn quoted(text: &str) -> String {

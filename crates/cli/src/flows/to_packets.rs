@@ -1,4 +1,4 @@
-//! From flows to packets: `netgrain flows --packets`.
+//! `netgrain flows --packets`: finds the packets of the flows that a query selects.
 
 use super::FlowsArgs;
 use crate::flow_records::files::{Format, format};

@@ -60,8 +60,8 @@ enum GroupVerb {
 
 #[derive(Args)]
 struct ControlArgs {
-    /// Interface of the engine; give all interfaces for a group that gets packets of several; `list` and `stats` print
-    /// a report for each
+    /// Interface of the engine; repeat for a group that gets packets of several interfaces; `list` and `stats` print a
+    /// report for each interface
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',', required_unless_present = "socket")]
     interface: Vec<String>,
     /// Control socket of the engine [default: /run/netgrain/IFACE.groups]
@@ -225,7 +225,8 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
                 program: a.source.text()?,
                 policy,
                 fold: a.fold,
-                // Older engines lack the `ports` field, and a single interface does not need it.
+                // The request has the key `ports` only for several interfaces, because older engines do not accept the
+                // key.
                 ports: (a.named.control.interface.len() > 1).then(|| a.named.control.interface.clone()),
                 queues: a.queues.clone(),
                 ephemeral: false,
@@ -369,7 +370,7 @@ fn default_name() -> String {
 }
 
 impl ControlArgs {
-    /// The control socket; with several interfaces, that of the first.
+    /// The path of the control socket; if several interfaces are given, that of the first interface.
     fn path(&self) -> Result<PathBuf, Failure> {
         self.paths().next().ok_or_else(|| Failure::Said("name an interface with -i, or a socket with --socket".into()))
     }
@@ -384,9 +385,9 @@ impl ControlArgs {
         request(&self.path()?, body)
     }
 
-    /// The results of all control sockets. A group with packets of several interfaces is reported by several sockets
-    /// and kept once. A socket without response is an error, because a partial list could be mistaken for the complete
-    /// one.
+    /// The groups that all control sockets report. A group with packets of several interfaces is reported by several
+    /// sockets and appears once in the result. A socket without response is an error, because a partial list could be
+    /// mistaken for the complete list.
     fn request_all(&self, request: &Request) -> Result<Vec<ReportedGroup>, Failure> {
         let mut all: Vec<ReportedGroup> = Vec::new();
         let several = self.paths().count() > 1;

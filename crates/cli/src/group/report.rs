@@ -55,7 +55,7 @@ pub struct GroupReport {
     /// True if the program is visible only to its owner.
     pub hidden: bool,
     pub execution: Option<String>,
-    /// Why the program does not run faster.
+    /// The reason why the program is not executed as machine code.
     pub reason: Option<String>,
     pub received: u64,
     pub dropped: u64,
@@ -69,7 +69,7 @@ pub struct GroupReport {
     pub forward_own: u64,
     /// Egress interfaces of the program.
     pub interfaces: Vec<SinkReport>,
-    /// By the name of the class.
+    /// The packets of each class, by class name.
     pub classes: BTreeMap<String, ClassReport>,
     /// Counters of the program; a counter may be negative.
     pub counters: BTreeMap<String, i64>,
@@ -78,7 +78,7 @@ pub struct GroupReport {
     pub members: Vec<MemberReport>,
     pub departed: DepartedReport,
     pub unresponsive: Vec<UnresponsiveQueue>,
-    /// Equations that do not hold, as text.
+    /// The accounting equations that do not hold, as text.
     pub accounting_errors: Vec<String>,
 }
 
@@ -98,7 +98,7 @@ pub struct SinkReport {
     pub interface: String,
     pub sent: u64,
     pub failed: u64,
-    /// Packets left out because this host had sent them.
+    /// Packets that were not forwarded because this host had sent them.
     pub own_traffic: u64,
 }
 
@@ -155,7 +155,7 @@ pub struct MemberReport {
     pub sink: Option<SinkReport>,
 }
 
-/// The sums of members, interfaces and files that have left.
+/// The sums of the counters of former members, interfaces and files.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct DepartedReport {

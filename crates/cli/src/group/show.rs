@@ -51,8 +51,8 @@ pub fn list(groups: &[ReportedGroup], json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the accounting of each group. `No` if there is no group, if an equation has a residue, if a queue did not
-/// report, or if a current or former member, interface or file lost a packet.
+/// Prints the accounting of each group. Returns `No` if there is no group, if an equation has a residue, if a queue did
+/// not report, or if a current or former member, interface or file lost a packet.
 pub fn stats(groups: &[ReportedGroup], json: bool) -> Result<Outcome, Failure> {
     let mut out = io::stdout().lock();
     let mut healthy = !groups.is_empty();
@@ -149,7 +149,7 @@ fn member_stats(g: &GroupReport, out: &mut impl Write) -> io::Result<()> {
     for (m, sink) in g.members.iter().filter_map(|m| Some((m, m.sink.as_ref()?))) {
         let own = match sink.own_traffic {
             0 => String::new(),
-            own => format!(", not sent again because it came from this host {}", n(own)),
+            own => format!(", not sent because this host had sent it before {}", n(own)),
         };
         writeln!(out, "  to {}: sent {}, failed {}{own}", m.name, n(sink.sent), n(sink.failed))?;
     }

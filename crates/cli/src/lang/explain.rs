@@ -29,7 +29,7 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
     let program = &compiled.program;
     writeln!(out, "\n{:<8} {:>12} {:>8}  {:<28} stage", "runs in", "instructions", "longest", "effects")?;
     let in_kernel = in_kernel(program);
-    // A kernel program has a limited number of stages, so fewer may run there than could.
+    // The kernel limits the size of a program, so stages that could run in the kernel may run in user space.
     let kernel_stages = in_kernel.as_ref().map_or(0, |object| object.stages);
     let mut named = false;
     for (i, place) in placement(program).iter().enumerate() {
@@ -58,10 +58,11 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
             let rest = program.stages.len() - stages;
             let what = if rest == 0 { "all".to_owned() } else { format!("the first {stages}") };
             writeln!(out, "in the kernel: {what} of {} stages, {instructions} instructions", program.stages.len())?;
-            let left: Vec<_> = [(named, "the undecided packets named above"), (object.parses_headers, UNPARSED)]
-                .into_iter()
-                .filter_map(|(is_left, what)| is_left.then_some(what))
-                .collect();
+            let left: Vec<_> =
+                [(named, "the undecided packets of the stages above"), (object.parses_headers, UNPARSED)]
+                    .into_iter()
+                    .filter_map(|(is_left, what)| is_left.then_some(what))
+                    .collect();
             if !left.is_empty() {
                 writeln!(out, "left to user space before any action: {}", left.join(", and "))?;
             }
@@ -94,22 +95,22 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// The reason why a suitable stage does not run in the kernel.
+/// The reason why a stage that could run in the kernel runs in user space.
 fn user_reason(in_kernel: &Result<Object, Refusal>) -> String {
     in_kernel.as_ref().map_or_else(ToString::to_string, |_| "the kernel part cannot hold more stages".to_owned())
 }
 
-/// The stages that always run in user space if the program reads headers.
+/// The packets for which a program that reads headers always runs in user space.
 const UNPARSED: &str = "packets whose headers the kernel part does not parse to the end";
 
-/// The programs that have a part in the kernel.
+/// The kinds of programs for which a kernel part exists.
 const INTERFACE_ONLY: &str = "the kernel part exists only for the program of an interface (--program, \
     docs/design/kernel-programs.md); the program of a group runs in user space";
 
-/// The output of a program that is always made in user space.
+/// The results that a program always computes in user space.
 const RECORD: &str = "marks, hashes and classes, because the kernel part does not pass them on";
 
-/// A note about state, for packets that are passed on to user space.
+/// The note about flow maps, printed if the kernel passes some packets on to user space.
 const SEPARATE_MAPS: &str = "user space has its own copy of the flow maps: if the kernel decides only some packets of \
     a flow, both have state of that flow (docs/design/kernel-programs.md)";
 

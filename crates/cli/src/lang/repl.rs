@@ -97,25 +97,25 @@ impl Prompt {
 enum Reply {
     /// It was carried out.
     Done,
-    /// It is wrong: the text of the error, with its position.
+    /// The input is invalid: the text of the error, with its position.
     Wrong(String),
 }
 
-/// The bindings so far, each text with its names.
+/// The bindings that the user has entered: the text of each, and the names that it binds.
 #[derive(Default)]
 struct Session(Vec<(Vec<String>, String)>);
 
 /// A program of the known bindings and the typed text, and the mapping from its positions to the typed text.
 struct Trial {
     text: String,
-    /// The offset of the typed text.
+    /// The offset in `text` at which the typed text begins.
     from: usize,
-    /// Columns added before each of its lines.
+    /// The number of columns by which each line of the typed text is indented.
     indent: usize,
 }
 
 impl Session {
-    /// Keeps bindings or explains an expression; see [`Reply`].
+    /// Stores bindings, or explains an expression; see [`Reply`].
     fn enter(&mut self, typed: &str) -> Result<Reply, Failure> {
         let names: Vec<String> = match parse(typed) {
             Ok(bindings) => bindings.into_iter().map(|b| b.name).collect(),

@@ -13,7 +13,7 @@ pub enum CaptureOutput<W: Write> {
     Ng(ng::Writer<W>, Vec<InterfaceRecord>),
 }
 
-/// The state of one interface of the capture, which is a ring.
+/// The state of one interface of the capture; each ring is an interface of the capture.
 #[derive(Clone, Copy, Default)]
 pub struct InterfaceRecord {
     /// Packets missed before the last written packet.

@@ -1,5 +1,5 @@
-//! A writer with a thread of its own: reading continues while the volume or the pipe is slow. A reader of a pipe gets
-//! all bytes within [`TIMEOUT`], even if no further packet comes.
+//! A writer with its own thread: the caller continues to read packets while the volume or the pipe is slow. A reader of
+//! a pipe gets all bytes within [`TIMEOUT`], even if no further packet arrives.
 //!
 //! The bytes of one `write` call stay in one chunk, so that no reader waits for the second half of a packet.
 
@@ -114,7 +114,7 @@ impl Write for BackgroundWriter {
         Ok(bytes.len())
     }
 
-    /// Only checks for errors: no bytes are held back for longer than [`TIMEOUT`].
+    /// A flush only reports errors; the thread writes all bytes within [`TIMEOUT`] without it.
     fn flush(&mut self) -> io::Result<()> {
         self.shared.lock().check()
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CaptureFormat {
-    /// With interfaces, loss counters and the query
+    /// pcapng, with interfaces, numbers of lost packets and the query
     Pcapng,
     /// Nanosecond pcap: packets only, of one link type
     Pcap,

@@ -15,7 +15,7 @@ pub struct ProtectedPaths<'a> {
     pub store: Option<&'a Path>,
     /// The files that are read.
     pub files: &'a [PathBuf],
-    /// False: any other existing regular file too.
+    /// If false, an output must not overwrite any other existing regular file either.
     pub force: bool,
 }
 
@@ -129,7 +129,7 @@ impl Target {
         }
     }
 
-    /// The failure of a write, with the path of the remaining bytes.
+    /// The failure of a write; its text names the file that contains the bytes written so far.
     pub fn broken(&self, e: &io::Error, packets: u64) -> Failure {
         match self {
             Self::Pipe if e.kind() == io::ErrorKind::BrokenPipe => return Failure::ClosedPipe,

@@ -1,5 +1,5 @@
-//! The packets of a query result as a capture. pcapng has for each interface its timestamp source, filter and queue,
-//! before each packet the lost packets, and at the end the ledger of the interval.
+//! The packets of a query result as a capture. In pcapng, each interface has its timestamp source, filter and queue;
+//! each packet has the number of packets lost before it; and the ledger of the interval is at the end.
 
 use crate::output::background_writer::BackgroundWriter;
 use crate::output::capture_format::CaptureFormat;
@@ -40,12 +40,12 @@ impl CaptureFile {
         }
     }
 
-    /// Information of the result that the format cannot hold.
+    /// A text about the information of the result that the capture format cannot represent.
     pub fn unreported(&self, origins: &[Origin]) -> Option<String> {
         let Self::Classic(file) = self else { return None };
         let mut missing = Vec::new();
         if file.lost > 0 {
-            missing.push(format!("the {} packets lost between them", show_count(file.lost)));
+            missing.push(format!("the {} packets lost between captured packets", show_count(file.lost)));
         }
         if file.many && origins.len() > 1 {
             missing.push(format!("to which of the {} interfaces or queues each packet belongs", origins.len()));
@@ -83,7 +83,7 @@ pub struct Classic {
     /// The origin of the first packet, and whether packets have other origins.
     origin: Option<usize>,
     many: bool,
-    /// Lost packets before the written packets; the format cannot hold them.
+    /// The number of packets lost before the written packets; pcap cannot represent this number.
     lost: u64,
     /// Packets with clamped timestamps.
     clamped: u64,
@@ -234,7 +234,7 @@ impl Ng {
     }
 }
 
-/// The tally in one line; empty if all its terms are 0.
+/// The accounting equation of a tally in one line; empty if all its terms are 0.
 pub fn losses(t: &Tally) -> String {
     if t.is_empty() {
         return String::new();

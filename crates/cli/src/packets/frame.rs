@@ -57,7 +57,7 @@ pub struct Packet<'a> {
 
 #[derive(Serialize)]
 struct Segment {
-    /// As tcpdump writes them: `S`, `S.`, `P.`, `F.`, `R`, `.`.
+    /// The TCP flags as tcpdump writes them: `S`, `S.`, `P.`, `F.`, `R`, `.`.
     flags: String,
     seq: u32,
     ack: u32,

@@ -42,7 +42,7 @@ pub struct PacketsArgs {
     /// [default: all packets]
     #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
-    /// FILTER after `--`; words there are never interpreted as file names
+    /// FILTER after `--`; words after `--` are never interpreted as file names
     #[arg(value_name = "FILTER", last = true)]
     pub filter: Vec<String>,
     /// Folder of the store
@@ -91,7 +91,7 @@ pub struct PacketsArgs {
     pub color: ColorArgs,
 }
 
-/// Runs the verb. `No` if nothing was found, or if a part could not be read.
+/// Runs the verb; returns `No` if nothing was found, or if a part of the data could not be read.
 pub fn run(args: &PacketsArgs) -> Result<Outcome, Failure> {
     let (Some(id), Some(store)) = (args.flow, &args.store) else { return run_for_flows(args, None) };
     match flow_records::packets::of_flow(id, store, &args.when, &args.interface)? {
@@ -109,7 +109,7 @@ pub fn run_for_flows(args: &PacketsArgs, mut flow_packets: Option<FlowPackets>) 
     }
     let stop = signals::stop_flag();
     let mut clock = Clock::start();
-    // Lowered before the writing thread starts, which inherits the priority.
+    // The priority is lowered before the writing thread starts, so that the thread inherits it.
     if let QuerySource::Store(_) = packet_query.source
         && let Some(remark) = ::query::lower_priority(&packet_query.source, ::query::Background::Batch)
     {
@@ -127,7 +127,8 @@ pub fn run_for_flows(args: &PacketsArgs, mut flow_packets: Option<FlowPackets>) 
     clock.stop();
     let stopped = stop.load(Ordering::Relaxed);
     results.warnings().iter().for_each(|warning| sys::say!("netgrain: {warning}"));
-    // The packets found before the error are written nevertheless. If writing fails too, the first error is the cause.
+    // If the query ends with an error, the packets found before it are written. If writing them fails too, the error of
+    // the query is reported, because it came first.
     let finished = output.finish(&results, stopped, ended.is_ok());
     if ended.is_ok() || matches!(finished, Err(Failure::ClosedPipe)) {
         finished?;

@@ -48,7 +48,7 @@ impl PacketOutput {
                 if let QuerySource::Files(files) = &packet_query.source {
                     read.extend(files.iter().cloned());
                     for file in files {
-                        // An index stands for the capture that it belongs to.
+                        // If the user names an index, its capture must not be overwritten either.
                         read.extend(query::indexes::named(file).map_err(|e| packet_query.refused(&e))?);
                     }
                 }

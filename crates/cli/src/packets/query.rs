@@ -28,7 +28,7 @@ pub struct PacketQuery {
     words: bool,
     /// The stream positions of the packets of the flows.
     seek: Option<SeekHint>,
-    /// A hint for a failed query: a word of the filter may have been taken as a file.
+    /// A hint for a failed query: a word of the filter may have been interpreted as a file name.
     hint: String,
 }
 

@@ -16,13 +16,13 @@ use sys::locks::holder_names;
 /// The pause between two checks for held hour directories.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A smaller value is probably a mistake in the unit.
+/// The smallest accepted `--max-size`: a smaller value probably has a wrong unit.
 const MIN_SIZE: u64 = 1 << 20;
 
-/// Runs the verb for one data type. `No` if a file is kept because a query holds its hour directory.
+/// Runs the verb for one data type; returns `No` if a file is kept because a query holds its hour directory.
 pub fn run(args: &RetainArgs, kind: DataFileKind) -> Result<Outcome, Failure> {
     let rules = rules(args, kind)?;
-    // Retention by hand has the lowest need for the disk.
+    // The verb runs at low CPU and I/O priority, because retention by hand is less urgent than recording.
     let _ = sys::priority::lower_priority(sys::priority::Background::Batch);
     let mut held = 0;
     for interface in interfaces(args)? {

@@ -32,7 +32,7 @@ pub struct RunArgs {
     /// Do not record the packets, only flow records and rows
     #[arg(long)]
     pub no_packets: bool,
-    /// Shards of the flow table; the records are the same for any number
+    /// Number of shards of the flow table; the records do not depend on this number
     #[arg(long, value_name = "N", value_parser = base::units::whole::<u64>(0..=u64::MAX))]
     pub shards: Option<u64>,
     /// Collector of flow records and rows, such as udp:HOST or tcp:HOST,fields=biflow; may be given several times
@@ -122,7 +122,7 @@ pub struct CaptureArgs {
     /// Begin a new packet file at every multiple of this span, also without packets
     #[arg(long, value_name = "SPAN", value_parser = rotation)]
     pub rotate: Option<Duration>,
-    /// Most bytes kept of each packet; 0 keeps all
+    /// Maximum number of bytes kept of each packet; 0 keeps all bytes
     #[arg(long, value_name = "BYTES", value_parser = base::units::whole::<u32>(0..=u64::from(u32::MAX)))]
     pub snaplen: Option<u32>,
     /// Keep only packets that match: host net port proto vlan, and or not, parentheses
@@ -231,12 +231,12 @@ fn key_of(arg: &Arg) -> Option<&'static str> {
     KEYS.iter().find(|(flag, _)| arg.get_id() == flag).map(|(_, key)| *key)
 }
 
-/// The argument as `record` has it: without a store it would keep nothing.
+/// For `record`, makes `--store` a required argument, because packet files are its only output.
 fn required_by_record(arg: Arg) -> Arg {
     if arg.get_id() == "store" { arg.required(true) } else { arg }
 }
 
-/// The argument with its key in the help text, before the default.
+/// Adds the configuration key of an argument to its help text, before the default.
 fn with_key(arg: Arg) -> Arg {
     let Some(key) = key_of(&arg) else { return arg };
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();

@@ -20,7 +20,7 @@ pub struct RunningCaptures {
     pub plans: Vec<Plan>,
     /// The interfaces, in the order of their plans.
     pub interfaces: Vec<CapturedInterface>,
-    /// The pace of the packets, for the sinks.
+    /// The kind of source (live, simulated or a replay), which the sinks depend on.
     pub pace: Pace,
 }
 
@@ -31,9 +31,9 @@ pub struct CapturedInterface {
     pub retention: Option<Retention>,
     /// Retention of flow records and rows.
     pub row_retention: Option<RowRetention>,
-    /// Its number in flow records and rows.
+    /// The number of the interface in flow records and rows.
     pub number: u16,
-    /// Its name.
+    /// The name of the interface.
     pub label: String,
 }
 
@@ -64,7 +64,8 @@ impl RunningCaptures {
             let sinks = |label: &str| sinks::sinks(&config, label, number as u16, &pace);
             prepared.push(Capture::prepare(plan, &config.store.dir, sinks)?);
         }
-        // Written after the interfaces are claimed: a run that is refused must not change the files of another run.
+        // The file is written after the interfaces are claimed, because a run that cannot claim them must not change
+        // the files of another run.
         keep_flow_lateness(&config, &plans)?;
         let labels: Vec<String> = plans.iter().map(|plan| plan.source.label()).collect();
         let captures = Capture::together(prepared, &plan::groups(&config, labels.iter().map(String::as_str)))?;

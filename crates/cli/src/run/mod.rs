@@ -28,12 +28,12 @@ use verb::Verb;
 /// How often the loop checks signals and the end of the captures.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Runs `netgrain run`. `No` if packets were lost, or the data types contradict each other.
+/// Runs `netgrain run`; returns `No` if packets were lost, or the data types contradict each other.
 pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     capture(Verb::Run(args))
 }
 
-/// Runs `netgrain record`. `No` if packets were lost.
+/// Runs `netgrain record`; returns `No` if packets were lost.
 pub fn record(args: &RecordArgs) -> Result<Outcome, Failure> {
     capture(Verb::Record(args))
 }

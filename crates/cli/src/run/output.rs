@@ -62,7 +62,7 @@ impl StatusOutput {
                 let failure = Failure::from(e);
                 match &failure {
                     Failure::ClosedPipe => {
-                        sys::say!("netgrain: the reports have no reader any more; recording goes on")
+                        sys::say!("netgrain: the reader of the reports closed the pipe; recording goes on")
                     }
                     Failure::Said(text) => sys::say!("netgrain: {text}; recording goes on without reports"),
                 }

@@ -88,14 +88,14 @@ pub fn retention(config: &Config, plan: &Plan) -> Result<Option<RetentionPlan>, 
     }
 }
 
-/// Refuses a capture of which nothing would be kept.
+/// Returns an error if the configuration would neither store, export, count nor distribute the packets.
 fn has_destination(config: &Config) -> Result<(), Failure> {
     let (packets, flow) = (&config.packets, &config.flow);
     let kept = config.store.dir.is_some() && (packets.record || flow.record || config.series.record);
     let sent = !config.export.targets.is_empty() && (flow.record || config.series.record);
     if !kept && !sent && config.status.metrics.is_none() && config.group.is_empty() {
         let how = "add --store DIR for a store, --export udp:HOST for a collector, or --metrics 127.0.0.1:9100";
-        return Err(Failure::Said(format!("nothing would be kept: {how}")));
+        return Err(Failure::Said(format!("packets and records would not be stored, exported or counted: {how}")));
     }
     Ok(())
 }
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn a_run_without_a_destination_is_refused() {
         let config = Config::default();
-        assert!(matches!(has_destination(&config), Err(Failure::Said(text)) if text.contains("nothing would be kept")));
+        assert!(matches!(has_destination(&config), Err(Failure::Said(text)) if text.contains("would not be stored")));
     }
 
     #[test]

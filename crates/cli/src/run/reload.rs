@@ -86,8 +86,8 @@ fn swap_programs(captures: &RunningCaptures, program: &ProgramPlan) -> Result<Ve
     captures.interfaces.iter().map(swap).collect()
 }
 
-/// Makes the groups in force those of the configuration; true if a group has changed. It is done at each reload: the
-/// groups in force differ from the configured groups if an earlier change failed.
+/// Changes the running groups to those of the configuration; returns true if a group has changed. Each reload does
+/// this, because the running groups differ from the configured groups if an earlier change failed.
 fn reconcile_groups(captures: &RunningCaptures, next: &Config) -> bool {
     let groups = plan::groups(next, captures.interfaces.iter().map(|i| i.label.as_str()));
     let mut changed = false;
@@ -133,7 +133,7 @@ impl Difference {
         self.now.iter().any(|name| name.split('.').next() == Some(section))
     }
 
-    /// The old configuration with the changes of `now`.
+    /// The old configuration with those changes of the new one that apply without a restart.
     fn applied(&self, old: &Config, new: &Config) -> Config {
         let mut next = old.clone();
         if self.touches("capture") {
@@ -164,7 +164,7 @@ fn existing<'a>(old: &'a Config, new: &Group) -> Option<&'a Group> {
     old.group.iter().find(|old| old.name == new.name)
 }
 
-/// The groups after the reload, as far as existing groups can change.
+/// The groups after the reload: new groups, and existing groups with the changes that are possible without a restart.
 fn settled(old: &Config, new: &Config) -> Vec<Group> {
     let one = |new: &Group| existing(old, new).map_or_else(|| new.clone(), |old| old.settled(new));
     new.group.iter().map(one).collect()

@@ -60,13 +60,13 @@ pub fn refused_for_several(config: &Config, interfaces: usize) -> Option<Problem
     let advice = "give the capture by standard input (-r -) to have it as one interface";
     let problem = |key: &str, cause: String| Problem { key: key.into(), text: format!("{key}: {cause}; {advice}") };
     if let Some(target) = config.export.targets.iter().find(|target| target.starts_with(FILE)) {
-        let cause = format!("{target}: a file has the data of one interface, the capture of {interfaces}");
+        let cause = format!("{target}: a file has the data of one interface, but the capture has {interfaces}");
         return Some(problem("export.targets", cause));
     }
     match config.listen.socket.to_str() {
         Some("auto" | "none") => None,
         _ => {
-            let cause = format!("one socket is for one interface, the capture has {interfaces}");
+            let cause = format!("one socket is for one interface, but the capture has {interfaces}");
             Some(problem("listen.socket", cause))
         }
     }

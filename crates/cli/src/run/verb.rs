@@ -1,5 +1,5 @@
-//! The verb as the start path reads it. `record` is `run` without a meter; each method here is one difference between
-//! the two verbs, or the part that they share.
+//! The verb and its arguments, `run` or `record`. `record` is `run` without a meter; each method here is a difference
+//! between the two verbs, or code that both share.
 
 use super::args::{CaptureArgs, FileFormat, RecordArgs, RunArgs, flag_of};
 use crate::outcome::Failure;
@@ -42,11 +42,11 @@ impl<'a> Verb<'a> {
         self.has_config_file() || self.capture().program.program.is_some()
     }
 
-    /// The answer to SIGHUP if there is no file to reread.
+    /// The message that is printed at SIGHUP if there is no file to reread.
     pub fn no_reload(self) -> &'static str {
         match self {
-            Verb::Run(_) => "SIGHUP rereads the files of --config and --program, and there is none; recording goes on",
-            Verb::Record(_) => "SIGHUP rereads the file of --program, and there is none; recording goes on",
+            Verb::Run(_) => "SIGHUP rereads the files of --config and --program, but there are none; recording goes on",
+            Verb::Record(_) => "SIGHUP rereads the file of --program, but --program is not given; recording goes on",
         }
     }
 
@@ -70,7 +70,7 @@ impl<'a> Verb<'a> {
         let Problem { key, text } = problem;
         let (Verb::Record(_), Some(flag)) = (self, flag_of(key)) else { return Failure::say(text) };
         let cause = text.strip_prefix(key.as_str()).map_or(text.as_str(), |rest| rest.trim_start_matches(": "));
-        // The cause of a retention rule begins with its flag.
+        // The error text of a retention rule already begins with its flag.
         if cause.starts_with(&flag) { Failure::say(cause) } else { Failure::Said(format!("{flag}: {cause}")) }
     }
 }

@@ -60,7 +60,7 @@ impl StatusLine {
 /// Sums over all interfaces.
 #[derive(Clone, Default)]
 struct Totals {
-    /// The longest time of an interface.
+    /// The duration of the capture in seconds; of several interfaces, the longest.
     seconds: f64,
     packets: u64,
     bytes: u64,

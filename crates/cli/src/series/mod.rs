@@ -114,7 +114,8 @@ enum RowSource {
     Packets(PathBuf, Filter),
     /// Files of rows, or captures, of which matching packets are counted.
     Files(Vec<PathBuf>, Filter),
-    /// Messages from the network, received by a given interface.
+    /// IPFIX messages that arrive at this address. A multicast group is received by the named interface, or by the
+    /// interface that the kernel chooses.
     Network(SocketAddr, Option<String>),
 }
 
@@ -164,7 +165,7 @@ impl Step {
     }
 }
 
-/// Runs the verb. `No` if nothing was found, or if a part could not be read.
+/// Runs the verb; returns `No` if nothing was found, or if a part of the data could not be read.
 pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     if !args.fields.is_empty() && !args.json && !args.csv {
         return Err(Failure::Said("--fields needs --json or --csv: the table has fixed columns".into()));

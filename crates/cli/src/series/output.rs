@@ -18,10 +18,11 @@ use std::io::{self, Write};
 /// The maximum width of a sparkline on a terminal, in characters.
 const WIDTH: usize = 100;
 
-/// Characters before a sparkline: interface and direction; before its axis: the date with the offset of its zone.
+/// Number of characters before a sparkline, for interface and direction. The same space before the axis has the date
+/// and the zone offset.
 const NAME: usize = 17;
 
-/// Characters after a sparkline: its maximum.
+/// Number of characters after a sparkline, for the maximum of the series.
 const MAX: usize = 16;
 
 /// The prefixes of fields that are unknown with a filter: the meter counts flows, and gaps in tunnel sequence numbers,
@@ -125,7 +126,7 @@ impl<T: table::LineSubject> Output<T> {
                 } });
                 out.get_mut().write_all(format!("{}\n", versioned(value)).as_bytes())?;
             }
-            // All lines of a CSV file have the same columns, so gaps are only missing lines.
+            // All lines of a CSV file have the same columns, so a gap appears only as missing lines.
             Form::Csv(_) => {}
         }
         Ok(())

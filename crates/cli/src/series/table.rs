@@ -68,8 +68,9 @@ const STEPS: [Column; 11] = [
     column("lost", 9),
 ];
 
-/// As [`SECONDS_STEPS`]: new flows, peaks, percentiles, the maximum, then the columns that distinguish
-/// interfaces, then packets/s. The number of known seconds is last, because the rates are over these seconds.
+/// The steps by which lines of several seconds become shorter on a narrow terminal, in the order of omission: new
+/// flows, peaks, percentiles, the maximum, the columns that distinguish interfaces, packets/s. The number of known
+/// seconds is omitted last, because the rates are means over these seconds.
 const STEPS_STEPS: [Step; 9] = [
     Step::Narrow(TIME),
     Step::Drop(9),
@@ -135,7 +136,7 @@ impl LineSubject for Rollup {
     }
 }
 
-/// Lines of rows, one below the other.
+/// Formats rows as the lines of a table.
 pub struct Lines {
     layout: Layout,
     paint: Paint,
@@ -178,7 +179,7 @@ impl Lines {
     /// The line of a gap.
     pub fn gap(&mut self, from: u64, to: u64, interface: &str) -> String {
         let (date, begin) = self.time(from);
-        // The end may be on another date.
+        // The end of a gap is printed with its date, because it may be on another day than the begin.
         let end = self.zone.show_second(Timestamp::from_secs_nanos(to, 0));
         let width = if self.layout.is_narrow(TIME) { CLOCK_WIDTH } else { TIME_WIDTH };
         let text = format!("{begin:<width$}  {interface:<9}  no data for {} s, to {end}", show_count(to - from + 1),);

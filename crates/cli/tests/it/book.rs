@@ -39,7 +39,7 @@ const LISTED: [(&str, usize); 8] = [
 
 /// A shell block of a page.
 struct Block {
-    /// The line of the fence, from 1.
+    /// The number of the fence's line in the page, counted from 1.
     line: usize,
     /// The text after `sh,` in the fence.
     tag: String,

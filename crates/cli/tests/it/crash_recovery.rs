@@ -28,8 +28,8 @@ fn record(store: &Path, more: &[&str]) -> std::process::Command {
     netgrain(&[&usual[..], &["--store", arg(store)], segment, more].concat())
 }
 
-/// Asserts that the next recorder obtains the claim, recovers the files of the killed recorder, and records beside
-/// them. Its frames have no sequence numbers.
+/// Asserts that the next recorder obtains the claim, recovers the files of the killed recorder, and adds files to
+/// the store. The frames of the next recorder have no sequence numbers.
 fn start_again(store: &Path, note: &str) {
     let again = run(&["record", "--sim", "60,packets=100", "--ring", "8MiB", "--store", arg(store)]);
     assert_eq!(again.status, Some(0), "{note}: {again:?}");
@@ -122,7 +122,7 @@ fn after_each_of_100_kills_files_are_complete_and_recording_restarts() {
         start_again(&store, &note);
         crashed += assert_store_is_consistent(&store, &note);
     }
-    // Otherwise the kills came too early to test recovery.
+    // If fewer files were published or left partial, the kills came too early to test recovery.
     assert!(
         files > ROUNDS as usize / 2 && orphans > ROUNDS as usize / 2,
         "{files} files published, {orphans} partial files"

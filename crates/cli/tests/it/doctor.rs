@@ -65,7 +65,7 @@ fn fix_without_an_interface_reports_that_interfaces_are_not_changed() {
     let state = dir.join("undo.json");
     let output = run(&["doctor", "--only", "merging,rx-ring", "--fix", "--yes", "--state", arg(&state)]);
     assert!(output.status == Some(0) && output.err.contains("-i IFACE"), "{output:?}");
-    assert!(output.err.contains("nothing that --fix can change") && !state.exists(), "{output:?}");
+    assert!(output.err.contains("no finding that --fix can correct") && !state.exists(), "{output:?}");
 }
 
 #[test]

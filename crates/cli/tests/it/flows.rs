@@ -419,7 +419,7 @@ fn damage_within_a_journal_loses_one_batch_and_every_verb_reports_it() {
     let (store, mut prng) = (dir.join("store"), Prng::new(testkit::seed("damage_in_the_middle_of_a_journal")));
     let records: Vec<Record> = (0..400).map(|id| record(&mut prng, id)).collect();
     let writer = || columns::Writer::new(columns::Config::new(&store, "eth1")).expect("threads");
-    // A file was published here before.
+    // The store has an earlier published file.
     let mut before = writer();
     before.row(&series::Row { second: BEGIN, ..series::Row::default() });
     before.finish();
@@ -511,7 +511,7 @@ fn live_prints_flows_as_they_end() {
         one.id
     };
     let first = write(&mut writer, 1);
-    // The directory exists before the journal.
+    // The writer creates the journal after its directory, so the test waits until a query finds the record.
     common::until("the journal exists", || run(&["flows", "--store", arg(&store), "--json"]).status == Some(0));
     let args = ["flows", "--store", arg(&store), "--live", "--from", "-1min", "--limit", "3", "--json"];
     let child = netgrain(&args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the process starts");

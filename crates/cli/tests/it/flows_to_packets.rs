@@ -106,7 +106,8 @@ fn flows_in_pppoe_pseudowires_and_snap_are_found_in_every_data_type() {
     let six = frame_bytes(Frame::udp6([7; 8], 2222, [9; 8], 53).payload(b"the inner").raw());
     let mut tagged =
         frame_bytes(Frame::udp4([10, 0, 3, 1], 2222, [10, 0, 3, 2], 53).payload(b"the inner").tag(EtherType::VLAN, 30));
-    // An address that begins with zeros would look like a control word.
+    // If the destination MAC address began with zeros, the decoder would read its first bytes as a pseudowire control
+    // word.
     tagged[..12].fill(0x12);
     let outer = |ethertype: EtherType, head: &[u8], inner: &[u8]| {
         frame_bytes(Frame::ethernet(ethertype).payload(&[head, inner].concat()))

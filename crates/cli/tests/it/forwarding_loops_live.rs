@@ -65,7 +65,7 @@ fn a_packet_forwarded_to_its_own_interface_is_sent_once() {
         back.sort_unstable();
         back.dedup();
         assert_eq!(back, sent, "{program}");
-        // On a busy machine the group may count the last packets after they have arrived here.
+        // On a busy machine the group may count the last packets after this reader has received them.
         let count = |stats: &serde_json::Value| stats["received"].as_u64().expect("a number");
         until("the group has processed all packets", || count(&testbed.stats("back")) >= count(&before) + 40);
         let stats = testbed.stats("back");
@@ -78,7 +78,8 @@ fn a_packet_forwarded_to_its_own_interface_is_sent_once() {
             (40, 20),
             "each packet once in each direction: {stats}"
         );
-        // Without a condition on the direction the group skips the engine's own packets; with one, the interface does.
+        // If the program does not test the direction, the group skips packets that the engine has sent (`forward_own`).
+        // If it does, the egress interface skips them (`own_traffic`).
         let skipped = more("/forward_own") + more("/interfaces/0/own_traffic");
         assert_eq!(skipped, 20, "{stats}");
         testbed.run_ok("netgrain group delete -i eth1 back");

@@ -133,7 +133,7 @@ fn a_replay_through_configured_groups_writes_every_packet() {
     let (a, b) = (flows(&dir.join("a.pcap")), flows(&dir.join("b.pcap")));
     assert_eq!(sum(&a) + sum(&b), 1000);
     assert!(!a.is_empty() && !b.is_empty() && a.keys().all(|flow| !b.contains_key(flow)), "each flow is in one file");
-    // 24 bytes, then 80 for each: 12 fit into 1000.
+    // A pcap file of at most 1000 bytes holds 12 packets: the header has 24 bytes, each record has 80 bytes.
     assert_eq!(flows(&dir.join("some.pcap")), BTreeMap::from([(3, 12)]));
     let some = group("some");
     let sink = &some["members"][0]["sink"];
@@ -141,7 +141,7 @@ fn a_replay_through_configured_groups_writes_every_packet() {
     assert_eq!(some["counters"]["2"], 25);
     // Existing files of an earlier run are kept, and a new run writes beside them.
     let again = run(&["run", "-r", arg(&capture), "--config", arg(&config), "--set", "capture.ring=8MiB"]);
-    assert!(again.status == Some(0) && again.out.contains("all.pcap is there already"), "{again:?}");
+    assert!(again.status == Some(0) && again.out.contains("all.pcap exists already"), "{again:?}");
     assert_eq!((sum(&flows(&dir.join("all.pcap"))), sum(&flows(&dir.join("all-2.pcap")))), (1000, 1000));
 }
 
@@ -240,7 +240,7 @@ fn a_full_file_is_reported_once_and_stays_in_the_statistics() {
     let mut engine = Engine::start(&b, dir.path(), &more);
     assert_eq!(engine.group("stats", &["g"]).status, Some(0));
     RawSender::new(&a).send(&frames(20));
-    // 24 bytes, then 80 for each: 12 fit into 1000.
+    // A pcap file of at most 1000 bytes holds 12 packets: the header has 24 bytes, each record has 80 bytes.
     let of = |stats: &serde_json::Value| [&stats["sent"], &stats["failed"]].map(|n| n.as_u64().expect("a number"));
     until("all packets are written or failed", || of(&engine.stats("g")["members"][0]["sink"]) == [12, 8]);
     assert_eq!(

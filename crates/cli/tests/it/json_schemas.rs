@@ -171,8 +171,8 @@ impl Documents {
         self.seen.insert(name.to_owned());
     }
 
-    /// Validates each line with the schema of the first of these keys that it has. A last pair with the key "" matches
-    /// every other line.
+    /// Validates each document with the schema of the first pair whose key the document has. A pair with the key "", at
+    /// the end of the list, matches every other document.
     fn validate_by_key(&mut self, output: &Output, kinds: &[(&str, &str)]) {
         for document in objects(&output.out) {
             let kind = kinds.iter().find(|(key, _)| key.is_empty() || document.get(key).is_some());
@@ -203,7 +203,7 @@ fn every_document_matches_its_schema() {
     all.validate("gen", &objects(&generated.out));
     all.validate("check", &objects(&run(&["check", arg(&capture), "--json"]).out));
     let (recorded, store, archive) = (dir.join("recorded"), dir.join("store"), dir.join("archive"));
-    // A simulation that lasts longer than a second has a status.
+    // A simulation that lasts longer than a second prints at least one status object.
     let sim = ["--sim", "imix,flows=50,rate=1kpps,duration=1500ms", "--name", "s", "--keep-free", "1%", "--json"];
     all.validate_by_key(&run(&[&["record", "--store", arg(&recorded)], &sim[..]].concat()), &CAPTURE);
     let replay = ["run", "-r", arg(&capture), "--store", arg(&store), "--name", "a", "--json"];

@@ -75,7 +75,7 @@ fn wire_lengths_below_the_caplen_are_reported_for_captures() {
         let output = run(&[&[what], &read[..]].concat());
         assert!(output.err.contains(WARNING), "{what}: {output:?}");
     }
-    // Without an index and with one.
+    // The first round reads the capture without an index, the second with one.
     for indexed in [false, true] {
         if indexed {
             let output = assert_success(run(&["index", arg(&file)]));

@@ -181,7 +181,7 @@ fn generator_recorder_and_checker_agree_on_a_live_interface() {
 #[test]
 fn the_live_demo_is_complete_and_removes_its_files() {
     let test = "the_live_demo_is_complete_and_removes_its_files";
-    // Skips the test without permission for network namespaces. The demo creates its own.
+    // The test is skipped if this user may not create network namespaces. The demo creates its own namespace.
     let Some(sandbox) = Sandbox::new(test) else { return };
     let dir = TempDir::new("demo");
     let sockets = || walk(Path::new("/run/netgrain")).into_iter().filter(|p| arg(p).contains("ng-demo")).count();

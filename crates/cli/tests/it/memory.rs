@@ -96,8 +96,8 @@ fn a_small_capture_is_replayed_into_all_data_types_within_100_mib() {
     let memory = report["memory_bytes"].as_u64().expect("bytes");
     assert!((1 << 20..100 << 20).contains(&memory), "{memory}");
     let ring = report["queues"][0]["ring"].as_str().expect("a ring");
-    assert!(ring.starts_with("8.00 MiB") && ring.ends_with("made as it is written"), "{ring}");
-    // The kernel would kill the process if it used more at any moment.
+    assert!(ring.starts_with("8.00 MiB") && ring.ends_with("allocated when written"), "{ring}");
+    // In this control group the kernel would kill a process that uses more than 100 MiB at any moment.
     let Some(group) = Group::new(test, 100 << 20) else { return };
     let again = dir.join("again");
     let output = group.run(&["run", "-r", arg(&file), "--store", arg(&again), "-q"]);
@@ -112,7 +112,7 @@ fn peak_anonymous_kib(args: &[&str]) -> u64 {
     let path = format!("/proc/{}/status", child.id());
     let mut peak = 0;
     let status = loop {
-        // The status of a zombie process has no such line.
+        // The status file of a zombie process has no line `RssAnon:`.
         let text = fs::read_to_string(&path).unwrap_or_default();
         let kib = text.lines().find_map(|l| l.strip_prefix("RssAnon:")?.split_whitespace().next()?.parse::<u64>().ok());
         peak = peak.max(kib.unwrap_or(0));

@@ -22,7 +22,7 @@ type Pair = (u8, Endpoint, Endpoint);
 struct Sums {
     packets: [u64; 2],
     bytes: [u64; 2],
-    /// In nanoseconds, with the resolution that the program prints.
+    /// Timestamp of the first packet in nanoseconds, with the resolution that the program prints.
     first: u64,
     last: u64,
 }

@@ -252,7 +252,8 @@ fn follow_continues_after_the_clock_steps_back_and_forward() {
             !found.lock().expect("a list").is_empty()
         });
         let begun = first;
-        // An hour back, for long enough to fill several files of 2 MiB, then forward again.
+        // Timestamps step back by an hour, for enough packets to fill several files of 2 MiB, and then step forward
+        // again.
         let steps = [(50, 100, -3600), (100, 100, 30), (100, 100, 34)];
         let mut phases = steps.to_vec();
         phases.splice(1..1, (0..10).map(|i| (500, 1400, -3590 + i)));

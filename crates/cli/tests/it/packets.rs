@@ -180,7 +180,7 @@ fn count_text_and_json_of_a_store_agree() {
         (bytes, before) = (bytes + reported["length"].as_u64().expect("a length"), time);
     }
     assert_eq!(object(&counted.out)["bytes"].as_u64(), Some(bytes));
-    // The same query in two halves.
+    // The query is repeated for the two halves of its interval.
     let middle = object(objects.out.lines().nth(2500).expect("a line"))["time"].as_str().expect("a time").to_owned();
     let halves: u64 = [["--to", &middle], ["--from", &middle]]
         .iter()
@@ -375,7 +375,7 @@ fn information_that_pcap_cannot_hold_is_reported() {
     }
     std::fs::write(&one, lossy.finish().expect("a buffer")).expect("a file");
     let lost = run(&["packets", "-r", arg(&one), "-w", arg(&out), "--force"]);
-    assert!(lost.status == Some(0) && lost.err.contains("the 7 packets lost between them"), "{lost:?}");
+    assert!(lost.status == Some(0) && lost.err.contains("the 7 packets lost between captured packets"), "{lost:?}");
 }
 
 #[test]

@@ -83,9 +83,9 @@ fn record_through_a_flap(
     RawSender::new(&testkit::Port { name: "va".into(), index }).send(&frames(100));
     until("the first frames are recorded", || common::stored_packets(store) == 100);
     sandbox.netlink().delete_link(index).expect("the interface is deleted");
-    until("the recorder reports the missing interface", || messages.contain("vb went away"));
+    until("the recorder reports the missing interface", || messages.contain("vb was removed"));
     let (a, _b) = sandbox.veth("va", "vb");
-    until("the recorder reports the new interface", || messages.contain("vb is back"));
+    until("the recorder reports the new interface", || messages.contain("vb exists again"));
     RawSender::new(&a).send(&frames(100));
     until("the frames after it are recorded", || common::stored_packets(store) == 200);
     check(&recorder.0);

@@ -126,7 +126,7 @@ fn free_space_that_no_removal_can_reach_is_reported_and_removes_no_file() {
         assert!(output.err.contains("cannot be satisfied: "), "{}", output.err);
         assert!(!output.out.contains("would go") && !output.out.contains(": removed"), "{}", output.out);
     }
-    // The other rules are applied all the same.
+    // A rule that cannot be satisfied does not prevent the other rules from being applied.
     assert_eq!((retain(&["--max-age", "150min"]).status, exist(&files)), (Some(1), vec![false, true, true]));
 }
 
@@ -178,7 +178,7 @@ fn retention_names_a_query_with_a_hold_waits_and_then_removes() {
         exist(&files) == [true, true] && dry.err.contains(&holder) && dry.err.contains("holds this hour"),
         "{dry:?}"
     );
-    // When the time to wait is over, the hold no longer keeps the files.
+    // After the time that retention waits for readers, a hold no longer prevents the removal of the files.
     let output = run(&[&args[..], &["--wait-for-readers", "300ms"]].concat());
     assert_eq!((output.status, exist(&files)), (Some(0), vec![false, false]), "{output:?}");
     assert!(output.err.contains(&holder) && output.err.contains("still holds this hour"), "{}", output.err);

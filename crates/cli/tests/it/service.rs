@@ -109,7 +109,8 @@ fn systemd_analyze_accepts_the_units() {
         let Some(exposure) = exposure else {
             return testkit::skip(test, "this systemd-analyze cannot rate a unit file");
         };
-        // 10 is no protection; a service that configures network interfaces cannot reach 0.
+        // systemd-analyze rates a unit without any protection with 10; a service that configures network interfaces
+        // cannot get 0.
         assert!(exposure < 3.0, "{exposure}: {}", output.out);
     }
 }
@@ -281,7 +282,7 @@ fn the_unit_permits_every_system_call_of_a_recorder() {
     let dir = TempDir::new("calls");
     let file = dir.join("program.ng");
     let program = ["--program", arg(&file)];
-    // The case, its additional arguments, and whether a program is swapped.
+    // The name of the case, its additional arguments, and whether a program is swapped.
     let cases = [
         ("record af-xdp", &[][..], false),
         ("record tpacket", &[], false),

@@ -84,7 +84,7 @@ fn an_unresponsive_queue_is_named_and_the_command_exits_1() {
 
     let output = engine.group("create", &["web", "main = steer_flow"]);
     assert!(
-        output.status == Some(1) && output.err.contains(named) && output.err.contains("group web is there"),
+        output.status == Some(1) && output.err.contains(named) && output.err.contains("group web created"),
         "{output:?}"
     );
     let output = engine.group("swap", &["web", "main = tcp >-> steer_flow"]);

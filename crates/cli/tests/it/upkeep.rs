@@ -326,7 +326,8 @@ fn a_damaged_journal_and_hidden_files_are_reported_at_the_next_start() {
     let output = run(&args);
     assert_eq!(output.status, Some(0), "{output:?}");
     assert!(
-        output.out.contains(".series.damaged: kept, for") && output.out.contains("the rest is sealed"),
+        output.out.contains(".series.damaged: damaged journal retained")
+            && output.out.contains("undamaged rows are sealed"),
         "{output:?}"
     );
     assert!(output.out.contains("1 hidden files removed") && !hidden.exists(), "{output:?}");
@@ -416,7 +417,7 @@ fn timestamps_after_2106_are_counted_and_their_store_is_valid() {
     assert_eq!((output.status, damage(&output)), (Some(0), vec![]), "{output:?}");
 }
 
-/// A capture of a few packets at these seconds, two in each.
+/// Writes a capture with two packets in each of these seconds.
 fn capture(path: &Path, seconds: &[u32]) {
     let mut bytes = Vec::new();
     for word in [0xa1b2_3c4du32, 2 | 4 << 16, 0, 0, 65_535, 1] {
@@ -436,7 +437,7 @@ fn repeated_replays_keep_all_rows_and_verify_finds_missing_ones() {
     let dir = TempDir::new("upkeep-rows");
     let (store, path) = (dir.join("store"), dir.join("small.pcap"));
     const SECOND: u32 = 1_700_000_000;
-    // Three steps: one day, one day, one second.
+    // The gaps between the four seconds are one day, one day and one second.
     capture(&path, &[SECOND, SECOND + 86_400, SECOND + 172_800, SECOND + 172_801]);
     let verify = || run(&["verify", "--json", "--store", arg(&store)]);
     for time in 1..=4 {

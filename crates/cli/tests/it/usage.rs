@@ -367,12 +367,12 @@ fn a_ranking_of_flows_advises_how_to_group_by_other_fields() {
     assert_eq!(run(&["gen", "-w", arg(&capture), "60", "--packets", "10"]).status, Some(0));
     let top = run(&["flows", "-r", arg(&capture), "--top", "3"]);
     assert!(
-        top.err.contains(" flows; of all: ") && top.err.contains("add --group, as in --group src,dport"),
+        top.err.contains(" flows; all flows: ") && top.err.contains("add --group, as in --group src,dport"),
         "{top:?}"
     );
     assert!(top.err.contains("fields: src, dst, host"), "{top:?}");
     let grouped = run(&["flows", "-r", arg(&capture), "--top", "3", "--group", "src"]);
-    assert!(grouped.err.contains(" groups; of all: ") && !grouped.err.contains("add --group"), "{grouped:?}");
+    assert!(grouped.err.contains(" groups; all groups: ") && !grouped.err.contains("add --group"), "{grouped:?}");
 }
 
 #[test]

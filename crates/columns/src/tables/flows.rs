@@ -243,7 +243,7 @@ macro_rules! address {
     };
 }
 
-/// Sums of squares, as decimals: SQL's widest numbers.
+/// Sums of squares, as decimals with 38 digits, the widest number type of SQL.
 macro_rules! squares {
     ($name:expr, $s:literal, $coding:ident, $field:ident) => {
         Column {

@@ -24,7 +24,7 @@ pub fn initial_packet_columns() -> [Column<RecordLine>; 3] {
     ]
 }
 
-/// Appends the entries of a record to the three leaves.
+/// Appends the initial packets of a record to the three leaf columns.
 #[inline]
 pub fn put(record: &Record, leaves: &mut [Entries; 3]) {
     let [lengths, flags, gaps] = leaves;

@@ -9,18 +9,18 @@ use base::Timestamp;
 use flow::{DirectionStats, Record};
 use std::net::IpAddr;
 
-/// Number of packed columns with a number in every row: of the record, of each direction, and the number of listed
-/// packets.
+/// Number of packed columns with a number in every row: 18 of the record, 19 of each direction, and the number of
+/// initial packets.
 const EVERY: usize = 18 + 2 * 19 + 1;
 
-/// Number of nullable packed columns: of the record, and of each direction.
+/// Number of nullable packed columns: 13 of the record, and 18 of each direction.
 const MAYBE: usize = 13 + 2 * 18;
 
 /// Writes a record into the next row.
 #[inline]
 pub fn put(record: &Record, tile: &mut Tile) {
     let (first, last) = (record.first(), record.last());
-    // The round-trip tests compare these numbers with the schema.
+    // The round-trip tests compare `EVERY` and `MAYBE` with the schema.
     let mismatch = "the tile has another number of packed columns than the table";
     let Some(leaves) = tile.entries.first_chunk_mut() else { return debug_assert!(false, "{mismatch}") };
     initial_packets::put(record, leaves);

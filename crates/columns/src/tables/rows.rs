@@ -1,4 +1,5 @@
-//! The columns of one-second rows: when and where, then the table of quantities ([`series::quantities`]).
+//! The columns of one-second rows: second, time, interface and direction, then the table of quantities
+//! ([`series::quantities`]).
 
 use super::{Schema, interface};
 use crate::schema::{Cells, Column, ColumnPredicate, EncodingHint, Repetition, ValueType};

@@ -1,4 +1,4 @@
-//! DuckDB, Polars and pyarrow read from the files the values that were written.
+//! DuckDB, Polars and pyarrow read the same values from the files that were written.
 
 use crate::common;
 
@@ -112,7 +112,7 @@ fn duckdb_polars_and_pyarrow_read_our_seconds_and_agree() {
     let mut prng = base::Prng::new(seed);
     let store = TempDir::new("columns-engines-rows");
     let mut rows = Vec::new();
-    // Up to the end of the hour, because each hour has its own file.
+    // All seconds are in the same hour, because each hour has its own file.
     for second in 0..1200 {
         for direction in series::Direction::ALL {
             let mut row = series::Row { second: common::START + second, interface: 3, direction, ..Default::default() };
@@ -240,7 +240,7 @@ fn read_by(test: &str, environment: &str, more: &[&str]) {
     let reported = String::from_utf8_lossy(&out.stdout).into_owned();
     let bytes: u64 = records.iter().map(|r| r.directions[0].bytes).sum();
     let ports: u64 = records.iter().map(|r| u64::from(r.key.src_port)).sum();
-    // Some of those versions print warnings first.
+    // Some versions of the readers print warnings before the result.
     assert_eq!(
         reported.lines().last().unwrap_or_default(),
         format!("{bytes} {ports} {bytes} {ports} {}", records.len()),

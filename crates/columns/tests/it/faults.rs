@@ -63,7 +63,8 @@ fn write_days(device: &MemoryDevice, records: &[Record]) -> (Counts, Vec<Event>)
     writer.finish()
 }
 
-/// The records of [`site`], each pair of them moved to another time, so that they lie in several days.
+/// The records of [`site`], with each two successive records moved to another time, so that the records are spread over
+/// several days.
 fn site_of_days(seed: u64) -> Vec<Record> {
     let mut records = site(seed);
     records.truncate(24);
@@ -284,11 +285,11 @@ fn written_rows_survive_a_full_or_failing_volume_and_others_are_counted() {
         let dir = laid_out(&device.files());
         let before = found(&store_of(&dir), &given, &note);
         assert_eq!(before.len() as u64, counts.journaled, "{note}");
-        // Published files are synced, independent of earlier failures.
+        // Every published file is synced, even if earlier operations failed.
         let synced = found(&store_of(&laid_out(&device.synced())), &given, &note);
         assert!(synced.len() as u64 >= counts.sealed, "{note}");
-        // A power failure at this point: recovery finds all synced records, and does not double those of sealed
-        // journals that reappear.
+        // A power failure at this point: recovery finds every synced record exactly once, even if journals that were
+        // already sealed reappear.
         for _ in 0..3 {
             let dir = laid_out(&device.surviving(&mut prng));
             let store = store_of(&dir);
@@ -296,7 +297,7 @@ fn written_rows_survive_a_full_or_failing_volume_and_others_are_counted() {
             let survived = found(&store, &given, &note);
             assert!(synced.keys().all(|id| survived.contains_key(id)), "{note}");
         }
-        // The volume has recovered, and the next start seals the rest.
+        // After the fault ends, the next start seals the remaining journals.
         device.set_fault(Fault::default());
         device.kill();
         let recovered = recover_on(&mut device.clone(), Path::new(STORE), "eth1").expect("a store");
@@ -352,7 +353,7 @@ fn a_flipped_bit_in_a_file_is_reported_or_changes_no_result() {
     rows.iter().for_each(|row| writer.row(row));
     writer.finish();
     let of = |kind| files(store.path(), "eth1", kind).expect("a listing").remove(0).path;
-    // The address makes the query read the Bloom filters.
+    // A query for an address reads the Bloom filters.
     let need = format!("host {}", records[5].key.src).parse::<filter::FlowFilter>().expect("a filter").need();
     let query = Query { need, ..Query::new(store.path()) };
     let run = || {
@@ -428,7 +429,7 @@ fn a_damaged_column_loses_its_row_group_only_in_queries_that_need_it() {
         let (mut sum, wanted) = (0, records.iter().map(|record| record.directions[0].packets).sum::<u64>());
         let warnings = scan(&all, &[Column::FwdPackets], |batch| sum += batch.numbers(0).iter().sum::<u64>());
         assert_eq!((sum, warnings.expect("a store")), (wanted, Vec::new()));
-        // The file read outside of the store.
+        // Reads the file as one outside of a store.
         let (reported, errors): (Vec<_>, Vec<_>) = read_flows(&path).expect("a file").partition(Result::is_ok);
         assert!(errors.len() == 1 && reported.into_iter().flatten().collect::<Vec<_>>() == left, "{errors:?}");
     }

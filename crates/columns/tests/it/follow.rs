@@ -133,7 +133,7 @@ fn live_records_are_returned_once_during_sealing_and_clock_steps() {
             journaled(writer, &mut now);
         }
         if round == 150 {
-            // One engine ends and seals its growing file.
+            // The writer of one interface ends and seals its growing file.
             writers[0].take().expect("not yet").finish();
         }
         if prng.below(3) > 0 {

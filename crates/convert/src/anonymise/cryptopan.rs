@@ -21,7 +21,8 @@ const BATCH: usize = 32;
 /// Entries of the caches of whole addresses and of upper halves of IPv6 addresses.
 const ENTRIES: usize = 1 << 14;
 
-/// Number of leading bits of IPv4 addresses whose flips are cached in a table with an entry for each value.
+/// Number of leading bits of IPv4 addresses whose flips are cached in a table that has an entry for each value of these
+/// bits.
 const UPPER: u32 = 16;
 
 /// The address mapping of one key.
@@ -127,7 +128,7 @@ impl CryptoPan {
         flips
     }
 
-    /// Another mapping, whose key is `purpose` encrypted with the given key.
+    /// Another address mapping, whose key is `purpose` encrypted with the given key.
     pub(super) fn derived(key: &Key, purpose: &[u8; 15]) -> Self {
         let (half, _) = key.halves();
         let cipher = Aes128::new(&half.into());
@@ -187,7 +188,8 @@ mod tests {
             assert_eq!(pan.v4(raw).to_string(), sanitized, "{raw}");
             assert_eq!(pan.v4(raw).to_string(), sanitized, "{raw} from the cache");
         }
-        // The distribution does not support IPv6. Other implementations compute these values.
+        // The Crypto-PAn distribution does not support IPv6. The expected addresses were computed by other
+        // implementations.
         for (raw, sanitized) in [
             ("::1", "78ff:f001:9fc0:20df:8380:b1f1:704:ed"),
             ("::2", "78ff:f001:9fc0:20df:8380:b1f1:704:ef"),

@@ -1,4 +1,5 @@
-//! The secret key of CryptoPAn: 32 bytes. The first 16 are the cipher key; the padding is derived from the others.
+//! The secret key of CryptoPAn: 32 bytes. The first 16 bytes are the cipher key; the padding is derived from the other
+//! 16.
 
 use std::fmt;
 

@@ -38,7 +38,7 @@ impl KeptBytes {
         Self { len, is_supported: true }
     }
 
-    /// An unsupported or incomplete part follows.
+    /// An unsupported or incomplete part follows, and is removed.
     pub const fn only(len: usize) -> Self {
         Self { len, is_supported: false }
     }
@@ -49,13 +49,13 @@ impl KeptBytes {
     }
 }
 
-/// The context of a transport header: the checksums of the addresses in the IP header, before and after mapping.
+/// Data of the IP header for its transport header: the partial checksums of the addresses, before and after mapping.
 #[derive(Clone, Copy)]
 pub(super) struct PseudoHeader {
     pub before: Checksum,
     pub after: Checksum,
     pub depth: u32,
-    /// True if the packet is quoted by ICMP, so that nothing after its transport header is kept.
+    /// True if the packet is quoted in an ICMP message, so that only its headers are kept.
     pub quoted: bool,
 }
 
@@ -89,8 +89,8 @@ impl Rewriter {
                 self.tags(frame, Ethernet::LEN, be16(frame, 12), counts)
             }
             link::RAW_IP | link::RAW_IPV4 | link::RAW_IPV6 => self.packet(frame, 0, false, counts),
-            // The link header is the address family in the byte order of the capturing host. Packets other than IP are
-            // removed.
+            // The link header of BSD loopback is the address family in the byte order of the capturing host. Packets of
+            // other families than IP are removed.
             link::NULL | link::LOOP if frame.len() >= LOOP_LEN => {
                 let family = Headers::of(frame, frame.len() as u32, link_type).ethertype();
                 let kept = match family {
@@ -139,7 +139,8 @@ impl Rewriter {
             return KeptBytes::only(0);
         };
         let under = (bottom + 1) * mpls::LABEL_LEN;
-        // The frame of a pseudowire, whose first four bits are 0, is no IP packet and is removed.
+        // After the labels, only IP packets are kept. The frame of a pseudowire, whose first four bits are 0, is
+        // removed.
         self.packet(&mut stack[under..], 0, false, counts).after_header(under)
     }
 
@@ -186,7 +187,7 @@ impl Rewriter {
         self.v4(head, 16);
         counts.options += blank_v4(&mut head[Ipv4::LEN..]);
         correct(head, CHECKSUM, all, Checksum::new().bytes(head));
-        // Later fragments have no transport header.
+        // Fragments other than the first have no transport header.
         if be16(head, 6) & 0x1fff != 0 {
             return KeptBytes::to(header);
         }
@@ -224,7 +225,7 @@ impl Rewriter {
             match next {
                 IpProtocol::FRAGMENT if be16(rest, 2) & 0xfff8 != 0 => return KeptBytes::to(at + len),
                 IpProtocol::FRAGMENT => {}
-                // The transport checksum covers the address of the final destination.
+                // With a routing header, the transport checksum covers the address of the final destination.
                 IpProtocol::ROUTING => {
                     if let Some((before, after)) = self.routing(&mut rest[..len], counts) {
                         (target, target_after) = (before, after);
@@ -255,7 +256,7 @@ impl Rewriter {
             _ => 0,
         };
         let list = LIST..LIST + many * 16;
-        // The segment list is in reverse order.
+        // A segment list is in reverse order, so its first address is the final destination.
         let stop = if kind == SEGMENTS { list.start } else { list.end.saturating_sub(16) };
         let before = (many > 0 && left > 0).then(|| address(header, stop));
         for at in list.clone().step_by(16) {
@@ -299,8 +300,8 @@ impl Rewriter {
         if special(mac) {
             return;
         }
-        // If the result is the broadcast or the zero address, it is mapped again, so that no two addresses have the
-        // same result.
+        // If a mapped address is the broadcast or the zero address, it is mapped again, so that no two addresses have
+        // the same result.
         loop {
             let flips = self.hardware.flips(u128::from(mac) << (128 - WIDTH), from, WIDTH) >> (128 - WIDTH);
             mac ^= flips as u64 & !MEANING;
@@ -311,7 +312,7 @@ impl Rewriter {
         field.copy_from_slice(&mac.to_be_bytes()[2..]);
     }
 
-    /// Rewrites the link address field of cooked captures, which has eight bytes.
+    /// Rewrites the link address field of Linux cooked captures, which has eight bytes.
     fn cooked_address(&mut self, frame: &mut [u8], at: usize, len: usize) {
         if len == 6 {
             self.mac(frame, at);

@@ -430,7 +430,7 @@ fn bsd_loopback_is_anonymised_and_packets_other_than_ip_are_removed() {
         assert_eq!((out.len(), &out[..4]), (4 + packet.len(), &head[..]));
         assert_eq!(out[16..20], mapped.v4(source.into()).octets());
         assert_eq!(out[20..24], mapped.v4(target.into()).octets());
-        // The packets of other address families are removed, even if they look like IP.
+        // Packets whose address family is not IP are removed, even if their bytes look like IP.
         assert_eq!(rewrite(&[&[7, 0, 0, 0], &packet[..]].concat(), link_type), [7, 0, 0, 0]);
     }
     // Frames of an unsupported link type are removed.

@@ -26,7 +26,7 @@ fn pcap_rejects_several_link_types_and_recommends_pcapng() {
     assert!(error.to_string().contains("input 0") && error.to_string().contains("write pcapng"), "{error}");
     let (_, output) = one(&file, &to(Format::PcapNg));
     assert_eq!(packets(&output), packets(&file));
-    // Packets that the plan excludes do not matter.
+    // The link type of a packet that the plan excludes is not checked.
     let early = Plan { to: Timestamp::from_nanos(1), ..to(Format::Pcap) };
     assert_eq!(one(&file, &early).0.written, 1);
 }
@@ -269,7 +269,7 @@ fn raw_files_of_a_split_have_exactly_the_size_except_the_last() {
     let (last, full) = memory.files.split_last().expect("files");
     assert!(full.len() > 3 && full.iter().all(|f| f.len() as u64 == bytes) && (last.len() as u64) < bytes);
     assert_eq!(memory.files.iter().flat_map(|f| packets(f)).collect::<Vec<_>>(), all);
-    // Without a split, there is no padding.
+    // Without a split, the RAW file is not padded.
     assert_eq!(one(&pcap(&all), &to(Format::Raw)).1, raw(&all));
 }
 
@@ -385,7 +385,8 @@ fn damaged_captures_never_panic_and_every_packet_is_counted() {
             split: Split { packets: Some(1 + prng.below(30)), ..Split::default() },
             ..Plan::default()
         };
-        // `converted` asserts that every packet is counted. Several link types in one plan are a valid error.
+        // `converted` asserts that every packet is counted. If the inputs have several link types, an error is a valid
+        // result.
         match converted(&inputs, &plan) {
             Ok((report, _)) => broken += report.damaged_inputs.len(),
             Err(Error::LinkTypes { .. } | Error::NotEthernet { .. }) => {}

@@ -9,7 +9,7 @@ use std::process::Command;
 use support::{Packet, captures, converted, one, packets};
 use testkit::TempDir;
 
-/// Every seventh of the capture files that are undamaged, small and of one link type.
+/// Every seventh of the capture files that are undamaged, small, and of a single link type.
 fn captures_of_one_link_type(test: &str) -> Option<Vec<PathBuf>> {
     let fits = |path: &PathBuf| {
         let bytes = std::fs::read(path).expect("a file");
@@ -67,7 +67,7 @@ fn tshark_finds_the_interface_names_of_the_input() {
     let Some(mut files) = captures(test) else { return };
     let folder = TempDir::new(test);
     let out = folder.join("out.pcapng");
-    // The captures have few interface names, so the test adds a file with several.
+    // The captures have few interface names, so the test adds a file with several interface names.
     let mut made = pcap::ng::Writer::new(Vec::new(), "a test", "").expect("memory");
     for name in ["eth0", "wlan0", "a bridge"] {
         let number = made.interface(name, pcap::ETHERNET).expect("memory");

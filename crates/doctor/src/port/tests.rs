@@ -46,7 +46,7 @@ fn mirror() -> Facts {
     }
 }
 
-/// The same interface with a change.
+/// The facts of the mirror interface after a change.
 fn with(change: impl FnOnce(&mut Facts)) -> Facts {
     let mut facts = mirror();
     change(&mut facts);

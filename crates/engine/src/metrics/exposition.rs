@@ -1,4 +1,4 @@
-//! The exposition of a report: the metric families of an interface.
+//! Makes the page of metrics from reports: the metric families of one or several interfaces.
 
 use super::groups;
 use super::page::{Family, Page, escape};
@@ -9,12 +9,12 @@ use flow::Lateness;
 use interface_program::ProgramReport;
 use meter::{MeterReport, SinkReport};
 
-/// Returns the exposition of a report (Prometheus text format 0.0.4).
+/// Returns the metrics of a report (Prometheus text format 0.0.4).
 pub fn exposition(report: &Report) -> String {
     exposition_of(std::slice::from_ref(report))
 }
 
-/// Returns the exposition of several interfaces: the samples of a family must be consecutive in this format.
+/// Returns the metrics of several interfaces. The samples of a family are consecutive, as this format requires.
 pub fn exposition_of(reports: &[Report]) -> String {
     let mut families: Vec<Family> = Vec::new();
     for report in reports {
@@ -37,23 +37,23 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
         "Packets that reached the counting point.",
         &per_queue(&|q| q.counts.offered as f64),
     );
-    family("stored_packets_total", "counter", "Packets stored.", &per_queue(&|q| q.counts.stored as f64));
+    family("stored_packets_total", "counter", "Packets that were stored.", &per_queue(&|q| q.counts.stored as f64));
     family(
         "stored_wire_bytes_total",
         "counter",
-        "Wire bytes of the packets stored.",
+        "Bytes on the wire of the stored packets.",
         &per_queue(&|q| q.counts.stored_bytes as f64),
     );
     family(
         "filtered_packets_total",
         "counter",
-        "Packets the capture filter refused.",
+        "Packets that the capture filter or the interface's program kept from the ring.",
         &per_queue(&|q| q.counts.filtered as f64),
     );
     family(
         "duplicate_packets_total",
         "counter",
-        "Packets removed as copies.",
+        "Packets that were removed as duplicates.",
         &per_queue(&|q| q.counts.duplicate as f64),
     );
     let mut lost = Vec::new();
@@ -75,51 +75,51 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
     family(
         "lost_to_reader_packets_total",
         "counter",
-        "Packets lost because the ring was full, by the lossless reader that held it.",
+        "Packets lost because the ring was full, by the lossless reader that the producer waited for.",
         &readers,
     );
     family(
         "residue_packets",
         "gauge",
-        "offered - stored - filtered - duplicate - lost; not zero is a bug.",
+        "The difference offered - stored - filtered - duplicate - lost; a value other than 0 is a bug.",
         &per_queue(&|q| q.counts.residue as f64),
     );
     family(
         "ring_fill_ratio",
         "gauge",
-        "Fill level of the ring, measured at its slowest lossless reader.",
+        "Fill level of the ring in relation to its slowest lossless reader, 0 to 1.",
         &per_queue(&|q| q.ring_fill),
     );
     family(
         "engine_cpu_seconds_total",
         "counter",
-        "Processor time of the engine thread.",
+        "CPU time of the engine thread.",
         &per_queue(&|q| q.engine_cpu_seconds),
     );
     family(
         "cpu_steal_ratio",
         "gauge",
-        "The share of the machine's processor time that its hypervisor gave to others since the start.",
+        "Share of the machine's CPU time since the start that the hypervisor gave to other guests, 0 to 1.",
         &[(String::new(), report.steal_ratio)],
     );
     family(
         "clock_error_seconds",
         "gauge",
-        "Estimated error of the stamps.",
+        "Estimated error of the timestamps.",
         &per_queue(&|q| q.clock_error_nanos as f64 / 1e9),
     );
     let recorder = |value: &dyn Fn(&RecorderReport) -> f64| -> Vec<(String, f64)> {
         queues.iter().filter_map(|q| Some((format!(",queue=\"{}\"", q.queue), value(q.recorder.as_ref()?)))).collect()
     };
     family("written_bytes_total", "counter", "Bytes written to packet files.", &recorder(&|r| r.bytes as f64));
-    family("files_total", "counter", "Files published.", &recorder(&|r| r.files as f64));
+    family("files_total", "counter", "Packet files that were published.", &recorder(&|r| r.files as f64));
     family(
         "writer_cpu_seconds_total",
         "counter",
-        "Processor time of the writer.",
+        "CPU time of the writer thread.",
         &recorder(&|r| r.writer_cpu_seconds),
     );
-    family("index_cpu_seconds_total", "counter", "Processor time of the indexer.", &recorder(&|r| r.index_cpu_seconds));
+    family("index_cpu_seconds_total", "counter", "CPU time of the index thread.", &recorder(&|r| r.index_cpu_seconds));
     family(
         "recorder_failing",
         "gauge",
@@ -130,7 +130,7 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
         let mut one =
             |name: &str, help: &str, bytes: u64| family(name, "gauge", help, &[(String::new(), bytes as f64)]);
         one("store_free_bytes", "Free bytes of the volume that holds the store.", volume.free);
-        one("store_size_bytes", "All bytes of the volume that holds the store.", volume.total);
+        one("store_size_bytes", "Size of the volume that holds the store.", volume.total);
     }
     let listeners: Vec<_> = report
         .listeners
@@ -148,12 +148,17 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
             )
         })
         .collect();
-    family("listener_missed_packets_total", "counter", "Packets a lossy listener says it missed.", &listeners);
+    family(
+        "listener_missed_packets_total",
+        "counter",
+        "Packets that a lossy listener missed, as it reports.",
+        &listeners,
+    );
     if let Some(program) = &report.program {
         programmed(program, &mut family);
     }
-    if let Some(kept) = &report.retention {
-        retention(kept, |name, kind, help, value| family(name, kind, help, &[(String::new(), value)]));
+    if let Some(retention_report) = &report.retention {
+        retention(retention_report, |name, kind, help, value| family(name, kind, help, &[(String::new(), value)]));
     }
     groups::collect(&report.groups, &mut family);
     if let Some(meter) = &report.meter {
@@ -170,46 +175,50 @@ fn metered(meter: &MeterReport, page: &mut Page<'_>) {
     one(
         "metered_packets_total",
         "counter",
-        "Packets in the series and, if they belong to one, in a flow.",
+        "Packets counted in the time series and, if they belong to a flow, in the flow.",
         meter.packets,
     );
     one(
         "unmetered_packets_total",
         "counter",
-        "Packets in no flow and no row: the meter was too slow.",
+        "Stored packets that are counted in no flow and no row, because the meter was too slow.",
         meter.unmetered,
     );
     one("packets_without_flow_total", "counter", "Packets that belong to no flow.", meter.without_flow);
-    one("active_flows", "gauge", "Flows in the table.", meter.active);
-    one("flows_total", "counter", "Flows begun.", meter.started);
+    one("active_flows", "gauge", "Flows in the flow table.", meter.active);
+    one("flows_total", "counter", "Flows that have begun.", meter.started);
     one(
         "backward_timestamp_packets_total",
         "counter",
-        "Packets with an earlier time than the one before them in their flow.",
+        "Packets with an earlier timestamp than the previous packet of their flow.",
         meter.backward_timestamps,
     );
-    one("flow_memory_bytes", "gauge", "Memory that flows have touched, tables included.", meter.flow_bytes);
-    one("rows_total", "counter", "Rows of the series.", meter.rows);
+    one("flow_memory_bytes", "gauge", "Memory that the flow tables have used so far.", meter.flow_bytes);
+    one("rows_total", "counter", "Rows of the time series that were made.", meter.rows);
     let t = &meter.tunnels;
     for (name, help, value) in [
-        ("numbered", "Sequence numbers of tunnels (ERSPAN, GRE, GTP-U) that were seen.", t.numbered),
-        ("sessions", "Sessions of such tunnels that began to be followed.", t.sessions),
-        ("missing", "Sequence numbers that were passed over.", t.missing),
-        ("late", "Of these, sequence numbers that came after all.", t.late),
-        ("duplicate", "Sequence numbers that had come already.", t.duplicate),
-        ("out_of_window", "Sequence numbers too far from the others to be classified.", t.out_of_window),
-        ("restarts", "Sessions that began anew with another number.", t.restarts),
-        ("evicted", "Sessions that had to make place for others.", t.evicted),
+        ("numbered", "Packets with a tunnel sequence number (ERSPAN, GRE, GTP-U).", t.numbered),
+        ("sessions", "Tunnel sessions with sequence numbers that were observed.", t.sessions),
+        ("missing", "Tunnel sequence numbers that were skipped.", t.missing),
+        ("late", "Skipped tunnel sequence numbers that arrived later.", t.late),
+        ("duplicate", "Tunnel sequence numbers that arrived twice.", t.duplicate),
+        (
+            "out_of_window",
+            "Tunnel sequence numbers that are too far from the others to be classified.",
+            t.out_of_window,
+        ),
+        ("restarts", "Tunnel sessions that restarted with another sequence number.", t.restarts),
+        ("evicted", "Tunnel sessions that were evicted because the table was full.", t.evicted),
     ] {
         one(&format!("tunnel_{name}_total"), "counter", help, value);
     }
     let records: Vec<_> = meter.records.iter().map(|(end, n)| (format!(",end=\"{end}\""), *n as f64)).collect();
-    family("flow_records_total", "counter", "Flow records, by the reason why they were made.", &records);
+    family("flow_records_total", "counter", "Flow records, by flow end reason.", &records);
     const STEPS: usize = Lateness::STEPS - 1;
     let bounds: [f64; STEPS] = std::array::from_fn(|step| ((step as u64 + 1) * Lateness::STEP_MS) as f64 / 1e3);
     page.histogram(
         "flow_record_lateness_seconds",
-        "How long after its timeout a flow record was made.",
+        "Time from the timeout of a flow to the moment at which its record was made.",
         &bounds,
         &meter.lateness,
         meter.lateness_nanos as f64 / 1e9,
@@ -221,18 +230,23 @@ fn metered(meter: &MeterReport, page: &mut Page<'_>) {
     family(
         "decode_errors_total",
         "counter",
-        "Packets that are not decoded to their end (docs/reference/decoding.md).",
+        "Packets that were not decoded up to their transport header, by error (docs/reference/decoding.md).",
         &errors,
     );
     let egresses = |value: &dyn Fn(&SinkReport) -> u64| -> Vec<(String, f64)> {
         let each = meter.sinks.iter();
         each.map(|o| (format!(",sink=\"{}\"", escape(&o.name)), value(o) as f64)).collect()
     };
-    family("sink_records_total", "counter", "Flow records taken.", &egresses(&|o| o.records));
-    family("sink_rows_total", "counter", "Rows taken.", &egresses(&|o| o.rows));
-    family("sink_lost_total", "counter", "Records and rows that were not brought there.", &egresses(&|o| o.lost));
+    family("sink_records_total", "counter", "Flow records passed to a sink.", &egresses(&|o| o.records));
+    family("sink_rows_total", "counter", "Rows passed to a sink.", &egresses(&|o| o.rows));
+    family(
+        "sink_lost_total",
+        "counter",
+        "Flow records and rows that a sink could not deliver.",
+        &egresses(&|o| o.lost),
+    );
     let seconds = meter.cpu_millis as f64 / 1e3;
-    family("meter_cpu_seconds_total", "counter", "Processor time of the meter.", &[(String::new(), seconds)]);
+    family("meter_cpu_seconds_total", "counter", "CPU time of the meter's threads.", &[(String::new(), seconds)]);
 }
 
 /// Adds the metrics of the interface's program.
@@ -242,18 +256,25 @@ fn programmed(program: &ProgramReport, mut family: impl FnMut(&str, &str, &str, 
     family(
         "program_unsent_total",
         "counter",
-        "Packets that none of the interfaces took which the program sends them to, or that could not be given to the host.",
+        "Packets that none of the program's egress interfaces accepted, or that could not be passed to the \
+         host.",
         &unsent,
     );
     family(
         "program_copies_unsent_total",
         "counter",
-        "Copies that an interface did not take, of packets that are stored, left by another interface or are the host's.",
+        "Copies that an egress interface did not accept, of packets that were stored, forwarded or passed to the \
+         host.",
         &[(String::new(), program.user.copies_unsent as f64)],
     );
     let counters: Vec<_> =
         program.counters.iter().map(|(n, value)| (format!(",counter=\"{n}\""), *value as i64 as f64)).collect();
-    family("program_value", "gauge", "What the interface's program counts; it may count down.", &counters);
+    family(
+        "program_value",
+        "gauge",
+        "Value of a counter of the interface's program; a program can also decrement it.",
+        &counters,
+    );
     let maps =
         program.maps.iter().flat_map(|m| m.kernel.map(|k| (m, "kernel", k)).into_iter().chain([(m, "user", m.user)]));
     let maps: Vec<_> =
@@ -262,63 +283,64 @@ fn programmed(program: &ProgramReport, mut family: impl FnMut(&str, &str, &str, 
     family(
         "program_map_entries",
         "gauge",
-        "Entries of a map of the interface's program, as far as they are counted.",
+        "Entries of a flow map of the interface's program; absent above the largest number that is counted.",
         &used,
     );
     let refused: Vec<_> = maps.iter().map(|(labels, it)| (labels.clone(), it.refused as f64)).collect();
     family(
         "program_map_refused_total",
         "counter",
-        "Entries that a full map of the interface's program refused.",
+        "Insertions into a flow map of the interface's program that were refused because the map was full.",
         &refused,
     );
 }
 
 /// Adds the metrics of the retention worker.
-fn retention(kept: &RetentionReport, mut family: impl FnMut(&str, &str, &str, f64)) {
-    let (removed, archived) = (&kept.removed, &kept.archived);
+fn retention(report: &RetentionReport, mut family: impl FnMut(&str, &str, &str, f64)) {
+    let (removed, archived) = (&report.removed, &report.archived);
     let mut counter = |what: &str, help: &str, files: u64, bytes: u64| {
         family(&format!("retention_{what}_files_total"), "counter", &format!("Packet files {help}."), files as f64);
         let help = format!("Bytes of packet files, with their indexes, {help}.");
         family(&format!("retention_{what}_bytes_total"), "counter", &help, bytes as f64);
     };
-    counter("removed", "removed to make room or because of their age", removed.files, removed.bytes);
+    counter("removed", "removed by the retention rules", removed.files, removed.bytes);
     counter("archived", "moved to the archive", archived.files, archived.bytes);
     counter(
         "unarchived",
-        "removed that the archive should have had, and failed to take in time",
-        kept.unarchived_files,
-        kept.unarchived_bytes,
+        "removed although they should have been moved to the archive",
+        report.unarchived_files,
+        report.unarchived_bytes,
     );
     family(
         "retention_held_folders",
         "gauge",
-        "Folders, each of an hour, that should give files, but queries hold them.",
-        kept.held_hours as f64,
+        "Hour directories with files that the rules would remove, but that queries are reading.",
+        report.held_hours as f64,
     );
-    if let Some(oldest) = kept.oldest_second {
+    if let Some(oldest) = report.oldest_second {
         family(
             "retention_oldest_file_timestamp_seconds",
             "gauge",
-            "First moment of the oldest packet file kept, in seconds since 1970.",
+            "Begin of the oldest packet file, in seconds since 1970.",
             oldest as f64,
         );
     }
-    if let Some(horizon) = kept.horizon_seconds {
+    if let Some(horizon) = report.horizon_seconds {
         family(
             "retention_horizon_seconds",
             "gauge",
-            "How far back packet files will reach when the rules begin to remove them, at the rate of the files kept now.",
+            "Time that the packet files will cover when the rules begin to remove them, if the rate of the present \
+             files continues.",
             horizon,
         );
     }
-    family("retention_kept_files", "gauge", "Packet files kept.", kept.files as f64);
+    family("retention_kept_files", "gauge", "Published packet files in the store.", report.files as f64);
     family(
         "retention_kept_bytes",
         "gauge",
-        "Bytes of the volume that everything of the interface takes, files in work included.",
-        kept.bytes as f64,
+        "Bytes that the interface occupies on the volume, including growing files.",
+        report.bytes as f64,
     );
-    let is_failing = f64::from(u8::from(kept.trouble.is_some()));
+    let is_failing = f64::from(u8::from(report.trouble.is_some()));
     family("retention_failing", "gauge", "1 while an operation of retention fails.", is_failing);
 }

@@ -1,9 +1,9 @@
-//! The accounting of groups as metrics: the numbers of `netgrain group stats`, by group, class, member and interface.
+//! The metrics of groups: the numbers of `netgrain group stats`, by group, class, member and interface.
 
 use super::page::escape;
 use group::{CLASSES, ClassCounts, FragmentCounts, GroupView, MemberView, class};
 
-/// Passes all metric families of these groups to `family`.
+/// Adds all metric families of these groups.
 pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[(String, f64)])) {
     if groups.is_empty() {
         return;
@@ -16,27 +16,45 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
     one("received_packets_total", "counter", "Packets that a group's program evaluated.", &|g| g.counts.received);
     one("dropped_packets_total", "counter", "Packets that a group's program dropped.", &|g| g.counts.dropped);
     one("no_member_packets_total", "counter", "Packets for classes without members.", &|g| g.counts.no_member);
-    one("passed_packets_total", "counter", "Packets that were for a member at least.", &|g| g.counts.passed);
-    one("skipped_packets_total", "counter", "Packets skipped because the dispatcher was too far behind.", &|g| {
-        g.counts.skipped
+    one("passed_packets_total", "counter", "Packets that the program passed to at least one member.", &|g| {
+        g.counts.passed
     });
-    one("forwarded_packets_total", "counter", "Packets put into an interface's queue.", &|g| g.counts.forwarded);
-    one("forward_lost_packets_total", "counter", "Packets that found no room there.", &|g| g.counts.forward_lost);
-    one("to_host_packets_total", "counter", "Packets that a program handed to the host.", &|g| g.counts.to_kernel);
-    one("lost_packets_total", "counter", "Copies that found no room, of members now and before.", &|g| {
-        g.counts.all_members().lost
+    one(
+        "skipped_packets_total",
+        "counter",
+        "Packets that a group skipped because its dispatcher was too far behind.",
+        &|g| g.counts.skipped,
+    );
+    one("forwarded_packets_total", "counter", "Packets put into the forwarding queue of an egress interface.", &|g| {
+        g.counts.forwarded
     });
-    one("accounting_errors", "gauge", "Contradictions in the accounting; not 0 is a bug.", &|g| {
-        g.counts.contradictions().len() as u64
+    one(
+        "forward_lost_packets_total",
+        "counter",
+        "Packets for which the forwarding queue of an egress interface had no space.",
+        &|g| g.counts.forward_lost,
+    );
+    one("to_host_packets_total", "counter", "Packets that a group's program passed to the host.", &|g| {
+        g.counts.to_kernel
     });
-    one("unresponsive_queues", "gauge", "Queues whose dispatcher has failed or does not answer.", &|g| {
+    one(
+        "lost_packets_total",
+        "counter",
+        "Copies for which a member's branch had no space, including former members.",
+        &|g| g.counts.all_members().lost,
+    );
+    one(
+        "accounting_errors",
+        "gauge",
+        "Contradictions in the accounting of the group; a value other than 0 is a bug.",
+        &|g| g.counts.contradictions().len() as u64,
+    );
+    one("unresponsive_queues", "gauge", "Queues whose dispatcher has failed or does not respond.", &|g| {
         g.unresponsive.len() as u64
     });
-    one("departed_lost_packets_total", "counter", "Packets lost by members that have left.", &|g| {
-        g.counts.departed.lost
-    });
-    one("generation", "gauge", "Number of the program in force.", &|g| g.generation);
-    one("members", "gauge", "Members now.", &|g| g.members.len() as u64);
+    one("departed_lost_packets_total", "counter", "Copies lost by former members.", &|g| g.counts.departed.lost);
+    one("generation", "gauge", "Generation of the running program.", &|g| g.generation);
+    one("members", "gauge", "Number of members.", &|g| g.members.len() as u64);
 
     let member = |value: &dyn Fn(&GroupView, &MemberView) -> f64| -> Vec<(String, f64)> {
         let of = |g| move |m| (g, m);
@@ -51,12 +69,19 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
     each("delivered_packets_total", "counter", "Packets put into a member's branch.", &|g, m| {
         part(g, m).delivered as f64
     });
-    each("refused_packets_total", "counter", "Packets that its own filter refused.", &|g, m| part(g, m).refused as f64);
-    each("lost_packets_total", "counter", "Packets that found no room in its branch.", &|g, m| part(g, m).lost as f64);
-    each("fill_ratio", "gauge", "How full its fullest branch is, 0 to 1.", &|_, m| m.fill);
-    each("failed_packets_total", "counter", "Packets that its interface or file did not take.", &|_, m| {
-        m.sink.as_ref().map_or(0.0, |(_, sums)| sums.failed as f64)
+    each("refused_packets_total", "counter", "Packets that did not match a member's own filter.", &|g, m| {
+        part(g, m).refused as f64
     });
+    each("lost_packets_total", "counter", "Packets for which a member's branch had no space.", &|g, m| {
+        part(g, m).lost as f64
+    });
+    each("fill_ratio", "gauge", "Fill level of a member's fullest branch, 0 to 1.", &|_, m| m.fill);
+    each(
+        "failed_packets_total",
+        "counter",
+        "Packets that could not be written to a member's interface or file.",
+        &|_, m| m.sink.as_ref().map_or(0.0, |(_, sums)| sums.failed as f64),
+    );
 
     let classes = groups.iter().flat_map(|g| (0..CLASSES as u8).map(move |c| (g, c, g.counts.of_class(c))));
     let classes: Vec<_> = classes
@@ -67,10 +92,10 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
         let samples: Vec<_> = classes.iter().map(|(labels, part)| (labels.clone(), value(part) as f64)).collect();
         family(&format!("group_class_{name}_total"), "counter", help, &samples);
     };
-    by_class("packets", "Packets for a class that were not dropped.", |part| part.packets);
+    by_class("packets", "Packets that the program passed to a class.", |part| part.packets);
     by_class("copies", "Copies for members of a class.", |part| part.copies);
     by_class("no_member_packets", "Packets for a class without members.", |part| part.no_member);
-    by_class("lost_packets", "Copies for a class that found no room.", |part| part.lost);
+    by_class("lost_packets", "Copies for members of a class for which the branch had no space.", |part| part.lost);
     let ports = groups.iter().flat_map(|g| g.ports.iter().map(move |(port, sums)| (g, port, sums)));
     let ports: Vec<_> =
         ports.map(|(g, port, sums)| (format!("{},out_interface=\"{}\"", label(g), escape(port)), sums)).collect();
@@ -86,15 +111,20 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
     family(
         "group_interface_failed_packets_total",
         "counter",
-        "Packets that an interface did not take.",
+        "Packets that an interface refused.",
         &of(|sums| sums.failed),
     );
     let maps = groups.iter().flat_map(|g| g.maps.iter().map(move |m| (g, m)));
     let maps: Vec<_> = maps.map(|(g, m)| (format!("{},map=\"{}\"", label(g), escape(&m.map)), m)).collect();
     let used: Vec<_> = maps.iter().map(|(labels, m)| (labels.clone(), m.used as f64)).collect();
-    family("group_map_entries", "gauge", "Entries of a program's map.", &used);
+    family("group_map_entries", "gauge", "Entries of a flow map of a group's program.", &used);
     let refused: Vec<_> = maps.iter().map(|(labels, m)| (labels.clone(), m.refused as f64)).collect();
-    family("group_map_refused_total", "counter", "Entries that a full map refused.", &refused);
+    family(
+        "group_map_refused_total",
+        "counter",
+        "Insertions into a flow map that were refused because the map was full.",
+        &refused,
+    );
 
     let datagrams: Vec<_> = groups.iter().filter_map(|g| Some((label(g), g.datagrams?))).collect();
     let of = |value: fn(&FragmentCounts) -> u64| -> Vec<_> {
@@ -103,17 +133,22 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
     family(
         "group_fragment_entries_created_total",
         "counter",
-        "Cut datagrams that a program remembered.",
+        "Fragmented datagrams that were entered into the fragment tracking.",
         &of(|d| d.created),
     );
-    family("group_fragment_entries", "gauge", "Of these, held now.", &of(|d| d.entries));
+    family("group_fragment_entries", "gauge", "Fragmented datagrams in the fragment tracking.", &of(|d| d.entries));
     type Count = fn(&FragmentCounts) -> u64;
     let causes: [(&str, Count); 3] = [("room", |d| d.evicted), ("time", |d| d.expired), ("replaced", |d| d.replaced)];
-    let forgotten: Vec<_> = datagrams
+    let removed: Vec<_> = datagrams
         .iter()
         .flat_map(|(labels, d)| causes.map(|(cause, value)| (format!("{labels},cause=\"{cause}\""), value(d) as f64)))
         .collect();
-    family("group_fragment_entries_removed_total", "counter", "Of these, forgotten, by cause.", &forgotten);
+    family(
+        "group_fragment_entries_removed_total",
+        "counter",
+        "Fragmented datagrams removed from the fragment tracking, by cause.",
+        &removed,
+    );
     let parts: [(&str, Count); 2] = [("yes", |d| d.matched), ("no", |d| d.orphaned)];
     let parts: Vec<_> = datagrams
         .iter()
@@ -121,5 +156,10 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
             parts.map(|(known, value)| (format!("{labels},first_known=\"{known}\""), value(d) as f64))
         })
         .collect();
-    family("group_later_fragments_total", "counter", "Later fragments, by whether their first was known.", &parts);
+    family(
+        "group_later_fragments_total",
+        "counter",
+        "Later fragments, by whether their first fragment was known.",
+        &parts,
+    );
 }

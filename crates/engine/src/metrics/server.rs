@@ -1,13 +1,13 @@
-//! The HTTP server of `/metrics`: HTTP/1.1 (RFC 9112), one thread, one request per connection.
+//! The HTTP server of `/metrics`: HTTP/1.1 (RFC 9112) in one thread, with one request per connection.
 //!
-//! Any host that reaches the address may connect, and the process records packets beside the server. All resources that
-//! a client can take therefore have a limit: connections, file descriptors ([`sys::limits::is_available_to_clients`]),
-//! bytes of a request's head, and time. If all connections are taken, the server closes the longest-waiting connection
-//! that has not sent a complete request, or else the one whose response has waited longest for its reader, so neither
-//! connections that never send a request nor those that never read a response block a scrape.
+//! Any host that reaches the address can connect, and the process also records packets. So each resource that clients
+//! can use has a limit: connections, file descriptors ([`sys::limits::is_available_to_clients`]), bytes of a request's
+//! head, and time. If all connections are in use, the server closes the oldest connection that has not sent a complete
+//! request. If there is none, it closes the connection whose response has waited longest to be read. So neither
+//! connections without a request nor connections that do not read their response block a scrape.
 //!
-//! A connection that is closed before the end of its response is reset: otherwise the kernel would keep the unsent rest
-//! for minutes.
+//! A connection that is closed before the end of its response is reset; otherwise the kernel would retain the unsent
+//! data for minutes.
 
 use super::exposition::exposition_of;
 use crate::report::Report;
@@ -35,51 +35,51 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, LocalSet, spawn_local, yield_now};
 use tokio::time::{Timeout, timeout};
 
-/// The most connections at a time.
+/// The largest number of connections at a time.
 const CONNECTIONS_MAX: usize = 64;
 
-/// The fewest connections with which the server starts: other clients must not be able to take all connections from a
+/// The smallest number of connections with which the server starts. With fewer connections, other clients could block a
 /// scrape.
 const CONNECTIONS_MIN: usize = 4;
 
-/// How long a client may take to send the head of its request.
+/// The longest time that a client may take to send the head of its request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a connection may last, from its first byte to the last byte of the response.
+/// The longest duration of a connection, from its first byte to the last byte of the response.
 const VISIT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long a response may wait for its client while all connections are taken and a further client waits.
+/// The time after which an unread response may be closed to make a connection available for another client.
 const READ_GRACE: Duration = Duration::from_secs(1);
 
-/// The most bytes of a request's head.
+/// The largest size of a request's head in bytes.
 const HEAD_MAX: usize = 16 << 10;
 
-/// The most header fields of a request.
+/// The largest number of header fields of a request.
 const FIELDS_MAX: usize = 64;
 
-/// Pause of the server before it retries an operation that the system refused.
+/// The pause before the server retries an operation that the system refused.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The interval at which a lasting failure is reported again.
+/// The interval at which a continuing failure is reported again.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Limit of open files that the process requests.
+/// The limit of open files that the process requests.
 const OPEN_FILES: u64 = 1 << 16;
 
 /// The response to a client for which no connection is free.
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
-/// Answers `GET /metrics` until dropped.
+/// A server that responds to `GET /metrics` until it is dropped.
 pub struct MetricsServer {
     address: SocketAddr,
-    /// Dropping it ends the thread.
+    /// The drop of this sender ends the thread.
     stop: Option<oneshot::Sender<Infallible>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl MetricsServer {
-    /// Listens at `address` (with port 0 the system chooses a port) and calls `report` for each request.
+    /// Listens at `address` and calls `report` for each request. If the port is 0, the system chooses a port.
     ///
     /// # Errors
     /// The address cannot be bound, or too few file descriptors are free.
@@ -87,10 +87,10 @@ impl MetricsServer {
         Self::start_for_all(address, move || vec![report()])
     }
 
-    /// As [`MetricsServer::start`], for several interfaces.
+    /// Listens at `address` and calls `reports` for each request; each report is of one interface.
     ///
     /// # Errors
-    /// As [`MetricsServer::start`].
+    /// The same as those of [`MetricsServer::start`].
     pub fn start_for_all(address: &str, reports: impl Fn() -> Vec<Report> + Send + 'static) -> io::Result<Self> {
         // The usual limit of 1024 is meant for programs that use select(2).
         sys::limits::raise_open_files(OPEN_FILES);
@@ -105,16 +105,17 @@ impl MetricsServer {
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
         let runtime = runtime()?;
-        // The runtime has opened its descriptors before, so the next number is that of the first connection.
-        let room = sys::limits::first_reserved_fd(listener.try_clone()?);
-        if room < CONNECTIONS_MIN {
+        // The runtime has already opened its descriptors, so the next descriptor number is that of the first
+        // connection.
+        let available = sys::limits::first_reserved_fd(listener.try_clone()?);
+        if available < CONNECTIONS_MIN {
             return Err(io::Error::other(format!(
-                "only {room} of {} file descriptors are free for connections; raise the limit (LimitNOFILE= of a unit, \
-                 ulimit -n)",
+                "only {available} of {} file descriptors are free for connections; raise the limit (LimitNOFILE= of a \
+                 unit, ulimit -n)",
                 sys::limits::open_files()
             )));
         }
-        let limits = Limits { connections: room.min(limits.connections), ..limits };
+        let limits = Limits { connections: available.min(limits.connections), ..limits };
         let (stop, stopped) = oneshot::channel();
         let work = move || keep_serving(Some((runtime, listener)), address, stopped, limits, Rc::new(reports));
         let thread = thread::Builder::new().name("metrics".into()).spawn(work)?;
@@ -140,7 +141,7 @@ fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_io().enable_time().build()
 }
 
-/// What clients may take.
+/// The limits of the resources that clients can use.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     connections: usize,
@@ -154,17 +155,18 @@ impl Default for Limits {
     }
 }
 
-/// The reason why [`accept`] ended.
+/// The reason reason [`accept`] ended.
 enum End {
     Stopped,
-    /// The listening socket failed for good.
+    /// The listening socket has failed permanently.
     Failed(io::Error),
 }
 
 type Reports = dyn Fn() -> Vec<Report>;
 type Stop = oneshot::Receiver<Infallible>;
 
-/// Serves until stopped; after a failure of the socket, or a panic, with a new socket at the same address.
+/// Serves until it is stopped. After a failure of the socket, or a panic, it continues with a new socket at the same
+/// address.
 fn keep_serving(
     mut ready: Option<(Runtime, StdListener)>,
     address: SocketAddr,
@@ -175,7 +177,7 @@ fn keep_serving(
     let mut reported: Option<(String, Instant)> = None;
     loop {
         let again = || io::Result::Ok((runtime()?, StdListener::bind(address)?));
-        let why = match ready.take().map_or_else(again, Ok) {
+        let reason = match ready.take().map_or_else(again, Ok) {
             Ok((runtime, listener)) => {
                 let round = || LocalSet::new().block_on(&runtime, accept(listener, &mut stop, limits, &reports));
                 match catch_unwind(AssertUnwindSafe(round)) {
@@ -186,9 +188,9 @@ fn keep_serving(
             }
             Err(e) => e.to_string(),
         };
-        if reported.as_ref().is_none_or(|(what, when)| *what != why || when.elapsed() >= REPORT_INTERVAL) {
-            sys::say!("netgrain: the metrics endpoint at {address} starts again: {why}");
-            reported = Some((why, Instant::now()));
+        if reported.as_ref().is_none_or(|(what, when)| *what != reason || when.elapsed() >= REPORT_INTERVAL) {
+            sys::say!("netgrain: the metrics endpoint at {address} restarts: {reason}");
+            reported = Some((reason, Instant::now()));
         }
         // Without a runtime there is no timer, so the thread itself sleeps.
         thread::sleep(PAUSE);
@@ -198,12 +200,12 @@ fn keep_serving(
     }
 }
 
-/// One connection.
+/// An open connection with its task.
 struct Connection {
-    /// When the request was complete.
+    /// The time at which the request was complete; `None` before.
     requested: Rc<Cell<Option<Instant>>>,
-    /// Dropping it ends the task.
-    displace: oneshot::Sender<Infallible>,
+    /// The drop of this sender ends the task.
+    close: oneshot::Sender<Infallible>,
     task: JoinHandle<()>,
 }
 
@@ -223,7 +225,8 @@ async fn accept(listener: StdListener, stop: &mut Stop, limits: Limits, reports:
             Some(Ok((stream, _))) => stream,
             Some(Err(e)) if is_final(&e) => return Ok(End::Failed(e)),
             Some(Err(_)) => {
-                // The client has closed already, or no descriptor is free at the moment: clients wait in the backlog.
+                // The client has closed the connection already, or no descriptor is free at the moment. New clients
+                // wait in the backlog.
                 let _ = timeout(PAUSE, &mut *stop).await;
                 continue;
             }
@@ -231,41 +234,42 @@ async fn accept(listener: StdListener, stop: &mut Stop, limits: Limits, reports:
         clients.retain(|client| !client.task.is_finished());
         let is_full = clients.len() >= limits.connections;
         let has_number = sys::limits::is_available_to_clients(&stream);
-        let made_room = (is_full || !has_number) && close_one(&mut clients).await;
-        // The closed connection has freed a descriptor number below the limit for clients; this connection's number was
-        // above it.
+        let has_closed = (is_full || !has_number) && close_one(&mut clients).await;
+        // Closing a connection has made a descriptor number available below the limit for clients. The number of this
+        // connection was above the limit.
         let stream = if has_number { Some(stream) } else { renumbered(stream) };
         let Some(stream) = stream else { continue };
-        if is_full && !made_room {
+        if is_full && !has_closed {
             let _ = stream.try_write(FULL);
             continue;
         }
         let requested = Rc::new(Cell::new(None));
-        let (displace, displaced) = oneshot::channel();
-        let end = timeout(limits.visit, displaced);
+        let (close, closed) = oneshot::channel();
+        let end = timeout(limits.visit, closed);
         let task = spawn_local(visit(stream, end, Rc::clone(&requested), Rc::clone(reports)));
-        clients.push_back(Connection { requested, displace, task });
-        // A request that has already arrived is answered before a further connection can displace this one.
+        clients.push_back(Connection { requested, close, task });
+        // A request that has already arrived is processed before a further client can cause this connection to be
+        // closed.
         yield_now().await;
     }
 }
 
-/// Closes the longest-waiting connection that has not sent a whole request, or else the one whose response has waited
-/// longest, from [`READ_GRACE`] on; false if there is none.
+/// Closes the oldest connection that has not sent a complete request. If there is none, closes the connection whose
+/// response has waited longest, if it has waited for [`READ_GRACE`]. Returns false if no connection was closed.
 async fn close_one(clients: &mut VecDeque<Connection>) -> bool {
-    let silent = clients.iter().position(|client| client.requested.get().is_none());
+    let without_request = clients.iter().position(|client| client.requested.get().is_none());
     let unread = || {
         let waits = clients.iter().enumerate().filter_map(|(index, client)| Some((client.requested.get()?, index)));
         waits.min().filter(|(requested, _)| requested.elapsed() >= READ_GRACE).map(|(_, index)| index)
     };
-    let Some(client) = silent.or_else(unread).and_then(|index| clients.remove(index)) else { return false };
-    drop(client.displace);
-    // The descriptor is closed when the task has ended.
+    let Some(client) = without_request.or_else(unread).and_then(|index| clients.remove(index)) else { return false };
+    drop(client.close);
+    // The descriptor is closed when the task ends.
     let _ = client.task.await;
     true
 }
 
-/// Moves the connection to the lowest free descriptor number; `None` if that number is reserved too.
+/// Moves the connection to the lowest free descriptor number. Returns `None` if that number is reserved too.
 fn renumbered(stream: TcpStream) -> Option<TcpStream> {
     let lower = stream.into_std().ok()?.try_clone().ok()?;
     if sys::limits::is_available_to_clients(&lower) { TcpStream::from_std(lower).ok() } else { None }
@@ -296,7 +300,7 @@ async fn visit(
         .serve_connection(TokioIo::new(stream), service);
     let mut end = pin!(end);
     let is_done = poll_fn(|context| {
-        // A client that has closed gets no response.
+        // A client that has closed its connection gets no response.
         let done = Pin::new(&mut connection).poll(context).map(|_| true);
         if done.is_ready() { done } else { end.as_mut().poll(context).map(|_| false) }
     });
@@ -316,7 +320,7 @@ fn answer(request: &Request<Incoming>, reports: &Reports) -> Response<String> {
         *response.body_mut() = exposition_of(&reports());
     } else {
         *response.status_mut() = StatusCode::NOT_FOUND;
-        *response.body_mut() = "netgrain: the metrics are at /metrics\n".to_owned();
+        *response.body_mut() = "netgrain: the metrics are at the path /metrics\n".to_owned();
     }
     response
 }
@@ -329,7 +333,7 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    fn ask(address: SocketAddr, request: &str) -> io::Result<String> {
+    fn send_request(address: SocketAddr, request: &str) -> io::Result<String> {
         let mut stream = StdStream::connect(address)?;
         stream.write_all(request.as_bytes())?;
         let mut text = String::new();
@@ -338,17 +342,17 @@ mod tests {
     }
 
     fn scrape(address: SocketAddr) -> io::Result<String> {
-        ask(address, "GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n")
+        send_request(address, "GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n")
     }
 
     fn server() -> MetricsServer {
         MetricsServer::start("127.0.0.1:0", Report::default).expect("an address")
     }
 
-    /// Waits for the server; true if it closes this connection.
+    /// Waits until the server closes this connection. Returns true if it did.
     fn is_closed(mut stream: StdStream) -> bool {
         let mut rest = Vec::new();
-        // End of stream and reset both mean that the server closed it.
+        // The server has closed the connection if there is an end of stream or a reset.
         match stream.read_to_end(&mut rest) {
             Ok(_) => true,
             Err(e) => e.kind() == io::ErrorKind::ConnectionReset,
@@ -356,28 +360,28 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_are_never_finished_are_closed_and_keep_no_scrape_out() {
+    fn incomplete_requests_are_closed_and_do_not_block_a_scrape() {
         let server = server();
         let half_open = || {
             let mut stream = StdStream::connect(server.address()).expect("a connection");
-            // The server may close a connection that exceeds its limit while this is sent.
+            // If there are too many connections, the server may close this one before the request is sent.
             let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: te");
             stream
         };
         let streams: Vec<_> = (0..3 * CONNECTIONS_MAX).map(|_| half_open()).collect();
         for _ in 0..3 {
-            let text = scrape(server.address()).expect("an answer beside all those that ask for nothing");
+            let text = scrape(server.address()).expect("a response although other connections send no request");
             assert!(text.starts_with("HTTP/1.1 200"), "{text}");
         }
-        assert!(streams.into_iter().all(is_closed), "each is closed in the end");
+        assert!(streams.into_iter().all(is_closed), "the server closes all connections with incomplete requests");
     }
 
     #[test]
-    fn a_client_that_sends_a_byte_now_and_then_is_closed_too() {
+    fn a_client_that_sends_single_bytes_slowly_is_closed() {
         let server = server();
         let mut stream = StdStream::connect(server.address()).expect("a connection");
         let mut sender = stream.try_clone().expect("a descriptor");
-        let drip = thread::spawn(move || {
+        let slow_sender = thread::spawn(move || {
             let bytes = b"GET /metrics HTTP/1.1\r\nX-Slow: ".iter().chain(std::iter::repeat(&b'x'));
             for byte in bytes {
                 if sender.write_all(&[*byte]).is_err() {
@@ -390,26 +394,26 @@ mod tests {
         let _ = stream.read_to_string(&mut text);
         assert!(!text.contains(" 200 "), "{text}");
         drop(stream);
-        drip.join().expect("its connection is gone");
+        slow_sender.join().expect("the sender ends when its connection is closed");
     }
 
-    /// Bytes of a page that is larger than the send buffer and the receive buffer of a loopback connection, so that the server
-    /// must wait for the client to read.
+    /// Size of a page that is larger than the send and receive buffers of a loopback connection, so that the server
+    /// must wait until the client reads.
     const PAGE: usize = 6 << 20;
 
     fn server_of_large_pages(limits: Limits) -> MetricsServer {
         let listener = StdListener::bind("127.0.0.1:0").expect("an address");
         let of = |len: usize| vec![Report { interface: "x".repeat(len), ..Report::default() }];
-        // Each line of the page names the interface.
+        // Each line of the page contains the name of the interface.
         let lines = (exposition_of(&of(1000)).len() - exposition_of(&of(0)).len()) / 1000;
         let report = move || of(PAGE / lines + 1);
         MetricsServer::serve(listener, limits, report).expect("a server")
     }
 
-    /// A client that sends a whole request and does not read.
+    /// Returns a client that has sent a complete request and does not read the response.
     fn request_without_reading(address: SocketAddr) -> StdStream {
         let mut stream = StdStream::connect(address).expect("a connection");
-        // A client for which no connection is free may be closed before it has sent its request.
+        // If no connection is free, the server may close this connection before the request is sent.
         let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n");
         stream
     }
@@ -417,13 +421,13 @@ mod tests {
     fn until(what: &str, mut done: impl FnMut() -> bool) {
         let begun = Instant::now();
         while !done() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
+            assert!(begun.elapsed() < Duration::from_secs(60), "not reached within 60 s: {what}");
             thread::sleep(Duration::from_millis(20));
         }
     }
 
     #[test]
-    fn a_response_that_its_client_does_not_read_is_given_up_with_a_reset() {
+    fn a_connection_with_an_unread_response_is_reset() {
         let server = server_of_large_pages(Limits { visit: Duration::from_millis(500), ..Limits::default() });
         let stream = request_without_reading(server.address());
         until("the connection is reset", || {
@@ -432,27 +436,27 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_do_not_read_their_responses_keep_no_scrape_out() {
-        // In this test no connection ends by its time.
+    fn clients_that_do_not_read_their_responses_do_not_block_a_scrape() {
+        // In this test no connection reaches its time limit.
         let limits = Limits { connections: 6, visit: Duration::from_secs(3600) };
         let server = server_of_large_pages(limits);
         let address = server.address();
         let streams: Vec<_> = (0..3 * limits.connections).map(|_| request_without_reading(address)).collect();
         for _ in 0..3 {
-            until("a scrape among clients that do not read", || {
+            until("a scrape succeeds although other clients do not read", || {
                 let text = scrape(address).unwrap_or_default();
                 text.starts_with("HTTP/1.1 200") && text.len() > PAGE
             });
         }
         drop(streams);
-        assert!(scrape(address).expect("an answer").starts_with("HTTP/1.1 200"));
+        assert!(scrape(address).expect("a response").starts_with("HTTP/1.1 200"));
     }
 
     #[test]
     fn other_requests_get_an_error_response() {
         let address = server();
         let address = address.address();
-        let of = |request: &str| ask(address, request).expect("an answer");
+        let of = |request: &str| send_request(address, request).expect("a response");
         assert!(of("GET / HTTP/1.0\r\n\r\n").starts_with("HTTP/1.0 404"));
         assert!(of("POST /metrics HTTP/1.1\r\nHost: t\r\nContent-Length: 0\r\n\r\n").starts_with("HTTP/1.1 405"));
         let head = of("HEAD /metrics HTTP/1.1\r\nHost: t\r\n\r\n");
@@ -463,16 +467,16 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_panics_costs_its_own_request_alone() {
+    fn a_panic_of_a_report_fails_only_its_own_request() {
         let requests = AtomicUsize::new(0);
         let report = move || {
-            assert!(requests.fetch_add(1, Ordering::Relaxed) > 0, "the first request panics on purpose");
+            assert!(requests.fetch_add(1, Ordering::Relaxed) > 0, "the first request panics intentionally");
             Report::default()
         };
         let server = MetricsServer::start("127.0.0.1:0", report).expect("an address");
         let first = scrape(server.address());
         assert!(first.is_err() || first.is_ok_and(|text| text.is_empty()));
-        assert!(scrape(server.address()).expect("an answer").starts_with("HTTP/1.1 200"));
+        assert!(scrape(server.address()).expect("a response").starts_with("HTTP/1.1 200"));
     }
 
     #[test]
@@ -480,13 +484,13 @@ mod tests {
         let listener = StdListener::bind("127.0.0.1:0").expect("an address");
         let same = listener.try_clone().expect("a descriptor");
         let server = MetricsServer::serve(listener, Limits::default(), || vec![Report::default()]).expect("a server");
-        assert!(scrape(server.address()).expect("an answer").starts_with("HTTP/1.1 200"));
-        // accept(2) fails from now on.
+        assert!(scrape(server.address()).expect("a response").starts_with("HTTP/1.1 200"));
+        // This makes accept(2) fail.
         StdStream::from(OwnedFd::from(same)).shutdown(Shutdown::Both).expect("a socket that listens");
         let again = (0..600).any(|_| {
             thread::sleep(PAUSE);
             scrape(server.address()).is_ok_and(|text| text.starts_with("HTTP/1.1 200"))
         });
-        assert!(again, "no server answers");
+        assert!(again, "no server responds after the failure of the socket");
     }
 }

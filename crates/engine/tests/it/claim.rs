@@ -9,7 +9,7 @@ use store::Claim;
 use store::claim::ClaimError;
 use testkit::{ChildTest, TempDir};
 
-/// The environment variable with the store of a child process that only records.
+/// The environment variable that names the store of a child process, which only records.
 const STORE: &str = "NETGRAIN_TEST_STORE";
 
 fn endless(store: &Path) -> Plan {
@@ -58,7 +58,7 @@ fn a_second_recorder_is_rejected_with_the_process_of_the_first() {
     assert_eq!((holder.pid, &holder.socket, &holder.cpus[..]), (pid, &Some(dir.join("s")), &[0][..]));
     let age = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock").as_nanos() as u64;
     assert!(holder.since.nanos() <= age && age - holder.since.nanos() < 600_000_000_000, "{holder:?}");
-    // A recorder of the same interface into another store is permitted.
+    // A recorder of the same interface in another store is permitted.
     let other = Plan { packets: Some(10), ..endless(&dir.join("elsewhere")) };
     end(start(&other), &other);
     assert_eq!(stop(capture, &plan).report.counts.lost_total, 0);
@@ -71,7 +71,7 @@ fn reading_the_claim_holder_never_blocks_the_start_of_a_recorder() {
     let dir = TempDir::new("reading_the_claim_holder");
     let plan = Plan { packets: Some(1), ..endless(&dir.join("store")) };
     let folder = dir.join("store/sim");
-    // The claim file of a killed recorder: the file remains, the lock does not.
+    // The claim file of a killed recorder: the file remains, but its lock does not exist any more.
     std::fs::create_dir_all(&folder).expect("a folder");
     std::fs::write(folder.join(store::claim::CLAIM), "pid 1\nsince 0\n").expect("a claim");
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -89,14 +89,14 @@ fn reading_the_claim_holder_never_blocks_the_start_of_a_recorder() {
             if outcome.is_err() {
                 stop.store(true, std::sync::atomic::Ordering::Relaxed);
             }
-            outcome.unwrap_or_else(|e| panic!("{e}")).expect("an end");
+            outcome.unwrap_or_else(|e| panic!("{e}")).expect("the end of the recording");
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
 
 #[test]
-fn the_claim_of_a_killed_process_is_free_at_once() {
+fn the_claim_of_a_killed_process_can_be_taken_immediately() {
     let dir = TempDir::new("the_claim_of_a_killed_process");
     let store = dir.join("store");
     let folder = store.join("sim");

@@ -1,5 +1,5 @@
-//! The transmit method that the generator chooses, on a veth pair in a network namespace. Without the privilege the
-//! tests report that they are skipped.
+//! Tests of the transmit method that the generator chooses, on a veth pair in a network namespace. Without the
+//! privilege the tests report that they are skipped.
 
 use netgrain_engine as engine;
 
@@ -59,7 +59,7 @@ fn the_transmit_method_depends_on_traffic_and_interface() {
     });
 }
 
-/// The receiver has no XDP program, so the frames pass GRO, which must not merge them.
+/// The receiving interface has no XDP program, so the frames pass GRO, which must not merge them.
 #[test]
 fn both_transmit_methods_send_the_reported_frames_unmerged() {
     on_a_private_pair("both_transmit_methods_send_the_reported_frames_unmerged", || {

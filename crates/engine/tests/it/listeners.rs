@@ -1,4 +1,4 @@
-//! Listeners beside a recording: many that attach and detach, and listeners that are stopped, killed or too slow.
+//! Listeners during a recording: many that attach and detach, and some that are stopped, killed or too slow.
 
 use crate::common;
 
@@ -11,9 +11,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use testkit::TempDir;
 
-/// The name of the listener; the engine appends a number.
+/// The name of the listener process; the engine appends a number.
 const OTHER: &str = "other process";
-/// The environment variables with the socket and the mode of a child process that only listens.
+/// The environment variables for the socket and the mode of a child process, which only listens.
 const SOCKET: &str = "NETGRAIN_TEST_SOCKET";
 const MODE: &str = "NETGRAIN_TEST_MODE";
 
@@ -37,7 +37,7 @@ fn child_process_that_listens() {
     let mode = if is_lossless { Mode::Lossless } else { Mode::Lossy };
     let mut listeners = attach(Path::new(&socket), mode, OTHER).expect("attach");
     let mut batch = Vec::new();
-    // Until the parent kills this process or the engine ends.
+    // The loop runs until the parent kills this process or the engine ends.
     while listeners.iter().all(Listener::connected) {
         for listener in &mut listeners {
             listener.next(1024, &mut batch);
@@ -95,7 +95,7 @@ fn lost_by_listener(report: &Report) -> u64 {
     report.lost_by_reader.iter().filter(|(name, _)| name.starts_with(OTHER)).map(|(_, n)| n).sum()
 }
 
-/// The sequence number in a generated frame with `truth`.
+/// Returns the sequence number in a generated frame with `truth`.
 fn number(frame: &[u8]) -> u64 {
     frame[44..50].iter().fold(0, |n, b| n << 8 | u64::from(*b))
 }
@@ -149,7 +149,7 @@ fn the_losses_of_a_stopped_lossless_listener_end_at_the_reader_timeout() {
     let lost = || lost_by_listener(&capture.report());
     until("the engine loses packets", || lost() > 0);
     until("the reader timeout is over", || capture.report().listeners.iter().any(|l| l.expired));
-    // The engine may have been in the middle of a batch; after one more stored packet the number is final.
+    // The engine may be in the middle of a batch. After one more stored packet, the number of lost packets is final.
     let stored = capture.report().counts.stored;
     until("packets are stored again", || capture.report().counts.stored > stored);
     let total = lost();
@@ -166,7 +166,7 @@ fn the_losses_of_a_stopped_lossless_listener_end_at_the_reader_timeout() {
 #[test]
 fn a_stopped_lossless_listener_does_not_block_the_end() {
     let dir = TempDir::new("stuck_end");
-    // With short packets the descriptors run out, so that none is free for the end of the stream.
+    // Short packets use up the descriptors, so that none is free for the end of the stream.
     let base = with_socket("60,rate=150kpps,truth", &dir);
     let plan = Plan { reader_timeout: Some(Duration::from_secs(4)), ring: Some(common::RING), ..base };
     let capture = start(&plan);
@@ -196,7 +196,7 @@ fn killed_listeners_are_removed_without_a_loss() {
 fn a_slow_lossy_listener_counts_each_missed_packet_and_causes_no_loss() {
     const SENT: u64 = 200_000;
     let dir = TempDir::new("slow");
-    // About three times the 65 536 descriptors of the ring.
+    // The number of packets is about three times the 65 536 descriptors of the ring.
     let base = with_socket(&format!("100,rate=100kpps,packets={SENT},truth"), &dir);
     let plan = Plan { ring: Some(common::RING), ..base };
     let capture = start(&plan);
@@ -218,7 +218,7 @@ fn a_slow_lossy_listener_counts_each_missed_packet_and_causes_no_loss() {
     let counts = slow.counts();
     let ended = end(capture, &plan);
     assert_eq!(ended.report.counts.offered, SENT);
-    // If a slow volume makes the recording lose packets, these were not in the ring either.
+    // If a slow volume makes the recording lose packets, these packets were not in the ring either.
     let first = first.expect("the first");
     let stored: Vec<u64> = ended.packets().map(|p| number(&p.bytes)).filter(|n| *n >= first).collect();
     assert_eq!(last, stored.last().copied());

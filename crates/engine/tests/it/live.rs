@@ -1,4 +1,5 @@
-//! Captures of live interfaces in a network namespace of the test, also while interfaces go down, away and come back.
+//! Captures of live interfaces in a network namespace of the test, also while interfaces are set down, removed and
+//! created again.
 
 use crate::common;
 
@@ -26,7 +27,8 @@ fn send(capture: &Capture, wire: &RawSender, frames: &[Vec<u8>]) {
     until_offered(capture, before + frames.len() as u64);
 }
 
-/// Sends a frame repeatedly until one is stored, because an interface that came back needs a moment.
+/// Sends a frame repeatedly until it is stored once, because an interface that was created again is not ready
+/// immediately.
 fn send_until_stored(capture: &Capture, wire: &RawSender, frame: &[u8]) {
     let before = capture.report().counts.stored;
     until("a frame is stored", || {
@@ -46,16 +48,16 @@ fn frames_of_every_length_and_with_tags_are_stored_unchanged() {
         let plan = live(port(&b.name, kind), &store, kind);
         let capture = start(&plan);
         let mut sent: Vec<_> = (60..=1514).map(|len| frame(len as u32, len, &[])).collect();
-        // One VLAN tag, a service tag with a customer tag, and three tags.
+        // Frames with one VLAN tag, with a service tag and a customer tag, and with three tags.
         for tags in [&[(0x8100, 5)][..], &[(0x88a8, 100), (0x8100, 7)], &[(0x8100, 1), (0x8100, 2), (0x8100, 3)]] {
             sent.extend([64, 594, 1500].map(|len| frame(len as u32, len, tags)));
         }
-        // The shortest frames that the kernel sends: an Ethernet header alone, and a tagged frame with two bytes.
+        // The shortest frames that the kernel sends: only an Ethernet header, and a tagged frame with two bytes.
         sent.extend([frame(1, 14, &[]), frame(2, 15, &[]), frame(3, 20, &[(0x8100, 5)])]);
         send(&capture, &RawSender::new(&a), &sent);
         let ended = stop(capture, &plan);
         assert!(ended.outcome.is_ok() && ended.report.counts.lost_total == 0, "{:?}", ended.report);
-        assert!(bytes(&ended) == sent, "{kind:?}: other bytes in the store");
+        assert!(bytes(&ended) == sent, "{kind:?}: the stored bytes differ from the sent bytes");
         assert!(ended.packets().all(|p| p.wire_len as usize == p.bytes.len()));
     }
 }
@@ -75,7 +77,7 @@ fn jumbo_frames_are_stored_complete() {
         send(&capture, &RawSender::new(&a), &sent);
         let ended = stop(capture, &plan);
         assert_eq!(ended.report.counts.lost_total, 0);
-        assert!(bytes(&ended) == sent, "{kind:?}: other bytes in the store");
+        assert!(bytes(&ended) == sent, "{kind:?}: the stored bytes differ from the sent bytes");
     }
 }
 
@@ -127,7 +129,7 @@ fn two_queues_record_into_separate_files_and_share_one_ledger() {
         let (a, b) = sandbox.veth_with(&format!("a{i}"), &format!("b{i}"), options);
         let plan = live(InterfacePlan { queues: Some(2), ..port(&b.name, kind) }, &store, kind);
         let capture = start(&plan);
-        // Enough flows that each queue gets some.
+        // There are enough flows that each queue gets some.
         let mut traffic = r#gen::Traffic::new(&"imix,flows=200,seed=7,truth".parse().expect("a specification"));
         let mut buffer = vec![0; traffic.max_len()];
         let sent: Vec<_> = (0..2000)
@@ -150,7 +152,7 @@ fn two_queues_record_into_separate_files_and_share_one_ledger() {
         let (mut stored_bytes, mut sent_bytes) = (bytes(&ended), sent);
         stored_bytes.sort();
         sent_bytes.sort();
-        assert!(stored_bytes == sent_bytes, "{kind:?}: other bytes in the store");
+        assert!(stored_bytes == sent_bytes, "{kind:?}: the stored bytes differ from the sent bytes");
     }
 }
 
@@ -173,17 +175,18 @@ fn super_frames_of_the_kernel_are_stored_and_noted() {
     let test = "super_frames_of_the_kernel_are_stored_and_noted";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (store, lo) = (TempDir::new(test), sandbox.netlink().link("lo").expect("the loopback interface"));
-    // The kernel leaves segmentation to the interface, and loopback does none: TCP data of the host stays unsegmented.
+    // The kernel leaves segmentation to the interface, and loopback does not segment, so TCP data of the host is
+    // captured unsegmented.
     sandbox.netlink().set_mtu(lo.index, 1500).expect("the MTU of Ethernet");
     let plan = live(port("lo", SourceKind::Tpacket), &store, SourceKind::Tpacket);
     let capture = start(&plan);
     let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
     let mut client = std::net::TcpStream::connect(server.local_addr().expect("an address")).expect("a connection");
-    let (mut peer, _) = server.accept().expect("the other end");
+    let (mut peer, _) = server.accept().expect("the accepted connection");
     let reader = std::thread::spawn(move || std::io::copy(&mut peer, &mut std::io::sink()));
     std::io::Write::write_all(&mut client, &vec![0; 1 << 20]).expect("a megabyte");
     drop(client);
-    assert_eq!(reader.join().expect("a reader").expect("all of it"), 1 << 20);
+    assert_eq!(reader.join().expect("a reader").expect("the data of the connection"), 1 << 20);
     until("a super-frame", || capture.report().counts.notes.contains_key(Note::SuperFrame.name()));
     let ended = stop(capture, &plan);
     assert!(ended.outcome.is_ok());
@@ -234,7 +237,7 @@ fn capture_continues_after_an_interface_is_renamed() {
 fn an_interface_that_returns_from_another_namespace_is_captured_again() {
     let test = "an_interface_that_returns_from_another_namespace_is_captured_again";
     for kind in KINDS {
-        // The thread stays in the namespace that was created last.
+        // The thread remains in the namespace that was created last.
         let Some(other) = Sandbox::new(test) else { return };
         let Some(sandbox) = Sandbox::new(test) else { return };
         let (store, (a, b)) = (TempDir::new(test), sandbox.veth("a", "b"));
@@ -242,20 +245,20 @@ fn an_interface_that_returns_from_another_namespace_is_captured_again() {
         let (capture, wire) = (start(&plan), RawSender::new(&a));
         send(&capture, &wire, &frames(0..20, 100));
         sandbox.netlink().move_to(b.index, std::os::fd::AsFd::as_fd(other.namespace())).expect("move");
-        until_warning(&capture, "b went away");
+        until_warning(&capture, "b was removed");
         other.namespace().enter().expect("enter the other namespace");
         let index = other.netlink().link("b").expect("the interface").index;
         other.netlink().move_to(index, std::os::fd::AsFd::as_fd(sandbox.namespace())).expect("move back");
         sandbox.namespace().enter().expect("enter the first namespace");
         let back = Port { name: b.name.clone(), index: sandbox.netlink().link("b").expect("the interface").index };
         sandbox.set_up(&back, true);
-        until_warning(&capture, "b is back");
+        until_warning(&capture, "b exists again");
         send_until_stored(&capture, &wire, &frame(99, 100, &[]));
         sandbox.wait_until_running(&a);
         send(&capture, &wire, &frames(20..40, 100));
         let ended = stop(capture, &plan);
-        assert_gone_and_back(&ended, kind);
-        // The inner sandbox is dropped before the outer one.
+        assert_removed_and_created_again(&ended, kind);
+        // The inner sandbox must be dropped before the outer one.
         drop(sandbox);
         drop(other);
     }
@@ -267,11 +270,11 @@ fn an_interface_that_is_deleted_and_created_again_is_captured_again() {
     for kind in KINDS {
         let Some((sandbox, _store, plan, capture)) = capture_of_a_deleted_interface(test, kind) else { return };
         let (a, _) = sandbox.veth("a", "b");
-        until_warning(&capture, "b is back");
+        until_warning(&capture, "b exists again");
         let wire = RawSender::new(&a);
         send_until_stored(&capture, &wire, &frame(99, 100, &[]));
         send(&capture, &wire, &frames(20..40, 100));
-        assert_gone_and_back(&stop(capture, &plan), kind);
+        assert_removed_and_created_again(&stop(capture, &plan), kind);
     }
 }
 
@@ -287,9 +290,9 @@ fn an_interface_with_two_queues_returns_with_both() {
         send(&capture, &RawSender::new(&a), &frames(0..20, 100));
         sandbox.netlink().delete_link(b.index).expect("delete");
         let warnings = |text: &str| capture.report().warnings.iter().filter(|r| r.contains(text)).count();
-        until("both queues report the missing interface", || warnings("b went away") == 2);
+        until("both queues report the missing interface", || warnings("b was removed") == 2);
         let (a, _) = sandbox.veth_with("a", "b", options);
-        until("both queues report the new interface", || warnings("b is back") == 2);
+        until("both queues report the new interface", || warnings("b exists again") == 2);
         let wire = RawSender::new(&a);
         send_until_stored(&capture, &wire, &frame(99, 100, &[]));
         send(&capture, &wire, &frames(20..40, 100));
@@ -314,7 +317,7 @@ fn a_capture_of_a_deleted_interface_can_be_stopped() {
     }
 }
 
-/// A capture of 20 frames whose interface is deleted afterwards.
+/// Captures 20 frames of an interface, and then deletes the interface.
 fn capture_of_a_deleted_interface(test: &str, kind: SourceKind) -> Option<(Sandbox, TempDir, Plan, Capture)> {
     let sandbox = Sandbox::new(test)?;
     let (store, (a, b)) = (TempDir::new(test), sandbox.veth("a", "b"));
@@ -322,7 +325,7 @@ fn capture_of_a_deleted_interface(test: &str, kind: SourceKind) -> Option<(Sandb
     let capture = start(&plan);
     send(&capture, &RawSender::new(&a), &frames(0..20, 100));
     sandbox.netlink().delete_link(b.index).expect("delete");
-    until_warning(&capture, "b went away");
+    until_warning(&capture, "b was removed");
     Some((sandbox, store, plan, capture))
 }
 
@@ -334,12 +337,13 @@ fn until_warning(capture: &Capture, text: &str) {
     }
 }
 
-/// Asserts that the frames sent while the interface existed are stored in order; frame 99 any number of times.
-fn assert_gone_and_back(ended: &Ended, kind: SourceKind) {
+/// Asserts that the frames sent while the interface existed are stored in order. Frame 99 may be stored any number of
+/// times.
+fn assert_removed_and_created_again(ended: &Ended, kind: SourceKind) {
     assert!(ended.outcome.is_ok(), "{kind:?}: {:?}", ended.outcome);
     let again = frame(99, 100, &[]);
     let rest: Vec<_> = bytes(ended).into_iter().filter(|f| *f != again).collect();
     assert!(rest == frames(0..40, 100), "{kind:?}: {:?}", ended.report);
-    assert!(ended.has_warning("b went away") && ended.has_warning("b is back"));
+    assert!(ended.has_warning("b was removed") && ended.has_warning("b exists again"));
     assert_eq!(ended.lost(Cause::Source), 0);
 }

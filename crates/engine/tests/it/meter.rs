@@ -1,5 +1,6 @@
-//! All data types agree on the same packets: every stored packet is metered, every metered packet is in a row and in a
-//! flow record, and the number of shards or queues and live or replayed capture make no difference.
+//! Tests that all data types agree about the same packets: every stored packet is metered, and every metered packet is
+//! in a row and in a flow record. Neither the number of shards or queues nor live or replayed capture changes the
+//! result.
 
 use crate::common;
 
@@ -27,7 +28,7 @@ struct RecordsAndRows {
     rows: Vec<Row>,
 }
 
-/// A sink that keeps all records and rows for the test.
+/// A sink that collects all records and rows for the test.
 #[derive(Clone, Default)]
 struct CollectingSink(Arc<Mutex<RecordsAndRows>>);
 
@@ -76,7 +77,8 @@ fn run(plan: &Plan) -> (RecordsAndRows, Ended) {
     (assert_data_types_agree(&collector, &ended), ended)
 }
 
-/// Asserts that the data types agree, by the counts of the report and by the records and rows, which it returns.
+/// Asserts that the data types agree, by the counts of the report and by the records and rows. Returns the records and
+/// rows.
 fn assert_data_types_agree(collector: &CollectingSink, ended: &Ended) -> RecordsAndRows {
     let (data, meter) = (collector.collected(), meter(ended));
     assert_eq!(ended.report.faults, [""; 0]);
@@ -86,9 +88,9 @@ fn assert_data_types_agree(collector: &CollectingSink, ended: &Ended) -> Records
     let stored: u64 = data.rows.iter().map(|row| row.ledger.stored).sum();
     let offered: u64 = data.rows.iter().map(|row| row.ledger.offered).sum();
     let counts = &ended.report.counts;
-    assert_eq!((stored, offered), (counts.stored, counts.offered), "the ledger in the rows");
-    assert_eq!(in_rows + meter.unmetered, counts.stored, "the rows");
-    assert_eq!(in_records + meter.without_flow + meter.unmetered, counts.stored, "the flow records");
+    assert_eq!((stored, offered), (counts.stored, counts.offered), "sums of the ledger terms in the rows");
+    assert_eq!(in_rows + meter.unmetered, counts.stored, "packets in the rows");
+    assert_eq!(in_records + meter.without_flow + meter.unmetered, counts.stored, "packets in the flow records");
     for row in &data.rows {
         assert_eq!(row.ledger.residue(), 0, "{row:?}");
         assert_eq!(row.interface, 3);
@@ -121,7 +123,7 @@ fn every_stored_packet_is_in_a_row_and_in_a_flow_record() {
     assert!(data.records.iter().all(|r| r.location.is_some() && r.interface == 3));
 }
 
-/// An ERSPAN frame with this sequence number that contains a packet of one of seven flows, or ARP.
+/// Returns an ERSPAN frame with this sequence number. It contains a packet of one of seven flows, or ARP.
 fn mirrored(number: u32, which: usize) -> Vec<u8> {
     let mut inner = [0; 60];
     let frame = match which {
@@ -143,7 +145,7 @@ fn mirrored(number: u32, which: usize) -> Vec<u8> {
 fn missing_tunnel_sequence_numbers_are_in_their_second_for_any_shards() {
     let dir = TempDir::new("missing_tunnel_sequence_numbers");
     let path = dir.join("mirror.pcap");
-    // Ten packets in the first second, two of them late; ten in the next second, after 500 missing numbers.
+    // The first second has ten packets, two of them late. The next second has ten packets, after 500 missing numbers.
     let first = [0, 1, 4, 2, 3, 5, 6, 7, 8, 9].map(|n| (0, (u32::MAX - 4).wrapping_add(n)));
     let second = std::array::from_fn::<_, 10, _>(|n| (1, 505 + n as u32));
     let stamped = first.into_iter().chain(second).enumerate().map(|(at, (second, number))| {
@@ -160,12 +162,12 @@ fn missing_tunnel_sequence_numbers_are_in_their_second_for_any_shards() {
     let tunnels = meter(&ended).tunnels;
     assert_eq!((tunnels.numbered, tunnels.sessions, tunnels.missing, tunnels.late), (20, 1, 502, 2));
     assert_eq!((tunnels.duplicate, tunnels.out_of_window, tunnels.restarts, tunnels.evicted), (0, 0, 0, 0));
-    // The flow of 10.0.0.3 has the fourth, the twelfth and the last packet.
+    // The flow of 10.0.0.3 contains the fourth, the twelfth and the last packet.
     let third = one.records.iter().find(|r| r.key.src == std::net::IpAddr::from([10, 0, 0, 3])).expect("the record");
     assert_eq!(third.directions[0].tunnel_sequence, Some((u32::MAX - 2, 514)));
     for shards in [2, 8] {
         let (many, ended) = of(shards);
-        assert!(many == one, "other records or rows with {shards} shards");
+        assert!(many == one, "records or rows differ with {shards} shards");
         assert_eq!(meter(&ended).tunnels, tunnels);
     }
 }
@@ -179,7 +181,7 @@ fn filtered_packets_are_in_the_ledger_of_the_rows_and_in_no_flow() {
     let (data, ended) = run(&metered(capture_plan, 1));
     let filtered: u64 = data.rows.iter().map(|row| row.ledger.filtered).sum();
     assert_eq!(filtered, ended.report.counts.filtered);
-    assert!(filtered > 0, "the simulation has packets other than TCP: {:?}", ended.report.counts);
+    assert!(filtered > 0, "the simulation must contain packets other than TCP: {:?}", ended.report.counts);
 }
 
 #[test]
@@ -194,11 +196,11 @@ fn without_a_store_records_are_equal_but_have_no_packet_location() {
     for (record, other) in without.records.iter_mut().zip(&with.records) {
         record.location = other.location;
     }
-    assert!(without == with, "other records or rows");
+    assert!(without == with, "records or rows differ without a store");
 }
 
 #[test]
-fn several_files_are_one_stream_and_flows_continue_in_the_next() {
+fn flows_continue_over_several_files_as_one_stream() {
     let dir = TempDir::new("several_files_are_one_stream");
     let packet = |i: u64| {
         let mut bytes = [0; 100];
@@ -217,7 +219,7 @@ fn several_files_are_one_stream_and_flows_continue_in_the_next() {
 }
 
 #[test]
-fn a_second_file_of_another_link_type_is_rejected_and_the_first_kept() {
+fn a_second_file_of_another_link_type_is_rejected_and_the_first_is_stored() {
     let dir = TempDir::new("a_second_file_of_another_link_type");
     let (first, second) = (dir.join("first.pcap"), dir.join("second.pcapng"));
     common::write_capture(
@@ -234,7 +236,7 @@ fn a_second_file_of_another_link_type_is_rejected_and_the_first_kept() {
     assert_eq!(data.rows.iter().map(|row| row.total.packets).sum::<u64>(), 5);
 }
 
-/// Two queues of one interface, each with its own ring. Every flow has the packets of both queues.
+/// One interface has two queues, each with its own ring. Every flow has packets on both queues.
 #[test]
 fn the_packets_of_two_queues_are_metered_in_order_of_time() {
     let test = "the_packets_of_two_queues_are_metered_in_order_of_time";
@@ -259,11 +261,11 @@ fn the_packets_of_two_queues_are_metered_in_order_of_time() {
     }
     let queues = ended.report.queues.iter().filter(|q| q.counts.stored > 0).count();
     if queues < 2 {
-        testkit::skip(test, "the kernel gave all packets to one queue, so nothing was merged");
+        testkit::skip(test, "the kernel passed all packets to one queue, so no packets were merged");
     }
 }
 
-/// Packets of `flows` flows in rotation, with alternating directions.
+/// Returns packets of `flows` flows in rotation, with alternating directions.
 fn packets_of_flows(flows: usize, packets: usize) -> Vec<Vec<u8>> {
     let one = |i: usize| {
         let (flow, back) = (i % flows, i / flows % 2 == 1);
@@ -298,8 +300,8 @@ fn a_replay_makes_the_records_and_rows_of_the_recording() {
     let live = assert_data_types_agree(&collector, &ended);
     let recorded: Vec<PathBuf> = ended.files.iter().map(|f| f.path.clone()).collect();
     let (replayed, _) = run(&metered(plan(files(&recorded), &dir.join("replayed")), 2));
-    assert!(live.records == replayed.records, "other records");
-    // Only the recording has silent seconds after the last packet and the ledger of the capture.
+    assert!(live.records == replayed.records, "the replay makes other records");
+    // Only the recording has seconds without packets after the last packet, and the ledger of the capture.
     let comparable = |data: &RecordsAndRows| -> Vec<Row> {
         let rows = data.rows.iter().filter(|row| row.total.packets > 0);
         rows.map(|row| Row { ledger: base::Tally::default(), ..*row }).collect()
@@ -321,12 +323,12 @@ fn real_captures_give_the_same_records_and_rows_with_1_2_and_8_shards() {
         (flows, packets) = (flows + one.records.len(), packets + ended.report.counts.stored);
         for shards in [2, 8] {
             let (many, _) = of(shards);
-            assert!(many.records == one.records, "{}: other records with {shards} shards", input.display());
-            assert!(many.rows == one.rows, "{}: other rows with {shards} shards", input.display());
+            assert!(many.records == one.records, "{}: records differ with {shards} shards", input.display());
+            assert!(many.rows == one.rows, "{}: rows differ with {shards} shards", input.display());
         }
     }
     eprintln!("{} captures, {packets} packets, {flows} flow records", inputs.len());
-    assert!(flows > 1000, "the captures have many flows");
+    assert!(flows > 1000, "the captures must contain more than 1000 flows");
 }
 
 #[test]
@@ -342,18 +344,18 @@ fn the_store_has_the_records_and_rows_of_the_meter() {
     let mut capture = Capture::claimed(&capture_plan, &Some(store.clone()), sinks).unwrap_or_else(|e| panic!("{e}"));
     capture.wait().expect("a run without an error");
     let report = capture.report();
-    let kept = &report.meter.as_ref().expect("a meter").sinks[0];
+    let stored = &report.meter.as_ref().expect("a meter").sinks[0];
     let data = collector.collected();
-    assert_eq!((kept.records, kept.rows, kept.lost), (data.records.len() as u64, data.rows.len() as u64, 0));
+    assert_eq!((stored.records, stored.rows, stored.lost), (data.records.len() as u64, data.rows.len() as u64, 0));
     let query = columns::Query::new(&store);
-    let mut records: Vec<Record> = columns::flows(&query).expect("an answer").collect();
-    let rows: Vec<Row> = columns::series(&query).expect("an answer").collect();
+    let mut records: Vec<Record> = columns::flows(&query).expect("a result").collect();
+    let rows: Vec<Row> = columns::series(&query).expect("a result").collect();
     assert_eq!(rows, data.rows);
     let mut expected = data.records;
     let order = |r: &Record| (r.id, r.record_index);
     records.sort_by_key(order);
     expected.sort_by_key(order);
-    assert!(records == expected, "the store has other records");
+    assert!(records == expected, "the store contains other records than the meter made");
 }
 
 #[test]
@@ -361,7 +363,8 @@ fn the_number_of_files_depends_on_the_days_of_a_capture_not_on_replays() {
     const DAY: u64 = 86_400;
     let dir = TempDir::new("the_number_of_files_depends_on_the_days");
     let midnight = Timestamp::from_secs_nanos(START.secs() / DAY * DAY, 0);
-    // One packet per hour over six days; and one packet per second, alternating between two days.
+    // One file has one packet per hour over six days. The other has one packet per second, alternating between two
+    // days.
     let hours: Vec<u64> = (0..144).map(|hour| hour * 3600 + 60).collect();
     let alternating: Vec<u64> = (0..300).map(|i| i % 2 * 3 * DAY + 60 + i).collect();
     for (name, seconds, days) in [("hours.pcap", hours, 6), ("alternating.pcap", alternating, 2)] {
@@ -381,19 +384,19 @@ fn the_number_of_files_depends_on_the_days_of_a_capture_not_on_replays() {
             capture.wait().expect("a run without an error");
             for kind in [columns::DataFileKind::Flows, columns::DataFileKind::Series] {
                 let count = columns::files(&store, name, kind).expect("a listing").len();
-                // A day that is not complete when the next day begins may have one more file.
+                // A day may have one more file if its file is sealed before the day is complete.
                 assert!(count <= time * (days + 1), "{name}, {kind:?}: {count} files after {time} replays");
             }
-            let packets: u64 = columns::flows(&query).expect("an answer").map(|record| record.packets()).sum();
-            let rows: u64 = columns::series(&query).expect("an answer").map(|row| row.total.packets).sum();
+            let packets: u64 = columns::flows(&query).expect("a result").map(|record| record.packets()).sum();
+            let rows: u64 = columns::series(&query).expect("a result").map(|row| row.total.packets).sum();
             assert_eq!((packets, rows), ((time * seconds.len()) as u64, (time * seconds.len()) as u64), "{name}");
         }
     }
 }
 
-/// Two bursts two hours apart; the seconds between them are a gap.
+/// The capture has two bursts two hours apart. The seconds between them are a gap.
 #[test]
-fn the_last_second_before_a_gap_has_the_number_of_active_flows() {
+fn the_row_before_a_gap_contains_the_number_of_active_flows() {
     let dir = TempDir::new("the_last_second_before_a_gap");
     let path = dir.join("gap.pcap");
     let later = Duration::from_secs(7200);
@@ -411,7 +414,7 @@ fn the_last_second_before_a_gap_has_the_number_of_active_flows() {
     assert_eq!(reported, [(0, 5, 5, 0), (7200, 5, 5, 5)]);
 }
 
-/// A sink that blocks its meter from the first row on until it is released, as a stalled disk would.
+/// A sink that blocks its meter from the first row on until the test releases it, like a stalled disk.
 struct Slow {
     collector: CollectingSink,
     is_blocking: Arc<AtomicBool>,
@@ -444,8 +447,9 @@ impl Sink for Slow {
     }
 }
 
-/// A ring of 64 MiB holds 66 000 such packets, and 10 000 arrive per second. The meter is blocked until it is two
-/// thirds of the ring behind, and then has to shed load; the recorder, which reads the same ring, stores every packet.
+/// A ring of 64 MiB has space for 66 000 of these packets, and 10 000 arrive per second. The meter is blocked until it
+/// is two thirds of the ring behind, and must then shed load. The recorder, which reads the same ring, stores every
+/// packet.
 #[test]
 fn a_blocked_meter_skips_and_counts_packets_that_are_all_stored() {
     let dir = TempDir::new("a_blocked_meter");
@@ -472,10 +476,11 @@ fn a_blocked_meter_skips_and_counts_packets_that_are_all_stored() {
     let counts = &ended.report.counts;
     assert_eq!((counts.stored, counts.lost_total), (counts.offered, 0), "no packet is lost");
     assert_eq!(ended.packets().count() as u64, counts.offered, "every packet is in the files");
-    assert!(meter.unmetered > 10_000, "at least a part of the ring is skipped: {}", meter.unmetered);
-    assert!(meter.packets > 10_000, "packets before and after the block are metered: {}", meter.packets);
-    assert!(!ended.report.is_healthy(), "the report is unhealthy");
-    // The rows have the complete ledger although their sums lack packets; the records have the number of skipped ones.
+    assert!(meter.unmetered > 10_000, "at least a part of the ring must be skipped; packets: {}", meter.unmetered);
+    assert!(meter.packets > 10_000, "packets before and after the block must be metered; packets: {}", meter.packets);
+    assert!(!ended.report.is_healthy(), "a report with unmetered packets is unhealthy");
+    // The rows contain the complete ledger, although their sums lack packets. The records contain the number of skipped
+    // packets.
     let short = data.rows.iter().filter(|row| row.total.packets < row.ledger.stored).count();
     assert!(short > 0 && data.records.iter().any(|record| record.lost > 0), "{short} rows");
 }
@@ -491,5 +496,5 @@ fn out_of_order_timestamps_lose_no_packet_in_any_data_type() {
     common::write_capture(&path, frames.into_iter().map(|f| (at(&mut random), f)).collect::<Vec<_>>());
     let one = run(&metered(plan(files(std::slice::from_ref(&path)), &dir.join("1")), 1)).0;
     let many = run(&metered(plan(files(std::slice::from_ref(&path)), &dir.join("8")), 8)).0;
-    assert!(one == many, "other records or rows with 8 shards");
+    assert!(one == many, "records or rows differ with 8 shards");
 }

@@ -1,4 +1,4 @@
-//! `/metrics`, the report, its JSON, the ledger and the index have the same packet counts.
+//! Tests that `/metrics`, the report, its JSON, the ledger and the index contain the same packet counts.
 
 use crate::common;
 
@@ -18,18 +18,18 @@ fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("a connection");
     write!(stream, "GET {path} HTTP/1.0\r\nHost: test\r\n\r\n").expect("a request");
     let mut text = String::new();
-    stream.read_to_string(&mut text).expect("an answer");
+    stream.read_to_string(&mut text).expect("a response");
     text
 }
 
-/// The samples of an exposition: name and labels to value.
+/// Returns the samples of a metrics page: name and labels, and the value.
 fn samples(text: &str) -> BTreeMap<&str, f64> {
     let body = text.split_once("\r\n\r\n").map_or(text, |(_, body)| body);
     let lines = body.lines().filter(|l| !l.starts_with('#') && !l.is_empty());
     lines.map(|l| l.rsplit_once(' ').expect("a sample")).map(|(k, v)| (k, v.parse().expect("a number"))).collect()
 }
 
-/// A plan at full speed into a small ring with a filter, so that packets are lost and filtered.
+/// A plan at full speed with a small ring and a filter, so that packets are lost and filtered.
 fn lossy(store: &TempDir) -> Plan {
     Plan {
         filter: Some("net 198.18.0.0/16".to_owned()),
@@ -165,5 +165,5 @@ fn two_runs_on_virtual_time_give_identical_files_without_a_loss() {
         assert_eq!((ended.report.counts.stored, ended.report.counts.lost_total), (100_000, 0));
         ended.files.iter().map(|f| std::fs::read(&f.path).expect("a file")).collect::<Vec<_>>()
     });
-    assert!(files[0] == files[1], "two runs differ");
+    assert!(files[0] == files[1], "the files of two runs differ");
 }

@@ -1,4 +1,4 @@
-//! After a recorder was killed, the next start enters the packets that were offered and not stored into the ledger.
+//! Tests that the start after a killed recorder adds the packets that were offered and not stored to the ledger.
 
 use crate::common;
 
@@ -11,7 +11,7 @@ use std::path::Path;
 use store::offered_page;
 use testkit::{ChildTest, TempDir};
 
-/// The environment variable with the store of a child process that only records.
+/// The environment variable that names the store of a child process, which only records.
 const STORE: &str = "NETGRAIN_TEST_KILLED_STORE";
 
 fn endless(store: &Path) -> Plan {
@@ -57,9 +57,9 @@ fn the_offered_packets_of_a_killed_recorder_are_in_the_ledger() {
         assert_eq!(
             offered_page::orphaned_counts(&folder),
             [],
-            "{format}: the page is removed after its count is entered"
+            "{format}: the page is removed after its count was added to the ledger"
         );
-        // Another start enters nothing again.
+        // A further start adds no packets again.
         common::start(&next).wait().expect("another recording");
         assert!(!walk(&folder).iter().any(|p| p.to_string_lossy().ends_with(".partial")));
     }

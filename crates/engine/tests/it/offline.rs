@@ -55,7 +55,7 @@ fn a_damaged_tail_loses_one_record_and_is_reported() {
 fn a_file_that_is_no_capture_is_rejected_at_the_start() {
     let dir = TempDir::new("a_file_that_is_no_capture_is_rejected_at_the_start");
     let path = dir.join("text");
-    std::fs::write(&path, "this is no capture, and long enough to see it").expect("a file");
+    std::fs::write(&path, "this is no capture file, and it is longer than a file header").expect("a file");
     let error = netgrain_engine::Capture::start(&plan(file(&path), &dir.join("store"))).err().expect("an error");
     assert!(error.to_string().starts_with(path.to_str().expect("a name")), "{error}");
     assert!(walk(&dir.join("store")).is_empty());
@@ -124,8 +124,8 @@ fn rotation_by_time_follows_the_timestamps_over_gaps() {
     let minute = Duration::from_secs(60);
     let year = Duration::from_secs(365 * 86_400);
     let first = START.floor_to(minute);
-    // Two packets in one minute, one at the first nanosecond of the next, then gaps of hours and years up to the last
-    // second but one that pcap can represent.
+    // There are two packets in one minute and one packet at the first nanosecond of the next minute. Then gaps of hours
+    // and years follow, up to the second to last second that pcap can represent.
     let times = [
         first.after(Duration::from_secs(10)),
         first.after(Duration::from_nanos(59_999_999_999)),
@@ -179,7 +179,7 @@ fn every_real_capture_is_stored_unchanged_and_other_tools_read_it() {
     assert!(!inputs.is_empty(), "no captures in {}", traces.display());
     let dir = TempDir::new("every_real_capture");
     let mut written = Vec::new();
-    // A replay waits for its threads and the volume most of the time, so several run in parallel.
+    // A replay spends most of its time waiting for its threads and the volume, so several replays run in parallel.
     for (chunk, some) in inputs.chunks(8).enumerate() {
         std::thread::scope(|scope| {
             let work: Vec<_> = some
@@ -238,7 +238,7 @@ fn assert_capinfos_agrees(test: &str, written: &[(PathBuf, u16, usize)]) {
     }
 }
 
-/// `mergecap` joins all Ethernet files, and `tshark` dissects the result.
+/// Merges all Ethernet files with `mergecap`, and dissects the result with `tshark`.
 fn assert_wireshark_agrees(test: &str, written: &[(PathBuf, u16, usize)], dir: &Path) {
     let ethernet = || written.iter().filter(|w| w.1 == pcap::ETHERNET);
     let total: usize = ethernet().map(|w| w.2).sum();
@@ -247,7 +247,7 @@ fn assert_wireshark_agrees(test: &str, written: &[(PathBuf, u16, usize)], dir: &
     let out = mergecap.arg("-w").arg(&merged).args(ethernet().map(|w| &w.0)).output().expect("mergecap");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let Some(mut tshark) = testkit::tool(test, "tshark") else { return };
-    // Without dissectors, because they are slow and do not check the files.
+    // Dissectors are disabled, because they are slow and do not check the files.
     tshark.args(["-n", "--disable-protocol", "eth", "-T", "fields", "-e", "frame.number", "-r"]);
     let out = tshark.arg(&merged).output().expect("tshark");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

@@ -1,4 +1,5 @@
-//! Packet language programs of a live interface: in the kernel and in the engine thread, and swapped under traffic.
+//! Packet language programs of a live interface, in the kernel and in the engine thread, also swapped while packets
+//! arrive.
 
 use crate::common;
 
@@ -44,7 +45,7 @@ fn program_of(capture: &Capture) -> ProgramReport {
     capture.report().program.expect("a program")
 }
 
-/// Appends the descriptors of all packets that have arrived.
+/// Appends the descriptors of all packets that have arrived to `all`.
 fn descs(listeners: &mut [Listener], all: &mut Vec<Desc>) {
     let mut batch = Vec::new();
     for listener in listeners {
@@ -58,7 +59,7 @@ fn descs(listeners: &mut [Listener], all: &mut Vec<Desc>) {
     }
 }
 
-/// A veth pair `c`–`d` in which `c` accepts redirected XDP frames.
+/// Creates a veth pair `c`–`d` in which `c` accepts redirected XDP frames.
 fn egress_pair(sandbox: &Sandbox) -> (Port, Port) {
     let (c, d) = sandbox.veth("c", "d");
     sys::ethtool::Offload::Gro.set(&d.name, true).expect("GRO");
@@ -93,7 +94,7 @@ fn every_verdict_is_executed_and_counted_in_kernel_and_user_space() {
         RawSender::new(&a).send(&sent);
         until_offered(&capture, 40);
         let mut seen = Vec::new();
-        until("sixteen packets in the ring", || {
+        until("sixteen packets are in the ring", || {
             descs(&mut listeners, &mut seen);
             seen.len() >= 16
         });
@@ -248,7 +249,7 @@ fn without_metadata_packets_get_the_verdict_of_the_next_program() {
         }
         sender.run_live(&udp(1, 9), 0, 10, 1).expect("frames without a socket");
         until_offered(&capture, u64::from(n) * 10);
-        until("ten more packets in the ring", || {
+        until("ten more packets are in the ring", || {
             descs(&mut listeners, &mut seen);
             seen.len() == n as usize * 10
         });
@@ -264,8 +265,8 @@ fn without_metadata_packets_get_the_verdict_of_the_next_program() {
 
 /// The driver would discard such frames without a counter.
 #[test]
-fn frames_of_the_kernel_part_for_a_dead_egress_are_counted_unsent() {
-    let test = "frames_of_the_kernel_part_for_a_dead_egress_are_counted_unsent";
+fn frames_of_the_kernel_part_for_an_unready_egress_are_counted_as_unsent() {
+    let test = "frames_of_the_kernel_part_for_an_unready_egress_are_counted_as_unsent";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
     let (c, d) = egress_pair(&sandbox);
@@ -308,28 +309,28 @@ fn a_rejected_program_replaces_nothing() {
     sandbox.veth("e", "f");
     let plan = live(&b, SourceKind::AfXdp, "main = when (has_port 1) drop", dir.path());
     let capture = start(&plan);
-    for (program, why) in [
+    for (program, reason) in [
         ("main = when (has_port", "test, line 1"),
         ("main = forward \"nowhere\" >-> drop", "there is no interface nowhere"),
-        ("main = log_msg \"x\"", "writes no logs"),
+        ("main = log_msg \"x\"", "cannot write log lines"),
         // The peer of this interface accepts no XDP frames.
-        ("main = forward \"e\" >-> drop", "interface e: its driver takes no frames"),
+        ("main = forward \"e\" >-> drop", "interface e: its driver does not accept XDP frames"),
         // Only the engine thread computes the member of a packet, and it cannot pass packets to the host.
-        ("main = steer_rrobin >-> detour", "nothing gets to the host"),
+        ("main = steer_rrobin >-> detour", "cannot pass packets to the host"),
         // One packet would have two verdicts.
-        ("main = when (has_port 80) kernel", "gives it no copies"),
-        ("main = conditional is_udp (mark 42) kernel >-> steer_flow", "gives it no copies"),
-        ("main = kernel >-> forward \"lo\" >-> drop", "gives it no copies"),
-        ("main = when is_udp (forward \"lo\") >-> detour", "gives it no copies"),
+        ("main = when (has_port 80) kernel", "is dedicated to capture"),
+        ("main = conditional is_udp (mark 42) kernel >-> steer_flow", "is dedicated to capture"),
+        ("main = kernel >-> forward \"lo\" >-> drop", "is dedicated to capture"),
+        ("main = when is_udp (forward \"lo\") >-> detour", "is dedicated to capture"),
     ] {
         match capture.swap_program(&text(program)) {
-            Err(EngineError::Program(error)) => assert!(error.to_string().contains(why), "{program}: {error}"),
+            Err(EngineError::Program(error)) => assert!(error.to_string().contains(reason), "{program}: {error}"),
             other => panic!("{program}: {other:?}"),
         }
     }
     assert!(
         capture.swap_program(&text("main = when (has_port 1) drop")).expect("a valid program").is_none(),
-        "the same program"
+        "a swap to the same program does nothing"
     );
     RawSender::new(&a).send(&[udp(1, 1), udp(1, 2)]);
     until_offered(&capture, 2);
@@ -339,8 +340,8 @@ fn a_rejected_program_replaces_nothing() {
 }
 
 #[test]
-fn counters_and_flow_state_are_kept_by_the_next_program() {
-    let test = "counters_and_flow_state_are_kept_by_the_next_program";
+fn a_swap_transfers_counters_and_flow_state_to_the_next_program() {
+    let test = "a_swap_transfers_counters_and_flow_state_to_the_next_program";
     let Some(sandbox) = Sandbox::new(test) else { return };
     for kind in [SourceKind::AfXdp, SourceKind::Tpacket] {
         let dir = TempDir::new(&format!("xdp-{kind:?}"));
@@ -383,25 +384,25 @@ fn one_program_handles_two_queues() {
     let SourcePlan::Interface(interface) = &mut plan.source else { unreachable!("a live interface") };
     interface.queues = Some(1);
     match Capture::start(&plan) {
-        Err(EngineError::Program(error)) => assert!(error.to_string().contains("leave --queues out"), "{error}"),
+        Err(EngineError::Program(error)) => assert!(error.to_string().contains("omit --queues"), "{error}"),
         other => panic!("{:?}", other.err()),
     }
 }
 
 #[test]
-fn an_interface_that_comes_back_gets_its_program_again() {
-    let test = "an_interface_that_comes_back_gets_its_program_again";
+fn an_interface_that_is_created_again_gets_its_program_again() {
+    let test = "an_interface_that_is_created_again_gets_its_program_again";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
     let plan = live(&b, SourceKind::AfXdp, "main = when (has_port 1) drop", dir.path());
     let capture = start(&plan);
     RawSender::new(&a).send(&[udp(1, 1), udp(1, 2)]);
     until_offered(&capture, 2);
-    sandbox.netlink().delete_link(b.index).expect("the pair is deleted");
-    until("the missing interface is reported", || capture.report().warnings.iter().any(|r| r.contains("went away")));
+    sandbox.netlink().delete_link(b.index).expect("the deletion of the pair");
+    until("the missing interface is reported", || capture.report().warnings.iter().any(|r| r.contains("was removed")));
     let (a, _b) = sandbox.veth("a", "b");
     let (wire, before) = (RawSender::new(&a), program_of(&capture).kernel.dropped);
-    until("the program handles packets again", || {
+    until("the program processes packets again", || {
         let _ = wire.try_send(&[udp(1, 1)]);
         std::thread::sleep(Duration::from_millis(20));
         program_of(&capture).kernel.dropped > before
@@ -412,8 +413,8 @@ fn an_interface_that_comes_back_gets_its_program_again() {
 
 /// No packet arrived between the swap and the deletion of the interface, so the queue still has the old program.
 #[test]
-fn an_interface_that_comes_back_gets_the_newest_program() {
-    let test = "an_interface_that_comes_back_gets_the_newest_program";
+fn an_interface_that_is_created_again_gets_the_newest_program() {
+    let test = "an_interface_that_is_created_again_gets_the_newest_program";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let _out = sandbox.veth("out", "far");
     for (nth, newest) in ["main = mark 2 >-> steer_flow", "main = forward \"out\" >-> mark 2"].into_iter().enumerate() {
@@ -426,13 +427,13 @@ fn an_interface_that_comes_back_gets_the_newest_program() {
         RawSender::new(&a).send(&[udp(1, 1), udp(1, 2)]);
         until_offered(&capture, 2);
         capture.swap_program(&text(newest)).expect("a valid program").expect("a new program");
-        sandbox.netlink().delete_link(b.index).expect("the pair is deleted");
+        sandbox.netlink().delete_link(b.index).expect("the deletion of the pair");
         until("the missing interface is reported", || {
-            capture.report().warnings.iter().any(|r| r.contains("went away"))
+            capture.report().warnings.iter().any(|r| r.contains("was removed"))
         });
         let (a, _b) = sandbox.veth(&names[0], &names[1]);
         let (wire, mut seen) = (RawSender::new(&a), Vec::new());
-        until("the program handles packets again", || {
+        until("the program processes packets again", || {
             let _ = wire.try_send(&[udp(1, 1)]);
             std::thread::sleep(Duration::from_millis(20));
             descs(&mut listeners, &mut seen);
@@ -446,9 +447,9 @@ fn an_interface_that_comes_back_gets_the_newest_program() {
 }
 
 #[test]
-fn kernel_and_user_part_use_an_egress_interface_that_comes_back() {
-    let test = "kernel_and_user_part_use_an_egress_interface_that_comes_back";
-    // The thread stays in the namespace that was created last.
+fn kernel_and_user_part_use_an_egress_interface_that_is_created_again() {
+    let test = "kernel_and_user_part_use_an_egress_interface_that_is_created_again";
+    // The thread remains in the namespace that was created last.
     let Some(other) = Sandbox::new(test) else { return };
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
@@ -465,17 +466,17 @@ fn kernel_and_user_part_use_an_egress_interface_that_comes_back() {
         (program.kernel.forwarded, program.user.forwarded)
     };
     wire.send(&sent);
-    until("both are forwarded", || by_both() == (1, 1));
-    sandbox.netlink().delete_link(c.index).expect("the pair is deleted");
+    until("kernel and user part forward a frame", || by_both() == (1, 1));
+    sandbox.netlink().delete_link(c.index).expect("the deletion of the pair");
     wire.send(&sent);
-    until("neither is forwarded", || {
+    until("kernel and user part count a frame as unsent", || {
         let program = program_of(&capture);
         program.kernel.unsent + program.user.unsent == 2
     });
     let (c, d) = egress_pair(&sandbox);
     let mut out = RawReader::new(&d);
     let forwarded_again = |before: (u64, u64)| {
-        until("both are forwarded again", || {
+        until("kernel and user part forward frames again", || {
             wire.send(&sent);
             std::thread::sleep(Duration::from_millis(20));
             let (kernel, user) = by_both();
@@ -483,13 +484,16 @@ fn kernel_and_user_part_use_an_egress_interface_that_comes_back() {
         });
     };
     forwarded_again((1, 1));
-    assert!(!out.at_least(1, QUIET, |frame| frame == sent[0]).is_empty(), "the frames leave the interface");
+    assert!(
+        !out.at_least(1, QUIET, |frame| frame == sent[0]).is_empty(),
+        "the frames are sent through the new interface"
+    );
     // The interface moves to another namespace and returns with the same index.
     sandbox.netlink().move_to(c.index, other.namespace().as_fd()).expect("move");
     let unsent = |of: ProgramReport| of.kernel.unsent + of.user.unsent;
     let before = unsent(program_of(&capture));
     wire.send(&sent);
-    until("neither is forwarded", || unsent(program_of(&capture)) == before + 2);
+    until("kernel and user part count a frame as unsent", || unsent(program_of(&capture)) == before + 2);
     other.namespace().enter().expect("enter the other namespace");
     let index = other.netlink().link(&c.name).expect("the interface").index;
     other.netlink().move_to(index, sandbox.namespace().as_fd()).expect("move back");
@@ -505,7 +509,7 @@ fn kernel_and_user_part_use_an_egress_interface_that_comes_back() {
 }
 
 #[test]
-fn a_program_filters_replayed_packets_and_may_not_forward_them() {
+fn a_program_can_filter_replayed_packets_and_cannot_forward_them() {
     let dir = TempDir::new("xdp");
     let source = || common::sim("60,flows=10,packets=1000,seed=7");
     let dropping = Plan { program: Some(text("main = drop")), ..plan(source(), &dir.join("store")) };
@@ -514,7 +518,7 @@ fn a_program_filters_replayed_packets_and_may_not_forward_them() {
     assert_eq!((ended.report.counts.stored, ended.report.counts.filtered), (0, 1000), "{:?}", ended.report);
     let forwarding = Plan { program: Some(text("main = forward \"lo\"")), ..plan(source(), &dir.join("other")) };
     match Capture::start(&forwarding) {
-        Err(EngineError::Program(error)) => assert!(error.to_string().contains("only replayed"), "{error}"),
+        Err(EngineError::Program(error)) => assert!(error.to_string().contains("replayed or simulated"), "{error}"),
         other => panic!("{:?}", other.err()),
     }
 }
@@ -535,8 +539,8 @@ fn child_process_with_a_program() {
 }
 
 #[test]
-fn no_program_stays_attached_after_an_end_or_a_kill() {
-    let test = "no_program_stays_attached_after_an_end_or_a_kill";
+fn no_program_remains_attached_after_an_end_or_a_kill() {
+    let test = "no_program_remains_attached_after_an_end_or_a_kill";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (dir, (_a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
     let is_busy = |plan: &Plan| match Capture::start(plan) {

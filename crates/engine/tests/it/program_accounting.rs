@@ -1,5 +1,5 @@
-//! The report of an interface's program: its counters, the refused entries of its maps, its state transfer, and the
-//! packets of this host that it did not forward.
+//! Tests of the report of an interface's program: its counters, the refused insertions into its maps, its state
+//! transfer, and the packets of this host that it did not forward.
 
 use crate::common;
 
@@ -37,8 +37,8 @@ fn program_of(capture: &Capture) -> ProgramReport {
 }
 
 #[test]
-fn the_final_report_has_the_counters_of_all_programs() {
-    let test = "the_final_report_has_the_counters_of_all_programs";
+fn the_final_report_contains_the_counters_of_all_programs() {
+    let test = "the_final_report_contains_the_counters_of_all_programs";
     let Some(sandbox) = Sandbox::new(test) else { return };
     for kind in [SourceKind::AfXdp, SourceKind::Tpacket] {
         let dir = TempDir::new(&format!("counters-{kind:?}"));
@@ -48,7 +48,7 @@ fn the_final_report_has_the_counters_of_all_programs() {
         let wire = RawSender::new(&a);
         wire.send(&hosts(10));
         until_offered(&capture, 10);
-        // This program counts nothing, and the kernel keeps no map for it.
+        // This program counts nothing, and the kernel has no counter map for it.
         capture.swap_program(&text("main = when (has_port 1) drop")).expect("a valid program").expect("a new program");
         wire.send(&hosts(10));
         until_offered(&capture, 20);
@@ -63,8 +63,8 @@ fn the_final_report_has_the_counters_of_all_programs() {
 }
 
 #[test]
-fn counters_of_earlier_programs_are_reported_without_use_in_the_new_one() {
-    let test = "counters_of_earlier_programs_are_reported_without_use_in_the_new_one";
+fn counters_that_only_earlier_programs_use_are_reported() {
+    let test = "counters_that_only_earlier_programs_use_are_reported";
     let Some(sandbox) = Sandbox::new(test) else { return };
     for kind in [SourceKind::AfXdp, SourceKind::Tpacket] {
         let dir = TempDir::new(&format!("kept-{kind:?}"));
@@ -86,24 +86,24 @@ fn counters_of_earlier_programs_are_reported_without_use_in_the_new_one() {
     }
 }
 
-/// Packets that the kernel part and the user part removed from the stream.
+/// Returns the number of packets that the kernel part and the user part removed from the stream.
 fn filtered(program: &ProgramReport) -> u64 {
     let (kernel, user) = (&program.kernel, &program.user);
     let kernel = kernel.dropped + kernel.forwarded + kernel.to_host + kernel.unsent;
     kernel + user.dropped + user.forwarded + user.to_host + user.unsent
 }
 
-/// A packet has one outcome; a copy that an interface did not send is counted in addition.
+/// A packet has one outcome. A copy that an interface did not send is counted additionally.
 #[test]
-fn a_packet_has_one_outcome_and_its_unsent_copies_are_counted_apart() {
-    let test = "a_packet_has_one_outcome_and_its_unsent_copies_are_counted_apart";
+fn a_packet_has_one_outcome_and_unsent_copies_are_counted_separately() {
+    let test = "a_packet_has_one_outcome_and_unsent_copies_are_counted_separately";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (c, _d) = sandbox.veth("c", "d");
     let (e, _f) = sandbox.veth("e", "f");
     for (round, (program, before, after)) in [
-        // The counters are forwarded, to the host, copies not sent, and not sent.
+        // The four numbers are forwarded packets, packets to the host, unsent copies, and unsent packets.
         ("main = forward \"c\" >-> forward \"e\" >-> drop", [3, 0, 0, 0], [3, 0, 3, 0]),
-        // The host of a shared interface receives the packets anyway.
+        // The host of a shared interface receives the packets in any case.
         ("main = forward \"e\" >-> kernel >-> drop", [3, 0, 0, 0], [0, 3, 3, 0]),
         ("main = forward \"e\" >-> drop", [3, 0, 0, 0], [0, 0, 0, 3]),
         // The packets are stored.
@@ -133,7 +133,7 @@ fn a_packet_has_one_outcome_and_its_unsent_copies_are_counted_apart() {
             assert_eq!(filtered(program), ended.report.counts.filtered, "{round}: {program:?}");
         }
     }
-    sandbox.netlink().delete_link(c.index).expect("the pair is deleted");
+    sandbox.netlink().delete_link(c.index).expect("the deletion of the pair");
 }
 
 /// The packets are stored as before, so no other counter shows that their copies were not sent.
@@ -144,7 +144,7 @@ fn copies_for_a_deleted_interface_are_counted_and_reported() {
     for (kind, program, each) in [
         (SourceKind::AfXdp, "main = when is_udp (forward \"c\")", 3),
         (SourceKind::Tpacket, "main = when is_udp (forward \"c\")", 3),
-        // All packets are forwarded; those that are not UDP are not stored.
+        // All packets are forwarded; packets other than UDP are not stored.
         (SourceKind::AfXdp, "main = tee \"c\" is_udp", 5),
         (SourceKind::Tpacket, "main = tee \"c\" is_udp", 5),
     ] {
@@ -165,7 +165,7 @@ fn copies_for_a_deleted_interface_are_counted_and_reported() {
         sent.extend(
             [1, 2].map(|host| Frame::tcp4([10, 0, 0, host], 1000, [10, 0, 1, 1], 53).fill(&mut bytes).to_vec()),
         );
-        // The number of frames sent, and of frames not sent.
+        // Returns the number of frames sent, and of frames not sent.
         let sent_and_unsent = |report: &ProgramReport| {
             let (kernel, user) = (&report.kernel, &report.user);
             (user.copies + user.forwarded + kernel.forwarded, user.copies_unsent + user.unsent + kernel.unsent)
@@ -173,10 +173,10 @@ fn copies_for_a_deleted_interface_are_counted_and_reported() {
         let warnings = |text: &str| capture.report().warnings.iter().filter(|warning| warning.contains(text)).count();
         wire.send(&sent);
         until("all frames are sent", || sent_and_unsent(&program_of(&capture)) == (each, 0));
-        sandbox.netlink().delete_link(c.index).expect("the pair is deleted");
+        sandbox.netlink().delete_link(c.index).expect("the deletion of the pair");
         wire.send(&sent);
         until("all frames are counted as unsent", || sent_and_unsent(&program_of(&capture)) == (each, each));
-        assert_eq!((warnings("interface c is "), warnings("interface c takes packets again")), (1, 0), "{name}");
+        assert_eq!((warnings("interface c is "), warnings("interface c accepts packets again")), (1, 0), "{name}");
         let c = egress();
         let mut rounds = 2;
         until("frames are sent again", || {
@@ -185,16 +185,16 @@ fn copies_for_a_deleted_interface_are_counted_and_reported() {
             until_offered(&capture, rounds * sent.len() as u64);
             sent_and_unsent(&program_of(&capture)).0 > each
         });
-        until("the recovery is reported", || warnings("interface c takes packets again") == 1);
+        until("the recovery is reported", || warnings("interface c accepts packets again") == 1);
         assert_eq!(
-            (warnings("interface c is "), warnings("interface c does not")),
+            (warnings("interface c is "), warnings("interface c refuses")),
             (1, 0),
-            "each condition is reported once"
+            "the missing interface is reported once, and no refused packet"
         );
         let ended = stop(capture, &plan);
         let program = ended.report.program.as_ref().expect("a program");
         let (forwarded, unsent) = sent_and_unsent(program);
-        assert_eq!(forwarded + unsent, rounds * each, "{name}: each frame is counted once");
+        assert_eq!(forwarded + unsent, rounds * each, "{name}: each frame is counted once as sent or unsent");
         assert_eq!(
             filtered(program),
             ended.report.counts.filtered,
@@ -205,7 +205,7 @@ fn copies_for_a_deleted_interface_are_counted_and_reported() {
             samples.lines().filter(|line| ["program_unsent_", "copies_unsent_"].iter().any(|part| line.contains(part)));
         let reported: f64 = samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
         assert_eq!(reported, unsent as f64, "{name}");
-        sandbox.netlink().delete_link(c.index).expect("the pair is deleted");
+        sandbox.netlink().delete_link(c.index).expect("the deletion of the pair");
     }
 }
 
@@ -234,7 +234,7 @@ fn a_full_map_is_reported_during_the_run_and_at_its_end() {
         wire.send(&hosts(5));
         until_offered(&capture, 5);
         until("the fourth and the fifth host are refused", || reported(&program_of(&capture)) == (Some(3), 2));
-        // The next program keeps the map and its counters.
+        // The swap transfers the map and its counters to the next program.
         capture.swap_program(&text(&of(2))).expect("a valid program").expect("a new program");
         wire.send(&hosts(5));
         until_offered(&capture, 10);
@@ -247,8 +247,8 @@ fn a_full_map_is_reported_during_the_run_and_at_its_end() {
 }
 
 #[test]
-fn a_swap_reports_which_maps_are_kept_and_which_begin_empty() {
-    let test = "a_swap_reports_which_maps_are_kept_and_which_begin_empty";
+fn a_swap_reports_which_maps_are_transferred_and_which_begin_empty() {
+    let test = "a_swap_reports_which_maps_are_transferred_and_which_begin_empty";
     let Some(sandbox) = Sandbox::new(test) else { return };
     for kind in [SourceKind::AfXdp, SourceKind::Tpacket] {
         let dir = TempDir::new(&format!("anew-{kind:?}"));
@@ -282,7 +282,7 @@ fn two_programs_that_mirror_each_others_interface_send_a_frame_once() {
     RawSender::new(&a).send(&hosts(1));
     until_offered(&one, 1);
     until_offered(&other, 1);
-    // Reads a limited number of frames, because a looping frame never ends.
+    // Reads a limited number of frames, because a frame in a loop would be forwarded endlessly.
     let received = |reader: &mut RawReader| {
         let first = reader.at_least(1, Duration::ZERO, |frame| frame == udp(1)).len();
         first + (0..3).filter_map(|_| reader.next(QUIET)).filter(|f| *f == udp(1)).count()

@@ -1,5 +1,5 @@
-//! Recording beside retention: the state machines of writer and retention on a device in memory, then captures on small
-//! volumes.
+//! Recording together with retention: first the state machines of writer and retention on a device in memory, then
+//! captures on small volumes.
 
 use crate::common;
 
@@ -23,7 +23,7 @@ use upkeep::retention::{ClockReading, Event, Free, RetentionScope, RetentionWork
 /// 2026-11-21T19:40:00Z.
 const START: u64 = 1_795_290_000;
 
-/// Bytes of a packet with its record header, and packets per file: a file is a little less than two blocks.
+/// Bytes of a packet with its record header, and packets per file. A file is a little shorter than two blocks.
 const RECORD: usize = 1016;
 const PER_FILE: u64 = 2000;
 
@@ -41,7 +41,7 @@ impl Bytes for Memory {
     }
 }
 
-/// The stream of `files` files, one per second.
+/// Returns the stream of `files` files, one file per second.
 fn stream(files: u64) -> (Arc<Memory>, Vec<Desc>) {
     let (mut bytes, mut descs) = (Vec::new(), Vec::new());
     for file in 0..files {
@@ -108,7 +108,7 @@ fn a_volume_with_varying_free_space_loses_old_files_and_no_packet() {
     let (mut removed, mut steps_without_space) = (Vec::new(), 0);
     let mut now = Duration::ZERO;
     for step in 0..100_000 {
-        // Space for twelve files, and at times for fewer files than are open at once.
+        // The volume has space for twelve files, and sometimes for fewer files than are open at once.
         let blocks = if prng.below(400) < 60 || (4000..4400).contains(&step) { 3 } else { 24 };
         if step % 100 == 0 {
             device.set_fault(Fault { capacity: Some(blocks * BLOCK), slow: true, ..Fault::default() });
@@ -140,20 +140,20 @@ fn a_volume_with_varying_free_space_loses_old_files_and_no_packet() {
     }
     assert!(
         writer.is_done() && steps_without_space > 0,
-        "done: {}, no space in {steps_without_space} steps",
+        "writer is done: {}; steps without space: {steps_without_space}",
         writer.is_done()
     );
     let totals = writer.totals();
     let ledger = totals.ledger.to_ledger().total();
     assert_eq!((ledger.stored, ledger.lost_total(), ledger.residue()), (FILES * PER_FILE, 0, 0));
     assert_eq!((totals.published, totals.hidden), (FILES, 0));
-    // The oldest files were removed in order, and every other file exists with its index.
+    // The oldest files were removed in order. Every other file exists with its index.
     let path = |file: u64, ending: &str| {
         let start = Timestamp::from_secs_nanos(START + file, 0);
         names::hour_folder(Path::new("store/eth1"), start).join(format!("{}.{ending}", names::stem(start, None, 0)))
     };
     let removed_files = removed.len() as u64;
-    assert!(removed_files > 0 && removed_files < FILES, "{removed_files} files removed");
+    assert!(removed_files > 0 && removed_files < FILES, "removed files: {removed_files}");
     assert_eq!(removed, (0..removed_files).map(|file| path(file, "pcap")).collect::<Vec<_>>());
     let files = device.files();
     let kept: Vec<PathBuf> = (removed_files..FILES).flat_map(|file| [path(file, "ngi"), path(file, "pcap")]).collect();
@@ -163,7 +163,7 @@ fn a_volume_with_varying_free_space_loses_old_files_and_no_packet() {
     }
 }
 
-/// 4 MB/s into files of 2 MiB. The ring holds 16 s, long enough for retention on a busy machine.
+/// Records 4 MB/s into files of 2 MiB. The ring has space for 16 s, which is enough for retention on a busy machine.
 fn recording(store: &Path) -> Plan {
     Plan { ring: Some(64 << 20), segment: 2 << 20, ..plan(sim("1000,rate=4kpps,truth"), store) }
 }
@@ -178,7 +178,7 @@ fn a_recording_larger_than_its_volume_loses_no_packet() {
     let retention_plan = RetentionPlan { store: volume.path.join("store"), segment: plan.segment, rules };
     let retention = Retention::start(retention_plan, capture.observer(), |_| {}).expect("a thread");
     until("files were removed", || retention.report().removed.files >= 3);
-    // A file that is not of the store takes space and is removed again.
+    // A file that is not part of the store occupies space and is removed again.
     let other_file = volume.path.join("other_file");
     std::fs::write(&other_file, vec![1; 3 << 20]).expect("space for the file");
     let before = retention.report().removed.files;
@@ -231,7 +231,7 @@ fn files_removed_from_a_small_volume_are_in_the_archive() {
     let archived = format!("netgrain_retention_archived_bytes_total{{interface=\"sim\"}} {}\n", kept.archived.bytes);
     assert!(kept.archived.bytes > 0 && metrics.contains(&archived), "{archived} in {metrics}");
     assert_eq!((kept.removed.files, kept.unarchived_files, kept.trouble), (0, 0, None));
-    // A file may be complete in both at the end, because it is copied before it is removed.
+    // A file may exist in the archive and in the store at the end, because it is copied before it is removed.
     let mut files: Vec<PathBuf> = [&other.path, &store].into_iter().flat_map(|folder| walk(folder)).collect();
     files.retain(|path| path.extension().is_some_and(|e| e == "pcap"));
     files.sort_by_key(|path| path.file_name().map(ToOwned::to_owned));

@@ -1,5 +1,5 @@
-//! Volumes that are full for a while, full to the end, or not writable. Other failures (short and slow writes, failing
-//! fsync, torn blocks) are injected below the recorder in the tests of `store`.
+//! Tests with volumes that are full for some time, full until the end, or not writable. Other failures (short and slow
+//! writes, failing fsync, torn blocks) are injected below the recorder in the tests of `store`.
 
 use crate::common;
 
@@ -57,7 +57,8 @@ fn a_volume_full_to_the_end_loses_the_reported_packets_and_ends() {
     let test = "a_volume_full_to_the_end_loses_the_reported_packets_and_ends";
     let Some(volume) = Volume::new(test, "16m") else { return };
     volume.fill(8 << 20);
-    // Short packets use up the descriptors of the ring before its bytes, so that none is free for the end of the stream.
+    // Short packets use up the descriptors of the ring before its bytes, so that no descriptor is free for the end of
+    // the stream.
     let source = sim("60,rate=150kpps,truth");
     let base = plan(source, &volume.store());
     let plan = Plan { segment: 2 << 20, ..base };
@@ -69,7 +70,7 @@ fn a_volume_full_to_the_end_loses_the_reported_packets_and_ends() {
     assert!(disk > 0 && ended.lost(Cause::RingFull) > 0, "{:?}", ended.report.counts);
     assert_eq!(disk + ended.lost(Cause::RingFull), ended.report.counts.lost_total);
     assert!(ended.has_warning(&format!("{disk} packets not written (lost: disk)")), "{:#?}", ended.report.warnings);
-    // The losses come after the last stored packet: the files contain the beginning of the stream without a gap.
+    // All lost packets follow the last stored packet, so the files contain the beginning of the stream without a gap.
     let sent = ended.report.counts.stored;
     let checked = checker::check(&[store_of(&plan)], checker::Options { sent: Some(sent), file_by_file: false });
     assert!(checked.expect("a check").is_complete());

@@ -54,11 +54,12 @@ impl Unsent {
 pub struct Counts {
     /// Records and rows offered.
     pub offered: u64,
-    /// Of these, passed to the kernel and not reported as undeliverable since.
+    /// Records and rows that were passed to the kernel and not reported as undeliverable afterwards.
     pub sent: u64,
     /// Not sent, by [`Unsent`].
     pub unsent: [u64; Unsent::COUNT],
-    /// Sent without payload or first packets, because they would not have fitted.
+    /// Records that were sent without payload or initial packets, because the complete record would not have fitted
+    /// into a message.
     pub trimmed: u64,
     /// Messages sent.
     pub messages: u64,
@@ -66,7 +67,7 @@ pub struct Counts {
     pub octets: u64,
     /// Connections opened to collectors.
     pub sessions: u64,
-    /// The current error, if there is one.
+    /// The current error of the connection, if there is one.
     pub error: Option<String>,
 }
 
@@ -89,24 +90,24 @@ pub(super) struct Shared {
     pub sessions: AtomicU64,
     pub error: Mutex<Option<String>>,
     pub down: AtomicBool,
-    /// The end was requested; the thread sends the waiting records.
+    /// True after the end was requested; the thread then only sends the waiting records.
     pub ending: AtomicBool,
-    /// The deadline for the end; set before `ending` is.
+    /// The deadline for sending the waiting records at the end; set before `ending` is set.
     pub until: OnceLock<Instant>,
     /// Offers are no longer accepted.
     pub closed: AtomicBool,
-    /// The exporter ended while its thread was blocked in a call. The thread sends nothing more; the records that wait
-    /// for it count as unreachable.
+    /// True if the exporter ended while its thread was blocked in a call. The thread sends nothing more, and the
+    /// waiting records count as unreachable.
     pub abandoned: AtomicBool,
     /// Jobs added to the queue.
     pub queued: AtomicU64,
     /// Jobs that the thread has taken from the queue.
     pub taken: AtomicU64,
-    /// One more than `taken` when the wait of an offer timed out; no offer waits again before `taken` changes. The
-    /// timeout applies to the collector and not to each offer: a replay of millions of records would otherwise wait for
-    /// an unresponsive collector millions of times.
+    /// The value of `taken` plus one when an offer timed out. While `taken` has that value, further offers do not wait.
+    /// So the timeout applies once to an unresponsive collector, and not to each of the millions of records of a
+    /// replay.
     pub stalled_at: AtomicU64,
-    /// Offers in progress: after closing, the thread waits for them before it counts the remaining jobs.
+    /// Number of offers in progress: after closing, the thread waits until it is 0 before it counts the remaining jobs.
     pub offering: AtomicU64,
 }
 
@@ -115,7 +116,7 @@ impl Shared {
         self.unsent[cause as usize].fetch_add(items, SeqCst);
     }
 
-    /// Counts records as unreachable that were counted as sent; returns their number.
+    /// Counts the records in `sent`, which were counted as sent, as unreachable instead; returns their number.
     pub fn take_back(&self, sent: &mut Option<u64>) -> u64 {
         let items = sent.take().unwrap_or(0);
         self.sent.fetch_sub(items, SeqCst);

@@ -1,5 +1,5 @@
-//! The meter's side of the exporter: offering does not block unless [`Settings::offer_timeout`](super::Settings) is
-//! set.
+//! The meter's side of the exporter: offering a record does not block unless
+//! [`Settings::offer_timeout`](super::Settings) is set.
 
 use super::counts::{Counts, Shared, Unsent};
 use flow::Record;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub(super) enum QueueItem {
     Flow(Box<Record>),
     Row(Box<Row>),
-    /// The ledger of a row that is not exported, for the loss statistics.
+    /// The ledger of a row that is not exported; it is added to the loss statistics.
     Ledger(Box<Row>),
 }
 
@@ -40,7 +40,7 @@ impl Handle {
         if self.series {
             return self.offer(QueueItem::Row(Box::new(*row)));
         }
-        // The ledger only improves the statistics, so it is not counted as offered or unsent.
+        // Ledgers are used only for the loss statistics, so a ledger is not counted as offered or unsent.
         if self.queue.try_send(QueueItem::Ledger(Box::new(*row))).is_ok() {
             self.shared.queued.fetch_add(1, SeqCst);
         }
@@ -89,13 +89,13 @@ impl Handle {
 const CLOSING_CHECK: Duration = Duration::from_millis(300);
 
 impl Handle {
-    /// True if an offer that finds the queue full should keep waiting; `since` holds the number of taken jobs and the
-    /// time when it began to wait.
+    /// True if an offer that finds the queue full should wait longer; `since` holds the number of taken jobs and the
+    /// time at which the offer began to wait.
     fn waits(&self, since: &mut Option<(u64, Instant)>) -> bool {
         if self.offer_timeout.is_zero() || self.shared.ending.load(SeqCst) {
             return false;
         }
-        // A collector that accepts records gets all of them, even after an interrupt.
+        // Even after an interrupt, a collector that continues to accept records receives all of them.
         let timeout =
             if self.stop_waiting.load(SeqCst) { self.offer_timeout.min(CLOSING_CHECK) } else { self.offer_timeout };
         let taken = self.shared.taken.load(SeqCst);

@@ -6,9 +6,9 @@
 //! An unreachable collector is retried after 0.1 s, 0.2 s, … 30 s. Meanwhile the queue is the buffer: a short outage
 //! loses nothing, a long one loses the records that do not fit.
 //!
-//! The end takes little more than [`Settings::grace`] from [`Exporter::leave`] on, however slow the collector, name
-//! resolution or disk is: blocking calls are bounded by it, and a thread in a call that cannot be bounded is abandoned
-//! (`Shared::abandoned`).
+//! Ending takes little more than [`Settings::grace`] from [`Exporter::leave`] on, even if the collector, name
+//! resolution or the disk is slow: the grace bounds blocking calls, and a thread that is in an unbounded call is
+//! abandoned (`Shared::abandoned`).
 
 mod counts;
 mod handle;
@@ -30,8 +30,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use worker::Worker;
 
-/// How much longer than the grace [`Exporter::finish`] waits for the thread to end. A thread that is then in a call
-/// which the system does not bound is abandoned.
+/// How much longer than the grace [`Exporter::finish`] waits for the thread to end. If the thread is then still in a
+/// call that the system does not bound, it is abandoned.
 const MARGIN: Duration = Duration::from_millis(200);
 
 /// The reason why an exporter does not start.
@@ -63,7 +63,7 @@ impl std::error::Error for StartError {}
 pub struct Exporter {
     handle: Handle,
     grace: Duration,
-    /// Carries no messages; it is disconnected when the thread ends.
+    /// A channel without messages; it is disconnected when the thread ends.
     ended: Receiver<()>,
     thread: JoinHandle<()>,
 }
@@ -94,7 +94,7 @@ impl Exporter {
         let worker = Worker::new(settings, shared);
         let (alive, ended) = sync_channel(0);
         let work = move || {
-            // Dropped however the thread ends, which disconnects `ended`.
+            // Dropped when the thread ends, also by a panic; this disconnects `ended`.
             let _alive = alive;
             worker.run(jobs);
         };
@@ -125,15 +125,16 @@ impl Exporter {
         self.thread.is_finished() || self.handle.shared.until.get().is_some_and(|t| Instant::now() >= *t + MARGIN)
     }
 
-    /// Sends the waiting records until the grace is over, and ends. Then `offered = sent + unsent`. A thread that is in
-    /// a call which the system does not bound is abandoned; the records that wait for it count as unreachable.
+    /// Sends the waiting records until the grace is over, and ends. Afterwards `offered = sent + unsent`. A thread that
+    /// is in a call which the system does not bound is abandoned; the waiting records count as unreachable.
     pub fn finish(self) -> Counts {
         self.leave();
         let shared = &self.handle.shared;
         let left =
             shared.until.get().map_or(Duration::ZERO, |t| (*t + MARGIN).saturating_duration_since(Instant::now()));
         match self.ended.recv_timeout(left) {
-            // A panic of the thread has been printed; the records that it had taken remain counted as waiting.
+            // If the thread panicked, the panic message has been printed, and the records that the thread had taken
+            // remain counted as waiting.
             Ok(()) | Err(RecvTimeoutError::Disconnected) => drop(self.thread.join()),
             Err(RecvTimeoutError::Timeout) => {
                 shared.closed.store(true, SeqCst);

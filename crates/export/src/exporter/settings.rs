@@ -9,9 +9,9 @@ use std::time::Duration;
 /// Default number of records and rows that may wait; about 1.2 kB each.
 pub const QUEUE: usize = 16_384;
 
-/// Default time for sending the waiting records at the end. [`Exporter::leave`](super::Exporter::leave) is called on all
-/// exporters at the same time, so this is also the time for all of them together; with the margin of
-/// [`Exporter::finish`](super::Exporter::finish) it is less than 5 s.
+/// Default time for sending the waiting records at the end. [`Exporter::leave`](super::Exporter::leave) is called on
+/// all exporters at the same time, so all of them together need no more time than one. Together with the additional
+/// time of [`Exporter::finish`](super::Exporter::finish) it is less than 5 s.
 pub const GRACE: Duration = Duration::from_millis(4500);
 
 /// The export protocol.
@@ -43,16 +43,16 @@ pub struct Settings {
     pub protocol: Protocol,
     /// True to export flow records.
     pub flows: bool,
-    /// True to export rows of time series. Collectors may mistake them for flows. Their ledgers are added to the loss
-    /// statistics in any case.
+    /// True to export rows of time series. Collectors may mistake rows for flows. The ledgers of the rows are added to
+    /// the loss statistics in any case.
     pub series: bool,
     /// The encoder's configuration.
     pub encode: Config,
     /// Greatest number of waiting records.
     pub queue: usize,
-    /// How long an offer waits while the queue is full and the thread takes nothing from it: zero, unless the packets
-    /// come from a file and reading can wait. After the wait of an offer has timed out, no offer waits until the thread
-    /// takes a job again.
+    /// How long an offer waits while the queue is full and the thread takes no record from the queue. Zero if the
+    /// packets come from an interface; if they come from a file, reading can wait. After an offer has timed out, no
+    /// offer waits until the thread takes a record again.
     pub offer_timeout: Duration,
     /// Once true, an offer waits at most 0.3 s: a replay that the user interrupts must not wait for a collector.
     pub stop_waiting: Arc<AtomicBool>,

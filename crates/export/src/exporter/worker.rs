@@ -29,26 +29,26 @@ struct Session {
 pub(super) struct Worker {
     settings: Settings,
     shared: Arc<Shared>,
-    /// By kind and interface if each has its own multicast group, otherwise one session.
+    /// Sessions by kind and interface if each has its own multicast group, otherwise one session.
     sessions: BTreeMap<(ExportKind, u16), Session>,
     now: Timestamp,
     /// When the oldest record began to wait for its message to become full.
     waits_since: Option<Instant>,
     retry: Option<Instant>,
     backoff: Duration,
-    /// When the next datagram is due, and its distance from the one before.
+    /// When the next datagram is due, and the time between two datagrams.
     due: Instant,
     gap: Duration,
 }
 
-/// The time over which a burst of records is sent in datagrams: by default a collector has 200 KiB of receive buffer,
-/// and the flows that end in a second arrive together.
+/// The time over which a burst of records is spread when it is sent in datagrams. The flows that end in the same second
+/// arrive together, and the receive buffer of a collector holds only 200 KiB by default.
 const SPREAD: Duration = Duration::from_millis(500);
 
 /// Greatest time between two records of a burst, and the shortest sleep that is worth a system call.
 const PACE: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(1)];
 
-/// Delay before a reconnection: the first, and the greatest.
+/// Delay before a reconnection: the first and the greatest delay.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(30)];
 
 /// Longest sleep; it bounds the delay until the end is noticed and templates are repeated.
@@ -111,8 +111,8 @@ impl Worker {
         self.shared.closed.store(true, SeqCst);
         let mut left = 0;
         loop {
-            // The order matters: an offer that was in progress before this load has put its job into the queue before
-            // the next line.
+            // The number of offers must be read before the queue: if it is 0, every offer has put its record into the
+            // queue, and the loop takes all of them.
             let no_offer_in_progress = self.shared.offering.load(SeqCst) == 0;
             while let Ok(job) = jobs.try_recv() {
                 let is_connected = self.sessions.values().all(|l| l.channel.is_some());
@@ -131,7 +131,7 @@ impl Worker {
         self.flush();
         for session in self.sessions.values_mut() {
             self.shared.count_unsent(Unsent::Unreachable, session.encoder.restart().into());
-            // No further datagram will report an ICMP error for the last one.
+            // The ICMP error for the last datagram is awaited here, because no further datagram will report it.
             if session.unconfirmed.is_some()
                 && let Some(error) = session.channel.as_ref().and_then(Channel::refused)
             {
@@ -141,8 +141,8 @@ impl Worker {
         }
     }
 
-    /// Paces datagrams, which may arrive faster than the receiver reads them: waiting records are spread evenly over
-    /// [`SPREAD`]. There is no pacing if the queue is about to overflow, unless offers may wait as well.
+    /// Limits the rate of datagrams, because a receiver may read more slowly than a burst arrives: waiting records are
+    /// spread evenly over [`SPREAD`]. There is no limit if the queue is about to overflow, unless offers may wait.
     fn pace(&mut self) {
         if self.settings.target.is_reliable() {
             return;
@@ -156,7 +156,8 @@ impl Worker {
         }
         let now = Instant::now();
         let gap = SPREAD / u32::try_from(waiting.max(1)).unwrap_or(u32::MAX);
-        // The rate of the greatest burst is kept until the queue is empty.
+        // The interval between datagrams becomes shorter with a longer queue, and longer again only when the queue is
+        // empty.
         self.gap = if waiting <= 1 { PACE[0] } else { self.gap.min(gap) };
         self.due = self.due.max(now) + self.gap;
         if self.due - now >= PACE[1] {
@@ -297,14 +298,14 @@ impl Worker {
                 let items = u64::from(message.items);
                 let open = channel.as_mut().filter(|_| broken.is_none() && !shared.abandoned.load(SeqCst));
                 let cause = match open.map(|channel| channel.send(message.bytes, bound)) {
-                    // The error that closed the connection has been reported.
+                    // The error that closed the connection has already been reported.
                     None => Unsent::Unreachable,
                     Some(Ok(())) => {
                         shared.sent.fetch_add(items, SeqCst);
                         shared.messages.fetch_add(1, SeqCst);
                         shared.octets.fetch_add(message.bytes.len() as u64, SeqCst);
                         *backoff = BACKOFF[0];
-                        // The kernel reports the refusal of a datagram, if at all, when the next one is sent.
+                        // The kernel reports that a datagram was refused when the next datagram is sent, if at all.
                         let is_reachable = !datagrams || unconfirmed.replace(items).is_some();
                         if is_reachable && shared.down.load(SeqCst) {
                             shared.set_error(None);
@@ -331,7 +332,8 @@ impl Worker {
         );
         if let Some(error) = broken {
             *channel = None;
-            // The encoder's incomplete message and its announced templates belong to the ended session.
+            // The collector loses the incomplete message and the templates when the session ends, so the encoder begins
+            // again.
             let held = u64::from(encoder.restart());
             shared.count_unsent(Unsent::Unreachable, held);
             lost += held;

@@ -25,7 +25,7 @@ pub const DOMAINS_MAX: usize = 1024;
 
 /// The content of messages.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(clippy::large_enum_variant, reason = "most items are records, and only one exists at a time")]
+#[allow(clippy::large_enum_variant, reason = "most items are records, and only one item exists at a time")]
 pub enum Item {
     /// A flow record.
     Flow(Record),
@@ -54,11 +54,11 @@ pub enum Item {
 pub struct StreamCounts {
     /// Complete messages.
     pub messages: u64,
-    /// Data records in them whose template was known.
+    /// Data records in those messages whose template had arrived.
     pub records: u64,
     /// Data records that are missing according to the sequence numbers.
     pub missed: u64,
-    /// Sets that could not be decoded because their template had not arrived.
+    /// Data sets that could not be decoded because their template had not arrived.
     pub without_template: u64,
     /// Records that are neither flow records nor rows nor known options.
     pub foreign: u64,
@@ -94,7 +94,7 @@ pub enum MessageError {
     TooMany {
         /// The structure of which there are too many.
         what: &'static str,
-        /// The greatest number that is kept.
+        /// The greatest permitted number of such structures.
         limit: usize,
     },
 }
@@ -201,7 +201,7 @@ impl Decoder {
         let (sequence, domain) = (number(&header[at::SEQUENCE]) as u32, number(&header[at::DOMAIN]) as u32);
         self.missed_before(domain, sequence);
         self.counts.messages += 1;
-        // If decoding fails, the number of records is unknown, and so is the next sequence number.
+        // If decoding fails, the number of data records in the message is unknown, and so is the next sequence number.
         self.expected.remove(&domain);
         let (mut cursor, mut records, mut all_known) = (Cursor { bytes, at: HEADER }, 0u32, true);
         while cursor.at < bytes.len() {
@@ -242,7 +242,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// A step forward means lost records; a step back means a reordered message or a restarted exporter.
+    /// A sequence number above the expected number means lost records; a number below it means a reordered message or a
+    /// restarted exporter.
     fn missed_before(&mut self, domain: u32, sequence: u32) {
         if let Some(expected) = self.expected.get(&domain) {
             let missed = sequence.wrapping_sub(*expected);
@@ -322,7 +323,7 @@ impl Decoder {
         }
     }
 
-    /// The field of our tables whose list has this element.
+    /// The field of our tables that is a list of this element.
     fn list_of(own: bool, id: u16) -> Option<&'static Field> {
         FLOW.iter().find(|f| matches!(f.body, Body::InitialPacket { of, own: ours, .. } if of == id && ours == own))
     }

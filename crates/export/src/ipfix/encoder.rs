@@ -5,10 +5,10 @@
 //! reverse elements (RFC 5103). A data record whose source is the flow's destination has biflowDirection 2; its
 //! addresses, counters and times are all seen from that source.
 //!
-//! Templates and options data have messages of their own, because some collectors lose the flows of a message that also
-//! has templates or options data (nfacctd 1.7). Options data also have an observation domain of their own (see
+//! Templates and options data have their own messages, because some collectors lose the flows of a message that also
+//! has templates or options data (nfacctd 1.7). Options data also have their own observation domain (see
 //! [`options_domain`]): RFC 7011, section 3.1, counts options data records in the sequence number, and nfcapd 1.7 does
-//! not. In a domain without options data both agree.
+//! not. In a domain without options data, RFC 7011 and nfcapd expect the same sequence numbers.
 
 use super::{HEADER, OPTIONS_TEMPLATES, TEMPLATES, VERSION, at, id};
 use crate::element::{Element, VARIABLE};
@@ -30,7 +30,8 @@ pub struct Encoder {
     message: MessageBuilder,
     /// The domain of the current message.
     kind: Kind,
-    /// By [`Kind`]: data records in the messages of that domain before the current one, modulo 2^32.
+    /// For each [`Kind`], the number of data records in the messages of its domain before the current message, modulo
+    /// 2^32.
     sequences: [u32; 2],
     /// True once the template of rows has been announced.
     has_rows: bool,
@@ -68,7 +69,7 @@ struct Exported {
 impl Encoder {
     /// A new encoder.
     pub fn new(config: Config) -> Self {
-        // The first half of the shapes are those of one direction.
+        // The first half of the shapes are templates of one direction.
         let shapes = if config.fields == Fields::Standard { Shape::COUNT / 2 } else { Shape::COUNT };
         Self {
             message: MessageBuilder::new(HEADER, config.limit(), 1),
@@ -113,8 +114,8 @@ impl Encoder {
         self.templates.count_message();
     }
 
-    /// Adds the content of `scratch` to a set, in a new message if the current one is too full. `data` is its number of
-    /// data records, `items` its number of submitted records and rows.
+    /// Adds the content of `scratch` to a set, in a new message if the current one is too full. `data` is the number of
+    /// data records in `scratch`, `items` the number of submitted records and rows.
     fn put(&mut self, set: u16, [data, items]: [u32; 2], now: Timestamp, out: MessageSink<'_>) -> Result<(), TooLarge> {
         let len = self.scratch.len();
         if !self.message.can_ever_fit(len) {
@@ -129,7 +130,8 @@ impl Encoder {
         Ok(())
     }
 
-    /// Writes templates, options templates and options data. Each of them fits [`crate::encode::MESSAGE_MIN`].
+    /// Sends templates, options templates and options data. Each of these records fits into a message of
+    /// [`crate::encode::MESSAGE_MIN`] bytes.
     fn announce(&mut self, now: Timestamp, out: MessageSink<'_>) {
         self.emit(now, out);
         self.templates.announce(now);
@@ -175,7 +177,8 @@ impl Encoder {
                 put_specifier(&mut self.scratch, *id, None, *len);
             }
             self.put_fitting(OPTIONS_TEMPLATES, 0, now, out);
-            // nfacctd 1.7 reads only the first options template of a set, and reports the others as errors.
+            // Each options template has its own set, because nfacctd 1.7 reads only the first options template of a set
+            // and reports the others as errors.
             self.message.close();
         }
     }

@@ -34,8 +34,8 @@ pub enum Value<'a> {
     Interface(u16),
     /// Bytes, as hexadecimal digits.
     Bytes(&'a [u8]),
-    /// One number per initial packet, computed from the packet and the one before it; before the first there is an
-    /// empty one.
+    /// A list with one number per initial packet, computed from the packet and its predecessor; the predecessor of the
+    /// first packet is an empty packet.
     InitialPackets(&'a [InitialPacket], fn(&InitialPacket, &InitialPacket) -> i64),
 }
 
@@ -67,7 +67,7 @@ impl Value<'_> {
                 Some(name) => json_text(name, out),
                 None => self.quoted(out),
             },
-            // The other values contain no character that needs an escape.
+            // The values of the other kinds contain no character that needs an escape.
             _ => self.quoted(out),
         }
     }
@@ -130,7 +130,7 @@ pub(super) fn json_text(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Most values are integers; this takes a third of the time of `fmt`.
+/// PERF: most values are integers, and this function takes a third of the time of `fmt`.
 fn decimal(mut number: u64, out: &mut Vec<u8>) {
     let mut digits = [0; 20];
     let mut at = digits.len();

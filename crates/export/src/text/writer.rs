@@ -63,7 +63,7 @@ impl<T: FieldTable, W: Write> Writer<T, W> {
         self.out.write_all(&self.line)
     }
 
-    /// The output, for lines of another format in between.
+    /// The output, so that the caller can write lines of another format between the lines of this writer.
     pub fn get_mut(&mut self) -> &mut W {
         &mut self.out
     }

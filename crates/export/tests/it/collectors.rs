@@ -42,7 +42,7 @@ fn export(records: &[Record], target: &str, protocol: Protocol) {
     let handle = exporter.handle();
     for (i, record) in records.iter().enumerate() {
         assert!(handle.flow(record));
-        // Not faster than a collector reads that shares its CPU with other processes.
+        // Limits the rate: the collector shares its CPU with other processes and reads slowly.
         if i % 8 == 7 {
             std::thread::sleep(Duration::from_millis(5));
         }

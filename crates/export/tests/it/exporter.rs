@@ -23,7 +23,7 @@ fn settings(target: &str) -> Settings {
     let mut settings = Settings::new(target.parse().expect("a target"));
     settings.grace = Duration::from_millis(300);
     settings.batch_delay = Duration::from_millis(20);
-    // The decoder then returns equal records.
+    // With these fields, the decoder returns records equal to the exported records.
     settings.encode.fields = Fields::Full;
     settings
 }
@@ -143,8 +143,8 @@ fn a_peer_that_does_not_read_only_fills_the_queue() {
     let handle = exporter.handle();
     let (_silent, _) = listener.accept().expect("it connects");
     let some = records("a_peer_that_does_not_read_only_fills_the_queue", 100);
-    // Until the socket buffers of the peer that does not read are full, and then the queue. If an offer waited for the
-    // collector, no offer would be rejected.
+    // Sends until the socket buffers of the peer, which does not read, are full, and then the queue. If an offer waited
+    // for the collector, no offer would be rejected.
     let mut offered = 0;
     while unsent(&handle.counts(), Unsent::QueueFull) < 1000 {
         for record in &some {
@@ -163,8 +163,8 @@ fn ends_without_its_collector(settings: Settings) -> Counts {
     let exporter = Exporter::start(settings).expect("it starts");
     let handle = exporter.handle();
     let mut prng = Prng::new(testkit::seed("ends_without_its_collector"));
-    // Until nothing has been sent for a while: the socket buffers of the peer that does not read are full, and then the
-    // queue.
+    // Waits until no record has been sent for a while: the socket buffers of the peer, which does not read, are full,
+    // and then the queue.
     let (mut sent, mut since) = (0, Instant::now());
     while since.elapsed() < Duration::from_secs(3) {
         handle.flow(&common::plausible(&mut prng));
@@ -291,7 +291,7 @@ fn a_message_longer_than_a_datagram_is_counted_as_too_large() {
     let exporter = Exporter::start(settings).expect("it starts");
     let handle = exporter.handle();
     let mut prng = Prng::new(testkit::seed("a_message_longer_than_a_datagram_is_counted_as_too_large"));
-    // A datagram holds 65507 bytes; one message in some twenty is filled beyond that.
+    // A datagram holds 65507 bytes; about one message in twenty is longer.
     let mut offered = 0;
     while unsent(&handle.counts(), Unsent::TooLarge) == 0 && offered < 100_000 {
         handle.flow(&common::plausible(&mut prng));
@@ -343,7 +343,7 @@ fn a_burst_is_paced_so_that_a_default_receive_buffer_suffices() {
             Err(_) if is_over => break,
             Err(_) => continue,
         }
-        // As slow as a collector that shares its CPU.
+        // Reads as slowly as a collector that shares its CPU with other processes.
         if received % 10 == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -413,7 +413,7 @@ fn a_file_is_continued_after_its_last_complete_message() {
     };
     assert_eq!(run(&some[..120]).sent, 120);
     let whole = std::fs::read(&path).expect("the file");
-    // A crash in the middle of the next message.
+    // Simulates a crash in the middle of the next message.
     std::fs::write(&path, [&whole[..], &whole[..1000]].concat()).expect("it is torn");
     let read = || {
         let mut reader = Reader::new(std::fs::File::open(&path).expect("the file"), PEN);

@@ -77,7 +77,7 @@ struct Collector(Child);
 
 impl Drop for Collector {
     fn drop(&mut self) {
-        // It has already ended, unless the test failed.
+        // nfcapd has already ended, unless the test failed.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -96,7 +96,7 @@ pub fn nfdump(test: &str, send: impl FnOnce(SocketAddr), arguments: &[&str]) -> 
         .spawn()
         .expect("nfcapd starts");
     let mut collector = Collector(collector);
-    // It listens once the kernel lists the port.
+    // nfcapd listens as soon as the kernel lists the port.
     let listens = || std::fs::read_to_string("/proc/thread-self/net/udp").is_ok_and(|t| t.contains(":270B"));
     let deadline = Instant::now() + Duration::from_secs(120);
     while !listens() && Instant::now() < deadline {
@@ -114,7 +114,7 @@ pub fn nfdump(test: &str, send: impl FnOnce(SocketAddr), arguments: &[&str]) -> 
     }
     assert!(has_read(), "nfcapd has not read all datagrams");
     std::thread::sleep(Duration::from_millis(300));
-    // It writes its file when it is terminated.
+    // nfcapd writes its file when it is terminated.
     let ended = Command::new("kill").args(["-TERM", &collector.0.id().to_string()]).status().expect("kill");
     assert!(ended.success());
     collector.0.wait().expect("nfcapd ends");
@@ -191,7 +191,7 @@ fn nfdump_reads_every_record_of_the_exporter() {
     let test = "nfdump_reads_every_record_of_the_exporter";
     for protocol in [Protocol::Ipfix, Protocol::NetflowV9] {
         let mut prng = Prng::new(testkit::seed(test));
-        // Few enough for nfcapd's receive buffer.
+        // The messages fit into nfcapd's receive buffer.
         let records: Vec<Record> = (0..60).map(|_| common::plausible(&mut prng)).collect();
         let send = |to: SocketAddr| {
             let mut settings = Settings::new(format!("udp:{to}").parse().expect("a target"));

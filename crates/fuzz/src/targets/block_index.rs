@@ -1,5 +1,5 @@
-//! Block indexes, sealed and growing. Reading the whole index and reading parts of it must give the same result. An
-//! index that was read is sealed, and the sealed index must have the same blocks.
+//! Block indexes, sealed and growing. Reading the whole index and reading parts of it must give the same result. If the
+//! index is valid, the target seals it, and the sealed index must have the same blocks.
 //!
 //! ```text
 //! byte 0, bit 0: do not repair the checksums | the index; a growing index without the empty slots after its header

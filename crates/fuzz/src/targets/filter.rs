@@ -1,5 +1,6 @@
-//! Filters on packets and on flow records, as text. The displayed text of a filter must be the same filter. The
-//! compiled program and the syntax tree must give the same result. The index must admit every frame that matches.
+//! Filters on packets and on flow records, as text. If the displayed text of a filter is parsed, the result must be the
+//! same filter. The compiled program and the syntax tree must give the same result. The index must not exclude a frame
+//! that matches.
 
 use crate::Target;
 use crate::targets::bytes::{text_of, texts};
@@ -15,7 +16,7 @@ pub const PACKETS: Target = Target { name: "filter", run, seeds, rounds: 2500, m
 pub const FLOWS: Target =
     Target { name: "flow_filter", run: run_flows, seeds: flow_seeds, rounds: 8000, memory: 16 << 20 };
 
-/// A frame, its link type, its headers and its keys.
+/// A frame, its link type, its headers, and the index keys of the frame.
 type Sample = (Vec<u8>, u16, Headers, Sets);
 
 fn run(bytes: &[u8]) {

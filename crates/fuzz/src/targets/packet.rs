@@ -64,7 +64,7 @@ fn check_decoded(frame: &[u8], wire_len: u32, link_type: u16) {
 
 type Compiled = (Filter, Vec<(u16, Option<LinkFilter>)>);
 
-/// Each filter, compiled for all link types, and as a syntax tree for each link type.
+/// Each filter twice: compiled for all link types, and as a syntax tree for each link type.
 fn filters() -> &'static [Compiled] {
     static COMPILED: OnceLock<Vec<Compiled>> = OnceLock::new();
     COMPILED.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! Short texts, one in each line: times, sizes, rates and targets of the command line, and names of files in a store.
-//! The displayed form of a value must be parsed as the same value.
+//! Short texts, one per line: times, sizes, rates and targets of the command line, and names of files in a store. If
+//! the displayed form of a value is parsed, the result must be the same value.
 
 use crate::Target;
 use crate::targets::bytes::{text_of, texts};
@@ -20,7 +20,7 @@ fn run(bytes: &[u8]) {
         drop((parse_bytes(line), parse_count(line), parse_rate(line), parse_age(line), parse_span(line)));
         if let Ok(time) = TimeSpec::parse(line) {
             let time = time.at(NOW, None);
-            // Years after 9999 are displayed, but the parser rejects them.
+            // Years after 9999 are excluded: they are displayed, but the parser rejects them.
             if time.civil().0 <= 9999 {
                 assert_eq!(Timestamp::parse(&time.to_string(), NOW).ok(), Some(time), "{line:?}");
             }

@@ -1,4 +1,4 @@
-//! Programs of groups, compiled by the engine's services.
+//! Tests of group programs that the engine's services compile.
 
 mod programs;
 mod state;
@@ -13,7 +13,7 @@ fn source() -> IngressInterface {
     IngressInterface { name: "nosuch0".into(), number: 3 }
 }
 
-/// `n` queues of one interface.
+/// Returns `n` queues of one interface.
 fn queues(n: usize) -> Vec<IngressInterface> {
     vec![source(); n]
 }
@@ -23,12 +23,12 @@ fn compile_for(link_type: u16, text: &str, from: &IngressInterface) -> Result<Ar
 }
 
 fn compile(text: &str) -> Arc<dyn Compiled> {
-    compile_for(wire::link::ETHERNET, text, &source()).expect("sound")
+    compile_for(wire::link::ETHERNET, text, &source()).expect("a valid program")
 }
 
-/// The instances of a program for `n` queues.
+/// Returns the instances of a program for `n` queues.
 fn instances(text: &str, n: usize) -> Vec<Box<dyn Program>> {
-    compile(text).instances(&queues(n), "g").expect("small")
+    compile(text).instances(&queues(n), "g").expect("instances")
 }
 
 fn instance(text: &str) -> Box<dyn Program> {

@@ -1,4 +1,4 @@
-//! The verdicts, counters and properties of programs.
+//! Tests of the verdicts, counters and properties of programs.
 
 use crate::{compile, compile_for, evaluate, frames, instance, passed, queues, source};
 use group::{Delivery, IngressInterface, Packet, Verdict};
@@ -21,19 +21,23 @@ fn a_program_steers_marks_forwards_and_drops() {
 }
 
 #[test]
-fn hash_and_queue_of_the_descriptor_reach_the_program() {
+fn programs_read_hash_and_queue_from_the_descriptor() {
     let out = evaluate(&mut instance("main = steer_rss"), &frames()[..1]);
-    assert_eq!(out[0].delivery, Delivery::Steer(77), "the hash of the ring stands in for that of the NIC");
+    assert_eq!(out[0].delivery, Delivery::Steer(77), "the flow hash of the ring replaces the hash of the NIC");
     let out = evaluate(&mut instance("main = steer_rx_queue"), &frames()[..1]);
     assert_eq!(out[0].delivery, Delivery::Pick(2));
     let mut round_robin = instance("main = steer_rrobin");
     evaluate(&mut round_robin, &frames());
     let out = evaluate(&mut round_robin, &frames());
-    assert_eq!((out[0].delivery, out[1].delivery), (Delivery::Pick(2), Delivery::Pick(3)), "over batches too");
+    assert_eq!(
+        (out[0].delivery, out[1].delivery),
+        (Delivery::Pick(2), Delivery::Pick(3)),
+        "the round robin continues over batches"
+    );
 }
 
 #[test]
-fn both_directions_of_a_flow_are_steered_alike() {
+fn both_directions_of_a_flow_are_steered_to_the_same_member() {
     let (mut forward, mut reverse) = ([0; 60], [0; 60]);
     Frame::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 443).fill(&mut forward);
     Frame::tcp4([10, 0, 0, 2], 443, [10, 0, 0, 1], 1).fill(&mut reverse);
@@ -56,10 +60,10 @@ fn a_program_reports_its_execution_and_its_partition_keys() {
 }
 
 #[test]
-fn log_lines_are_counted_also_beyond_the_limit() {
+fn log_lines_beyond_the_limit_are_counted() {
     let mut logging = instance("main = log_msg \"seen\" >-> log_packet >-> log_buff >-> trace");
     assert_eq!(passed(&evaluate(&mut logging, &[frames()[0]; 5])), 5);
-    assert_eq!(logging.counters(), [20], "ten of them were written");
+    assert_eq!(logging.counters(), [20], "20 lines are counted, and 10 of them were written");
 }
 
 #[test]
@@ -77,7 +81,7 @@ fn programs_can_read_the_direction_of_a_packet() {
 }
 
 #[test]
-fn the_memory_of_maps_is_known_before_there_is_an_instance() {
+fn the_memory_of_maps_is_computed_without_an_instance() {
     assert_eq!(compile("main = ip").memory(), 0);
     let small = compile("m = up_to 1000 (flow_map 0 key_5tuple)\nmain = incr_fstate m").memory();
     assert_eq!(small, 2048 * 64);
@@ -86,9 +90,11 @@ fn the_memory_of_maps_is_known_before_there_is_an_instance() {
 }
 
 #[test]
-fn an_error_is_a_line_with_its_position() {
-    let error =
-        compile_for(link::ETHERNET, "main = ip >-> forward eth1", &source()).err().expect("not sound").to_string();
+fn an_error_is_one_line_with_the_position_in_the_program() {
+    let error = compile_for(link::ETHERNET, "main = ip >-> forward eth1", &source())
+        .err()
+        .expect("an invalid program")
+        .to_string();
     assert!(error.starts_with("program, line 1, column 23: ") && error.lines().count() == 1, "{error}");
 }
 
@@ -96,7 +102,7 @@ fn an_error_is_a_line_with_its_position() {
 fn a_capture_filter_applies_to_the_link_type_of_the_frames() {
     let cooked = |text: &str| compile_for(link::LINUX_SLL, text, &source());
     assert!(cooked("main = bpf \"tcp port 80\"").is_ok());
-    let error = cooked("main = bpf \"vlan 5\"").err().expect("not sound").to_string();
+    let error = cooked("main = bpf \"vlan 5\"").err().expect("an invalid program").to_string();
     assert!(
         error.starts_with("program, line 1, column 8: ") && error.contains("VLAN tags are not supported"),
         "{error}"
@@ -104,22 +110,25 @@ fn a_capture_filter_applies_to_the_link_type_of_the_frames() {
 }
 
 #[test]
-fn a_program_that_passes_packets_to_the_host_says_so() {
+fn a_program_reports_that_it_passes_packets_to_the_host() {
     assert!(compile("main = kernel").wants_kernel());
     assert!(!compile("main = ip").wants_kernel());
 }
 
 #[test]
-fn packets_for_this_host_are_those_to_the_addresses_of_the_interface() {
-    // Every machine has either a loopback interface with this address or none.
+fn packets_to_addresses_of_the_interface_match_as_packets_to_this_host() {
+    // The loopback interface of every machine has this address, or has no address.
     let loopback = IngressInterface { name: "lo".into(), number: 3 };
-    let program = compile_for(link::ETHERNET, "main = ip_host", &loopback).expect("sound");
+    let program = compile_for(link::ETHERNET, "main = ip_host", &loopback).expect("a valid program");
     if program.about(1).notes[0].contains("no addresses") {
-        return testkit::skip("packets_for_this_host_are_those_to_the_addresses_of_the_interface", "lo is down here");
+        return testkit::skip(
+            "packets_to_addresses_of_the_interface_match_as_packets_to_this_host",
+            "the loopback interface is down",
+        );
     }
     let mut here = [0; 60];
     Frame::udp4([10, 0, 0, 1], 1, [127, 0, 0, 1], 53).fill(&mut here);
-    let mut instance = program.instances(&queues(1), "g").expect("small").remove(0);
+    let mut instance = program.instances(&queues(1), "g").expect("an instance").remove(0);
     let out = evaluate(&mut instance, &[here, frames()[1]]);
     assert_eq!((out[0].delivery, out[1].delivery), (Delivery::Copy, Delivery::Drop));
 }

@@ -124,7 +124,7 @@ impl MapFd {
     /// `BPF_MAP_DELETE_ELEM`; false if there is no such key.
     ///
     /// # Errors
-    /// All errors of the kernel except `ENOENT`; arrays refuse with `EINVAL`.
+    /// All errors of the kernel except `ENOENT`; `EINVAL` for an array, from which no entry can be deleted.
     ///
     /// # Panics
     /// If `key` does not have the map's size.
@@ -139,8 +139,9 @@ impl MapFd {
         }
     }
 
-    /// `BPF_MAP_GET_NEXT_KEY`: writes the key after `key` (the first key if `key` is `None`) to `next`; false after the
-    /// last key. The order is the map's own, and starts again if `key` was deleted meanwhile.
+    /// `BPF_MAP_GET_NEXT_KEY`: writes the key after `key` (the first key if `key` is `None`) to `next`. Returns false
+    /// after the last key. The kernel determines the order of keys. If `key` was deleted in the meantime, the iteration
+    /// starts again with the first key.
     ///
     /// # Errors
     /// All errors of the kernel except `ENOENT`.

@@ -39,7 +39,7 @@ pub fn features(name: &str) -> io::Result<Vec<Feature>> {
     // changed.
     let mut w = vec![0u32; 2 + 4 * blocks];
     (w[0], w[1]) = (GET_FEATURES, blocks as u32);
-    // SAFETY: the words are the structure with as many blocks as it names.
+    // SAFETY: the words form the structure, with the number of blocks that the structure contains.
     unsafe { command(name, w.as_mut_ptr().cast()) }?;
     let feature = |(i, name): (usize, String)| {
         let (block, bit) = (2 + 4 * (i / 32), 1 << (i % 32));
@@ -63,7 +63,7 @@ pub fn set_feature(name: &str, feature: &str, on: bool) -> io::Result<()> {
     (w[0], w[1]) = (SET_FEATURES, blocks as u32);
     w[2 + 2 * (at / 32)] = 1 << (at % 32);
     w[3 + 2 * (at / 32)] = u32::from(on) << (at % 32);
-    // SAFETY: the words are the structure with as many blocks as it names.
+    // SAFETY: the words form the structure, with the number of blocks that the structure contains.
     unsafe { command(name, w.as_mut_ptr().cast()) }?;
     // The kernel reports a refusal in flags that some drivers do not set, so the features are read again.
     let now = features(name)?.into_iter().find(|f| f.name == feature).map(|f| f.on);
@@ -76,11 +76,12 @@ pub fn set_feature(name: &str, feature: &str, on: bool) -> io::Result<()> {
 /// `EOPNOTSUPP` if there are none, `ENODEV`.
 pub fn statistics(name: &str) -> io::Result<Vec<(String, u64)>> {
     let names = strings(name, STATS)?;
-    // `struct ethtool_stats`: command, count; then the numbers. 64-bit words give the alignment. The buffer is twice as
-    // long as necessary, because the kernel writes as many numbers as the interface has at that time.
+    // `struct ethtool_stats`: command, count; then the numbers. The buffer consists of 64-bit words for alignment. It
+    // is twice as long as necessary, because the kernel writes as many numbers as the interface has at the time of the
+    // call.
     let mut w = vec![0u64; 1 + names.len() * 2];
     w[0] = pair(GET_STATS, names.len() as u32);
-    // SAFETY: the words are the structure with room for twice as many numbers as the interface has.
+    // SAFETY: the words form the structure, with space for twice the number of statistics of the interface.
     unsafe { command(name, w.as_mut_ptr().cast()) }?;
     Ok(names.into_iter().zip(w.into_iter().skip(1)).collect())
 }
@@ -89,7 +90,7 @@ pub fn statistics(name: &str) -> io::Result<Vec<(String, u64)>> {
 fn strings(name: &str, set: u32) -> io::Result<Vec<String>> {
     // `struct ethtool_sset_info`: command, reserved, a mask of sets; then one size for each set that the interface has.
     let mut sizes = [pair(GET_SET_SIZE, 0), 1 << set, 0];
-    // SAFETY: the words are the structure with space for two sizes, and one is requested.
+    // SAFETY: the words form the structure, with space for two sizes, and one size is requested.
     unsafe { command(name, sizes.as_mut_ptr().cast()) }?;
     let count = sizes[2].to_ne_bytes();
     let count = u32::from_ne_bytes([count[0], count[1], count[2], count[3]]);
@@ -97,11 +98,11 @@ fn strings(name: &str, set: u32) -> io::Result<Vec<String>> {
         return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
     }
     // `struct ethtool_gstrings`: command, set, count; then the names. The set may grow between the two calls, and the
-    // kernel writes as many names as the interface has at that time, so the buffer has room for twice the count.
+    // kernel writes as many names as the interface has at that time, so the buffer has space for twice the count.
     let room = count as usize * 2;
     let mut bytes = vec![0u32; 3 + room * NAME_BYTES / 4];
     (bytes[0], bytes[1], bytes[2]) = (GET_STRINGS, set, count);
-    // SAFETY: the words are the structure with room for twice as many names as the interface has.
+    // SAFETY: the words form the structure, with space for twice the number of names of the interface.
     unsafe { command(name, bytes.as_mut_ptr().cast()) }?;
     let count = (bytes[2] as usize).min(room);
     let bytes: Vec<u8> = bytes[3..].iter().flat_map(|w| w.to_ne_bytes()).collect();

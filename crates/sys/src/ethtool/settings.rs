@@ -217,7 +217,7 @@ pub fn rss(name: &str) -> io::Result<Rss> {
     }
     let mut w = vec![0; 6 + table + key.div_ceil(4)];
     (w[0], w[2], w[3]) = (GET_RSS, sizes[2], sizes[3]);
-    // SAFETY: the words are the structure with room for the table and the key of the sizes it names.
+    // SAFETY: the words form the structure, with space for a table and a key of the sizes in the structure.
     unsafe { command(name, w.as_mut_ptr().cast()) }?;
     let tail = w[6 + table..].iter().flat_map(|w| w.to_ne_bytes()).take(key).collect();
     let transform = w[4].to_ne_bytes()[1];

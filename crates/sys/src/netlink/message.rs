@@ -19,7 +19,7 @@ const KIND_MASK: u16 = 0x3fff;
 pub struct Message(Vec<u8>);
 
 impl Message {
-    /// A message of `kind` whose fixed part is `fixed` (a multiple of four bytes).
+    /// Creates a message of `kind` whose fixed part is `fixed` (a multiple of four bytes).
     pub fn new(kind: u16, flags: u16, fixed: &[u8]) -> Self {
         let mut bytes = vec![0; HEADER];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
@@ -89,7 +89,8 @@ impl Message {
 /// One message of a response.
 #[derive(Clone, Copy, Debug)]
 pub struct Response<'a> {
-    /// `RTM_NEWLINK` and the like, or one of the four control kinds.
+    /// The kind of the message: `RTM_NEWLINK` or another kind of rtnetlink, or one of the four kinds of control
+    /// messages.
     pub kind: u16,
     /// `NLM_F_MULTI` and the like.
     pub flags: u16,

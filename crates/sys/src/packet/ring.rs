@@ -1,5 +1,5 @@
 //! The receive ring of version 3 (`include/uapi/linux/if_packet.h`, `net/packet/af_packet.c`): blocks in memory shared
-//! with the kernel; the kernel fills each block with frames and hands over whole blocks.
+//! with the kernel; the kernel fills each block with frames and then hands it over as a unit.
 //!
 //! ```text
 //! block  0        4       8       12      16      20     24         32        40       48
@@ -89,7 +89,7 @@ impl PacketSocket {
 
         let bytes = layout.block_bytes as usize * layout.blocks as usize;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a new mapping at an address of the kernel's choice affects no existing memory.
         let map = unsafe { mmap(null_mut(), bytes, prot, MapFlags::SHARED, &self.0, 0) }?;
         let map = NonNull::new(map.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         Ok(Ring { map, layout })
@@ -103,7 +103,7 @@ pub struct Ring {
     layout: Layout,
 }
 
-// SAFETY: the mapping belongs to the process and the ring has no tie to the thread that made it.
+// SAFETY: the mapping belongs to the process, and the ring is not bound to the thread that created it.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -155,7 +155,7 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         let bytes = self.layout.block_bytes as usize * self.layout.blocks as usize;
-        // SAFETY: the mapping is ours, whole, and no borrow of it outlives the ring.
+        // SAFETY: the mapping is complete and belongs to this value, and no borrow of it outlives the ring.
         let _ = unsafe { munmap(self.map.as_ptr().cast(), bytes) };
     }
 }
@@ -268,7 +268,7 @@ mod tests {
                 assert!(record.bytes.as_ptr_range().end <= inside.end);
             }
         }
-        assert!(accepted > 1000, "the random blocks must contain valid records too, accepted {accepted}");
+        assert!(accepted > 1000, "the random blocks must include valid records; accepted records: {accepted}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! The end of a build with debug assertions at a system call that is in no list of the filter: SIGSYS (seccomp(2),
-//! `SECCOMP_RET_TRAP`) with the number of the call, its first arguments and the stack, then an abort.
+//! Aborts a build with debug assertions at a system call that is in no list of the filter. The signal SIGSYS
+//! (seccomp(2), `SECCOMP_RET_TRAP`) reports the number of the call and its first arguments; the message also contains
+//! the stack.
 //!
 //! A thread that blocks SIGSYS is killed by the kernel without this message.
 
@@ -50,8 +51,8 @@ extern "C" fn abort(_: libc::c_int, info: *const SigsysInfo, context: *const lib
         info.call
     );
     line.print();
-    // A backtrace allocates, which is not safe in every signal handler. It is here, because SIGSYS comes only at a
-    // refused call, and neither the allocator nor the standard library makes one while it holds a lock.
+    // A backtrace allocates memory, which is not safe in every signal handler. It is safe here: SIGSYS is raised only
+    // by a refused call, and neither the allocator nor the standard library makes a refused call while it holds a lock.
     crate::stderr::part(format_args!("{}", Backtrace::force_capture()));
     std::process::abort();
 }

@@ -88,13 +88,13 @@ impl<E: Copy> Producer<E> {
         self.shared.size - self.room()
     }
 
-    /// Writes one entry. The caller guarantees that there is room: by [`Producer::room`], or because there are no more
+    /// Writes one entry. The caller guarantees that there is space: by [`Producer::room`], or because there are no more
     /// chunks than entries. The kernel's index can lag behind: `xsk_flush` publishes received frames before it
-    /// publishes that it has read their fill entries, so a chunk may come back before its old entry is seen as free.
+    /// publishes that it has read their fill entries, so a chunk may be returned before its old entry is visible as
+    /// free.
     #[inline]
     pub fn write(&mut self, entry: E) {
-        // SAFETY: the masked index lies in the ring, and an entry beyond the kernel's reach (not yet submitted) is
-        // ours.
+        // SAFETY: the masked index lies in the ring, and the kernel does not access an entry that is not submitted yet.
         unsafe { self.shared.entries.add((self.next & (self.shared.size - 1)) as usize).write(entry) };
         self.next = self.next.wrapping_add(1);
     }
@@ -132,7 +132,7 @@ impl<E: Copy> Consumer<E> {
     pub fn peek(&self, ahead: u32) -> E {
         debug_assert!(ahead < self.producer.wrapping_sub(self.next), "ring underrun");
         let index = self.next.wrapping_add(ahead) & (self.shared.size - 1);
-        // SAFETY: the masked index lies in the ring, and the kernel leaves the entry alone until it is released.
+        // SAFETY: the masked index lies in the ring, and the kernel does not write the entry until it is released.
         unsafe { self.shared.entries.add(index as usize).read() }
     }
 
@@ -179,7 +179,7 @@ impl<E> Shared<E> {
         })?;
         let map_bytes = at.desc as usize + size as usize * size_of::<E>();
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a new mapping at an address of the kernel's choice affects no existing memory.
         let map = unsafe { mmap(null_mut(), map_bytes, prot, flags, fd, offset) }?;
         let map = NonNull::new(map.cast::<u8>()).ok_or_else(|| io::Error::other("mapping at address zero"))?;
         // SAFETY: according to the kernel, the four fields lie at these offsets of the mapping, aligned for their
@@ -232,7 +232,7 @@ mod tests {
         let map_bytes = 4096 + size as usize * 8;
         let view = |map: *mut libc::c_void| {
             let map = NonNull::new(map.cast::<u8>()).expect("a mapping");
-            // SAFETY: all four lie in the mapping, on cache lines of their own, aligned for their types.
+            // SAFETY: all four fields lie in the mapping, on separate cache lines, aligned for their types.
             unsafe {
                 Shared::<u64> {
                     map,
@@ -292,7 +292,7 @@ mod tests {
                     }
                 }
             }
-            assert!(number > 1000, "the walk passed the end of the ring many times");
+            assert!(number > 1000, "the test must pass the end of the ring many times");
         }
     }
 

@@ -1,10 +1,11 @@
-//! Sending: chunks go to the kernel through the transmit ring and come back through the completion ring.
+//! Sends frames: this process passes chunks with frames to the kernel through the transmit ring, and the kernel returns
+//! them through the completion ring.
 //!
 //! In copy mode the kernel builds a socket buffer for each frame and passes it to the driver within `sendto`
 //! (`__xsk_generic_xmit` in net/xdp/xsk.c). Three results of that call matter here. `EAGAIN`: more frames wait, or the
-//! driver's queue is stopped and the frame stays in the ring; repeat the call. `EBUSY`: the driver accepted one frame
-//! and dropped it (`NET_XMIT_DROP`). The kernel completes that frame like any other, so only this result shows the
-//! drop, and each such result is counted. `ENOBUFS` and `ENETDOWN`: no frame was accepted.
+//! driver's queue is stopped and the frame remains in the ring; the call must be repeated. `EBUSY`: the driver accepted
+//! one frame and dropped it (`NET_XMIT_DROP`). The kernel completes that frame like any other, so only this result
+//! shows the drop, and each such result is counted. `ENOBUFS` and `ENETDOWN`: no frame was accepted.
 
 use super::ring::{Consumer, Desc, Kind, Producer};
 use super::{
@@ -42,7 +43,7 @@ pub struct Sent {
     pub submitted: u64,
     /// Frames completed by the kernel.
     pub completed: u64,
-    /// Of these, frames that the driver reported as dropped.
+    /// Frames that the kernel completed, but that the driver reported as dropped.
     pub dropped: u64,
 }
 
@@ -102,7 +103,8 @@ impl Sender {
         // Frames occupy socket buffers until the NIC has sent them; the default size is enough for about 200 frames.
         // A refusal leaves the default.
         let _ = set_socket_send_buffer_size_force(&fd, 8 << 20);
-        // Since 6.17 one call may send more than 32 frames. Older kernels refuse the option and keep 32.
+        // Since kernel 6.17 one call may send more than 32 frames. Older kernels refuse the option, and then send at
+        // most 32.
         let _ = set(&fd, libc::SOL_XDP, MAX_TX_SKB_BUDGET, CALL_BUDGET.min(entries));
         let zero_copy = is_zero_copy(&fd).step("read the copy mode")?;
         Ok(Self {
@@ -142,7 +144,7 @@ impl Sender {
         for index in 0..count {
             let Some(place) = self.free.pop() else { return index };
             let at = place as usize * self.frame_max();
-            // SAFETY: the place lies in the area and is free: the kernel has given it back.
+            // SAFETY: the buffer lies in the area and is free: the kernel has returned it.
             let bytes = unsafe { self.area.bytes_mut(at, self.frame_max()) };
             let len = fill(index, bytes);
             assert!((14..=bytes.len()).contains(&len), "a frame has 14 to {} bytes, not {len}", bytes.len());
@@ -160,7 +162,7 @@ impl Sender {
         count
     }
 
-    /// Calls the kernel once to send, then takes back the completed frames.
+    /// Calls the kernel once to send frames, and then frees the buffers of completed frames.
     ///
     /// # Errors
     /// `ENETDOWN` if the interface is down or removed, `ENXIO` if it was removed.
@@ -184,7 +186,7 @@ impl Sender {
         })
     }
 
-    /// Takes back the frame buffers that the kernel has completed and returns their number.
+    /// Frees the frame buffers that the kernel has completed and returns their number.
     pub fn reap(&mut self) -> usize {
         let ready = self.completion.ready(u32::MAX);
         let mut places = 0;

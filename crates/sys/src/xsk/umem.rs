@@ -87,7 +87,7 @@ impl Umem {
     ///
     /// # Safety
     /// The range must lie in the area, and must not be accessed otherwise during the lifetime of the result.
-    #[allow(clippy::mut_from_ref, reason = "chunks are owned one by one, by the sockets")]
+    #[allow(clippy::mut_from_ref, reason = "each chunk is owned by one of the sockets")]
     pub(super) unsafe fn bytes_mut(&self, at: usize, len: usize) -> &mut [u8] {
         // SAFETY: guaranteed by the caller.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(at), len) }
@@ -108,7 +108,7 @@ impl Drop for Umem {
 
 fn map(bytes: usize, flags: MapFlags) -> io::Result<NonNull<u8>> {
     let prot = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+    // SAFETY: a new mapping at an address of the kernel's choice affects no existing memory.
     let base = unsafe { mmap_anonymous(null_mut(), bytes, prot, flags | MapFlags::PRIVATE) }?;
     NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapping at address zero"))
 }

@@ -13,7 +13,7 @@ pub const WAIT: Duration = Duration::from_millis(20);
 /// How many frames a source can buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// Enough for every burst of the suite.
+    /// The buffer has space for every burst of the tests.
     Usual,
     /// The smallest buffer that the source accepts.
     Tiny,
@@ -60,7 +60,7 @@ pub fn stop_and_drain(source: &mut impl Source) -> Vec<Delivered> {
     source.stop();
     let mut delivered = Vec::new();
     let begun = SystemTime::now();
-    // Without a wait, so that a source which does not deliver its buffered frames fails.
+    // The poll does not wait, so that a source that does not deliver its buffered frames fails the test.
     while source.poll(64, Duration::ZERO, |f| delivered.push(Delivered::new(f))).expect("poll") != Polled::End {
         assert!(begun.elapsed().is_ok_and(|t| t < WAIT_MAX), "a stopped source must end");
     }
@@ -72,7 +72,8 @@ pub fn lost(counts: &Counts) -> u64 {
     counts.lost.iter().sum::<u64>() - counts.lost[Cause::Nic as usize]
 }
 
-/// Ethernet frames of `len` bytes with their number and pseudorandom bytes, of a protocol that no host answers.
+/// Returns Ethernet frames of `len` bytes. Each contains its number and pseudorandom bytes, and has a protocol to which
+/// no host responds.
 pub fn numbered(range: std::ops::Range<u32>, len: impl Fn(u32) -> usize) -> Vec<Vec<u8>> {
     range.map(|number| frame(number, len(number), &[])).collect()
 }
@@ -93,7 +94,7 @@ pub fn frame(number: u32, len: usize, tags: &[(u16, u16)]) -> Vec<u8> {
     bytes
 }
 
-/// A configuration with this amount of memory.
+/// Returns a configuration with this amount of memory.
 pub fn config(port: &Port, memory: Memory) -> TpacketConfig {
     let config = TpacketConfig::new(&port.name);
     match memory {
@@ -102,7 +103,7 @@ pub fn config(port: &Port, memory: Memory) -> TpacketConfig {
     }
 }
 
-/// The only source of a configuration with one thread.
+/// Opens the only source of a configuration with one thread.
 pub fn open_one(config: &TpacketConfig) -> Tpacket {
     let mut sources = tpacket::open(config).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(sources.len(), 1);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The time after which a wait has failed. Tests assert no durations, so it is long enough for a busy machine.
+/// The time after which a wait fails. Tests assert no durations, so the limit is long enough for a busy machine.
 pub const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// The exit status and the output of a command that ended.
@@ -103,7 +103,7 @@ impl Running {
     pub fn read_reports_until(&mut self, what: &str, is_reached: impl Fn(&serde_json::Value) -> bool) {
         let (begun, out) = (Instant::now(), self.0.stdout.as_mut().expect("a pipe"));
         loop {
-            // Byte by byte: a buffer would keep bytes of the next report.
+            // The report is read byte by byte, because a buffered reader would also take bytes of the next report.
             let (mut line, mut byte) = (Vec::new(), [0]);
             while byte != [b'\n'] {
                 out.read_exact(&mut byte).unwrap_or_else(|e| panic!("waited too long for: {what}: {e}"));
@@ -139,7 +139,7 @@ impl Drop for Running {
     }
 }
 
-/// The objects of `--json`, one on each line.
+/// The JSON objects in the output of `--json`, which has one object on each line.
 pub fn objects(out: &str) -> Vec<serde_json::Value> {
     let object = |line: &str| match serde_json::from_str(line) {
         Ok(value @ serde_json::Value::Object(_)) => value,
@@ -148,8 +148,8 @@ pub fn objects(out: &str) -> Vec<serde_json::Value> {
     out.lines().map(object).collect()
 }
 
-/// The number of lost packets in the final report of `record --json`. The ledger closes, and the exit status says
-/// whether packets were lost: a busy machine may lose some, but all of them are counted.
+/// The number of lost packets in the final report of `record --json`. Asserts that the ledger balances and that the
+/// exit status is 1 if packets were lost: a busy machine may lose packets, but counts all of them.
 #[track_caller]
 pub fn lost_in_report(output: &Output) -> u64 {
     let last = objects(&output.out).pop().expect("a report");

@@ -1,4 +1,4 @@
-//! Helpers of the tests of captures: they run a plan to its end and assert the accounting equation of every run.
+//! Helpers for tests of captures. They run a plan to its end and assert the accounting equation of every run.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
@@ -12,10 +12,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use testkit::TempDir;
 
-/// The time after which a wait has failed. Tests assert no durations, so it is long enough for a busy machine.
+/// The time after which a wait has failed. Tests assert no durations, so the time is long enough for a busy machine.
 pub const WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// The ring size of tests: small enough for parallel tests, and small enough to be filled.
+/// The ring size of tests. It is small enough for parallel tests, and for the ring to be filled.
 pub const RING: u64 = 8 << 20;
 
 /// One packet of a packet file.
@@ -26,7 +26,7 @@ pub struct Packet {
     pub bytes: Vec<u8>,
 }
 
-/// One published file with its index.
+/// A published file with its index and its packets.
 #[derive(Debug)]
 pub struct Stored {
     pub path: PathBuf,
@@ -43,17 +43,17 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// All packets in order of the stream.
+    /// Returns all packets in order of the stream.
     pub fn packets(&self) -> impl Iterator<Item = &Packet> {
         self.files.iter().flat_map(|f| &f.packets)
     }
 
-    /// Packets lost to this cause.
+    /// Returns the number of packets lost by this cause.
     pub fn lost(&self, cause: Cause) -> u64 {
         self.report.counts.lost.get(cause.name()).copied().unwrap_or(0)
     }
 
-    /// The number of packets with this note.
+    /// Returns the number of packets with this note.
     pub fn note_count(&self, note: base::Note) -> u64 {
         self.report.counts.notes.get(note.name()).copied().unwrap_or(0)
     }
@@ -64,13 +64,13 @@ impl Ended {
     }
 }
 
-/// A plan with a small ring that records into `store`.
+/// Returns a plan with a small ring that records into `store`.
 pub fn plan(source: SourcePlan, store: &Path) -> Plan {
     let store = Some(StorePlan { dir: store.to_owned(), format: Format::Pcap, depth: 8 });
     Plan { ring: Some(RING), store, ..Plan::new(source) }
 }
 
-/// A live interface with kernel rings of a size for tests.
+/// Returns the plan of a live interface with kernel rings of a size for tests.
 pub fn port(name: &str, kind: SourceKind) -> InterfacePlan {
     let mut plan = InterfacePlan::new(name, kind);
     (plan.afxdp.receive_ring, plan.afxdp.chunks) = (4096, 8192);
@@ -78,17 +78,17 @@ pub fn port(name: &str, kind: SourceKind) -> InterfacePlan {
     plan
 }
 
-/// A capture file that is replayed at full speed.
+/// Returns the plan of a capture file that is replayed at full speed.
 pub fn file(path: &Path) -> SourcePlan {
     SourcePlan::File { path: path.to_owned(), options: capture::file::Options::default() }
 }
 
-/// A simulation in real time.
+/// Returns the plan of a simulation in real time.
 pub fn sim(spec: &str) -> SourcePlan {
     SourcePlan::Sim { spec: spec.parse().expect("a specification"), start: None, name: None }
 }
 
-/// Starts a capture, or fails the test.
+/// Starts a capture. An error fails the test.
 pub fn start(plan: &Plan) -> Capture {
     Capture::start(plan).unwrap_or_else(|e| panic!("{e}"))
 }
@@ -111,7 +111,7 @@ pub fn until_offered(capture: &Capture, packets: u64) {
     }
 }
 
-/// Runs a plan that ends by itself.
+/// Runs a plan whose source ends.
 pub fn run(plan: &Plan) -> Ended {
     let capture = start(plan);
     end(capture, plan)
@@ -123,8 +123,8 @@ pub fn stop(capture: Capture, plan: &Plan) -> Ended {
     end(capture, plan)
 }
 
-/// Waits for the end, and asserts for every capture that the accounting balances and that the engine, the files, their
-/// indexes and the checker count the same packets.
+/// Waits for the end of a capture. Asserts that the accounting balances and that the engine, the files, their indexes
+/// and the checker count the same packets.
 pub fn end(mut capture: Capture, plan: &Plan) -> Ended {
     let outcome = capture.wait();
     let (report, ledger) = (capture.report(), capture.ledger());
@@ -140,20 +140,20 @@ pub fn end(mut capture: Capture, plan: &Plan) -> Ended {
     assert_eq!(
         terms(&ledger.total()),
         (counts.offered, counts.stored, counts.filtered, counts.lost_total),
-        "the ledger"
+        "totals of the ledger"
     );
     let files = plan.store.as_ref().map(|s| read_store(&s.dir)).unwrap_or_default();
     if let Some(store) = &plan.store {
         let recorded = report.queues.iter().map(|q| q.recorder.as_ref().and_then(|r| r.packets).expect("a recorder"));
-        assert_eq!(recorded.sum::<u64>(), counts.stored, "the recorder");
-        assert_eq!(files.iter().map(|f| f.packets.len() as u64).sum::<u64>(), counts.stored, "the files");
+        assert_eq!(recorded.sum::<u64>(), counts.stored, "packets counted by the recorders");
+        assert_eq!(files.iter().map(|f| f.packets.len() as u64).sum::<u64>(), counts.stored, "packets in the files");
         if !files.is_empty() {
             let mut indexed = Tally::default();
             files.iter().flat_map(|f| &f.index.entries).for_each(|e| indexed += &e.tally());
             assert_eq!(
                 terms(&indexed),
                 (counts.offered, counts.stored, counts.filtered, counts.lost_total),
-                "the index"
+                "totals of the indexes"
             );
             assert_eq!(indexed.lost, ledger.total().lost, "losses by cause");
             // The checker supports only Ethernet.
@@ -171,11 +171,11 @@ fn terms(t: &Tally) -> (u64, u64, u64, u64) {
     (t.offered, t.stored, t.filtered, t.lost_total())
 }
 
-/// Every published file of a store in order of its stream. Asserts that no hidden file is left.
+/// Returns every published file of a store in order of its stream. Asserts that no hidden file remains.
 pub fn read_store(store: &Path) -> Vec<Stored> {
     let mut files: Vec<Stored> = walk(store)
         .into_iter()
-        .inspect(|p| assert!(!p.to_string_lossy().ends_with(".partial"), "a hidden file is left: {}", p.display()))
+        .inspect(|p| assert!(!p.to_string_lossy().ends_with(".partial"), "a hidden file remains: {}", p.display()))
         .filter(|p| p.extension().is_some_and(|e| e == "pcap"))
         .map(read_stored)
         .collect();
@@ -194,7 +194,7 @@ fn read_stored(path: PathBuf) -> Stored {
     Stored { path, index, packets }
 }
 
-/// Every packet of a capture file.
+/// Returns every packet of a capture file.
 pub fn read_capture(source: impl std::io::Read) -> Vec<Packet> {
     let mut reader = Reader::open(source).expect("a capture");
     let mut packets = Vec::new();
@@ -206,7 +206,7 @@ pub fn read_capture(source: impl std::io::Read) -> Vec<Packet> {
     packets
 }
 
-/// All files below a directory except lock files, sorted.
+/// Returns all files below a directory except lock files, sorted by path.
 pub fn walk(dir: &Path) -> Vec<PathBuf> {
     let mut out = Vec::new();
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -222,7 +222,7 @@ pub fn walk(dir: &Path) -> Vec<PathBuf> {
     out
 }
 
-/// A nanosecond pcap of these packets.
+/// Writes a nanosecond pcap file with these packets.
 pub fn write_capture(path: &Path, packets: impl IntoIterator<Item = (Timestamp, Vec<u8>)>) {
     let out = std::io::BufWriter::new(std::fs::File::create(path).expect("a file"));
     let mut out = pcap::classic::Writer::new(out, pcap::classic::Resolution::Nanos, pcap::ETHERNET).expect("a header");
@@ -232,8 +232,8 @@ pub fn write_capture(path: &Path, packets: impl IntoIterator<Item = (Timestamp, 
     out.finish().expect("the end");
 }
 
-/// An Ethernet frame of `len` bytes with VLAN tags (identifier, control information), outermost first. It contains its
-/// number if it is long enough, and has a protocol that no host answers.
+/// Returns an Ethernet frame of `len` bytes with VLAN tags (identifier, control information), outermost first. The
+/// frame contains its number if it is long enough. It has a protocol to which no host responds.
 pub fn frame(number: u32, len: usize, tags: &[(u16, u16)]) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
     for (tpid, tci) in tags {
@@ -250,15 +250,15 @@ pub fn frame(number: u32, len: usize, tags: &[(u16, u16)]) -> Vec<u8> {
     bytes
 }
 
-/// Frames of one length.
+/// Returns frames of one length.
 pub fn frames(range: std::ops::Range<u32>, len: usize) -> Vec<Vec<u8>> {
     range.map(|n| frame(n, len, &[])).collect()
 }
 
-/// A small file system in memory, which is unmounted on drop.
+/// A small file system in memory, which is unmounted when it is dropped.
 pub struct Volume {
     pub path: PathBuf,
-    /// The directory of the mount point, removed after the unmount.
+    /// The directory of the mount point, which is removed after the unmount.
     _dir: TempDir,
 }
 

@@ -215,7 +215,7 @@ fn every_field_of_a_record_has_the_expected_value() {
             ("tunnel_seq_last", 49),
         ];
         rest.into_iter().for_each(|(name, more)| put(name, (n + more).into()));
-        // Three inter-arrival times of that mean. The flow begins with the first packet of its initiator. The byte
+        // Three inter-arrival times with the mean a+2. The flow begins with the first packet of its initiator. The byte
         // counters are smaller than the headers, so there are no header bytes.
         put("iat_sum_ns", (3 * (n + 22)).into());
         put("start_ns", (u64::from(n == 100) * 100_000_000_000).into());
