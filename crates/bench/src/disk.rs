@@ -105,7 +105,7 @@ pub fn run(args: &DiskArgs, out: &mut dyn Write) -> Result<(), Stop> {
         None => sheet.note("fio is not installed: its row is omitted")?,
     }
     series(&mut sheet, &written.series)?;
-    if !written.device.contains("past the page cache") || written.device.starts_with("plain") {
+    if !written.is_best {
         sheet.note(format_args!("written with {}", written.device))?;
     }
     sheet.verdict(verdict(&study))

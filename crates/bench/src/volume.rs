@@ -38,6 +38,8 @@ pub struct Written {
     pub series: Vec<u64>,
     /// The device's description of itself.
     pub device: String,
+    /// True if the device used io_uring and direct I/O.
+    pub is_best: bool,
     /// The page size of the buffer's memory.
     pub pages: Option<Pages>,
 }
@@ -153,7 +155,7 @@ pub fn write(folder: &Path, mode: WriteMode, span: Duration, least: usize) -> Re
         busy += duration;
         written.files.push((bytes, duration.as_secs_f64()));
     }
-    written.device = device.describe();
+    (written.device, written.is_best) = (device.describe(), device.is_best());
     written.pages = Some(noise.pages);
     Ok(written)
 }

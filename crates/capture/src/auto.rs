@@ -25,13 +25,102 @@ pub enum SourceKind {
     Tpacket,
 }
 
-/// The chosen source with the reason.
+/// The chosen source with the reason; the text is one line that begins with the name of the interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
+    /// The interface.
+    pub interface: String,
+    /// The reason, which determines the source.
+    pub reason: Reason,
+}
+
+impl Choice {
     /// The source.
-    pub kind: SourceKind,
-    /// A line for users, which begins with the name of the interface.
-    pub explanation: String,
+    pub const fn kind(&self) -> SourceKind {
+        match self.reason {
+            Reason::NativeXdp { .. } => SourceKind::AfXdp,
+            _ => SourceKind::Tpacket,
+        }
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.interface, self.reason)
+    }
+}
+
+/// The reason for a source; the text names the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// TPACKET_V3: the interface is a loopback interface.
+    Loopback,
+    /// TPACKET_V3: the host uses the interface in these ways.
+    HostUse(Vec<HostUse>),
+    /// TPACKET_V3: another XDP program is attached.
+    XdpAttached,
+    /// TPACKET_V3: the kernel does not report the XDP features of the driver.
+    UnknownFeatures,
+    /// TPACKET_V3: this driver does not support redirects in native XDP.
+    NoRedirect {
+        /// The driver.
+        driver: String,
+    },
+    /// TPACKET_V3: the frames are larger than one XDP buffer, and this driver uses only one for each frame.
+    LargeFrames {
+        /// The driver.
+        driver: String,
+        /// The MTU in bytes.
+        mtu: u32,
+    },
+    /// AF_XDP: the driver has all required features.
+    NativeXdp {
+        /// The driver.
+        driver: String,
+        /// The interface is dedicated although the host uses it.
+        is_dedicated: bool,
+        /// The driver has zero copy.
+        has_zero_copy: bool,
+    },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Loopback => {
+                f.write_str("TPACKET_V3, because a loopback interface carries only the host's own traffic")
+            }
+            Self::HostUse(uses) => {
+                let uses: Vec<_> = uses.iter().map(HostUse::to_string).collect();
+                let uses = uses.join(", ");
+                write!(
+                    f,
+                    "TPACKET_V3, because the host uses this interface ({uses}); with --dedicated the host would \
+                     receive nothing from it"
+                )
+            }
+            Self::XdpAttached => f.write_str(
+                "TPACKET_V3, because another XDP program is attached; frames that it does not pass to the kernel are \
+                 not captured",
+            ),
+            Self::UnknownFeatures => {
+                f.write_str("TPACKET_V3, because this kernel does not report the driver's XDP features")
+            }
+            Self::NoRedirect { driver } => {
+                write!(f, "TPACKET_V3, because the driver ({driver}) does not support redirects in native XDP")
+            }
+            Self::LargeFrames { driver, mtu } => write!(
+                f,
+                "TPACKET_V3, because the driver ({driver}) does not support XDP frames of several buffers, and the MTU \
+                 is {mtu} (limit {ONE_BUFFER_MTU})"
+            ),
+            Self::NativeXdp { driver, is_dedicated, has_zero_copy } => {
+                let why = if *is_dedicated { "--dedicated was given" } else { "the host does not use this interface" };
+                let copies = if *has_zero_copy { "zero copy" } else { "one copy in the kernel" };
+                write!(f, "AF_XDP, because {why} and its driver ({driver}) supports it; {copies}")
+            }
+        }
+    }
 }
 
 /// One way in which the host uses an interface.
@@ -91,45 +180,30 @@ pub fn choose(interface: &str, dedicated: bool) -> Result<Choice, SourceError> {
 
 /// Returns the choice for the given facts, without a query to the kernel.
 pub fn decide(facts: &PortFacts, dedicated: bool) -> Choice {
-    let name = &facts.name;
-    let share = |why: String| Choice { kind: SourceKind::Tpacket, explanation: format!("{name}: TPACKET_V3, {why}") };
+    Choice { interface: facts.name.clone(), reason: reason(facts, dedicated) }
+}
+
+fn reason(facts: &PortFacts, dedicated: bool) -> Reason {
     if facts.uses.contains(&HostUse::Loopback) {
-        return share("because a loopback interface carries only the host's own traffic".to_owned());
+        return Reason::Loopback;
     }
     if !facts.uses.is_empty() && !dedicated {
-        let uses: Vec<_> = facts.uses.iter().map(HostUse::to_string).collect();
-        return share(format!(
-            "because the host uses this interface ({}); with --dedicated the host would receive nothing from it",
-            uses.join(", ")
-        ));
+        return Reason::HostUse(facts.uses.clone());
     }
     if facts.has_xdp {
-        return share(
-            "because another XDP program is attached; frames that it does not pass to the kernel are not captured"
-                .to_owned(),
-        );
+        return Reason::XdpAttached;
     }
-    let driver = facts.driver.as_deref().unwrap_or("of unknown name");
-    let Some(xdp) = facts.xdp else {
-        return share("because this kernel does not report the driver's XDP features".to_owned());
-    };
+    let driver = facts.driver.clone().unwrap_or_else(|| "of unknown name".to_owned());
+    let Some(xdp) = facts.xdp else { return Reason::UnknownFeatures };
     let can = |bits| xdp.bits & bits == bits;
     if !can(feature::BASIC | feature::REDIRECT) {
-        return share(format!("because the driver ({driver}) does not support redirects in native XDP"));
+        return Reason::NoRedirect { driver };
     }
     if facts.mtu > ONE_BUFFER_MTU && !can(feature::RX_SG) {
-        return share(format!(
-            "because the driver ({driver}) does not support XDP frames of several buffers, and the MTU is {} (limit \
-             {ONE_BUFFER_MTU})",
-            facts.mtu
-        ));
+        return Reason::LargeFrames { driver, mtu: facts.mtu };
     }
-    let copies = if can(feature::XSK_ZEROCOPY) { "zero copy" } else { "one copy in the kernel" };
-    let why = if facts.uses.is_empty() { "the host does not use this interface" } else { "--dedicated was given" };
-    Choice {
-        kind: SourceKind::AfXdp,
-        explanation: format!("{name}: AF_XDP, because {why} and its driver ({driver}) supports it; {copies}"),
-    }
+    let (is_dedicated, has_zero_copy) = (!facts.uses.is_empty(), can(feature::XSK_ZEROCOPY));
+    Reason::NativeXdp { driver, is_dedicated, has_zero_copy }
 }
 
 impl PortFacts {
@@ -225,16 +299,16 @@ mod tests {
         for one in all {
             let facts = PortFacts { uses: vec![one.clone()], ..mirror() };
             let choice = decide(&facts, false);
-            assert_eq!(choice.kind, SourceKind::Tpacket);
-            assert!(choice.explanation.contains(&one.to_string()) && choice.explanation.contains("--dedicated"));
-            assert_eq!(decide(&facts, true).kind, SourceKind::AfXdp, "{one}");
+            assert_eq!(choice.kind(), SourceKind::Tpacket);
+            assert!(choice.reason == Reason::HostUse(vec![one.clone()]) && choice.to_string().contains("--dedicated"));
+            assert_eq!(decide(&facts, true).kind(), SourceKind::AfXdp, "{one}");
         }
     }
 
     #[test]
     fn loopback_is_shared_even_if_dedicated() {
         let facts = PortFacts { uses: vec![HostUse::Loopback], ..mirror() };
-        assert_eq!(decide(&facts, true).kind, SourceKind::Tpacket);
+        assert_eq!(decide(&facts, true).kind(), SourceKind::Tpacket);
     }
 
     #[test]
@@ -251,12 +325,12 @@ mod tests {
         for (facts, reason) in cases {
             for dedicated in [false, true] {
                 let choice = decide(&facts, dedicated);
-                assert_eq!(choice.kind, SourceKind::Tpacket);
-                assert!(choice.explanation.contains(reason), "{}", choice.explanation);
+                assert_eq!(choice.kind(), SourceKind::Tpacket);
+                assert!(choice.to_string().contains(reason), "{choice}");
             }
         }
         assert_eq!(
-            decide(&PortFacts { xdp: features(basic), mtu: ONE_BUFFER_MTU, ..mirror() }, false).kind,
+            decide(&PortFacts { xdp: features(basic), mtu: ONE_BUFFER_MTU, ..mirror() }, false).kind(),
             SourceKind::AfXdp
         );
     }
@@ -265,7 +339,7 @@ mod tests {
     fn the_explanation_is_one_line_that_names_the_interface() {
         let choice = decide(&mirror(), false);
         assert_eq!(
-            choice.explanation,
+            choice.to_string(),
             "eth1: AF_XDP, because the host does not use this interface and its driver (ice) supports it; zero copy"
         );
     }
@@ -313,7 +387,7 @@ mod tests {
         assert!(
             choose("nothing0", false).expect_err("no such interface").to_string().contains("nothing0: cannot find")
         );
-        assert_eq!(choose("lo", true).expect("lo").kind, SourceKind::Tpacket);
+        assert_eq!(choose("lo", true).expect("lo").kind(), SourceKind::Tpacket);
         let (a, b) = sandbox.veth("a", "b");
         let free = PortFacts::gather("b").expect("facts");
         assert_eq!(
@@ -324,7 +398,7 @@ mod tests {
         sandbox.netlink().add_address(&Address { link: b.index, ip, prefix: 24 }).expect("address");
         let used = PortFacts::gather("b").expect("facts");
         assert_eq!(used.uses, [HostUse::Address(ip), HostUse::Route]);
-        assert_eq!(decide(&used, false).kind, SourceKind::Tpacket);
+        assert_eq!(decide(&used, false).kind(), SourceKind::Tpacket);
         let taken = crate::afxdp::open(&crate::afxdp::AfXdpConfig::new(&a.name)).unwrap_or_else(|e| panic!("{e}"));
         let facts = PortFacts::gather(&a.name).expect("facts");
         assert_eq!(

@@ -26,6 +26,7 @@ use bpf::{Frames, LoadError, Program};
 use r#gen::Parts;
 use program::{LOW_48, Maps};
 use ready::PreparedRun;
+use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 use sys::clock::realtime;
@@ -106,7 +107,8 @@ impl LiveFrames {
         let system = |what, error| system_error(name, what, error);
         let mut netlink = Netlink::route().map_err(|e| system("query the interface", e))?;
         let link = netlink.link(name).map_err(|e| system("find the interface", e))?;
-        check(config, parts, &link).map_err(|reason| SourceError::Unsupported { name: name.clone(), reason })?;
+        check(config, parts, &link)
+            .map_err(|e| SourceError::Unsupported { name: name.clone(), reason: e.to_string() })?;
         let tai_ahead = tai_ahead().map_err(|e| e.into_source_error(name))?;
         let first = config.first & LOW_48;
         let maps = Maps::create(parts, first).map_err(|e| system("create the maps of the sending program", e))?;
@@ -206,46 +208,82 @@ impl LiveFrames {
     }
 }
 
-/// The reason why this method cannot send these frames on this interface, if there is one.
-fn check(config: &LiveFramesConfig, parts: &Parts, link: &Link) -> Result<(), String> {
-    const ETHERNET_HEADER: usize = 14;
+/// The reason why this method cannot send these frames on this interface.
+enum Unsuitable {
+    /// The frames have this many bytes.
+    FrameLength(usize),
+    /// There are this many flows.
+    Flows(u32),
+    /// A batch has this many frames.
+    Batch(u32),
+    /// The interface is no veth interface, so the frames cannot be counted.
+    Kind,
+    /// The interface of this name or its peer is down.
+    Down(String),
+    /// The frames do not fit the MTU.
+    Mtu { frame: usize, mtu: u32 },
+    /// The peer does not accept XDP frames.
+    Peer,
+    /// The kernel does not report whether the peer accepts XDP frames.
+    UnknownPeer(io::Error),
+}
+
+impl fmt::Display for Unsuitable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::FrameLength(len) => {
+                write!(f, "live frames have at most {MAX_LEN} bytes, not {len}; send these frames through AF_XDP")
+            }
+            Self::Flows(flows) => {
+                write!(f, "live frames have at most {MAX_FLOWS} flows, not {flows}; send these frames through AF_XDP")
+            }
+            Self::Batch(frames) => write!(f, "a batch has 1 to 256 frames, not {frames}"),
+            Self::Kind => f.write_str("live frames can be counted on veth interfaces only; send through AF_XDP"),
+            Self::Down(interface) => {
+                write!(f, "the interface or its peer is down; bring both up: ip link set {interface} up")
+            }
+            Self::Mtu { frame, mtu } => {
+                write!(f, "frames of {frame} bytes need an MTU of {}, but the MTU is {mtu}", frame - ETHERNET_HEADER)
+            }
+            Self::Peer => f.write_str(
+                "the peer does not accept XDP frames; enable GRO on the peer (ethtool -K PEER gro on), capture there \
+                 with AF_XDP, or send through AF_XDP",
+            ),
+            Self::UnknownPeer(e) => write!(
+                f,
+                "the kernel does not report whether the peer accepts XDP frames ({e}; Linux 6.3 and later do); send \
+                 through AF_XDP"
+            ),
+        }
+    }
+}
+
+const ETHERNET_HEADER: usize = 14;
+
+fn check(config: &LiveFramesConfig, parts: &Parts, link: &Link) -> Result<(), Unsuitable> {
     let len = parts.template().len();
     if len > MAX_LEN {
-        return Err(format!("live frames have at most {MAX_LEN} bytes, not {len}; send these frames through AF_XDP"));
+        return Err(Unsuitable::FrameLength(len));
     }
     if parts.flows() > MAX_FLOWS {
-        return Err(format!(
-            "live frames have at most {MAX_FLOWS} flows, not {}; send these frames through AF_XDP",
-            parts.flows()
-        ));
+        return Err(Unsuitable::Flows(parts.flows()));
     }
     if !(1..=256).contains(&config.batch) {
-        return Err(format!("a batch has 1 to 256 frames, not {}", config.batch));
+        return Err(Unsuitable::Batch(config.batch));
     }
     if link.kind.as_deref() != Some("veth") {
-        return Err("live frames can be counted on veth interfaces only; send through AF_XDP".to_owned());
+        return Err(Unsuitable::Kind);
     }
     if !link.is_up() || !link.carrier {
-        return Err(format!("the interface or its peer is down; bring both up: ip link set {} up", config.interface));
+        return Err(Unsuitable::Down(config.interface.clone()));
     }
     if len > link.mtu as usize + ETHERNET_HEADER {
-        return Err(format!(
-            "frames of {len} bytes need an MTU of {}, but the MTU is {}",
-            len - ETHERNET_HEADER,
-            link.mtu
-        ));
+        return Err(Unsuitable::Mtu { frame: len, mtu: link.mtu });
     }
     match xdp_features(link.index) {
         Ok(features) if features.bits & feature::NDO_XMIT != 0 => Ok(()),
-        Ok(_) => {
-            Err("the peer does not accept XDP frames; enable GRO on the peer (ethtool -K PEER gro on), capture there \
-                 with AF_XDP, or send through AF_XDP"
-                .to_owned())
-        }
-        Err(e) => Err(format!(
-            "the kernel does not report whether the peer accepts XDP frames ({e}; Linux 6.3 and later do); send through \
-             AF_XDP"
-        )),
+        Ok(_) => Err(Unsuitable::Peer),
+        Err(e) => Err(Unsuitable::UnknownPeer(e)),
     }
 }
 

@@ -35,7 +35,7 @@ pub fn run(args: &ConfigArgs) -> Result<Outcome, Failure> {
     }
     let mut config = Config::default();
     if let Some(path) = &args.file {
-        let errors = config::check_file(path, &mut config).map_err(Failure::Said)?;
+        let errors = config::check_file(path, &mut config).map_err(Failure::say)?;
         if !errors.is_empty() {
             let mut err = std::io::stderr().lock();
             for error in &errors {

@@ -129,7 +129,8 @@ fn process(args: &IndexArgs, file: &Path, stop: &AtomicBool) -> IndexOutcome {
         Err(e) => failed(e),
         Ok(IndexState::Current(_)) if args.check => IndexOutcome::Fits,
         Ok(IndexState::Missing) if args.check => IndexOutcome::DoesNotFit("there is no index".into()),
-        Ok(IndexState::Stale(why) | IndexState::Unreadable(why)) if args.check => IndexOutcome::DoesNotFit(why),
+        Ok(IndexState::Stale(why)) if args.check => IndexOutcome::DoesNotFit(why.to_string()),
+        Ok(IndexState::Unreadable(e)) if args.check => IndexOutcome::DoesNotFit(e.to_string()),
         Ok(IndexState::Current(_)) if !args.force => IndexOutcome::UpToDate,
         Ok(IndexState::Missing) if indexes::is_of_store(file) => IndexOutcome::OfStore,
         Ok(_) => match indexes::make(file, into, stop) {

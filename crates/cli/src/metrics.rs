@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind};
 /// # Errors
 /// The error of the system, with advice.
 pub fn serve(address: &str, reports: impl Fn() -> Vec<Report> + Send + 'static) -> Result<MetricsServer, Failure> {
-    config::check_metrics_address(address).map_err(|text| Failure::Said(format!("--metrics {text}")))?;
+    config::check_metrics_address(address).map_err(|e| Failure::Said(format!("--metrics {e}")))?;
     let server = MetricsServer::start_for_all(address, reports)
         .map_err(|e| Failure::Said(format!("--metrics {address}: {e}; {}", advice(address, &e))))?;
     sys::say!("netgrain: metrics at http://{}/metrics", server.address());

@@ -46,8 +46,8 @@ pub fn port(
     let choice = auto::decide(&facts, dedicated);
     let kind = match kind {
         SourceKind::Auto => {
-            sys::say!("netgrain: {}", choice.explanation);
-            choice.kind
+            sys::say!("netgrain: {choice}");
+            choice.kind()
         }
         SourceKind::Tpacket => {
             if dedicated {

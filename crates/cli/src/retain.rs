@@ -115,7 +115,7 @@ pub fn run(args: &RetainArgs) -> Result<Outcome, Failure> {
 }
 
 fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
-    let mut rules = args.rules.rules().for_files_of(&args.store, None).map_err(Failure::Said)?;
+    let mut rules = args.rules.rules().for_files_of(&args.store, None).map_err(Failure::say)?;
     if !rules.is_any() {
         return Err(Failure::Said("retain: no rule: add --keep-free, --max-size or --max-age".into()));
     }
@@ -240,7 +240,7 @@ fn interfaces(args: &RetainArgs) -> Result<Vec<String>, Failure> {
 /// default, because it runs unattended and would lose packets on a full volume; a replay or a simulation removes files
 /// only by explicit rules.
 pub fn plan(wanted: &RetentionRules, store: &Path, plan: &Plan) -> Result<Option<RetentionPlan>, Failure> {
-    let mut rules = wanted.for_files_of(store, Some(plan.segment)).map_err(Failure::Said)?;
+    let mut rules = wanted.for_files_of(store, Some(plan.segment)).map_err(Failure::say)?;
     if wanted.keep_free.is_none() && matches!(plan.source, SourcePlan::Interface(_)) {
         rules.keep_free = Some(Free::Bytes(0));
     }

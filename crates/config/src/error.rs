@@ -17,16 +17,28 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// `; did you mean x?` if a known name is similar, either the whole name or its last part in another section.
-pub fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let last = |full: &'a str| full.rsplit('.').next().unwrap_or(full);
-    let known: Vec<&str> = known.collect();
-    let in_another_section = || {
-        let part = base::nearest(name.rsplit('.').next()?, known.iter().copied().map(last))?;
-        known.iter().copied().find(|k| last(k) == part)
-    };
-    match base::nearest(name, known.iter().copied()).or_else(in_another_section) {
-        Some(key) => format!("; did you mean {key}?"),
-        None => "; see netgrain config --dump".to_owned(),
+/// The known name that is similar to an unknown name, if any; its text is a suggestion for the end of an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Similar(pub Option<String>);
+
+impl Similar {
+    /// Compares the whole name, then its last part with the names in other sections.
+    pub(crate) fn of<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Self {
+        let last = |full: &'a str| full.rsplit('.').next().unwrap_or(full);
+        let known: Vec<&str> = known.collect();
+        let in_another_section = || {
+            let part = base::nearest(name.rsplit('.').next()?, known.iter().copied().map(last))?;
+            known.iter().copied().find(|k| last(k) == part)
+        };
+        Self(base::nearest(name, known.iter().copied()).or_else(in_another_section).map(str::to_owned))
+    }
+}
+
+impl fmt::Display for Similar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(name) => write!(f, "; did you mean {name}?"),
+            None => f.write_str("; see netgrain config --dump"),
+        }
     }
 }

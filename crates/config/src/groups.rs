@@ -1,13 +1,16 @@
 //! `[[group]]` of the configuration: groups that exist before the first packet. As for the sections, one table defines
 //! the keys of a group, their values, the output of `--dump` and the text of `docs/reference/configuration.md`.
 
-use super::error::{ConfigError, suggestion};
-use super::value::{RawValue, Setting, quoted, raw_value};
+use super::error::{ConfigError, Similar};
+use super::raw_value::{RawValue, raw_value};
+use super::value::{Setting, quoted};
+use super::value_error::ValueError;
 use base::units::parse_bytes;
 use group::{FILE_BYTES_DEFAULT, PacketSink, Policy, WEIGHT_MAX};
-use group_services::{GroupPlan, MemberPlan};
+use group_services::{GroupPlan, GroupProgramError, MemberPlan};
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::DeValue;
@@ -36,7 +39,7 @@ macro_rules! keys {
         const KEYS: &[(&str, &str, &str)] = &[$((stringify!($key), <$type as Setting>::KIND, concat!($($meaning),+)),)+];
 
         impl Group {
-            fn set(&mut self, key: &str, given: &RawValue) -> Option<Result<(), String>> {
+            fn set(&mut self, key: &str, given: &RawValue) -> Option<Result<(), ValueError>> {
                 $(if key == stringify!($key) {
                     return Some(<$type as Setting>::read(given).map(|value| self.$key = value));
                 })+
@@ -81,11 +84,11 @@ pub struct JoinPolicy(pub Policy);
 impl Setting for JoinPolicy {
     const KIND: &'static str = "restricted or shared";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         match given {
             RawValue::Text(text) if text == "restricted" => Ok(Self(Policy::Restricted)),
             RawValue::Text(text) if text == "shared" => Ok(Self(Policy::Shared)),
-            other => Err(format!("{other} is not {}", Self::KIND)),
+            other => Err(ValueError::Type { given: other.clone(), expected: Self::KIND }),
         }
     }
 
@@ -101,15 +104,17 @@ pub struct Member(pub MemberPlan);
 impl Setting for Member {
     const KIND: &'static str = "interface:NAME or file:PATH";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
-        let RawValue::Text(text) = given else { return Err(format!("{given} is not {}", Self::KIND)) };
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
+        let RawValue::Text(text) = given else {
+            return Err(ValueError::Type { given: given.clone(), expected: Self::KIND });
+        };
         let mut parts = text.split(',').map(str::trim);
         let mut to = match parts.next().and_then(|first| first.split_once(':')) {
             Some(("interface", name)) if !name.is_empty() => PacketSink::Port(name.to_owned()),
             Some(("file", path)) if !path.is_empty() => {
                 PacketSink::File { path: path.into(), max_bytes: FILE_BYTES_DEFAULT }
             }
-            _ => return Err(format!("{text:?}: write {}", Self::KIND)),
+            _ => return Err(ValueError::form(text, Self::KIND)),
         };
         let (mut classes, mut weight) = (Vec::new(), 1);
         for part in parts {
@@ -117,12 +122,12 @@ impl Setting for Member {
                 (Some(("class", name)), _) => classes.push(name.to_owned()),
                 (Some(("weight", n)), _) => {
                     let n = n.parse().ok().filter(|n| (1..=WEIGHT_MAX).contains(n));
-                    weight = n.ok_or_else(|| format!("{part}: a weight is from 1 to {WEIGHT_MAX}"))?;
+                    weight = n.ok_or_else(|| ValueError::Weight(part.to_owned()))?;
                 }
                 (Some(("most", size)), PacketSink::File { max_bytes: most, .. }) => {
-                    *most = parse_bytes(size).map_err(|e| e.to_string())?;
+                    *most = parse_bytes(size)?;
                 }
-                _ => return Err(format!("{part:?}: write weight=N, class=NAME or, for a file, most=SIZE")),
+                _ => return Err(ValueError::form(part, "weight=N, class=NAME or, for a file, most=SIZE")),
             }
         }
         Ok(Self(MemberPlan { to, classes, weight }))
@@ -187,10 +192,10 @@ impl Group {
             }
             match group.set(name, &raw_value(value)) {
                 Some(Ok(())) => {}
-                Some(Err(text)) => errors.push((key.span().start, format!("group.{name}: {text}"))),
+                Some(Err(e)) => errors.push((key.span().start, format!("group.{name}: {e}"))),
                 None => {
                     let known = KEYS.iter().map(|k| k.0);
-                    errors.push((key.span().start, format!("no key {name} in a group{}", suggestion(name, known))));
+                    errors.push((key.span().start, format!("no key {name} in a group{}", Similar::of(name, known))));
                 }
             }
         }
@@ -198,35 +203,58 @@ impl Group {
         if group.name.is_empty() || !group.name.chars().all(plain) {
             errors.push((start, "group.name: write a name of letters, digits, - _ and dots".into()));
         }
-        if let Err(text) = group.settle(folder) {
-            errors.push((at, text));
+        if let Err(e) = group.settle(folder) {
+            errors.push((at, e.to_string()));
         }
         group
     }
 
     /// Resolves relative paths, reads the text of the program and checks its syntax.
-    fn settle(&mut self, folder: &Path) -> Result<(), String> {
+    fn settle(&mut self, folder: &Path) -> Result<(), GroupSourceError> {
         for member in &mut self.members {
             if let PacketSink::File { path, .. } = &mut member.0.to {
                 *path = folder.join(&*path);
             }
         }
         self.source = match (&self.program, &mut self.file) {
-            (Some(_), Some(_)) => return Err("group.program and group.file: write only one of them".into()),
+            (Some(_), Some(_)) => return Err(GroupSourceError::Twice),
             (Some(program), None) => Some(program.clone()),
             (None, Some(file)) => {
                 *file = folder.join(&*file);
                 let text = std::fs::read_to_string(&*file);
-                Some(text.map_err(|e| format!("group.file: {}: {}", file.display(), sys::advice::unreadable(&e)))?)
+                Some(text.map_err(|error| GroupSourceError::Unreadable { path: file.clone(), error })?)
             }
             (None, None) => None,
         };
-        self.source
-            .as_deref()
-            .map_or(Ok(()), group_services::check_group_program)
-            .map_err(|e| format!("group.program: {e}"))
+        let checked = self.source.as_deref().map_or(Ok(()), group_services::check_group_program);
+        checked.map_err(GroupSourceError::Invalid)
     }
 }
+
+/// The reason why a group has no valid program.
+#[derive(Debug)]
+enum GroupSourceError {
+    /// The section has both `program` and `file`.
+    Twice,
+    /// The file cannot be read.
+    Unreadable { path: PathBuf, error: io::Error },
+    /// The program is not valid.
+    Invalid(GroupProgramError),
+}
+
+impl fmt::Display for GroupSourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Twice => f.write_str("group.program and group.file: write only one of them"),
+            Self::Unreadable { path, error } => {
+                write!(f, "group.file: {}: {}", path.display(), sys::advice::unreadable(error))
+            }
+            Self::Invalid(e) => write!(f, "group.program: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for GroupSourceError {}
 
 /// Reads all sections.
 pub fn read(

@@ -4,29 +4,35 @@
 
 mod error;
 mod groups;
+mod load_error;
 mod program;
+mod raw_value;
 mod read;
 mod retention;
 mod table;
 pub mod units;
 mod validate;
 mod value;
+mod value_error;
 
-pub use error::ConfigError;
+pub use error::{ConfigError, Similar};
 pub use groups::{Group, JoinPolicy, Member};
+pub use load_error::{LoadError, UnreadableProgram};
 pub use program::read_program;
-pub use read::{read, set};
-pub use retention::{MIN_AGE, RetentionRules};
+pub use raw_value::RawValue;
+pub use read::{SetError, read, set};
+pub use retention::{MIN_AGE, RetentionError, RetentionRules};
 pub use table::*;
-pub use validate::{FILE, METRICS_FORM, Problem, check_metrics_address, contradictions, contradictions_now};
-pub use value::{Age, Count, IdleOf, Keep, KeepFree, RawValue, Setting, Size, SourceKind};
+pub use validate::{
+    FILE, METRICS_FORM, MetricsAddressError, Problem, check_metrics_address, contradictions, contradictions_now,
+};
+pub use value::{Age, Count, IdleOf, Keep, KeepFree, Setting, Size, SourceKind};
+pub use value_error::ValueError;
 
+use load_error::FILE_MAX;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
-
-/// A file larger than this is not a configuration.
-const FILE_MAX: u64 = 1 << 20;
 
 impl Flow {
     /// The longest time after the last packet of a flow until its record is made.
@@ -40,8 +46,8 @@ impl Flow {
 /// values that `run` would reject.
 ///
 /// # Errors
-/// The file cannot be read; in one line.
-pub fn check_file(path: &Path, config: &mut Config) -> Result<Vec<String>, String> {
+/// The file cannot be read.
+pub fn check_file(path: &Path, config: &mut Config) -> Result<Vec<String>, LoadError> {
     let text = text_of(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let errors = read::read(&text, folder, config).err().unwrap_or_default();
@@ -58,32 +64,25 @@ pub fn check_file(path: &Path, config: &mut Config) -> Result<Vec<String>, Strin
 /// Reads a file over the defaults.
 ///
 /// # Errors
-/// The file cannot be read, or its first error; in one line.
-pub fn load(path: &Path) -> Result<Config, String> {
+/// The file cannot be read, or has errors.
+pub fn load(path: &Path) -> Result<Config, LoadError> {
     let mut config = Config::default();
-    let errors = apply(path, &mut config)?;
-    let Some(first) = errors.first() else { return Ok(config) };
-    let more = match errors.len() - 1 {
-        0 => String::new(),
-        n => format!(" (and {n} more; netgrain config --check {} lists all)", path.display()),
-    };
-    Err(format!("{}: {first}{more}", path.display()))
-}
-
-fn apply(path: &Path, config: &mut Config) -> Result<Vec<ConfigError>, String> {
     let folder = path.parent().unwrap_or(Path::new(""));
-    Ok(read::read(&text_of(path)?, folder, config).err().unwrap_or_default())
+    let errors = read::read(&text_of(path)?, folder, &mut config).err().unwrap_or_default();
+    let more = errors.len().saturating_sub(1);
+    match errors.into_iter().next() {
+        Some(first) => Err(LoadError::Invalid { path: path.to_owned(), first, more }),
+        None => Ok(config),
+    }
 }
 
-fn text_of(path: &Path) -> Result<String, String> {
-    let fail = |e: &dyn std::fmt::Display| {
-        format!("{}: {e}; name a configuration (netgrain config --dump prints one)", path.display())
-    };
-    let length = path.metadata().map_err(|e| fail(&sys::advice::cause(&e)))?.len();
+fn text_of(path: &Path) -> Result<String, LoadError> {
+    let unreadable = |error| LoadError::Unreadable { path: path.to_owned(), error };
+    let length = path.metadata().map_err(unreadable)?.len();
     if length > FILE_MAX {
-        return Err(fail(&format!("{length} bytes are too many for a configuration, at most {FILE_MAX}")));
+        return Err(LoadError::TooLarge { path: path.to_owned(), length });
     }
-    std::fs::read_to_string(path).map_err(|e| fail(&sys::advice::cause(&e)))
+    std::fs::read_to_string(path).map_err(unreadable)
 }
 
 /// A configuration file with all keys and their current values.
@@ -155,7 +154,7 @@ fn wrapped(text: &str, most: usize) -> Vec<String> {
 ///
 /// # Errors
 /// The first invalid key or value.
-pub fn with(pairs: &[(&str, &str)]) -> Result<Config, String> {
+pub fn with(pairs: &[(&str, &str)]) -> Result<Config, SetError> {
     let mut config = Config::default();
     for (key, value) in pairs {
         set(&mut config, key, &RawValue::from_flag(value))?;

@@ -1,18 +1,16 @@
 //! The packet program of the interfaces, read from a file.
 
+use crate::load_error::UnreadableProgram;
 use interface_program::ProgramPlan;
 use std::path::Path;
 
 /// Reads the program from a file.
 ///
 /// # Errors
-/// The file cannot be read; the text names the file.
-pub fn read_program(path: &Path) -> Result<ProgramPlan, String> {
-    let name = path.display().to_string();
+/// The file cannot be read.
+pub fn read_program(path: &Path) -> Result<ProgramPlan, UnreadableProgram> {
     match std::fs::read_to_string(path) {
-        Ok(text) => Ok(ProgramPlan { name, text }),
-        Err(e) => {
-            Err(format!("{name}: {}; name a file with a program (netgrain lang check FILE)", sys::advice::cause(&e)))
-        }
+        Ok(text) => Ok(ProgramPlan { name: path.display().to_string(), text }),
+        Err(error) => Err(UnreadableProgram { path: path.to_owned(), error }),
     }
 }

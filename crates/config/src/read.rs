@@ -1,11 +1,13 @@
 //! Reads a configuration file: TOML, checked key by key. All errors are reported at once, each with its line; the error
 //! of an unknown key suggests a similar known key.
 
-use super::error::{ConfigError, suggestion};
+use super::error::{ConfigError, Similar};
 use super::groups;
+use super::raw_value::{RawValue, raw_value};
 use super::table::{Config, KEYS, Key};
-use super::value::{RawValue, raw_value};
+use super::value_error::ValueError;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
@@ -39,12 +41,12 @@ pub fn read(text: &str, folder: &Path, config: &mut Config) -> Result<(), Vec<Co
             DeValue::Table(keys) if known.contains(&name.as_ref()) => {
                 for (key, value) in keys {
                     let full = format!("{name}.{}", key.get_ref());
-                    if let Err(text) = set(config, &full, &raw_value(value)) {
-                        push_error(key.span().start, text);
+                    if let Err(e) = set(config, &full, &raw_value(value)) {
+                        push_error(key.span().start, e.to_string());
                     }
                 }
             }
-            DeValue::Table(_) => push_error(at, format!("no section [{name}]{}", suggestion(name, known.into_iter()))),
+            DeValue::Table(_) => push_error(at, format!("no section [{name}]{}", Similar::of(name, known.into_iter()))),
             _ => push_error(at, format!("{name}: a key must be in a section{}", section_hint(name))),
         }
     }
@@ -78,14 +80,47 @@ fn line_of(text: &str, at: usize) -> usize {
     1 + text.as_bytes().iter().take(at).filter(|b| **b == b'\n').count()
 }
 
+/// The reason why a key cannot be set.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SetError {
+    /// No key has this name.
+    UnknownKey {
+        /// The name.
+        name: String,
+        /// A similar name.
+        similar: Similar,
+    },
+    /// The value is not valid for the key.
+    Value {
+        /// The key.
+        name: String,
+        /// The error of the value.
+        error: ValueError,
+    },
+}
+
+impl fmt::Display for SetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownKey { name, similar } => write!(f, "no key {name}{similar}"),
+            Self::Value { name, error } => write!(f, "{name}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for SetError {}
+
 /// Sets one key, `section.key`.
 ///
 /// # Errors
-/// The error, with the name of the key.
-pub fn set(config: &mut Config, name: &str, given: &RawValue) -> Result<(), String> {
+/// No key has this name, or the value is not valid.
+pub fn set(config: &mut Config, name: &str, given: &RawValue) -> Result<(), SetError> {
     match config.set(name, given) {
-        Some(done) => done.map_err(|e| format!("{name}: {e}")),
-        None => Err(format!("no key {name}{}", suggestion(name, KEYS.iter().map(|k| k.name)))),
+        Some(done) => done.map_err(|error| SetError::Value { name: name.to_owned(), error }),
+        None => {
+            let similar = Similar::of(name, KEYS.iter().map(|k| k.name));
+            Err(SetError::UnknownKey { name: name.to_owned(), similar })
+        }
     }
 }
 

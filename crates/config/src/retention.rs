@@ -4,6 +4,7 @@ use crate::table::Config;
 use crate::units::MIN_SEGMENT;
 use crate::value::KeepFree;
 use base::units::show_bytes;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::DiskDevice;
@@ -16,6 +17,78 @@ const MIN_FILES: u64 = 4;
 
 /// Retention by age removes no file that is younger.
 pub const MIN_AGE: Duration = Duration::from_secs(1);
+
+/// The reason why retention rules do not fit a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RetentionError {
+    /// The maximum total size has no space for the files that a recorder needs.
+    MaxSize {
+        /// The maximum total size in bytes.
+        max_size: u64,
+        /// The size in bytes of the files that a recorder makes; `None` outside of a recorder.
+        segment: Option<u64>,
+    },
+    /// The maximum age is less than [`MIN_AGE`].
+    MaxAge,
+    /// The space to keep free is more than half of the volume.
+    KeepFree {
+        /// The space to keep free in bytes.
+        wanted: u64,
+        /// The store.
+        store: PathBuf,
+        /// The size in bytes of its volume.
+        total: u64,
+    },
+    /// The archive is not a directory.
+    NoArchive(PathBuf),
+    /// The archive is in the store.
+    ArchiveInStore(PathBuf),
+}
+
+impl RetentionError {
+    /// The key of the `packets` section whose value does not fit.
+    pub const fn key(&self) -> &'static str {
+        match self {
+            Self::MaxSize { .. } => "packets.max_size",
+            Self::MaxAge => "packets.max_age",
+            Self::KeepFree { .. } => "packets.keep_free",
+            Self::NoArchive(_) | Self::ArchiveInStore(_) => "packets.archive",
+        }
+    }
+}
+
+impl fmt::Display for RetentionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MaxSize { max_size, segment } => {
+                let advice = match segment {
+                    Some(_) => "write a larger size, or a smaller --segment",
+                    None => "this would empty the store: write a larger size with its unit, as in 200GB",
+                };
+                let (most, smallest) = (show_bytes(*max_size), show_bytes(segment.unwrap_or(MIN_SEGMENT)));
+                write!(f, "--max-size {most} is less than {MIN_FILES} files of {smallest}: {advice}")
+            }
+            Self::MaxAge => f.write_str("--max-age: less than a second would empty the store: write 30d, 12h"),
+            Self::KeepFree { wanted, store, total } => write!(
+                f,
+                "--keep-free {}: the volume of {} has {}, of which at most half can be kept free: write less, or up \
+                 to 50%",
+                show_bytes(*wanted),
+                store.display(),
+                show_bytes(*total)
+            ),
+            Self::NoArchive(archive) => {
+                write!(f, "--archive {}: no such folder; mount its volume, or create it", archive.display())
+            }
+            Self::ArchiveInStore(archive) => {
+                let archive = archive.display();
+                write!(f, "--archive {archive}: is inside of the store; name a folder outside of it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RetentionError {}
 
 /// The retention rules for the packet files of an interface.
 #[derive(Clone, Debug)]
@@ -49,40 +122,27 @@ impl RetentionRules {
     ///
     /// # Errors
     /// Rules that would keep no file, or that this volume or archive cannot satisfy.
-    pub fn for_files_of(&self, store: &Path, segment: Option<u64>) -> Result<Rules, String> {
+    pub fn for_files_of(&self, store: &Path, segment: Option<u64>) -> Result<Rules, RetentionError> {
         let smallest = segment.unwrap_or(MIN_SEGMENT);
-        if let Some(most) = self.max_size.filter(|most| most / MIN_FILES < smallest) {
-            let advice = match segment {
-                Some(_) => "write a larger size, or a smaller --segment",
-                None => "this would empty the store: write a larger size with its unit, as in 200GB",
-            };
-            let (most, smallest) = (show_bytes(most), show_bytes(smallest));
-            return Err(format!("--max-size {most} is less than {MIN_FILES} files of {smallest}: {advice}"));
+        if let Some(max_size) = self.max_size.filter(|most| most / MIN_FILES < smallest) {
+            return Err(RetentionError::MaxSize { max_size, segment });
         }
         if self.max_age.is_some_and(|age| age < MIN_AGE) {
-            return Err("--max-age: less than a second would empty the store: write 30d, 12h".into());
+            return Err(RetentionError::MaxAge);
         }
         if let Some(KeepFree::Some(Free::Bytes(wanted))) = self.keep_free
             && let Some(Space { total, .. }) = volume(store)
             && wanted > total / 2
         {
-            return Err(format!(
-                "--keep-free {}: the volume of {} has {}, of which at most half can be kept free: write less, or up \
-                 to 50%",
-                show_bytes(wanted),
-                store.display(),
-                show_bytes(total)
-            ));
+            return Err(RetentionError::KeepFree { wanted, store: store.to_owned(), total });
         }
         if let Some(archive) = &self.archive {
             let inside = |folder: &Path| folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
             if !archive.is_dir() {
-                let archive = archive.display();
-                return Err(format!("--archive {archive}: no such folder; mount its volume, or create it"));
+                return Err(RetentionError::NoArchive(archive.clone()));
             }
             if inside(archive).starts_with(inside(store)) {
-                let archive = archive.display();
-                return Err(format!("--archive {archive}: is inside of the store; name a folder outside of it"));
+                return Err(RetentionError::ArchiveInStore(archive.clone()));
             }
         }
         let keep_free = match self.keep_free {

@@ -2,7 +2,9 @@
 //! `docs/reference/configuration.md`, and which keys a reload may change.
 
 use super::groups::Group;
-use super::value::{Age, Count, IdleOf, Keep, RawValue, Setting, Size, SourceKind};
+use super::raw_value::RawValue;
+use super::value::{Age, Count, IdleOf, Keep, Setting, Size, SourceKind};
+use super::value_error::ValueError;
 use crate::units::{CpuList, Mode};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -79,7 +81,7 @@ macro_rules! sections {
 
         impl Config {
             /// Sets a key; `None` if no key has this name.
-            pub fn set(&mut self, name: &str, given: &RawValue) -> Option<Result<(), String>> {
+            pub fn set(&mut self, name: &str, given: &RawValue) -> Option<Result<(), ValueError>> {
                 $($(if name == concat!(stringify!($section), ".", stringify!($key)) {
                     return Some(<$type as Setting>::read(given).map(|value| self.$section.$key = value));
                 })+)+

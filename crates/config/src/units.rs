@@ -1,5 +1,7 @@
 //! Values with the same syntax on the command line and in the configuration.
 
+use crate::value_error::ValueError;
+
 /// A list of processors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuList(pub Vec<usize>);
@@ -8,8 +10,8 @@ pub struct CpuList(pub Vec<usize>);
 ///
 /// # Errors
 /// The text and the accepted form.
-pub fn cpu_list(text: &str) -> Result<CpuList, String> {
-    let bad = || format!("{text:?} is not a list of processors: write 2 or 2,3 or 4-7");
+pub fn cpu_list(text: &str) -> Result<CpuList, ValueError> {
+    let bad = || ValueError::text(text, "a list of processors: write 2 or 2,3 or 4-7");
     let mut cpus = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -36,10 +38,10 @@ pub struct Mode(pub u32);
 ///
 /// # Errors
 /// The text and the accepted form.
-pub fn octal(text: &str) -> Result<Mode, String> {
+pub fn octal(text: &str) -> Result<Mode, ValueError> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 => Ok(Mode(mode)),
-        _ => Err(format!("{text:?} is not a mode: write 660 or 600")),
+        _ => Err(ValueError::text(text, "a mode: write 660 or 600")),
     }
 }
 
@@ -47,8 +49,8 @@ pub fn octal(text: &str) -> Result<Mode, String> {
 ///
 /// # Errors
 /// The text and the accepted form.
-pub fn count(text: &str) -> Result<u64, String> {
-    let bad = || format!("{text:?} is not a whole number: write 100k, 1M, 1000000");
+pub fn count(text: &str) -> Result<u64, ValueError> {
+    let bad = || ValueError::text(text, "a whole number: write 100k, 1M, 1000000");
     let (digits, scale) = match text.chars().last() {
         Some('k') => (&text[..text.len() - 1], 1000),
         Some('M') => (&text[..text.len() - 1], 1_000_000),

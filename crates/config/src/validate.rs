@@ -9,6 +9,8 @@ use crate::units::{MIN_RING, MIN_SEGMENT};
 use filter::Filter;
 use interface_program::ProgramPlan;
 use meter::Destination;
+use std::fmt;
+use std::io;
 use std::net::ToSocketAddrs;
 use std::path::Path;
 use sys::privilege;
@@ -155,7 +157,7 @@ fn words(config: &Config, found: &mut Vec<Problem>) {
         found.push(Problem::new("capture.filter", e));
     }
     let sound = |path: &Path| {
-        let ProgramPlan { name, text } = read_program(path)?;
+        let ProgramPlan { name, text } = read_program(path).map_err(|e| e.to_string())?;
         lang::compile(&text).map(drop).map_err(|e| {
             let (line, column) = e.place(&text);
             format!("{name}, line {line}, column {column}: {}", e.what)
@@ -187,27 +189,51 @@ fn names(config: &Config, found: &mut Vec<Problem>) {
 /// Checks retention rules for packets: rules that would keep no packet, or an archive without a limit.
 fn keeping(config: &Config, found: &mut Vec<Problem>) {
     let Some(store) = config.store.dir.as_ref().filter(|_| config.packets.record) else { return };
-    if let Err(text) = RetentionRules::of(config).for_files_of(store, Some(config.packets.segment.0)) {
-        // Errors of retention name flags; a flag has the name of its key.
-        let flag = text.trim_start_matches("--").split([' ', ':']).next().unwrap_or_default().replace('-', "_");
-        let key = format!("packets.{flag}");
-        found.push(Problem::new(&key, text));
+    if let Err(e) = RetentionRules::of(config).for_files_of(store, Some(config.packets.segment.0)) {
+        found.push(Problem::new(e.key(), e));
     }
 }
 
 /// Checks that metrics can be served at an address, without opening a socket.
 ///
 /// # Errors
-/// An error in the form of the address, or a host name that this machine cannot resolve, each with the accepted form.
-pub fn check_metrics_address(address: &str) -> Result<(), String> {
-    if let Some(port) = address.strip_prefix(':').filter(|port| port.parse::<u16>().is_ok()) {
-        return Err(format!(
-            "{address}: the address before the port is missing: write 127.0.0.1:{port} to serve this machine only, or \
-             0.0.0.0:{port} to serve other machines too"
-        ));
+/// An error in the form of the address, or a host name that this machine cannot resolve.
+pub fn check_metrics_address(address: &str) -> Result<(), MetricsAddressError> {
+    if let Some(port) = address.strip_prefix(':').and_then(|port| port.parse().ok()) {
+        return Err(MetricsAddressError::PortOnly(port));
     }
-    address.to_socket_addrs().map(drop).map_err(|e| format!("{address}: {e}; {METRICS_FORM}"))
+    let unresolved = |error| MetricsAddressError::Unresolved { address: address.to_owned(), error };
+    address.to_socket_addrs().map(drop).map_err(unresolved)
 }
+
+/// The reason why metrics cannot be served at an address.
+#[derive(Debug)]
+pub enum MetricsAddressError {
+    /// The address before this port is missing.
+    PortOnly(u16),
+    /// The text is no address with a port, or this machine cannot resolve the host name.
+    Unresolved {
+        /// The text.
+        address: String,
+        /// The error of the system.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for MetricsAddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PortOnly(port) => write!(
+                f,
+                ":{port}: the address before the port is missing: write 127.0.0.1:{port} to serve this machine only, \
+                 or 0.0.0.0:{port} to serve other machines too"
+            ),
+            Self::Unresolved { address, error } => write!(f, "{address}: {error}; {METRICS_FORM}"),
+        }
+    }
+}
+
+impl std::error::Error for MetricsAddressError {}
 
 #[cfg(test)]
 mod tests {
@@ -216,12 +242,12 @@ mod tests {
     #[test]
     fn metrics_addresses_are_checked_without_opening_a_socket() {
         for good in ["127.0.0.1:9600", "[::1]:80", "0.0.0.0:0"] {
-            assert_eq!(check_metrics_address(good), Ok(()));
+            assert!(check_metrics_address(good).is_ok(), "{good}");
         }
-        let message = check_metrics_address(":80").unwrap_err();
+        let message = check_metrics_address(":80").unwrap_err().to_string();
         assert!(message.contains("127.0.0.1:80") && message.contains("0.0.0.0:80"), "{message}");
         for bad in ["", ":", "80", "127.0.0.1", "127.0.0.1:x", ":x"] {
-            assert!(check_metrics_address(bad).is_err_and(|message| message.contains(METRICS_FORM)), "{bad}");
+            assert!(check_metrics_address(bad).is_err_and(|e| e.to_string().contains(METRICS_FORM)), "{bad}");
         }
     }
 }

@@ -1,62 +1,24 @@
 //! The types of configuration values: each is read from TOML or from a flag, and its printed form reads back as the
 //! same value.
 
+use crate::raw_value::RawValue;
 use crate::units::{self, CpuList, Mode};
+use crate::value_error::ValueError;
 use base::units::{parse_age, parse_bytes, parse_span};
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use store::MeterKey;
-use store::meter_key::NotAKey;
-use toml::Spanned;
-use toml::de::DeValue;
 use upkeep::retention::{Free, ParseFreeError};
 use wire::IpProtocol;
 
-/// A value as written in the file or flag, before it is read as the type of its key.
-#[derive(Clone, Debug, PartialEq)]
-pub enum RawValue {
-    /// A TOML string, or the value of a flag.
-    Text(String),
-    /// An integer.
-    Whole(i64),
-    /// A boolean.
-    Yes(bool),
-    /// An array.
-    List(Vec<RawValue>),
-    /// A TOML type that no key accepts, by its name in TOML.
-    Else(&'static str),
-}
-
 impl RawValue {
-    /// Reads a flag as TOML would read it without quotes, otherwise as text. Commas separate the elements of a list.
-    pub fn from_flag(text: &str) -> Self {
-        match text {
-            "true" => Self::Yes(true),
-            "false" => Self::Yes(false),
-            _ => text.parse().map_or_else(|_| Self::Text(text.to_owned()), Self::Whole),
-        }
-    }
-
     /// The value as text; a number counts as its digits.
-    fn text(&self) -> Result<String, String> {
+    fn text(&self) -> Result<String, ValueError> {
         match self {
             Self::Text(text) => Ok(text.clone()),
             Self::Whole(n) => Ok(n.to_string()),
-            other => Err(format!("{other} is not a text or a number")),
-        }
-    }
-}
-
-impl fmt::Display for RawValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text(text) => write!(f, "{text:?}"),
-            Self::Whole(n) => n.fmt(f),
-            Self::Yes(yes) => yes.fmt(f),
-            Self::List(_) => f.write_str("a list"),
-            Self::Else(what) => write!(f, "a value of type {what}"),
+            other => Err(ValueError::Type { given: other.clone(), expected: "a text or a number" }),
         }
     }
 }
@@ -69,8 +31,8 @@ pub trait Setting: Sized {
     /// Converts a raw value.
     ///
     /// # Errors
-    /// The error and the accepted form.
-    fn read(given: &RawValue) -> Result<Self, String>;
+    /// The value is not of this type.
+    fn read(given: &RawValue) -> Result<Self, ValueError>;
 
     /// The value as TOML.
     fn show(&self) -> String;
@@ -79,10 +41,10 @@ pub trait Setting: Sized {
 impl Setting for bool {
     const KIND: &'static str = "true or false";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         match given {
             RawValue::Yes(yes) => Ok(*yes),
-            other => Err(format!("{other} is neither true nor false")),
+            other => Err(ValueError::Boolean(other.clone())),
         }
     }
 
@@ -94,7 +56,7 @@ impl Setting for bool {
 impl Setting for String {
     const KIND: &'static str = "text";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         given.text()
     }
 
@@ -106,7 +68,7 @@ impl Setting for String {
 impl Setting for PathBuf {
     const KIND: &'static str = "path";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         given.text().map(Self::from)
     }
 
@@ -122,11 +84,12 @@ pub struct Count(pub u64);
 impl Setting for Count {
     const KIND: &'static str = "number";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         let text = given.text()?;
-        units::count(&text)
-            .map(Self)
-            .map_err(|_| format!("{given} is not a whole number of at least 0: write 64, 100k, 1M"))
+        units::count(&text).map(Self).map_err(|_| ValueError::Type {
+            given: given.clone(),
+            expected: "a whole number of at least 0: write 64, 100k, 1M",
+        })
     }
 
     fn show(&self) -> String {
@@ -141,8 +104,8 @@ pub struct Size(pub u64);
 impl Setting for Size {
     const KIND: &'static str = "size";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
-        parse_bytes(&given.text()?).map(Self).map_err(|e| e.to_string())
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
+        Ok(Self(parse_bytes(&given.text()?)?))
     }
 
     fn show(&self) -> String {
@@ -162,8 +125,8 @@ pub struct Age(pub Duration);
 impl Setting for Age {
     const KIND: &'static str = "age";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
-        parse_age(&given.text()?).map(Self).map_err(|e| e.to_string())
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
+        Ok(Self(parse_age(&given.text()?)?))
     }
 
     fn show(&self) -> String {
@@ -174,8 +137,8 @@ impl Setting for Age {
 impl Setting for Duration {
     const KIND: &'static str = "span";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
-        parse_span(&given.text()?).map_err(|e| e.to_string())
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
+        Ok(parse_span(&given.text()?)?)
     }
 
     fn show(&self) -> String {
@@ -194,11 +157,11 @@ impl Setting for Duration {
 impl Setting for MeterKey {
     const KIND: &'static str = "sixteen hexadecimal digits";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         match given {
             // A flag of digits only is parsed as an integer, which loses leading zeros; the format restores them.
-            RawValue::Whole(n) if *n >= 0 => format!("{n:016}").parse().map_err(|e: NotAKey| e.to_string()),
-            other => other.text()?.parse().map_err(|e: NotAKey| e.to_string()),
+            RawValue::Whole(n) if *n >= 0 => Ok(format!("{n:016}").parse()?),
+            other => Ok(other.text()?.parse()?),
         }
     }
 
@@ -219,13 +182,13 @@ pub struct IdleOf {
 impl Setting for IdleOf {
     const KIND: &'static str = "PROTOCOL=SPAN";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         let text = given.text()?;
         let (protocol, idle) =
-            text.split_once('=').ok_or_else(|| format!("{text:?}: write PROTOCOL=SPAN, as in udp=10s"))?;
+            text.split_once('=').ok_or_else(|| ValueError::form(&text, "PROTOCOL=SPAN, as in udp=10s"))?;
         let (protocol, idle) = (protocol.trim(), idle.trim());
         let known = IpProtocol::from_name(protocol).or_else(|| protocol.parse().ok().map(IpProtocol));
-        let unknown = || format!("{protocol:?} is not a protocol above IP: write tcp, udp, icmp, …, or its number");
+        let unknown = || ValueError::text(protocol, "a protocol above IP: write tcp, udp, icmp, …, or its number");
         let idle = Duration::read(&RawValue::Text(idle.to_owned()))?;
         Ok(Self { protocol: known.ok_or_else(unknown)?, idle })
     }
@@ -238,7 +201,7 @@ impl Setting for IdleOf {
 impl<T: Setting> Setting for Vec<T> {
     const KIND: &'static str = "list";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         match given {
             RawValue::List(values) => values.iter().map(T::read).collect(),
             // A flag has no brackets, so a single value is a list of one element.
@@ -258,10 +221,10 @@ impl<T: Setting> Setting for Vec<T> {
 impl<T: Setting> Setting for Option<T> {
     const KIND: &'static str = T::KIND;
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         match given {
             RawValue::Text(text) if text == "none" => Ok(None),
-            other => T::read(other).map(Some).map_err(|e| format!("{e}, or none")),
+            other => T::read(other).map(Some).map_err(|e| ValueError::Optional(Box::new(e))),
         }
     }
 
@@ -273,7 +236,7 @@ impl<T: Setting> Setting for Option<T> {
 impl Setting for CpuList {
     const KIND: &'static str = "processors";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         units::cpu_list(&given.text()?)
     }
 
@@ -286,7 +249,7 @@ impl Setting for CpuList {
 impl Setting for Mode {
     const KIND: &'static str = "octal";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         units::octal(&given.text()?)
     }
 
@@ -319,13 +282,11 @@ impl SourceKind {
 impl Setting for SourceKind {
     const KIND: &'static str = "auto, af-xdp or tpacket";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         let text = given.text()?;
         let kinds = [Self::Auto, Self::AfXdp, Self::Tpacket];
-        kinds
-            .into_iter()
-            .find(|kind| kind.name() == text)
-            .ok_or_else(|| format!("{given} is not one of {}", Self::KIND))
+        let kind = kinds.into_iter().find(|kind| kind.name() == text);
+        kind.ok_or_else(|| ValueError::Type { given: given.clone(), expected: "one of auto, af-xdp or tpacket" })
     }
 
     fn show(&self) -> String {
@@ -343,13 +304,10 @@ pub enum KeepFree {
 }
 
 impl FromStr for KeepFree {
-    type Err = String;
+    type Err = ParseFreeError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "none" {
-            return Ok(Self::None);
-        }
-        text.parse().map(Self::Some).map_err(|e: ParseFreeError| e.to_string())
+    fn from_str(text: &str) -> Result<Self, ParseFreeError> {
+        if text == "none" { Ok(Self::None) } else { text.parse().map(Self::Some) }
     }
 }
 
@@ -360,10 +318,10 @@ pub struct Keep(pub Option<KeepFree>);
 impl Setting for Keep {
     const KIND: &'static str = "size, percentage, none or auto";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         match given {
             RawValue::Text(text) if text == "auto" => Ok(Self(None)),
-            other => other.text()?.parse().map(|keep| Self(Some(keep))),
+            other => Ok(Self(Some(other.text()?.parse()?))),
         }
     }
 
@@ -382,23 +340,10 @@ pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// The value of a key in a TOML document.
-pub fn raw_value(value: &Spanned<DeValue<'_>>) -> RawValue {
-    match value.get_ref() {
-        DeValue::String(text) => RawValue::Text(text.to_string()),
-        DeValue::Boolean(yes) => RawValue::Yes(*yes),
-        DeValue::Integer(n) => {
-            i64::from_str_radix(n.as_str(), n.radix()).map_or(RawValue::Else("integer"), RawValue::Whole)
-        }
-        DeValue::Float(number) => RawValue::Text(number.as_str().to_owned()),
-        DeValue::Array(values) => RawValue::List(values.iter().map(raw_value).collect()),
-        other => RawValue::Else(other.type_str()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fmt;
 
     fn back<T: Setting + PartialEq + fmt::Debug>(value: T) {
         let shown = value.show();
@@ -436,7 +381,7 @@ mod tests {
             "sixteen",
         ];
         for (error, part) in errors.iter().zip(expected) {
-            assert!(error.contains(part), "{error:?} lacks {part:?}");
+            assert!(error.to_string().contains(part), "{error} lacks {part:?}");
         }
     }
 

@@ -5,7 +5,7 @@ use crate::finding::{Finding, State, Subject};
 use crate::setting::{Change, Setting};
 use base::units::{show_count, show_si};
 use capture::SourceError;
-use capture::auto::{PortFacts, SourceKind, decide};
+use capture::auto::{PortFacts, Reason, SourceKind, decide};
 use sys::cpu;
 use sys::ethtool::{self, Channels, Feature, Pause, Rings, Rss, Speed, Stamping};
 use sys::netlink::netdev::feature;
@@ -161,8 +161,8 @@ fn names(label: &str, name: &str) -> bool {
 /// Runs all checks of an interface.
 pub fn judge(f: &Facts) -> Vec<Finding> {
     let choice = decide(&f.port, f.dedicated);
-    let kind = choice.kind;
-    let mut all = vec![link(f), source(f, kind, &choice.explanation), xdp_taken(f)];
+    let kind = choice.kind();
+    let mut all = vec![link(f), source(f, kind, &choice.reason), xdp_taken(f)];
     all.extend([virtual_function(f), merging(f, kind), sending(f, kind), vlan(f, kind), rx_ring(f), queues(f)]);
     all.extend([rss(f), interrupts(f), numa(f), mtu(f, kind), pause(f), counters(f), card_stamps(f, kind)]);
     all
@@ -190,10 +190,10 @@ fn bits(megabits: u32) -> String {
     show_si(f64::from(megabits) * 1e6, "b/s")
 }
 
-fn source(f: &Facts, kind: SourceKind, explanation: &str) -> Finding {
+fn source(f: &Facts, kind: SourceKind, reason: &Reason) -> Finding {
     let s = f.subject();
     let driver = f.port.driver.as_deref().unwrap_or("of unknown name");
-    let found = explanation.strip_prefix(&format!("{}: ", f.port.name)).unwrap_or(explanation).to_owned();
+    let found = reason.to_string();
     let can = |bits| f.port.xdp.is_some_and(|x| x.bits & bits == bits);
     if f.port.xdp.is_none() {
         return Finding::new(&checks::SOURCE, &s, State::Unknown, found)
@@ -419,10 +419,8 @@ fn numa(f: &Facts) -> Finding {
 
 fn mtu(f: &Facts, kind: SourceKind) -> Finding {
     let (s, mtu) = (f.subject(), f.link.mtu);
-    // If a smaller MTU leads to another capture source, only the MTU prevents AF_XDP.
-    let small = PortFacts { mtu: 1500, ..f.port.clone() };
-    let [now, with_small_mtu] = [&f.port, &small].map(|facts| decide(facts, true).kind);
-    if kind == SourceKind::Tpacket && now != with_small_mtu {
+    let is_limit = matches!(decide(&f.port, true).reason, Reason::LargeFrames { .. });
+    if kind == SourceKind::Tpacket && is_limit {
         return Finding::new(&checks::MTU, &s, State::Warning, format!("MTU {mtu} is more than one XDP buffer holds"))
             .fix(format!("ip link set {} mtu 1500, if the link carries no longer packets", f.port.name));
     }

@@ -12,7 +12,7 @@ use crate::instance::Instance;
 use crate::map_capacity;
 use crate::queue_context::QueueContext;
 use crate::shared_worker::WorkerHandle;
-use group::{Compiled, IngressInterface, Program, ProgramInfo};
+use group::{Compiled, IngressInterface, Program, ProgramInfo, ServiceError};
 use ir::{Effect, FragmentTracker, Prefix, Set};
 use jit::state_transfer::{self, StateTransfer};
 use jit::{Executable, Refusal, Worker};
@@ -196,8 +196,8 @@ fn ingress(program: &ir::Program, interface: &str) -> u16 {
 }
 
 impl Compiled for CompiledProgram {
-    fn instances(&self, queues: &[IngressInterface], group: &str) -> Result<Vec<Box<dyn Program>>, String> {
-        self.instances(queues, group).map_err(|refusal| refusal.to_string())
+    fn instances(&self, queues: &[IngressInterface], group: &str) -> Result<Vec<Box<dyn Program>>, ServiceError> {
+        self.instances(queues, group).map_err(ServiceError::new)
     }
 
     fn text(&self) -> &str {

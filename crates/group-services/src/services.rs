@@ -2,7 +2,7 @@
 
 use crate::host_interface::HostInterface;
 use crate::{language, member_filter, shorthand, sink};
-use group::{Compiled, EngineServices, IngressInterface, MemberFilter, PacketSink, SinkCounts};
+use group::{Compiled, EngineServices, IngressInterface, MemberFilter, PacketSink, ServiceError, SinkCounts};
 use ring::Branch;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -68,18 +68,23 @@ impl Services {
 }
 
 impl EngineServices for Services {
-    fn compile(&self, text: &str, link_type: u32, from: &[IngressInterface]) -> Result<Arc<dyn Compiled>, String> {
+    fn compile(
+        &self,
+        text: &str,
+        link_type: u32,
+        from: &[IngressInterface],
+    ) -> Result<Arc<dyn Compiled>, ServiceError> {
         let link_type = link_type as u16;
         let context = language::ProgramContext { link_type, hash_key: self.hash_key, from: from.to_vec() };
         match shorthand::parse(text, link_type) {
             Ok(Some(program)) => Ok(program),
-            Ok(None) => language::compile(text, &context).map_err(|e| e.to_string()),
-            Err(e) => Err(e.to_string()),
+            Ok(None) => language::compile(text, &context).map_err(ServiceError::new),
+            Err(e) => Err(ServiceError::new(e)),
         }
     }
 
-    fn compile_filter(&self, text: &str, link_type: u32) -> Result<Arc<dyn MemberFilter>, String> {
-        member_filter::compile(text, link_type as u16).map_err(|e| format!("filter: {e}"))
+    fn compile_filter(&self, text: &str, link_type: u32) -> Result<Arc<dyn MemberFilter>, ServiceError> {
+        member_filter::compile(text, link_type as u16).map_err(|e| ServiceError::from(format!("filter: {e}")))
     }
 
     fn open(
@@ -87,7 +92,7 @@ impl EngineServices for Services {
         to: &PacketSink,
         branches: &[(&IngressInterface, &Branch)],
         outgoing: bool,
-    ) -> Result<Arc<SinkCounts>, String> {
+    ) -> Result<Arc<SinkCounts>, ServiceError> {
         // Packets for the host interface are sent into the other end of the veth pair.
         let entrance = lock(&self.resources.host_interfaces).values().find_map(|host| host.entrance_of(to));
         let interfaces = branches.iter().map(|(source, _)| source.name.as_str()).collect();
@@ -95,7 +100,7 @@ impl EngineServices for Services {
         let branches: Vec<&Branch> = branches.iter().map(|(_, branch)| *branch).collect();
         let to = entrance.as_ref().unwrap_or(to);
         let opened = sink::open(to, &branches, &own, &self.resources.warnings);
-        let (thread, counts) = opened.map_err(|e| e.to_string())?;
+        let (thread, counts) = opened.map_err(ServiceError::new)?;
         let mut sinks = lock(&self.resources.sinks);
         sinks.retain(|sink| !sink.is_finished());
         sinks.push(thread);
@@ -106,13 +111,13 @@ impl EngineServices for Services {
         self.dedicated.contains(&interface.name)
     }
 
-    fn host(&self, interface: &IngressInterface) -> Result<Option<String>, String> {
+    fn host(&self, interface: &IngressInterface) -> Result<Option<String>, ServiceError> {
         if !self.shuts_host_out(interface) {
             return Ok(None);
         }
         let mut hosts = lock(&self.resources.host_interfaces);
         if !hosts.contains_key(&interface.name) {
-            let host = HostInterface::open(&interface.name).map_err(|e| e.to_string())?;
+            let host = HostInterface::open(&interface.name).map_err(ServiceError::new)?;
             hosts.insert(interface.name.clone(), host);
         }
         Ok(hosts.get(&interface.name).map(|host| host.name.clone()))

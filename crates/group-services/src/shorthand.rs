@@ -10,7 +10,7 @@
 
 use crate::error::GroupProgramError;
 use filter::Filter;
-use group::{Compiled, Delivery, IngressInterface, Packet, Program, Verdict};
+use group::{Compiled, Delivery, IngressInterface, Packet, Program, ServiceError, Verdict};
 use std::sync::Arc;
 use wire::Headers;
 
@@ -53,7 +53,7 @@ pub fn parse(source: &str, link_type: u16) -> Result<Option<Arc<dyn Compiled>>, 
 }
 
 impl Compiled for ShorthandProgram {
-    fn instances(&self, queues: &[IngressInterface], _group: &str) -> Result<Vec<Box<dyn Program>>, String> {
+    fn instances(&self, queues: &[IngressInterface], _group: &str) -> Result<Vec<Box<dyn Program>>, ServiceError> {
         let instance = || Instance { word: self.word, filter: self.filter.clone(), link_type: self.link_type };
         Ok(queues.iter().map(|_| Box::new(instance()) as Box<dyn Program>).collect())
     }

@@ -4,7 +4,8 @@
 //! differ.
 
 use crate::entry::{ClientIdentity, Entry};
-use crate::limits::{BRANCH_DESCS, ResourceUse, branch_bytes, mib};
+use crate::error::{PermissionError, RequestError};
+use crate::limits::{BRANCH_DESCS, LimitError, ResourceUse, branch_bytes, mib};
 use crate::registry::{Registry, State};
 use crate::verdict::Compiled;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ impl Registry {
         client: ClientIdentity,
         but: Option<&str>,
         more: ResourceUse,
-    ) -> Result<(), String> {
+    ) -> Result<(), LimitError> {
         let mut held = [ResourceUse::default(); 3];
         let mut count = |uid: u32, part: ResourceUse| {
             let counts = [uid == client.uid, self.is_unprivileged(uid), true];
@@ -53,47 +54,37 @@ impl Registry {
         client: ClientIdentity,
         (name, entry): (&str, &Entry),
         program: Option<&Arc<dyn Compiled>>,
-    ) -> Result<(), String> {
+    ) -> Result<(), RequestError> {
         let groups = usize::from(!state.groups.contains_key(name));
         let Some(program) = program else {
-            return self.admit(state, client, Some(name), ResourceUse { groups, ..ResourceUse::default() });
+            self.admit(state, client, Some(name), ResourceUse { groups, ..ResourceUse::default() })?;
+            return Ok(());
         };
         program.ports().iter().try_for_each(|port| self.may_send(client, port))?;
         if program.wants_kernel()
             && self.is_unprivileged(client.uid)
             && self.rings_of(entry).any(|t| self.services.shuts_host_out(&t.source))
         {
-            return Err(format!(
-                "only root and user {} may pass packets of a dedicated interface to the host; remove `kernel` from the \
-                 program",
-                self.own_uid
-            ));
+            return Err(PermissionError::Host(self.own_uid).into());
         }
         let bytes = program.memory();
         if bytes > self.limits.program_bytes {
-            return Err(format!(
-                "the flow maps of the program need up to {} MiB, and the limit of a program is {} MiB; {}",
-                mib(bytes),
-                mib(self.limits.program_bytes),
-                program.advice(self.limits.program_bytes)
-            ));
+            let limit = self.limits.program_bytes;
+            let (needed_mib, limit_mib, advice) = (mib(bytes), mib(limit), program.advice(limit));
+            return Err(LimitError::ProgramMemory { needed_mib, limit_mib, advice }.into());
         }
         // The interface to the host counts as an egress interface too.
         let ports = program.ports().len() + usize::from(program.wants_kernel());
         let more = of_program(ports * self.rings_of(entry).count(), Some(program));
-        self.admit(state, client, Some(name), ResourceUse { groups, ..more })
+        Ok(self.admit(state, client, Some(name), ResourceUse { groups, ..more })?)
     }
 
     /// Checks whether programs of this client may send packets through this interface.
-    pub(crate) fn may_send(&self, client: ClientIdentity, port: &str) -> Result<(), String> {
+    pub(crate) fn may_send(&self, client: ClientIdentity, port: &str) -> Result<(), PermissionError> {
         if !self.is_unprivileged(client.uid) || self.limits.ports.iter().any(|p| p == port) {
             return Ok(());
         }
-        Err(format!(
-            "user {} may not send through interface {port}, because the engine would send with its own privileges; the \
-             user who starts the engine can permit it (`--allow-forward {port}`)",
-            client.uid
-        ))
+        Err(PermissionError::Forward { uid: client.uid, interface: port.to_owned() })
     }
 }
 

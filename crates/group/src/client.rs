@@ -201,6 +201,38 @@ impl Client {
     }
 }
 
+/// A contradiction in the program generations of a branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GenerationError {
+    /// A program descriptor has a lower generation than the one before it.
+    Decrease {
+        /// The earlier generation.
+        from: u64,
+        /// The later generation.
+        to: u64,
+    },
+    /// The generation bits of a packet differ from those of the program.
+    Packet {
+        /// The generation of the packet, modulo 4.
+        bits: u8,
+        /// The generation of the program.
+        program: u64,
+    },
+}
+
+impl fmt::Display for GenerationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Decrease { from, to } => write!(f, "program generation {to} follows generation {from}"),
+            Self::Packet { bits, program } => {
+                write!(f, "a packet has generation {bits} modulo 4, but the program has generation {program}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for GenerationError {}
+
 /// Tracks the program generations of one branch, descriptor by descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Generations {
@@ -213,11 +245,11 @@ impl Generations {
     /// faulty.
     ///
     /// # Errors
-    /// A text that describes the contradiction.
-    pub fn follow(&mut self, desc: &Desc) -> Result<Option<u64>, String> {
+    /// The generations contradict each other.
+    pub fn follow(&mut self, desc: &Desc) -> Result<Option<u64>, GenerationError> {
         if let Some(generation) = desc.as_program() {
             if generation < self.now {
-                return Err(format!("program generation {generation} follows generation {}", self.now));
+                return Err(GenerationError::Decrease { from: self.now, to: generation });
             }
             self.now = generation;
         }
@@ -225,11 +257,7 @@ impl Generations {
             return Ok(None);
         }
         if u64::from(desc.generation()) != self.now & 3 {
-            return Err(format!(
-                "a packet has generation {} modulo 4, but the program has generation {}",
-                desc.generation(),
-                self.now
-            ));
+            return Err(GenerationError::Packet { bits: desc.generation(), program: self.now });
         }
         Ok(Some(self.now))
     }

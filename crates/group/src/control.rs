@@ -6,6 +6,7 @@
 //! ([`ring::attach`]).
 
 use crate::entry::{ClientIdentity, GroupView};
+use crate::error::RequestError;
 use crate::limits::connections;
 use crate::registry::{LoadResult, Registry};
 use crate::request::{MESSAGE_MAX, Request, Response};
@@ -221,7 +222,7 @@ impl ClientMonitor {
             Ok(request) => {
                 self.clients[index].has_requested = true;
                 self.carry_out(self.clients[index].identity, &self.with_default_interface(request))
-                    .unwrap_or_else(|why| ResponseParts::of(Response::refusal(why)))
+                    .unwrap_or_else(|e| ResponseParts::of(Response::refusal(e.to_string())))
             }
             Err(e) => ResponseParts::of(Response::refusal(format!("the message is not a request: {e}"))),
         };
@@ -236,7 +237,7 @@ impl ClientMonitor {
         request
     }
 
-    fn carry_out(&self, client: ClientIdentity, request: &Request) -> Result<ResponseParts, String> {
+    fn carry_out(&self, client: ClientIdentity, request: &Request) -> Result<ResponseParts, RequestError> {
         let registry = &self.registry;
         Ok(match request {
             Request::Create { .. } => {

@@ -3,6 +3,7 @@
 use crate::counts::SinkCounts;
 use crate::dispatch::CommandQueue;
 use crate::ingress_interface::IngressInterface;
+use crate::service_error::ServiceError;
 use crate::verdict::{Compiled, MemberFilter};
 use ring::{Branch, OfferedRing};
 use std::fmt;
@@ -49,27 +50,28 @@ pub trait EngineServices: Send + Sync {
     /// Compiles a program for frames of this link type from these interfaces.
     ///
     /// # Errors
-    /// A text with the position in the source and a correction.
-    fn compile(&self, text: &str, link_type: u32, from: &[IngressInterface]) -> Result<Arc<dyn Compiled>, String>;
+    /// The text has the position in the source and a correction.
+    fn compile(&self, text: &str, link_type: u32, from: &[IngressInterface])
+    -> Result<Arc<dyn Compiled>, ServiceError>;
 
     /// Compiles a member filter.
     ///
     /// # Errors
-    /// A text with the position in the filter.
-    fn compile_filter(&self, text: &str, link_type: u32) -> Result<Arc<dyn MemberFilter>, String>;
+    /// The text has the position in the filter.
+    fn compile_filter(&self, text: &str, link_type: u32) -> Result<Arc<dyn MemberFilter>, ServiceError>;
 
     /// Starts a thread that moves the packets of these branches (each with its ingress interface) to a sink until they
     /// end, and returns the sink's counters. An egress interface gets packets that this host sent only if `outgoing`,
     /// and it never gets packets that were captured on the same interface, because they would circle.
     ///
     /// # Errors
-    /// A text with the reason why the sink cannot be opened.
+    /// The text has the reason why the sink cannot be opened.
     fn open(
         &self,
         to: &PacketSink,
         branches: &[(&IngressInterface, &Branch)],
         outgoing: bool,
-    ) -> Result<Arc<SinkCounts>, String>;
+    ) -> Result<Arc<SinkCounts>, ServiceError>;
 
     /// True if the host does not receive what arrives at this interface unless a program passes it to the host.
     fn shuts_host_out(&self, _port: &IngressInterface) -> bool {
@@ -79,6 +81,6 @@ pub trait EngineServices: Send + Sync {
     /// Returns the interface that brings packets from `port` to the host, or `None` if the host gets them anyway.
     ///
     /// # Errors
-    /// A text with the reason why packets cannot be passed to the host.
-    fn host(&self, port: &IngressInterface) -> Result<Option<String>, String>;
+    /// The text has the reason why packets cannot be passed to the host.
+    fn host(&self, port: &IngressInterface) -> Result<Option<String>, ServiceError>;
 }

@@ -2,6 +2,7 @@
 
 use crate::counts::{ClosedSinkTotals, Counts, ReaderCounts, SinkCounts, SinkTotals};
 use crate::engine_services::{PacketSink, RingHandle};
+use crate::error::RequestError;
 use crate::group::GroupAccounting;
 use crate::ingress_interface::IngressInterface;
 use crate::members::Membership;
@@ -166,11 +167,11 @@ impl MemberSlot {
 impl Entry {
     /// Checks that the group still has these interfaces: a client may have replaced it by another group of the same
     /// name.
-    pub fn is_of(&self, sources: &[IngressInterface]) -> Result<(), String> {
+    pub fn is_of(&self, sources: &[IngressInterface]) -> Result<(), RequestError> {
         if self.sources.iter().eq(sources.iter().map(|source| &source.name)) {
             return Ok(());
         }
-        Err("the group was replaced by another group of the same name during the request; repeat the request".into())
+        Err(RequestError::Replaced)
     }
 
     /// True if the group gets packets of this ring.

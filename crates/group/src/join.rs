@@ -6,6 +6,7 @@
 use crate::dispatch::DispatcherCommand;
 use crate::engine_services::PacketSink;
 use crate::entry::{ClientIdentity, Entry, MemberSlot};
+use crate::error::{MemberError, PermissionError, RequestError};
 use crate::limits::{BRANCH_DESCS, ResourceUse, branch_bytes};
 use crate::members::Member;
 use crate::registry::{Registry, State};
@@ -34,10 +35,10 @@ impl Registry {
     /// Adds a process as a member.
     ///
     /// # Errors
-    /// A text with the fault of the request.
-    pub fn join(&self, client: ClientIdentity, request: &Request) -> Result<JoinResult, String> {
+    /// The request is not valid, not permitted, or exceeds a limit.
+    pub fn join(&self, client: ClientIdentity, request: &Request) -> Result<JoinResult, RequestError> {
         let Request::Join { group, classes, weight, filter, descs, name } = request else {
-            return Err("the request is not a join request".into());
+            return Err(RequestError::Kind("a join"));
         };
         let sources = self.sources_of(group)?;
         let link_type = self.link_type(&sources)?;
@@ -45,9 +46,7 @@ impl Registry {
         check_text(name)?;
         let descs = if *descs == 0 { BRANCH_DESCS } else { *descs };
         if !(BRANCH_DESCS_MIN..=BRANCH_DESCS_MAX).contains(&descs) {
-            return Err(format!(
-                "{descs} descriptors requested; a branch has {BRANCH_DESCS_MIN} to {BRANCH_DESCS_MAX}"
-            ));
+            return Err(MemberError::Descriptors(descs).into());
         }
         let mut state = self.lock();
         self.permitted(state.find(group)?, client)?;
@@ -65,10 +64,10 @@ impl Registry {
     /// Adds a member whose packets the engine itself writes to an interface or a file, until the member is detached.
     ///
     /// # Errors
-    /// A text with the fault of the request, or the reason why the sink cannot be opened.
-    pub fn attach(&self, client: ClientIdentity, request: &Request) -> Result<u8, String> {
+    /// As [`Registry::join`], or the sink cannot be opened.
+    pub fn attach(&self, client: ClientIdentity, request: &Request) -> Result<u8, RequestError> {
         let Request::Attach { group, port, file, max_bytes: most, classes, weight, filter } = request else {
-            return Err("the request is not an attach request".into());
+            return Err(RequestError::Kind("an attach"));
         };
         let egress = match (port, file) {
             (Some(name), None) => {
@@ -77,14 +76,10 @@ impl Registry {
             }
             // The engine writes files with its own privileges, so an unprivileged user must not name the path.
             (None, Some(_)) if client.uid != 0 && client.uid != self.own_uid => {
-                return Err(format!(
-                    "only root and user {} may make the engine write a file; join the group as a member and write the \
-                     file yourself",
-                    self.own_uid
-                ));
+                return Err(PermissionError::File(self.own_uid).into());
             }
             (None, Some(path)) => PacketSink::File { path: path.clone(), max_bytes: *most },
-            _ => return Err("the request must name either an interface or a file".into()),
+            _ => return Err(RequestError::Sink),
         };
         let sources = self.sources_of(group)?;
         let link_type = self.link_type(&sources)?;
@@ -108,18 +103,14 @@ impl Registry {
     ///
     /// # Errors
     /// The slot has no member, or its member is a process.
-    pub fn detach(&self, client: ClientIdentity, group: &str, slot: u8) -> Result<(), String> {
+    pub fn detach(&self, client: ClientIdentity, group: &str, slot: u8) -> Result<(), RequestError> {
         let mut state = self.lock();
         let entry = state.find(group)?;
         self.permitted(entry, client)?;
         match entry.slots.get(&slot) {
             Some(MemberSlot { sink: Some(_), .. }) => {}
-            Some(_) => {
-                return Err(format!(
-                    "the member in slot {slot} of group {group:?} is a process; it leaves the group when it ends"
-                ));
-            }
-            None => return Err(format!("slot {slot} of group {group:?} has no member")),
+            Some(_) => return Err(RequestError::Process { group: group.to_owned(), slot }),
+            None => return Err(RequestError::NoMember { group: group.to_owned(), slot }),
         }
         entry.vacate(slot);
         self.change(entry, slot);
@@ -129,14 +120,14 @@ impl Registry {
     /// Changes a member's weight in steering.
     ///
     /// # Errors
-    /// A text with the fault of the request.
-    pub fn set_weight(&self, client: ClientIdentity, group: &str, slot: u8, weight: u8) -> Result<(), String> {
+    /// The request is not valid, not permitted, or exceeds a limit.
+    pub fn set_weight(&self, client: ClientIdentity, group: &str, slot: u8, weight: u8) -> Result<(), RequestError> {
         check_weight(weight)?;
         let mut state = self.lock();
         let entry = state.find(group)?;
         self.permitted(entry, client)?;
         let Some(member) = entry.membership.member(slot).cloned() else {
-            return Err(format!("slot {slot} of group {group:?} has no member"));
+            return Err(RequestError::NoMember { group: group.to_owned(), slot });
         };
         entry.membership = Arc::new(entry.membership.with(slot, Some(Member { weight, ..member })));
         self.change(entry, slot);
@@ -178,10 +169,16 @@ impl Registry {
     }
 
     /// Checks the limits for one more member of this client.
-    fn admit_member(&self, state: &mut State, client: ClientIdentity, group: &str, descs: u64) -> Result<(), String> {
+    fn admit_member(
+        &self,
+        state: &mut State,
+        client: ClientIdentity,
+        group: &str,
+        descs: u64,
+    ) -> Result<(), RequestError> {
         let branches = self.rings_of(state.find(group)?).count();
         let bytes = branches as u64 * branch_bytes(descs);
-        self.admit(state, client, None, ResourceUse { groups: 0, branches, bytes })
+        Ok(self.admit(state, client, None, ResourceUse { groups: 0, branches, bytes })?)
     }
 
     /// Allocates a branch on each queue of the group.
@@ -190,13 +187,13 @@ impl Registry {
         entry: &Entry,
         group: &str,
         descs: u64,
-    ) -> Result<(Vec<BranchWriter>, Vec<Branch>), String> {
+    ) -> Result<(Vec<BranchWriter>, Vec<Branch>), RequestError> {
         let (mut writers, mut branches) = (Vec::new(), Vec::new());
         for ring in self.rings_of(entry) {
             let offer = &ring.offer;
             let label = format!("{}/{group}", offer.shape.name);
             let (writer, branch) = Branch::grow(&offer.memory, &offer.shape, &label, descs)
-                .map_err(|e| format!("no memory for a branch with {descs} descriptors: {e}"))?;
+                .map_err(|error| RequestError::Branch { descs, error })?;
             writers.push(writer);
             branches.push(branch);
         }
@@ -231,23 +228,25 @@ impl Registry {
         unresponsive
     }
 
-    fn member(&self, classes: &[String], weight: u8, filter: Option<&str>, link_type: u32) -> Result<Member, String> {
+    fn member(
+        &self,
+        classes: &[String],
+        weight: u8,
+        filter: Option<&str>,
+        link_type: u32,
+    ) -> Result<Member, RequestError> {
         check_weight(weight)?;
         for text in filter.iter() {
             let bytes = encoded_bytes(text);
             if bytes > FILTER_MAX {
-                return Err(format!("the filter has {bytes} bytes in JSON; the limit is {FILTER_MAX}"));
+                return Err(MemberError::FilterLength(bytes).into());
             }
         }
         let mut bits = 0u64;
         for text in classes {
-            let class = class::parse(text).ok_or_else(|| {
-                format!("{text:?} is not a class: write default, user, control or a number from 0 to 62")
-            })?;
+            let class = class::parse(text).ok_or_else(|| MemberError::Class(text.clone()))?;
             if class == class::MANAGEMENT {
-                return Err("members of class management receive no packets, and a connection can manage groups \
-                            without joining a group; choose another class"
-                    .into());
+                return Err(MemberError::ManagementClass.into());
             }
             bits |= 1 << class;
         }
@@ -257,26 +256,26 @@ impl Registry {
 }
 
 /// Returns the lowest free slot. A member that is leaving still occupies its slot.
-fn lowest_free_slot(entry: &Entry, group: &str) -> Result<u8, String> {
+fn lowest_free_slot(entry: &Entry, group: &str) -> Result<u8, RequestError> {
     let mut slots = 0..MEMBERS as u8;
     let lowest = slots.find(|slot| entry.membership.member(*slot).is_none() && !entry.slots.contains_key(slot));
-    lowest.ok_or_else(|| format!("group {group:?} has {MEMBERS} members, which is the limit"))
+    lowest.ok_or_else(|| RequestError::Full(group.to_owned()))
 }
 
-fn check_text(name: &str) -> Result<(), String> {
+fn check_text(name: &str) -> Result<(), MemberError> {
     if name.len() > NAME_MAX {
-        return Err(format!("the name has {} bytes; the limit is {NAME_MAX}", name.len()));
+        return Err(MemberError::NameLength(name.len()));
     }
     // Other users' terminals print this name, so it must not contain control characters.
     if name.chars().any(char::is_control) {
-        return Err("the name contains control characters; write letters and digits".into());
+        return Err(MemberError::NameCharacters);
     }
     Ok(())
 }
 
-fn check_weight(weight: u8) -> Result<(), String> {
+fn check_weight(weight: u8) -> Result<(), MemberError> {
     if (1..=WEIGHT_MAX).contains(&weight) {
         return Ok(());
     }
-    Err(format!("weight {weight} is out of range; write 1 to {WEIGHT_MAX}"))
+    Err(MemberError::Weight(weight))
 }

@@ -23,6 +23,7 @@ mod counts;
 mod dispatch;
 mod engine_services;
 mod entry;
+mod error;
 mod group;
 mod idle_backoff;
 mod ingress_interface;
@@ -32,11 +33,12 @@ mod members;
 mod object;
 mod registry;
 mod request;
+mod service_error;
 pub mod steering;
 mod unresponsive;
 mod verdict;
 
-pub use client::{Client, ClientError, Generations, LeaveHandle, MemberSession};
+pub use client::{Client, ClientError, GenerationError, Generations, LeaveHandle, MemberSession};
 pub use control::ControlServer;
 pub use counts::{
     ClassCounts, ClosedSinkTotals, Counts, MemberCounts, ReaderCounts, SinkCounts, SinkResult, SinkTotals,
@@ -44,14 +46,16 @@ pub use counts::{
 pub use dispatch::{BATCH, CommandQueue, Dispatcher, DispatcherCommand, IDLE_SLEEP, SwapResult, TurnResult};
 pub use engine_services::{EngineServices, PacketSink, RingHandle};
 pub use entry::{ClientIdentity, GroupView, MemberView};
+pub use error::{MemberError, PermissionError, RequestError};
 pub use group::{Group, GroupAccounting, Port, Swap};
 pub use idle_backoff::MemberBackoff;
 pub use ingress_interface::IngressInterface;
 pub use join::JoinResult;
-pub use limits::{GROUPS, Limits};
+pub use limits::{GROUPS, LimitError, LimitScope, Limits};
 pub use members::{Eligible, Member, Membership};
 pub use registry::{LoadResult, Registry};
 pub use request::{FILE_BYTES_DEFAULT, Policy, Request, Response};
+pub use service_error::ServiceError;
 pub use steering::{MEMBERS, Steering, WEIGHT_MAX};
 pub use unresponsive::{DispatcherState, UnresponsiveQueue};
 pub use verdict::{

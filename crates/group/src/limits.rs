@@ -6,6 +6,7 @@
 //! user, and no request may use the last file descriptors.
 
 use ring::DESC_BYTES;
+use std::fmt;
 use std::ops::AddAssign;
 use std::time::Duration;
 
@@ -55,6 +56,93 @@ pub(crate) struct ResourceUse {
     pub bytes: u64,
 }
 
+/// The users for whom a limit holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitScope {
+    /// The user who requests more.
+    User,
+    /// All unprivileged users together.
+    UnprivilegedUsers,
+    /// All users, including root and that of the engine.
+    Engine,
+}
+
+/// A resource limit that a request would exceed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LimitError {
+    /// The number of groups.
+    Groups {
+        /// The users for whom the limit holds.
+        scope: LimitScope,
+        /// The number of their groups.
+        held: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The number of branches.
+    Branches {
+        /// The users for whom the limit holds.
+        scope: LimitScope,
+        /// The number of their branches.
+        held: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The memory of the branches and flow maps of a user.
+    Memory {
+        /// The additional memory of the request, in MiB.
+        requested_mib: u64,
+        /// The limit, in MiB.
+        limit_mib: u64,
+    },
+    /// The memory of the flow maps of one program.
+    ProgramMemory {
+        /// The most memory of the program, in MiB.
+        needed_mib: u64,
+        /// The limit, in MiB.
+        limit_mib: u64,
+        /// The advice of the compiled program.
+        advice: String,
+    },
+}
+
+impl fmt::Display for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let has = |scope: &LimitScope| match scope {
+            LimitScope::User => "this user has",
+            LimitScope::UnprivilegedUsers => "all unprivileged users together have",
+            LimitScope::Engine => "this engine has",
+        };
+        match self {
+            Self::Groups { scope, held, limit } => {
+                write!(f, "{} {held} groups, and the limit is {limit}; release some first", has(scope))
+            }
+            Self::Branches { scope, held, limit } => {
+                write!(f, "{} {held} branches, and the limit is {limit}; release some first", has(scope))?;
+                match scope {
+                    LimitScope::Engine => f.write_str(
+                        ", or start the engine with a higher limit of open files (LimitNOFILE of a unit, ulimit -n)",
+                    ),
+                    LimitScope::User | LimitScope::UnprivilegedUsers => Ok(()),
+                }
+            }
+            Self::Memory { requested_mib, limit_mib } => write!(
+                f,
+                "the request needs {requested_mib} MiB more for branches and flow maps, and the limit of a user is \
+                 {limit_mib} MiB of this engine's memory; write `up_to N` at maps, request fewer descriptors, or \
+                 release some memory first"
+            ),
+            Self::ProgramMemory { needed_mib, limit_mib, advice } => write!(
+                f,
+                "the flow maps of the program need up to {needed_mib} MiB, and the limit of a program is {limit_mib} \
+                 MiB; {advice}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for LimitError {}
+
 impl Limits {
     /// Returns the limits for a machine with `memory` bytes and a process that may open `files` files.
     pub fn of(memory: u64, files: u64) -> Self {
@@ -77,38 +165,32 @@ impl Limits {
 
     /// Checks whether `more` may be added to the held resources: those of this user, of all unprivileged users, and of
     /// all users.
-    pub(crate) fn admit(&self, is_unprivileged: bool, held: [ResourceUse; 3], more: ResourceUse) -> Result<(), String> {
+    pub(crate) fn admit(
+        &self,
+        is_unprivileged: bool,
+        held: [ResourceUse; 3],
+        more: ResourceUse,
+    ) -> Result<(), LimitError> {
         let [mine, clients, all] = held;
-        let room = |what: &str, has: usize, more: usize, most: usize, whose: &str| {
-            if more == 0 || has + more <= most {
-                return Ok(());
-            }
-            Err(format!("{whose} {has} {what}, and the limit is {most}; release some first"))
+        let groups = |scope, held: usize, limit: usize| {
+            let fits = more.groups == 0 || held + more.groups <= limit;
+            if fits { Ok(()) } else { Err(LimitError::Groups { scope, held, limit }) }
+        };
+        let branches = |scope, held: usize, limit: usize| {
+            let fits = more.branches == 0 || held + more.branches <= limit;
+            if fits { Ok(()) } else { Err(LimitError::Branches { scope, held, limit }) }
         };
         if is_unprivileged {
-            room("groups", mine.groups, more.groups, self.groups, "this user has")?;
-            room("groups", clients.groups, more.groups, GROUPS / 4 * 3, "all unprivileged users together have")?;
-            room("branches", mine.branches, more.branches, self.branches, "this user has")?;
-            room(
-                "branches",
-                clients.branches,
-                more.branches,
-                self.all_branches / 4 * 3,
-                "all unprivileged users together have",
-            )?;
+            groups(LimitScope::User, mine.groups, self.groups)?;
+            groups(LimitScope::UnprivilegedUsers, clients.groups, GROUPS / 4 * 3)?;
+            branches(LimitScope::User, mine.branches, self.branches)?;
+            branches(LimitScope::UnprivilegedUsers, clients.branches, self.all_branches / 4 * 3)?;
             let [mine, both] = [mine.bytes, clients.bytes].map(|b| b.saturating_add(more.bytes));
             if more.bytes > 0 && (mine > self.bytes || both > self.bytes.saturating_mul(2)) {
-                let (requested, most) = (mib(more.bytes), mib(self.bytes));
-                return Err(format!(
-                    "the request needs {requested} MiB more for branches and flow maps, and the limit of a user is \
-                     {most} MiB of this engine's memory; write `up_to N` at maps, request fewer descriptors, or release \
-                     some memory first"
-                ));
+                return Err(LimitError::Memory { requested_mib: mib(more.bytes), limit_mib: mib(self.bytes) });
             }
         }
-        room("branches", all.branches, more.branches, self.all_branches, "this engine has").map_err(|why| {
-            format!("{why}, or start the engine with a higher limit of open files (LimitNOFILE of a unit, ulimit -n)")
-        })
+        branches(LimitScope::Engine, all.branches, self.all_branches)
     }
 }
 
@@ -171,7 +253,8 @@ mod tests {
             );
         }
         assert_eq!(unprivileged(none, much, none), Ok(()), "an empty request is granted");
-        let why = limits.admit(false, [none, none, held(0, 20, 0)], held(0, 1, 0)).expect_err("no descriptors");
+        let why =
+            limits.admit(false, [none, none, held(0, 20, 0)], held(0, 1, 0)).expect_err("no descriptors").to_string();
         assert!(why.contains("has 20 branches, and the limit is 20") && why.contains("LimitNOFILE"), "{why}");
     }
 }

@@ -8,6 +8,7 @@ use crate::counts::{ClosedSinkTotals, ReaderCounts};
 use crate::dispatch::{DispatcherCommand, SwapResult};
 use crate::engine_services::{EngineServices, PacketSink, RingHandle};
 use crate::entry::{ClientIdentity, DispatcherAccounting, EgressPort, Entry, GroupView};
+use crate::error::{PermissionError, RequestError};
 use crate::group::{Group, GroupAccounting, Port, Swap};
 use crate::ingress_interface::IngressInterface;
 use crate::limits::{BRANCH_DESCS, GROUPS, Limits};
@@ -136,8 +137,8 @@ impl Registry {
     /// example those whose producer is blocked.
     ///
     /// # Errors
-    /// A text with the fault of the request.
-    pub fn create(&self, client: ClientIdentity, request: &Request) -> Result<LoadResult, String> {
+    /// The request is not valid, not permitted, or exceeds a limit.
+    pub fn create(&self, client: ClientIdentity, request: &Request) -> Result<LoadResult, RequestError> {
         let (loaded, joined) = self.create_group(client, request)?;
         Ok(LoadResult { unresponsive: self.wait(joined).1, ..loaded })
     }
@@ -145,8 +146,8 @@ impl Registry {
     /// Creates a group before the dispatchers run, hence without waiting for them.
     ///
     /// # Errors
-    /// A text with the fault of the request.
-    pub fn create_first(&self, client: ClientIdentity, request: &Request) -> Result<LoadResult, String> {
+    /// The request is not valid, not permitted, or exceeds a limit.
+    pub fn create_first(&self, client: ClientIdentity, request: &Request) -> Result<LoadResult, RequestError> {
         self.create_group(client, request).map(|(loaded, _)| loaded)
     }
 
@@ -155,9 +156,9 @@ impl Registry {
         &self,
         client: ClientIdentity,
         request: &Request,
-    ) -> Result<(LoadResult, Vec<PendingCommand<'_, ()>>), String> {
+    ) -> Result<(LoadResult, Vec<PendingCommand<'_, ()>>), RequestError> {
         let Request::Create { group, program, policy, fold, ports, queues, ephemeral: brief } = request else {
-            return Err("the request is not a create request".into());
+            return Err(RequestError::Kind("a create"));
         };
         check_name(group)?;
         let sources = self.named(ports.as_deref())?;
@@ -165,21 +166,18 @@ impl Registry {
             let of = |ring: &&RingHandle| sources.contains(&ring.source);
             if !self.rings.iter().filter(of).any(|t| t.queue == *queue) {
                 let known: BTreeSet<u16> = self.rings.iter().filter(of).map(|t| t.queue).collect();
-                let known: Vec<String> = known.iter().map(u16::to_string).collect();
-                let known =
-                    if let [one] = &*known { format!("queue {one}") } else { format!("queues {}", known.join(", ")) };
-                let ports: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
-                return Err(format!("no queue {queue}; {} has {known} in this engine", ports.join(", ")));
+                let known = known.into_iter().collect();
+                let interfaces = sources.into_iter().map(|source| source.name).collect();
+                return Err(RequestError::NoQueue { queue: *queue, interfaces, known });
             }
         }
         let compiled = program.as_deref().map(|text| self.compile_source(text, &sources)).transpose()?;
         let mut state = self.lock();
-        if state.groups.contains_key(group) {
-            let at = state.groups.get(group).map(|entry| entry.sources.join(", ")).unwrap_or_default();
-            return Err(format!("group {group:?} already exists on {at}; swap its program, or delete the group first"));
+        if let Some(existing) = state.groups.get(group) {
+            return Err(RequestError::GroupExists { group: group.clone(), interfaces: existing.sources.clone() });
         }
         if state.groups.len() >= GROUPS {
-            return Err(format!("the engine has {GROUPS} groups, which is the limit; delete a group first"));
+            return Err(RequestError::TooManyGroups);
         }
         let mut queues = queues.clone();
         if let Some(queues) = &mut queues {
@@ -233,7 +231,7 @@ impl Registry {
     ///
     /// # Errors
     /// There is no group of this name, or the client may not change it.
-    pub fn delete(&self, client: ClientIdentity, group: &str) -> Result<(), String> {
+    pub fn delete(&self, client: ClientIdentity, group: &str) -> Result<(), RequestError> {
         let mut state = self.lock();
         self.permitted(state.find(group)?, client)?;
         if let Some(entry) = state.groups.remove(group) {
@@ -246,7 +244,7 @@ impl Registry {
     ///
     /// # Errors
     /// There is no group of this name, or the client may not change it.
-    pub fn program(&self, client: ClientIdentity, group: &str) -> Result<(Option<String>, u64), String> {
+    pub fn program(&self, client: ClientIdentity, group: &str) -> Result<(Option<String>, u64), RequestError> {
         let mut state = self.lock();
         let entry = state.find(group)?;
         self.permitted(entry, client)?;
@@ -257,8 +255,8 @@ impl Registry {
     /// unresponsive: late queues swap before they evaluate again, queues with a failed dispatcher evaluate nothing.
     ///
     /// # Errors
-    /// A text with the reason why the swap failed; the previous program continues to run.
-    pub fn swap(&self, client: ClientIdentity, group: &str, source: Option<&str>) -> Result<LoadResult, String> {
+    /// As [`Registry::create`]; the previous program continues to run.
+    pub fn swap(&self, client: ClientIdentity, group: &str, source: Option<&str>) -> Result<LoadResult, RequestError> {
         let sources = self.sources_of(group)?;
         let compiled = source.map(|text| self.compile_source(text, &sources)).transpose()?;
         let mut state = self.lock();
@@ -271,9 +269,9 @@ impl Registry {
         entry.generation += 1;
         let swaps = match self.swaps(entry, group, compiled.as_ref()) {
             Ok(swaps) => swaps,
-            Err(why) => {
+            Err(e) => {
                 entry.generation -= 1;
-                return Err(why);
+                return Err(e);
             }
         };
         let transfer = compiled.as_ref().zip(entry.program.as_ref()).and_then(|(new, old)| new.state_transfer(&**old));
@@ -311,7 +309,7 @@ impl Registry {
         client: ClientIdentity,
         only: Option<&str>,
         port: Option<&str>,
-    ) -> Result<Vec<GroupView>, String> {
+    ) -> Result<Vec<GroupView>, RequestError> {
         let mut state = self.lock();
         if let Some(group) = only {
             state.find(group)?;
@@ -371,44 +369,40 @@ impl Registry {
     }
 
     /// Returns the interfaces with these names, or all interfaces.
-    fn named(&self, names: Option<&[String]>) -> Result<Vec<IngressInterface>, String> {
+    fn named(&self, names: Option<&[String]>) -> Result<Vec<IngressInterface>, RequestError> {
         let mut all = self.sources();
         let Some(names) = names else { return Ok(all) };
         if let Some(unknown) = names.iter().find(|name| !all.iter().any(|s| s.name == **name)) {
-            let known: Vec<&str> = all.iter().map(|s| s.name.as_str()).collect();
-            return Err(format!(
-                "this engine has no interface {unknown:?}, but {}; one `netgrain run` can capture several interfaces",
-                known.join(", ")
-            ));
+            let known = all.into_iter().map(|source| source.name).collect();
+            return Err(RequestError::NoInterface { interface: unknown.clone(), known });
         }
         all.retain(|source| names.contains(&source.name));
-        if all.is_empty() { Err("the request names no interface; name at least one".into()) } else { Ok(all) }
+        if all.is_empty() { Err(RequestError::NoInterfaces) } else { Ok(all) }
     }
 
     /// Returns the interfaces of a group.
-    pub(crate) fn sources_of(&self, group: &str) -> Result<Vec<IngressInterface>, String> {
+    pub(crate) fn sources_of(&self, group: &str) -> Result<Vec<IngressInterface>, RequestError> {
         let names = self.lock().find(group)?.sources.clone();
         Ok(self.sources().into_iter().filter(|source| names.contains(&source.name)).collect())
     }
 
     /// Returns the link type of these interfaces, which must be the same for all.
-    pub(crate) fn link_type(&self, sources: &[IngressInterface]) -> Result<u32, String> {
+    pub(crate) fn link_type(&self, sources: &[IngressInterface]) -> Result<u32, RequestError> {
         let mut of = self.rings.iter().filter(|t| sources.contains(&t.source)).map(|t| (t, t.offer.shape.link_type));
         let Some((first, link_type)) = of.next() else { return Ok(1) };
         match of.find(|(_, other)| *other != link_type) {
             None => Ok(link_type),
-            Some((other, differs)) => Err(format!(
-                "interface {} has link type {link_type} and interface {} has link type {differs}; create a group for \
-                 each link type",
-                first.source.name, other.source.name
-            )),
+            Some((other, differs)) => {
+                let of = [(first, link_type), (other, differs)];
+                Err(RequestError::LinkTypes(of.map(|(ring, link_type)| (ring.source.name.clone(), link_type))))
+            }
         }
     }
 
-    fn compile_source(&self, text: &str, sources: &[IngressInterface]) -> Result<Arc<dyn Compiled>, String> {
+    fn compile_source(&self, text: &str, sources: &[IngressInterface]) -> Result<Arc<dyn Compiled>, RequestError> {
         let bytes = encoded_bytes(text);
         if bytes > PROGRAM_MAX {
-            return Err(format!("the program has {bytes} bytes in JSON; the limit is {PROGRAM_MAX}"));
+            return Err(RequestError::ProgramLength(bytes));
         }
         let link_type = self.link_type(sources)?;
         // Compilation takes milliseconds, so it runs on a thread of its own at a lower priority than packet processing.
@@ -418,11 +412,11 @@ impl Registry {
             self.services.compile(text, link_type, sources)
         };
         let made = std::thread::scope(|scope| scope.spawn(compile).join());
-        made.unwrap_or_else(|_| Err("the compiler of the program panicked; please report this".into()))
+        Ok(made.map_err(|_| RequestError::CompilerPanic)??)
     }
 
     /// Prepares the swap for each queue, and opens the new egress interfaces.
-    fn swaps(&self, entry: &mut Entry, group: &str, to: Option<&Arc<dyn Compiled>>) -> Result<Vec<Swap>, String> {
+    fn swaps(&self, entry: &mut Entry, group: &str, to: Option<&Arc<dyn Compiled>>) -> Result<Vec<Swap>, RequestError> {
         let names = to.map(|c| c.ports().to_vec()).unwrap_or_default();
         let counters = to.map(|c| c.counters().to_vec()).unwrap_or_default();
         let rings: Vec<&RingHandle> = self.rings_of(entry).collect();
@@ -462,7 +456,7 @@ impl Registry {
                 let offer = &ring.offer;
                 let label = format!("{}/{group}>{name}", offer.shape.name);
                 let (writer, branch) = Branch::grow(&offer.memory, &offer.shape, &label, BRANCH_DESCS)
-                    .map_err(|e| format!("no memory for the branch of egress interface {name}: {e}"))?;
+                    .map_err(|error| RequestError::EgressBranch { interface: name.clone(), error })?;
                 swap.ports.push(Port { name: name.clone(), branch: Some(writer) });
                 branches.push((&ring.source, branch));
             }
@@ -524,7 +518,7 @@ impl Registry {
         self.rings.iter().filter(|ring| entry.has(ring))
     }
 
-    pub(crate) fn permitted(&self, entry: &Entry, client: ClientIdentity) -> Result<(), String> {
+    pub(crate) fn permitted(&self, entry: &Entry, client: ClientIdentity) -> Result<(), PermissionError> {
         let (owner, policy) = (entry.owner, entry.policy);
         let may = match policy {
             _ if !self.is_unprivileged(client.uid) => true,
@@ -534,10 +528,8 @@ impl Registry {
         };
         match (may, policy) {
             (true, _) => Ok(()),
-            (_, Policy::Private) => {
-                Err(format!("the group is private to process {}; create your own group", owner.pid))
-            }
-            _ => Err(format!("the group is restricted to user {}; its owner can create it as shared", owner.uid)),
+            (_, Policy::Private) => Err(PermissionError::PrivateGroup(owner.pid)),
+            _ => Err(PermissionError::RestrictedGroup(owner.uid)),
         }
     }
 
@@ -555,22 +547,16 @@ impl Drop for Registry {
 }
 
 impl State {
-    pub fn find(&mut self, group: &str) -> Result<&mut Entry, String> {
-        let known: Vec<&String> = self.groups.keys().collect();
-        let known = match known.as_slice() {
-            [] => "the engine has no groups; `netgrain group create` creates one".to_owned(),
-            names => format!("the engine has {}", names.iter().map(|n| n.as_str()).collect::<Vec<_>>().join(", ")),
-        };
-        self.groups.get_mut(group).ok_or_else(|| format!("no group {group:?}: {known}"))
+    pub fn find(&mut self, group: &str) -> Result<&mut Entry, RequestError> {
+        let known: Vec<String> = self.groups.keys().cloned().collect();
+        self.groups.get_mut(group).ok_or_else(|| RequestError::NoGroup { group: group.to_owned(), known })
     }
 }
 
-fn check_name(name: &str) -> Result<(), String> {
+fn check_name(name: &str) -> Result<(), RequestError> {
     let plain = |c: char| c.is_alphanumeric() || "-_.".contains(c);
     if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(plain) {
-        return Err(format!(
-            "{name:?} is not a valid group name: write letters, digits, - _ . (at most {NAME_MAX} bytes)"
-        ));
+        return Err(RequestError::GroupName(name.to_owned()));
     }
     Ok(())
 }

@@ -6,6 +6,7 @@
 //! still take effect: a bridge forwards each packet and keeps none.
 
 use crate::ingress_interface::IngressInterface;
+use crate::service_error::ServiceError;
 use ring::Desc;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -217,7 +218,7 @@ pub trait Compiled: Any + Send + Sync {
     ///
     /// # Errors
     /// A text with the reason, for example that memory for the flow maps is short.
-    fn instances(&self, queues: &[IngressInterface], group: &str) -> Result<Vec<Box<dyn Program>>, String>;
+    fn instances(&self, queues: &[IngressInterface], group: &str) -> Result<Vec<Box<dyn Program>>, ServiceError>;
 
     /// Returns the source.
     fn text(&self) -> &str;

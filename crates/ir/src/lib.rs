@@ -75,7 +75,7 @@ pub use fragment_tracker::FragmentTracker;
 pub use inst::{Block, End, Inst, Log};
 pub use key::{Field, Key};
 pub use placement::KernelPrefix;
-pub use placement::{Placement, copies_to_stack, placement};
+pub use placement::{Obstacle, Placement, UserSpaceReason, copies_to_stack, placement};
 pub use prefix::Prefix;
 pub use simplify::Start;
 pub use tables::{Expiry, Map, Set};

@@ -20,6 +20,7 @@
 //! undecided, unless fragment tracking affects only the record that user space computes.
 
 use super::{Effect, End, Expiry, Inst, Meta, Program, Set};
+use std::fmt;
 
 /// The place where a stage runs: the kernel or user space.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,8 +30,37 @@ pub enum Placement {
         /// Descriptions of the packets for which this stage leaves the decision to user space.
         undecided: Vec<&'static str>,
     },
-    /// The stage runs in user space; the text is the reason.
-    User(String),
+    /// The stage runs in user space for this reason.
+    User(UserSpaceReason),
+}
+
+/// The reason why a stage runs in user space; the text follows the name of the stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UserSpaceReason {
+    /// All packets reach an operation that the kernel cannot perform.
+    Obstacle(Obstacle),
+    /// An operation that the kernel cannot perform follows a change of a counter or a map.
+    ObstacleAfterChange(Obstacle),
+    /// The map of this name would be in the kernel and in user space.
+    SharedMap(String),
+    /// An earlier stage runs in user space.
+    AfterUserSpace,
+    /// The program has no stage.
+    Empty,
+}
+
+impl fmt::Display for UserSpaceReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Obstacle(obstacle) => f.write_str(obstacle.why()),
+            Self::ObstacleAfterChange(obstacle) => {
+                write!(f, "{} after a counter or a map was changed", obstacle.why())
+            }
+            Self::SharedMap(map) => write!(f, "the map `{map}` would be in the kernel and in user space"),
+            Self::AfterUserSpace => f.write_str("after a stage in user space"),
+            Self::Empty => f.write_str("is empty"),
+        }
+    }
 }
 
 impl Placement {
@@ -54,7 +84,7 @@ pub fn placement(program: &Program) -> Vec<Placement> {
                 Placement::Kernel { undecided: study.undecided(program, stage) }
             }
             (_, Some(why)) => Placement::User(why),
-            (_, None) => Placement::User("after a stage in user space".into()),
+            (_, None) => Placement::User(UserSpaceReason::AfterUserSpace),
         })
         .collect()
 }
@@ -92,8 +122,11 @@ pub fn copies_to_stack(program: &Program) -> Option<usize> {
 /// An operation that a program in the kernel cannot perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
+    /// The packet is copied.
     Copy,
+    /// A log is written.
     Log,
+    /// A value is read that only the worker in user space has.
     Local,
 }
 
@@ -137,7 +170,7 @@ struct Reachable {
 
 impl KernelPrefix {
     /// Returns the first `stages` stages, or the reason why the kernel cannot run them.
-    pub fn of(program: &Program, stages: usize) -> Result<Self, String> {
+    pub fn of(program: &Program, stages: usize) -> Result<Self, UserSpaceReason> {
         let study = Self::of_some(program, stages)?;
         for stage in 0..stages {
             study.decides_some_packets(program, stage)?;
@@ -146,14 +179,14 @@ impl KernelPrefix {
         let both = program.maps_of(0..cut) & program.maps_of(cut..program.blocks.len());
         if both != 0 {
             let map = &program.maps[both.trailing_zeros() as usize].name;
-            return Err(format!("the map `{map}` would be in the kernel and in user space"));
+            return Err(UserSpaceReason::SharedMap(map.clone()));
         }
         Ok(study)
     }
 
     /// Like [`Self::of`], but also accepts stages that leave the decision about every packet to user space. A program
     /// that is specialised for a common case may have such stages, although they decide about other packets.
-    pub fn of_some(program: &Program, stages: usize) -> Result<Self, String> {
+    pub fn of_some(program: &Program, stages: usize) -> Result<Self, UserSpaceReason> {
         let cut = program.stages.get(stages).map_or(program.blocks.len(), |s| s.first.0 as usize);
         let stops = stops(program, cut);
         let mut reached = vec![false; cut];
@@ -169,7 +202,7 @@ impl KernelPrefix {
             let len = stops[at].map_or(block.code.len(), |s| s.0);
             let acts = acted[at] || block.code[..len].iter().any(|i| program.acts(i));
             match stops[at] {
-                Some((_, what)) if acts => return Err(format!("{} after a counter or a map was changed", what.why())),
+                Some((_, what)) if acts => return Err(UserSpaceReason::ObstacleAfterChange(what)),
                 Some(_) => (),
                 None => block.end.targets().map(|t| t.0 as usize).filter(|t| *t < cut).for_each(|t| {
                     reached[t] = true;
@@ -180,7 +213,7 @@ impl KernelPrefix {
         Ok(Self { stops, reached })
     }
 
-    fn decides_some_packets(&self, program: &Program, stage: usize) -> Result<(), String> {
+    fn decides_some_packets(&self, program: &Program, stage: usize) -> Result<(), UserSpaceReason> {
         let blocks = program.blocks_of(stage);
         let end = blocks.end;
         let mut why = None;
@@ -192,7 +225,7 @@ impl KernelPrefix {
                 _ => (),
             }
         }
-        why.map_or(Ok(()), |what| Err(what.why().to_owned()))
+        why.map_or(Ok(()), |what| Err(UserSpaceReason::Obstacle(what)))
     }
 
     /// Descriptions of the packets for which a stage leaves the decision to user space.

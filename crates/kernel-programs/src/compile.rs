@@ -8,7 +8,7 @@ use super::{EmitOptions, MAPS_MAX, MapRequirement, Metadata, Object, Role, frame
 use ebpf::{Alu, Asm, AsmError, Condition, Helper, Label, Reg as R, Size};
 use ir::{
     self, BlockId, Builder, CommonCase, DEFAULT_CLASS, End, Expiry, Fact, FragmentScope, Inst, KernelPrefix, Layer,
-    Meta, Placement, Program, Start, VerdictKind, placement,
+    Meta, Placement, Program, Start, UserSpaceReason, VerdictKind, placement,
 };
 use std::collections::BTreeSet;
 
@@ -116,7 +116,7 @@ pub(super) fn compile(program: &Program, request: &EmitOptions) -> Result<Object
     if stages == 0 {
         let why = match places.into_iter().next() {
             Some(Placement::User(why)) => why,
-            _ => "is empty".to_owned(),
+            _ => UserSpaceReason::Empty,
         };
         let stage = program.stages.first().map_or(String::new(), |s| s.text.clone());
         return Err(Refusal::Nothing { stage, why });
@@ -232,7 +232,7 @@ impl Specialisation {
     }
 
     /// The variant for packets of this common case.
-    fn of_plain(&self, case: CommonCase, stages: usize) -> Result<Self, String> {
+    fn of_plain(&self, case: CommonCase, stages: usize) -> Result<Self, UserSpaceReason> {
         let mut program = self.program.simplified_for(case, Start::Fresh);
         while drop_unused(&mut program) {}
         let prefix = KernelPrefix::of_some(&program, stages)?;

@@ -1,7 +1,7 @@
 //! The reasons why a program cannot run in the kernel, with advice for the user.
 
 use super::MAPS_MAX;
-use ir::VerifyError;
+use ir::{UserSpaceReason, VerifyError};
 use std::fmt;
 
 /// The reason why a program cannot run in the kernel.
@@ -14,7 +14,7 @@ pub enum Refusal {
         /// The source text of the stage.
         stage: String,
         /// The reason.
-        why: String,
+        why: UserSpaceReason,
     },
     /// Frames of the interface have another link layer than Ethernet.
     LinkType(u16),

@@ -128,8 +128,7 @@ impl<'a> Eval<'a> {
                 } else if let Some(b) = self.bindings.iter().find(|b| b.name == *name) {
                     self.binding(b)?
                 } else {
-                    let f = table::find(name)
-                        .ok_or_else(|| Error::new(e.span.clone(), format!("`{name}` is not known")))?;
+                    let f = table::find(name).ok_or_else(|| Error::unknown_name(e.span.clone(), name))?;
                     self.apply(Value::Function(f, vec![]), vec![], e)?
                 }
             }

@@ -59,7 +59,7 @@ pub fn compile(text: &str) -> Result<Compiled, Error> {
 /// As [`compile`]; also filters that test fields that frames of this link type do not have.
 pub fn compile_for(text: &str, link_type: u16) -> Result<Compiled, Error> {
     compiled(text, link_type).map_err(|e| {
-        if let (Some(module), true) = (syntax::imported(text), e.what.ends_with("is not known")) {
+        if let (Some(module), true) = (syntax::imported(text), e.is_unknown_name) {
             let else_ = e.help.map(|help| format!("; otherwise: {help}")).unwrap_or_default();
             let help = format!("modules are not imported: copy the definitions of `{module}` into the program{else_}");
             return Error { help: Some(help), ..e };

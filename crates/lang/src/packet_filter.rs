@@ -6,19 +6,31 @@ use filter::test::{ByteLocation, HeaderOffset, Test, Tunnel, TunnelRef};
 use filter::tree::{self, AddressProtocol, Dir, Version};
 use filter::{BRIDGED, Base, LinkFilter, Number};
 use ir::{self, Builder, Cmp, Fact, Inst, Label, Layer, Meta, Op, Program, Reg};
+use std::fmt;
 
 /// The reason why a filter cannot be translated: it follows headers or tags, which requires a loop.
-pub const LOOPS: &str = "`protochain N` and `anylink vlan N` follow headers in a loop, and a program has no loops; use `is_l4_proto` or \
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilterLoops;
+
+const LOOPS: &str = "`protochain N` and `anylink vlan N` follow headers in a loop, and a program has no loops; use `is_l4_proto` or \
     `is_tcp` of the language or `anylink proto 6`, which skip all extension headers, or `vlan N`, which tests the \
     first tag";
+
+impl fmt::Display for FilterLoops {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(LOOPS)
+    }
+}
+
+impl std::error::Error for FilterLoops {}
 
 /// A program that passes the packets that the filter matches and drops the others.
 ///
 /// # Errors
-/// [`LOOPS`], if the filter requires a loop.
-pub fn program(filter: &LinkFilter) -> Result<Program, &'static str> {
+/// If the filter requires a loop.
+pub fn program(filter: &LinkFilter) -> Result<Program, FilterLoops> {
     if filter.test().loops() {
-        return Err(LOOPS);
+        return Err(FilterLoops);
     }
     let mut b = Builder::default();
     b.stage(filter.text());

@@ -72,7 +72,7 @@ pub fn plans(verb: Verb<'_>, config: &Config, stop: &AtomicBool) -> Result<Vec<P
 pub fn program(verb: Verb<'_>, config: &Config) -> Result<Option<ProgramPlan>, Failure> {
     match (&verb.capture().program.expression, &config.capture.program) {
         (Some(text), _) => Ok(Some(ProgramPlan { name: "-e".into(), text: text.clone() })),
-        (None, Some(path)) => config::read_program(path).map(Some).map_err(Failure::Said),
+        (None, Some(path)) => config::read_program(path).map(Some).map_err(Failure::say),
         (None, None) => Ok(None),
     }
 }

@@ -78,7 +78,7 @@ impl<'a> Verb<'a> {
 /// The settings that only `run` has.
 fn configure_run(args: &RunArgs, config: &mut Config) -> Result<(), Failure> {
     if let Some(path) = &args.config {
-        *config = config::load(path).map_err(Failure::Said)?;
+        *config = config::load(path).map_err(Failure::say)?;
     }
     for text in &args.set {
         let Some((key, value)) = text.split_once('=') else {

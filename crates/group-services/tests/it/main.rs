@@ -3,7 +3,7 @@
 mod programs;
 mod state;
 
-use group::{Compiled, Delivery, IngressInterface, Packet, Program, Verdict};
+use group::{Compiled, Delivery, IngressInterface, Packet, Program, ServiceError, Verdict};
 use ring::Desc;
 use std::sync::Arc;
 use wire::build::Frame;
@@ -18,7 +18,7 @@ fn queues(n: usize) -> Vec<IngressInterface> {
     vec![source(); n]
 }
 
-fn compile_for(link_type: u16, text: &str, from: &IngressInterface) -> Result<Arc<dyn Compiled>, String> {
+fn compile_for(link_type: u16, text: &str, from: &IngressInterface) -> Result<Arc<dyn Compiled>, ServiceError> {
     netgrain_group_services::standalone_services(7).compile(text, link_type.into(), std::slice::from_ref(from))
 }
 

@@ -91,7 +91,10 @@ fn the_memory_of_maps_is_computed_without_an_instance() {
 
 #[test]
 fn an_error_is_one_line_with_the_position_in_the_program() {
-    let error = compile_for(link::ETHERNET, "main = ip >-> forward eth1", &source()).err().expect("an invalid program");
+    let error = compile_for(link::ETHERNET, "main = ip >-> forward eth1", &source())
+        .err()
+        .expect("an invalid program")
+        .to_string();
     assert!(error.starts_with("program, line 1, column 23: ") && error.lines().count() == 1, "{error}");
 }
 
@@ -99,7 +102,7 @@ fn an_error_is_one_line_with_the_position_in_the_program() {
 fn a_capture_filter_applies_to_the_link_type_of_the_frames() {
     let cooked = |text: &str| compile_for(link::LINUX_SLL, text, &source());
     assert!(cooked("main = bpf \"tcp port 80\"").is_ok());
-    let error = cooked("main = bpf \"vlan 5\"").err().expect("an invalid program");
+    let error = cooked("main = bpf \"vlan 5\"").err().expect("an invalid program").to_string();
     assert!(
         error.starts_with("program, line 1, column 8: ") && error.contains("VLAN tags are not supported"),
         "{error}"

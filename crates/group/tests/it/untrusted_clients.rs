@@ -51,18 +51,18 @@ fn a_user_cannot_use_up_the_branches_of_others_and_frees_them_on_leaving() {
         registry.create(USER, &create(name, "copy", Policy::Shared)).expect("two groups are permitted");
     }
     let why = registry.create(USER, &create("c", "copy", Policy::Shared)).expect_err("a third group exceeds the limit");
-    assert!(why.contains("this user has 2 groups, and the limit is 2"), "{why}");
+    assert!(why.to_string().contains("this user has 2 groups, and the limit is 2"), "{why}");
     registry.create(OTHER_USER, &create("c", "copy", Policy::Shared)).expect("another user has its own limit");
     for _ in 0..3 {
         registry.join(USER, &join("a")).expect("a branch on each of two queues");
     }
     let why = registry.join(USER, &join("b")).expect_err("the limit holds over all groups");
-    assert!(why.contains("this user has 6 branches, and the limit is 6"), "{why}");
+    assert!(why.to_string().contains("this user has 6 branches, and the limit is 6"), "{why}");
     let why = registry.join(OTHER_USER, &join("c")).expect_err("unprivileged users leave a quarter of the branches");
-    assert!(why.contains("all unprivileged users together have 6 branches"), "{why}");
+    assert!(why.to_string().contains("all unprivileged users together have 6 branches"), "{why}");
     registry.join(ROOT, &join("a")).expect("root gets the last two branches");
     let why = registry.join(ROOT, &join("a")).expect_err("no user gets the file descriptors of the recorder");
-    assert!(why.contains("LimitNOFILE"), "{why}");
+    assert!(why.to_string().contains("LimitNOFILE"), "{why}");
     registry.farewell(USER.connection);
     registry.join(OTHER_USER, &join("c")).expect("branches are free again");
 }
@@ -76,22 +76,29 @@ fn memory_of_branches_and_maps_is_limited_for_each_user_and_program() {
         .create(ROOT, &create("a", "remember 101", Policy::Shared))
         .expect_err("the limit of a program holds for root");
     assert!(
-        why.contains("need up to 101 MiB, and the limit of a program is 100 MiB") && why.contains("up_to"),
+        why.to_string().contains("need up to 101 MiB, and the limit of a program is 100 MiB")
+            && why.to_string().contains("up_to"),
         "{why}"
     );
     registry.create(ROOT, &create("a", "remember 100", Policy::Shared)).expect("root has no limit of its own");
     registry.create(USER, &create("b", "remember 60", Policy::Shared)).expect("within the limit of the user");
     registry.join(USER, &join("b")).expect("2 MiB for a branch");
     registry.join(USER, &join("b")).expect("2 MiB for a second branch");
-    assert!(registry.join(USER, &join("b")).is_err_and(|why| why.contains("the limit of a user is 64 MiB")));
+    assert!(
+        registry.join(USER, &join("b")).is_err_and(|why| why.to_string().contains("the limit of a user is 64 MiB"))
+    );
     let why =
         registry.create(USER, &create("c", "remember 1", Policy::Shared)).expect_err("more than the limit of the user");
-    assert!(why.contains("1 MiB more"), "{why}");
+    assert!(why.to_string().contains("1 MiB more"), "{why}");
     registry.swap(USER, "b", Some("remember 50")).expect("50 MiB replace the 60 MiB");
     registry.create(USER, &create("c", "remember 10", Policy::Shared)).expect("within the limit again");
     let why = registry.swap(USER, "a", Some("remember 20")).expect_err("the program counts for the user who loads it");
-    assert!(why.contains("20 MiB more"), "{why}");
-    assert_eq!(registry.program(ROOT, "a"), Ok((Some("remember 100".into()), 1)), "the refused swap changed nothing");
+    assert!(why.to_string().contains("20 MiB more"), "{why}");
+    assert_eq!(
+        registry.program(ROOT, "a").expect("the group exists"),
+        (Some("remember 100".into()), 1),
+        "the refused swap changed nothing"
+    );
 }
 
 #[test]
@@ -99,7 +106,7 @@ fn unprivileged_users_send_only_through_permitted_interfaces() {
     let engine = Engine::limited(1, Limits::here());
     let registry = &engine.registry;
     let why = registry.create(USER, &create("a", "forward sink", Policy::Shared)).expect_err("not allowed");
-    assert!(why.contains("--allow-forward sink"), "{why}");
+    assert!(why.to_string().contains("--allow-forward sink"), "{why}");
     registry.create(ROOT, &create("a", "forward sink", Policy::Shared)).expect("root may");
     assert!(
         registry.swap(USER, "a", Some("forward sink")).is_err(),
@@ -168,7 +175,7 @@ fn long_programs_are_shortened_in_the_list_and_returned_in_full_on_request() {
             name: "\u{1b}[2J".into(),
         },
     );
-    assert!(why.is_err_and(|why| why.contains("control")), "a name must not contain control characters");
+    assert!(why.is_err_and(|why| why.to_string().contains("control")), "a name must not contain control characters");
 }
 
 #[test]
@@ -334,7 +341,7 @@ fn a_response_names_each_queue_that_does_not_run_the_new_program() {
         answer.late == 0
     });
     assert_eq!((reported(&answer), answer.late, answer.ok), (vec![(1, DispatcherState::Failed)], 0, true));
-    assert!(answer.unresponsive[0].why.contains("no program evaluates its packets any more"), "{answer:?}");
+    assert!(answer.unresponsive[0].why.to_string().contains("no program evaluates its packets any more"), "{answer:?}");
     assert_eq!(request_ok(&Request::Program { group: "g".into() }).program.as_deref(), Some("mark 6"));
     let (here, there) = (request_ok(&create("h", "mark 1", Policy::Shared)), request_ok(&on_1("i", "mark 1")));
     assert_eq!([reported(&here), reported(&there)], [(); 2].map(|()| vec![(1, DispatcherState::Failed)]));

@@ -15,12 +15,19 @@ pub struct Error {
     pub what: String,
     /// Advice for a correction.
     pub help: Option<String>,
+    /// True if the error is a name without a definition.
+    pub is_unknown_name: bool,
 }
 
 impl Error {
     /// An error without advice.
     pub fn new(span: Range<usize>, what: impl Into<String>) -> Self {
-        Self { span, what: what.into(), help: None }
+        Self { span, what: what.into(), help: None, is_unknown_name: false }
+    }
+
+    /// The error for a name without a definition.
+    pub(crate) fn unknown_name(span: Range<usize>, name: &str) -> Self {
+        Self { is_unknown_name: true, ..Self::new(span, format!("`{name}` is not known")) }
     }
 
     /// Adds advice, unless the error has advice already.

@@ -1,7 +1,7 @@
 //! Filters, control, delivery, logs and counters.
 
 use super::predicates::{ICMP_HEADER, TCP_HEADER, UDP_HEADER};
-use super::{Arguments, Function, device};
+use super::{Arguments, EvaluationError, Function, device};
 use crate::eval::Value;
 use crate::term::{ActionTerm, Endpoint, Gtp, LogItem, PacketScope, Pred, Steering, Voip};
 use ir::{COUNTERS, Effect, Log};
@@ -24,7 +24,7 @@ macro_rules! row {
 }
 pub(super) use row;
 
-fn filter<'a>(p: Pred) -> Result<Value<'a>, String> {
+fn filter<'a>(p: Pred) -> Result<Value<'a>, EvaluationError> {
     Ok(Value::Act(ActionTerm::Filter(p)))
 }
 
@@ -32,15 +32,15 @@ fn not(p: Pred) -> Pred {
     Pred::Not(Box::new(p))
 }
 
-fn act<'a>(a: ActionTerm) -> Result<Value<'a>, String> {
+fn act<'a>(a: ActionTerm) -> Result<Value<'a>, EvaluationError> {
     Ok(Value::Act(a))
 }
 
-fn seq<'a>(acts: [ActionTerm; 2]) -> Result<Value<'a>, String> {
+fn seq<'a>(acts: [ActionTerm; 2]) -> Result<Value<'a>, EvaluationError> {
     act(ActionTerm::Seq(acts.into_iter().map(|a| (String::new(), a)).collect()))
 }
 
-fn transport<'a>(version: Option<u8>, protocols: &'static [u8], header: u32) -> Result<Value<'a>, String> {
+fn transport<'a>(version: Option<u8>, protocols: &'static [u8], header: u32) -> Result<Value<'a>, EvaluationError> {
     filter(Pred::Transport(version, protocols, header))
 }
 
@@ -153,11 +153,11 @@ pub const FILTERS: &[Function] = &[
     row!("gtp_up", "Act", DROP, "Passes the user plane of GTP.", |_| filter(Pred::Gtp(Gtp::User))),
 ];
 
-fn port<'a>(end: Endpoint, port: u64) -> Result<Value<'a>, String> {
+fn port<'a>(end: Endpoint, port: u64) -> Result<Value<'a>, EvaluationError> {
     filter(Pred::Port(end, port as u16, port as u16))
 }
 
-fn par<'a>(g: &super::Arguments<'_, 'a>, n: usize) -> Result<Value<'a>, String> {
+fn par<'a>(g: &super::Arguments<'_, 'a>, n: usize) -> Result<Value<'a>, EvaluationError> {
     act(ActionTerm::Par((0..n).map(|i| g.act(i)).collect::<Result<_, _>>()?))
 }
 
@@ -193,11 +193,11 @@ pub const CONTROL: &[Function] = &[
         |g| {
             let arms = g.list(1)?;
             if arms.is_empty() {
-                return Err("has no arm: write `[0 ~> drop]`, with one arm for each value".into());
+                return Err(EvaluationError::NoArm);
             }
             let arms = arms.iter().map(|v| match v {
                 Value::Arm(n, act) => Ok((*n, act.clone())),
-                _ => Err("takes arms such as `0 ~> drop`".to_owned()),
+                _ => Err(EvaluationError::Type("arms such as `0 ~> drop`")),
             });
             act(ActionTerm::Case(g.prop(0)?, arms.collect::<Result<_, _>>()?, ActionTerm::Unit.into()))
         }
@@ -304,9 +304,9 @@ pub const CONTROL: &[Function] = &[
 /// The class `management`: no member can join it, so no program may select it.
 const MANAGEMENT: u64 = 63;
 
-fn class(g: &Arguments<'_, '_>) -> Result<u8, String> {
+fn class(g: &Arguments<'_, '_>) -> Result<u8, EvaluationError> {
     if g.number(0, u64::from(u32::MAX)) == Ok(MANAGEMENT) {
-        return Err("class 63 is reserved for management and never has members; write 0 to 62".into());
+        return Err(EvaluationError::ManagementClass);
     }
     Ok(g.number(0, MANAGEMENT - 1)? as u8)
 }
@@ -412,14 +412,14 @@ pub const DELIVERY: &[Function] = &[
         |g| {
             let names = g.list(0)?.iter().map(|v| match v {
                 Value::Text(name) => device(name),
-                _ => Err("takes device names".to_owned()),
+                _ => Err(EvaluationError::Type("device names")),
             });
             act(ActionTerm::Link(names.collect::<Result<_, _>>()?))
         }
     ),
 ];
 
-fn count<'a>(counter: u64, by: i64) -> Result<Value<'a>, String> {
+fn count<'a>(counter: u64, by: i64) -> Result<Value<'a>, EvaluationError> {
     act(ActionTerm::Count(counter as u8, by as u64))
 }
 

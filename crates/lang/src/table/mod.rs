@@ -5,16 +5,19 @@
 //! compares the page with the table.
 
 mod actions;
+mod error;
 mod example;
 mod page;
 mod predicates;
 mod state;
 mod steering;
 
+pub use error::EvaluationError;
 pub use page::reference;
 pub(crate) use state::UNNAMED;
 
 use crate::eval::Value;
+use crate::packet_filter::FilterLoops;
 use crate::term::{ActionTerm, FlowMap, Pred, Prop};
 use crate::types::Type;
 use ir::Prefix;
@@ -23,8 +26,8 @@ use ir::{Effect, Effects};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-/// Evaluates a function for its arguments; the error is a text for the user.
-pub type Evaluator = for<'a> fn(&Arguments<'_, 'a>) -> Result<Value<'a>, String>;
+/// Evaluates a function for its arguments.
+pub type Evaluator = for<'a> fn(&Arguments<'_, 'a>) -> Result<Value<'a>, EvaluationError>;
 
 /// A function of the language.
 #[derive(Debug)]
@@ -152,7 +155,7 @@ impl Function {
     }
 
     /// Evaluates the function for a complete list of arguments.
-    pub(crate) fn evaluate<'a>(&self, given: &[Value<'a>], link_type: u16) -> Result<Value<'a>, String> {
+    pub(crate) fn evaluate<'a>(&self, given: &[Value<'a>], link_type: u16) -> Result<Value<'a>, EvaluationError> {
         (self.meaning)(&Arguments(given, link_type))
     }
 }
@@ -162,84 +165,97 @@ impl Function {
 pub struct Arguments<'g, 'a>(&'g [Value<'a>], u16);
 
 impl<'a> Arguments<'_, 'a> {
-    fn act(&self, i: usize) -> Result<ActionTerm, String> {
-        if let Some(Value::Act(a)) = self.0.get(i) { Ok(a.clone()) } else { Err("takes an action here".into()) }
+    fn act(&self, i: usize) -> Result<ActionTerm, EvaluationError> {
+        if let Some(Value::Act(a)) = self.0.get(i) {
+            Ok(a.clone())
+        } else {
+            Err(EvaluationError::Type("an action here"))
+        }
     }
 
-    fn pred(&self, i: usize) -> Result<Pred, String> {
-        if let Some(Value::Pred(p)) = self.0.get(i) { Ok(p.clone()) } else { Err("takes a predicate here".into()) }
+    fn pred(&self, i: usize) -> Result<Pred, EvaluationError> {
+        if let Some(Value::Pred(p)) = self.0.get(i) {
+            Ok(p.clone())
+        } else {
+            Err(EvaluationError::Type("a predicate here"))
+        }
     }
 
-    fn prop(&self, i: usize) -> Result<Prop, String> {
-        if let Some(Value::Prop(p)) = self.0.get(i) { Ok(p.clone()) } else { Err("takes a property here".into()) }
+    fn prop(&self, i: usize) -> Result<Prop, EvaluationError> {
+        if let Some(Value::Prop(p)) = self.0.get(i) {
+            Ok(p.clone())
+        } else {
+            Err(EvaluationError::Type("a property here"))
+        }
     }
 
-    fn text(&self, i: usize) -> Result<String, String> {
-        if let Some(Value::Text(t)) = self.0.get(i) { Ok(t.clone()) } else { Err("takes a text here".into()) }
+    fn text(&self, i: usize) -> Result<String, EvaluationError> {
+        if let Some(Value::Text(t)) = self.0.get(i) { Ok(t.clone()) } else { Err(EvaluationError::Type("a text here")) }
     }
 
-    fn net(&self, i: usize) -> Result<Prefix, String> {
-        if let Some(Value::Net(n)) = self.0.get(i) { Ok(*n) } else { Err("takes an address here".into()) }
+    fn net(&self, i: usize) -> Result<Prefix, EvaluationError> {
+        if let Some(Value::Net(n)) = self.0.get(i) { Ok(*n) } else { Err(EvaluationError::Type("an address here")) }
     }
 
-    fn key(&self, i: usize) -> Result<Key, String> {
-        if let Some(Value::Key(k)) = self.0.get(i) { Ok(*k) } else { Err("takes a key here".into()) }
+    fn key(&self, i: usize) -> Result<Key, EvaluationError> {
+        if let Some(Value::Key(k)) = self.0.get(i) { Ok(*k) } else { Err(EvaluationError::Type("a key here")) }
     }
 
-    fn map(&self, i: usize) -> Result<Arc<FlowMap>, String> {
-        if let Some(Value::Map(m)) = self.0.get(i) { Ok(m.clone()) } else { Err("takes a flow map here".into()) }
+    fn map(&self, i: usize) -> Result<Arc<FlowMap>, EvaluationError> {
+        if let Some(Value::Map(m)) = self.0.get(i) {
+            Ok(m.clone())
+        } else {
+            Err(EvaluationError::Type("a flow map here"))
+        }
     }
 
     /// A probability between 0 and 1, both excluded.
-    fn chance(&self, i: usize) -> Result<f64, String> {
-        let Some(Value::Chance(p)) = self.0.get(i) else { return Err("takes a probability here".into()) };
-        if *p > 0.0 && *p < 1.0 {
-            Ok(*p)
-        } else {
-            Err(format!("{p} is not a probability between 0 and 1; write one such as 0.001"))
-        }
+    fn chance(&self, i: usize) -> Result<f64, EvaluationError> {
+        let Some(Value::Chance(p)) = self.0.get(i) else { return Err(EvaluationError::Type("a probability here")) };
+        if *p > 0.0 && *p < 1.0 { Ok(*p) } else { Err(EvaluationError::Probability(*p)) }
     }
 
     /// A tcpdump filter.
-    fn filter(&self, i: usize) -> Result<Pred, String> {
+    fn filter(&self, i: usize) -> Result<Pred, EvaluationError> {
         match filter::LinkFilter::parse(&self.text(i)?, self.1) {
-            Ok(filter) if filter.test().loops() => Err(crate::packet_filter::LOOPS.to_owned()),
+            Ok(filter) if filter.test().loops() => Err(EvaluationError::FilterLoops(FilterLoops)),
             Ok(filter) => Ok(Pred::Filter(Arc::new(filter))),
-            Err(e) => Err(e.to_string()),
+            Err(e) => Err(EvaluationError::Filter(e)),
         }
     }
 
-    fn change(&self, i: usize) -> Result<i64, String> {
-        if let Some(Value::Change(n)) = self.0.get(i) { Ok(*n) } else { Err("takes a change such as `(+1)`".into()) }
+    fn change(&self, i: usize) -> Result<i64, EvaluationError> {
+        if let Some(Value::Change(n)) = self.0.get(i) {
+            Ok(*n)
+        } else {
+            Err(EvaluationError::Type("a change such as `(+1)`"))
+        }
     }
 
-    fn list(&self, i: usize) -> Result<&[Value<'a>], String> {
-        if let Some(Value::List(l)) = self.0.get(i) { Ok(l) } else { Err("takes a list here".into()) }
+    fn list(&self, i: usize) -> Result<&[Value<'a>], EvaluationError> {
+        if let Some(Value::List(l)) = self.0.get(i) { Ok(l) } else { Err(EvaluationError::Type("a list here")) }
     }
 
     /// A number from 0 to `most`.
-    fn number(&self, i: usize, most: u64) -> Result<u64, String> {
-        let Some(Value::Int(n)) = self.0.get(i) else { return Err("takes a number here".into()) };
+    fn number(&self, i: usize, most: u64) -> Result<u64, EvaluationError> {
+        let Some(Value::Int(n)) = self.0.get(i) else { return Err(EvaluationError::Type("a number here")) };
         within(*n, most)
     }
 
     /// The name of a device.
-    fn device(&self, i: usize) -> Result<String, String> {
+    fn device(&self, i: usize) -> Result<String, EvaluationError> {
         let name = self.text(i)?;
         device(&name)
     }
 }
 
-fn within(n: i64, most: u64) -> Result<u64, String> {
-    u64::try_from(n).ok().filter(|n| *n <= most).ok_or_else(|| format!("{n} is out of range; the range is 0 to {most}"))
+fn within(number: i64, maximum: u64) -> Result<u64, EvaluationError> {
+    let valid = u64::try_from(number).ok().filter(|n| *n <= maximum);
+    valid.ok_or(EvaluationError::OutOfRange { number, maximum })
 }
 
 /// Checks a device name by the kernel's rule.
-fn device(name: &str) -> Result<String, String> {
+fn device(name: &str) -> Result<String, EvaluationError> {
     let fits = (1..16).contains(&name.len()) && !name.contains(|c: char| c == '/' || c.is_whitespace());
-    if fits {
-        Ok(name.to_owned())
-    } else {
-        Err(format!("{name:?} is not a device name: 1 to 15 characters without spaces and `/`"))
-    }
+    if fits { Ok(name.to_owned()) } else { Err(EvaluationError::DeviceName(name.to_owned())) }
 }

@@ -1,7 +1,7 @@
 //! Predicates, combinators, properties and comparators.
 
 use super::actions::row;
-use super::{Arguments, Function, within};
+use super::{Arguments, EvaluationError, Function, within};
 use crate::eval::Value;
 use crate::term::{Endpoint, Gtp, HeaderField, Pred, Prop, Voip};
 use ir::Prefix;
@@ -13,11 +13,11 @@ pub const UDP_HEADER: u32 = 8;
 /// Length of type, code and checksum in bytes: the part that all ICMP messages share.
 pub const ICMP_HEADER: u32 = 4;
 
-fn pred<'a>(p: Pred) -> Result<Value<'a>, String> {
+fn pred<'a>(p: Pred) -> Result<Value<'a>, EvaluationError> {
     Ok(Value::Pred(p))
 }
 
-fn transport<'a>(version: Option<u8>, protocols: &'static [u8], header: u32) -> Result<Value<'a>, String> {
+fn transport<'a>(version: Option<u8>, protocols: &'static [u8], header: u32) -> Result<Value<'a>, EvaluationError> {
     pred(Pred::Transport(version, protocols, header))
 }
 
@@ -46,38 +46,38 @@ pub fn incoming_host() -> Pred {
     either(Pred::Host(Endpoint::Any), Pred::Mac { end: Endpoint::Dst, broadcast: false })
 }
 
-pub fn vlan_ids(ids: &[Value<'_>]) -> Result<Pred, String> {
+pub fn vlan_ids(ids: &[Value<'_>]) -> Result<Pred, EvaluationError> {
     let mut out = Vec::new();
     for id in ids {
         match id {
             Value::Int(-1) => return Ok(Pred::Vlan(vec![])),
             Value::Int(n) => out.push(within(*n, 4095)? as u16),
-            _ => return Err("takes VLAN ids".into()),
+            _ => return Err(EvaluationError::Type("VLAN ids")),
         }
     }
     if out.is_empty() { Ok(Pred::Always(false)) } else { Ok(Pred::Vlan(out)) }
 }
 
-pub fn bloom(end: Endpoint, g: &Arguments<'_, '_>) -> Result<Pred, String> {
+pub fn bloom(end: Endpoint, g: &Arguments<'_, '_>) -> Result<Pred, EvaluationError> {
     g.number(0, 1 << 40)?;
     let bits = g.number(2, 128)? as u8;
     let nets = g.list(1)?.iter().map(|v| match v {
         Value::Net(net) => {
             let most = if net.is_v4() { 32 } else { 128 };
             Prefix::new(net.address(), bits.min(most))
-                .ok_or_else(|| format!("{} has fewer than {bits} bits", net.address()))
+                .ok_or(EvaluationError::PrefixLength { address: net.address(), bits: bits.into() })
         }
-        _ => Err("takes addresses".to_owned()),
+        _ => Err(EvaluationError::Type("addresses")),
     });
     Ok(Pred::Address(end, nets.collect::<Result<_, _>>()?))
 }
 
-fn port<'a>(end: Endpoint, g: &Arguments<'_, 'a>) -> Result<Value<'a>, String> {
+fn port<'a>(end: Endpoint, g: &Arguments<'_, 'a>) -> Result<Value<'a>, EvaluationError> {
     let port = g.number(0, 65_535)? as u16;
     pred(Pred::Port(end, port, port))
 }
 
-fn ethertype<'a>(ethertype: u16) -> Result<Value<'a>, String> {
+fn ethertype<'a>(ethertype: u16) -> Result<Value<'a>, EvaluationError> {
     pred(Pred::EtherType(ethertype))
 }
 
@@ -129,7 +129,7 @@ pub const PREDICATES: &[Function] = &[
         &[Effect::Tunnel, Effect::Datagram],
         "The innermost packet has this source or destination port; a later fragment has the ports of its first fragment.",
         |g| match g.number(0, 65_535)? {
-            0 => Err("no flow has port 0; write 1 to 65535".into()),
+            0 => Err(EvaluationError::FlowPort),
             port => pred(Pred::FlowPort(Endpoint::Any, port as u16)),
         }
     ),
@@ -145,8 +145,10 @@ pub const PREDICATES: &[Function] = &[
         vec![g.net(0)?]
     ))),
     row!("has_addr_in", "[Net] -> Pred", NONE, "The source or destination address is in one of these networks.", |g| {
-        let nets =
-            g.list(0)?.iter().map(|v| if let Value::Net(n) = v { Ok(*n) } else { Err("takes networks".to_owned()) });
+        let nets = g
+            .list(0)?
+            .iter()
+            .map(|v| if let Value::Net(n) = v { Ok(*n) } else { Err(EvaluationError::Type("networks")) });
         pred(Pred::Address(Endpoint::Any, nets.collect::<Result<_, _>>()?))
     }),
     row!("has_vlan", "Pred", NONE, "The frame has a VLAN tag.", |_| pred(Pred::Vlan(vec![]))),
@@ -270,11 +272,11 @@ pub const COMBINATORS: &[Function] = &[
     ))),
 ];
 
-fn header<'a>(field: HeaderField) -> Result<Value<'a>, String> {
+fn header<'a>(field: HeaderField) -> Result<Value<'a>, EvaluationError> {
     Ok(Value::Prop(Prop::Header(field)))
 }
 
-fn prop<'a>(p: Prop) -> Result<Value<'a>, String> {
+fn prop<'a>(p: Prop) -> Result<Value<'a>, EvaluationError> {
     Ok(Value::Prop(p))
 }
 
@@ -322,7 +324,7 @@ pub const PROPERTIES: &[Function] = &[
     ))),
 ];
 
-fn compare<'a>(g: &Arguments<'_, 'a>, cmp: Cmp) -> Result<Value<'a>, String> {
+fn compare<'a>(g: &Arguments<'_, 'a>, cmp: Cmp) -> Result<Value<'a>, EvaluationError> {
     pred(Pred::Compare(g.prop(0)?, cmp, g.number(1, i64::MAX as u64)?))
 }
 

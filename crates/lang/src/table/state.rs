@@ -1,7 +1,7 @@
 //! Functions for flow maps, and their keys.
 
 use super::actions::row;
-use super::{Arguments, Function};
+use super::{Arguments, EvaluationError, Function};
 use crate::eval::{MILLION, Value};
 use crate::term::{ActionTerm, FlowMap, Pred, Prop};
 use ir::key::{Field, Key};
@@ -19,20 +19,20 @@ const NONE: &[Effect] = &[];
 const READ: &[Effect] = &[Effect::MapRead, Effect::MapWrite, Effect::Tunnel, Effect::Datagram];
 const WRITE: &[Effect] = &[Effect::MapRead, Effect::MapWrite, Effect::Tunnel, Effect::Datagram];
 
-fn add<'a>(g: &Arguments<'_, 'a>, by: u64) -> Result<Value<'a>, String> {
+fn add<'a>(g: &Arguments<'_, 'a>, by: u64) -> Result<Value<'a>, EvaluationError> {
     Ok(Value::Act(ActionTerm::Add(g.map(0)?, by)))
 }
 
 /// At least one millisecond, because an entry with a lifetime of zero would never be present.
-fn milliseconds(g: &Arguments<'_, '_>) -> Result<u64, String> {
+fn milliseconds(g: &Arguments<'_, '_>) -> Result<u64, EvaluationError> {
     match g.number(0, 1 << 40)? {
-        0 => Err("0 milliseconds would remove each flow at once".into()),
+        0 => Err(EvaluationError::Lifetime),
         ms => Ok(ms),
     }
 }
 
 /// A changed copy of the map, which has no name until a binding names it.
-fn changed<'a>(map: &Arc<FlowMap>, change: impl FnOnce(&mut FlowMap)) -> Result<Value<'a>, String> {
+fn changed<'a>(map: &Arc<FlowMap>, change: impl FnOnce(&mut FlowMap)) -> Result<Value<'a>, EvaluationError> {
     let mut map = (**map).clone();
     if !map.name.starts_with(UNNAMED) {
         map.name.insert_str(0, UNNAMED);
@@ -50,7 +50,7 @@ pub const FLOWS: &[Function] = &[
         |g| {
             let (n, key) = (g.number(0, 63)?, g.key(1)?);
             if key.is_empty() {
-                return Err("the key is empty".into());
+                return Err(EvaluationError::EmptyKey);
             }
             let name = format!("{UNNAMED}{n}");
             Ok(Value::Map(Arc::new(FlowMap { name, key, capacity: CAPACITY, expiry: Expiry::Never })))
@@ -63,7 +63,7 @@ pub const FLOWS: &[Function] = &[
         "Limits the map to this number of flows; a full map refuses new flows and counts them.",
         |g| {
             let Ok(n @ 1..) = g.number(0, MAX_CAPACITY.into()) else {
-                return Err(format!("a map holds 1 to {MAX_CAPACITY} flows"));
+                return Err(EvaluationError::Capacity);
             };
             changed(&g.map(1)?, |m| m.capacity = n as u32)
         }
@@ -119,7 +119,7 @@ pub const FLOWS: &[Function] = &[
     ))),
 ];
 
-fn key<'a>(fields: &[Field]) -> Result<Value<'a>, String> {
+fn key<'a>(fields: &[Field]) -> Result<Value<'a>, EvaluationError> {
     Ok(Value::Key(Key::of(fields)))
 }
 
@@ -162,12 +162,8 @@ pub const KEYS: &[Function] = &[
 /// Number of hash functions of the Bloom filters whose sizes the three functions below compute.
 const HASHES: f64 = 4.0;
 
-fn whole<'a>(x: f64) -> Result<Value<'a>, String> {
-    if x.is_finite() && (0.0..9e15).contains(&x) {
-        Ok(Value::Int(x as i64))
-    } else {
-        Err("no size satisfies these numbers".into())
-    }
+fn whole<'a>(x: f64) -> Result<Value<'a>, EvaluationError> {
+    if x.is_finite() && (0.0..9e15).contains(&x) { Ok(Value::Int(x as i64)) } else { Err(EvaluationError::BloomSize) }
 }
 
 pub const BLOOM: &[Function] = &[

@@ -1,7 +1,7 @@
 //! Steering: functions that choose the member for a packet.
 
 use super::actions::row;
-use super::{Arguments, Function};
+use super::{Arguments, EvaluationError, Function};
 use crate::eval::Value;
 use crate::term::{ActionTerm, Steering};
 use ir::Effect;
@@ -14,24 +14,24 @@ const CASTS: &[Effect] = &[Effect::Drop, Effect::Fanout, Effect::Classes];
 const ALL: &[Effect] = &[Effect::Drop, Effect::Fanout, Effect::Classes, Effect::Tunnel, Effect::Datagram];
 const WORKER: &[Effect] = &[Effect::Fanout, Effect::Local];
 
-fn steering<'a>(s: Steering) -> Result<Value<'a>, String> {
+fn steering<'a>(s: Steering) -> Result<Value<'a>, EvaluationError> {
     Ok(Value::Act(ActionTerm::Steer(s)))
 }
 
 /// A number of bytes, 1 to `most`.
-pub fn size(g: &Arguments<'_, '_>, i: usize, most: u64) -> Result<u8, String> {
+pub fn size(g: &Arguments<'_, '_>, i: usize, most: u64) -> Result<u8, EvaluationError> {
     match g.number(i, most) {
         Ok(n @ 1..) => Ok(n as u8),
-        _ => Err(format!("1 to {most} bytes are possible")),
+        _ => Err(EvaluationError::Bytes(most)),
     }
 }
 
-fn offset(g: &Arguments<'_, '_>, i: usize) -> Result<u32, String> {
+fn offset(g: &Arguments<'_, '_>, i: usize) -> Result<u32, EvaluationError> {
     Ok(g.number(i, 65_000)? as u32)
 }
 
-fn local<'a>(net: Prefix, bits: u64, counted: u64) -> Result<Value<'a>, String> {
-    let wrong = |bits: u64| format!("{} has fewer than {bits} bits", net.address());
+fn local<'a>(net: Prefix, bits: u64, counted: u64) -> Result<Value<'a>, EvaluationError> {
+    let wrong = |bits| EvaluationError::PrefixLength { address: net.address(), bits };
     let most = if net.is_v4() { 32 } else { 128 };
     let net = Prefix::new(net.address(), u8::try_from(bits).map_err(|_| wrong(bits))?).ok_or_else(|| wrong(bits))?;
     if counted > most { Err(wrong(counted)) } else { steering(Steering::Local(net, counted as u8)) }
@@ -74,8 +74,7 @@ pub const STEERING: &[Function] = &[
         "Steers by the link address that is not the given address of the gateway. If neither address is that of the gateway, delivers to the members of both addresses. Delivers broadcast frames to all members.",
         |g| {
             let text = g.text(0)?;
-            let mac = filter::mac(&text)
-                .ok_or_else(|| format!("{text:?} is not a link address; write \"00:1b:21:0a:0b:0c\""))?;
+            let mac = filter::mac(&text).ok_or(EvaluationError::LinkAddress(text))?;
             steering(Steering::LocalLink(mac))
         }
     ),
@@ -149,7 +148,7 @@ pub const STEERING: &[Function] = &[
         "Steers by a key, equally in both directions; drops packets that lack a field of the key.",
         |g| {
             let key = g.key(0)?;
-            if key.is_empty() { Err("the key is empty".into()) } else { steering(Steering::Key(key)) }
+            if key.is_empty() { Err(EvaluationError::EmptyKey) } else { steering(Steering::Key(key)) }
         }
     ),
     row!(
@@ -182,7 +181,7 @@ pub const STEERING: &[Function] = &[
             let bits = g.number(1, 128)? as u8;
             let net = g.net(0)?;
             let net = Prefix::new(net.address(), bits)
-                .ok_or_else(|| format!("{} has fewer than {bits} bits", net.address()))?;
+                .ok_or(EvaluationError::PrefixLength { address: net.address(), bits: bits.into() })?;
             steering(Steering::GtpUser(net))
         }
     ),

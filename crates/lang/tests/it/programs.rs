@@ -2,7 +2,7 @@
 //! programs, and error messages.
 
 use ir::interp::{Action, Execution, Interpreter, ProgramState};
-use ir::{ANY_CLASS, Placement, VerdictKind, placement};
+use ir::{ANY_CLASS, Placement, UserSpaceReason, VerdictKind, placement};
 use ir::{Facts, Field, Key};
 use netgrain_lang::compile;
 use wire::build::{Frame, tunnel};
@@ -484,7 +484,7 @@ fn placement_names_the_packets_left_undecided() {
 fn no_map_is_shared_by_kernel_and_user_space() {
     let text = "m = flow_map 0 key_5tuple\nmain = incr_fstate m >-> when (get_fstate m .> 3) log_packet";
     let places = placement(&world(text).program);
-    assert!(matches!(&places[0], Placement::User(why) if why.contains("`m`")), "{places:?}");
+    assert!(matches!(&places[0], Placement::User(UserSpaceReason::SharedMap(map)) if map == "m"), "{places:?}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use index::{BlockKeys, Builder, Content, Entry, Header, Reader, Rows, Sets, SubB
 use pcap::Format;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
@@ -55,11 +56,67 @@ pub enum IndexState {
     Current(Box<Summary>),
     /// There is no index.
     Missing,
-    /// The capture has changed since the index was built.
-    Stale(String),
+    /// The index does not describe the capture, in most cases because the capture has changed since the index was built.
+    Stale(Mismatch),
     /// The index is unreadable, or the file is not an index.
-    Unreadable(String),
+    Unreadable(io::Error),
 }
+
+/// The reason why an index does not describe a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// The index was not finished.
+    Unfinished,
+    /// The index belongs to another file.
+    OtherFile,
+    /// The packet file of a store has another length than when it was sealed.
+    SealedLength,
+    /// The capture has another length than when it was indexed.
+    Length,
+    /// The capture was changed or replaced after it was indexed.
+    Changed,
+    /// Bytes of the capture differ from their checksum.
+    Bytes {
+        /// Offset of the first byte of the block.
+        from: u64,
+        /// Offset of the end of the block.
+        to: u64,
+    },
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unfinished => f.write_str("the index is incomplete"),
+            Self::OtherFile => f.write_str("the index belongs to another file"),
+            Self::SealedLength => f.write_str("the length of the file has changed since it was sealed"),
+            Self::Length => f.write_str("the length of the capture has changed since it was indexed"),
+            Self::Changed => f.write_str("the capture was changed or replaced after it was indexed"),
+            Self::Bytes { from, to } => write!(f, "bytes {from} to {to} of the capture were changed"),
+        }
+    }
+}
+
+impl std::error::Error for Mismatch {}
+
+/// The reason why an existing index is not used.
+#[derive(Debug)]
+pub(super) enum UnusedIndex {
+    Stale(PathBuf, Mismatch),
+    Unreadable(PathBuf, io::Error),
+}
+
+impl fmt::Display for UnusedIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stale(path, why) => write!(f, "{}: {why}", path.display())?,
+            Self::Unreadable(path, e) => write!(f, "{}: {e}", path.display())?,
+        }
+        f.write_str("; the whole capture is read instead (netgrain index rebuilds the index)")
+    }
+}
+
+impl std::error::Error for UnusedIndex {}
 
 /// Path of the index of a capture: in the directory of the capture, or in the directory `into`.
 pub fn path(capture: &Path, into: Option<&Path>) -> PathBuf {
@@ -117,7 +174,8 @@ pub fn make(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<Op
     let summary = match state(&described, &path) {
         IndexState::Current(summary) => *summary,
         IndexState::Missing => return Err(failed(io::Error::other("another process removed the new index"))),
-        IndexState::Stale(why) | IndexState::Unreadable(why) => return Err(failed(io::Error::other(why))),
+        IndexState::Stale(why) => return Err(failed(io::Error::other(why))),
+        IndexState::Unreadable(e) => return Err(failed(io::Error::other(e.to_string()))),
     };
     Ok(Some(IndexBuild {
         path,
@@ -155,7 +213,7 @@ pub fn verify(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<
     let IndexState::Current(_) = state else { return Ok(state) };
     let index = match File::open(&path).and_then(|index| Reader::open(&index)) {
         Ok(index) => index,
-        Err(e) => return Ok(IndexState::Unreadable(e.to_string())),
+        Err(e) => return Ok(IndexState::Unreadable(e)),
     };
     let mut buffer = vec![0; BLOCK as usize];
     for block in index.blocks() {
@@ -166,7 +224,7 @@ pub fn verify(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<
         let at = u64::from(block.number) * BLOCK;
         file.read_exact_at(bytes, at).map_err(|error| QueryError::Io { path: capture.to_owned(), error })?;
         if crc32c::crc32c(bytes) != block.crc {
-            return Ok(IndexState::Stale(format!("bytes {at} to {} of the capture were changed", at + BLOCK)));
+            return Ok(IndexState::Stale(Mismatch::Bytes { from: at, to: at + BLOCK }));
         }
     }
     Ok(state)
@@ -228,8 +286,8 @@ pub fn named(path: &Path) -> Result<Option<PathBuf>, QueryError> {
 /// Opens the index of a capture. A store index is used if its packet file is unchanged.
 ///
 /// # Errors
-/// The reason why the existing index is not used, as text.
-pub(super) fn find(capture: &Capture, named_path: &Path) -> Result<Option<(Reader, File)>, String> {
+/// The reason why the existing index is not used.
+pub(super) fn find(capture: &Capture, named_path: &Path) -> Result<Option<(Reader, File)>, UnusedIndex> {
     let own = path(&capture.path, None);
     let path = if named_path.extension().is_some_and(|e| e == index::SUFFIX) { named_path } else { &own };
     match open(capture, path) {
@@ -238,16 +296,9 @@ pub(super) fn find(capture: &Capture, named_path: &Path) -> Result<Option<(Reade
             Ok(found) => Ok(found),
             Err(_) => Ok(None),
         },
-        Err(state) => {
-            let why = match state {
-                IndexState::Stale(why) | IndexState::Unreadable(why) => why,
-                IndexState::Current(_) | IndexState::Missing => return Ok(None),
-            };
-            Err(format!(
-                "{}: {why}; the whole capture is read instead (netgrain index rebuilds the index)",
-                path.display()
-            ))
-        }
+        Err(IndexState::Stale(why)) => Err(UnusedIndex::Stale(path.to_owned(), why)),
+        Err(IndexState::Unreadable(e)) => Err(UnusedIndex::Unreadable(path.to_owned(), e)),
+        Err(IndexState::Current(_) | IndexState::Missing) => Ok(None),
     }
 }
 
@@ -263,23 +314,19 @@ fn open(capture: &Capture, path: &Path) -> Result<Option<(Reader, File)>, IndexS
     let file = match File::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(IndexState::Unreadable(e.to_string())),
+        Err(e) => return Err(IndexState::Unreadable(e)),
     };
-    let index = Reader::begin(&file).map_err(|e| IndexState::Unreadable(e.to_string()))?;
+    let index = Reader::begin(&file).map_err(IndexState::Unreadable)?;
     let why = match index.header().content {
-        _ if !index.is_sealed() => "the index is incomplete",
-        Content::Recorded if capture.format == Format::PcapNg => "the index belongs to another file",
-        Content::Recorded if index.summary().bytes != capture.bytes => {
-            "the length of the file has changed since it was sealed"
-        }
+        _ if !index.is_sealed() => Mismatch::Unfinished,
+        Content::Recorded if capture.format == Format::PcapNg => Mismatch::OtherFile,
+        Content::Recorded if index.summary().bytes != capture.bytes => Mismatch::SealedLength,
         Content::Recorded => return Ok(Some((index, file))),
         reported if reported == content(capture) => return Ok(Some((index, file))),
-        Content::Foreign { bytes, .. } if bytes != capture.bytes => {
-            "the length of the capture has changed since it was indexed"
-        }
-        Content::Foreign { .. } => "the capture was changed or replaced after it was indexed",
+        Content::Foreign { bytes, .. } if bytes != capture.bytes => Mismatch::Length,
+        Content::Foreign { .. } => Mismatch::Changed,
     };
-    Err(IndexState::Stale(why.to_owned()))
+    Err(IndexState::Stale(why))
 }
 
 /// The index header that describes the capture.

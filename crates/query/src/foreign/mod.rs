@@ -56,8 +56,8 @@ pub fn cursor_source(files: &[PathBuf], query_context: &mut QueryContext) -> Res
             Ok(found) => {
                 found.and_then(|(index, index_file)| Plan::by_index(&capture, &file, index, &index_file, query_context))
             }
-            Err(why) => {
-                query_context.warning(why);
+            Err(unused) => {
+                query_context.warning(unused.to_string());
                 None
             }
         };

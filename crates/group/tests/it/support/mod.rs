@@ -4,7 +4,7 @@
 use base::Timestamp;
 use netgrain_group::{
     Client, CommandQueue, Compiled, ControlServer, Delivery, Dispatcher, EngineServices, IngressInterface, Limits,
-    MemberFilter, Packet, PacketSink, Program, Registry, RingHandle, SinkCounts, Verdict,
+    MemberFilter, Packet, PacketSink, Program, Registry, RingHandle, ServiceError, SinkCounts, Verdict,
 };
 use ring::{AttachPolicy, Branch, Config, OfferedRing, Producer};
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ struct Instance {
 }
 
 impl Compiled for OneWordProgram {
-    fn instances(&self, queues: &[IngressInterface], _group: &str) -> Result<Vec<Box<dyn Program>>, String> {
+    fn instances(&self, queues: &[IngressInterface], _group: &str) -> Result<Vec<Box<dyn Program>>, ServiceError> {
         let (word, number) = self.0.split_once(' ').unwrap_or((&self.0, "0"));
         let verdict: fn(u32, &Packet<'_>) -> Verdict = match word {
             "mark" => |mark, _| Verdict { mark, ..Verdict::default() },
@@ -86,28 +86,33 @@ impl Program for Instance {
 struct TestServices;
 
 impl EngineServices for TestServices {
-    fn compile(&self, source: &str, _: u32, _: &[IngressInterface]) -> Result<Arc<dyn Compiled>, String> {
+    fn compile(&self, source: &str, _: u32, _: &[IngressInterface]) -> Result<Arc<dyn Compiled>, ServiceError> {
         let word = source.split(' ').next().unwrap_or_default();
         if !["mark", "steer", "copy", "drop", "forward", "kernel", "remember", "sleep", "panic"].contains(&word) {
-            return Err(format!("{source:?} is not a program"));
+            return Err(format!("{source:?} is not a program").into());
         }
         let port = source.strip_prefix("forward ").map(str::to_owned);
         Ok(Arc::new(OneWordProgram(source.to_owned(), port.into_iter().collect())))
     }
 
-    fn compile_filter(&self, text: &str, _: u32) -> Result<Arc<dyn MemberFilter>, String> {
-        Err(format!("{text:?} is not a filter"))
+    fn compile_filter(&self, text: &str, _: u32) -> Result<Arc<dyn MemberFilter>, ServiceError> {
+        Err(format!("{text:?} is not a filter").into())
     }
 
-    fn open(&self, to: &PacketSink, _: &[(&IngressInterface, &Branch)], _: bool) -> Result<Arc<SinkCounts>, String> {
+    fn open(
+        &self,
+        to: &PacketSink,
+        _: &[(&IngressInterface, &Branch)],
+        _: bool,
+    ) -> Result<Arc<SinkCounts>, ServiceError> {
         match to {
             PacketSink::Port(name) if ["sink", "ng7"].contains(&name.as_str()) => Ok(Arc::default()),
-            _ => Err(format!("no {to}")),
+            _ => Err(format!("no {to}").into()),
         }
     }
 
     /// Interface `p7` is dedicated to capture; the host shares the others.
-    fn host(&self, port: &IngressInterface) -> Result<Option<String>, String> {
+    fn host(&self, port: &IngressInterface) -> Result<Option<String>, ServiceError> {
         Ok((port.name == "p7").then(|| "ng7".to_owned()))
     }
 }
