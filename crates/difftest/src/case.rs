@@ -1,4 +1,4 @@
-//! A program and packets for it.
+//! A test case: a program, and the packets on which it runs.
 
 use crate::source::Source;
 use ir::Facts;
@@ -12,7 +12,7 @@ pub struct Packet {
     pub facts: Facts,
 }
 
-/// A test case: a program, and packets for it.
+/// A test case: a program, and the packets on which it runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     /// The program.

@@ -1,5 +1,5 @@
-//! Generates packets on which random programs have different results: packets of [`wire::build`], encapsulated in each
-//! other, then corrupted and truncated. Also reads packets of capture files.
+//! Generates packets that take different paths through a random program: packets of [`wire::build`], encapsulated in
+//! each other, then corrupted and truncated. Also reads packets from capture files.
 
 use crate::case::Packet;
 use crate::values::{HOSTS, HOSTS_6, MACS, PORTS, VLANS, pick};
@@ -32,11 +32,11 @@ pub fn packets(prng: &mut Prng, link_type: u16, count: u64, back: bool) -> Vec<P
     packets
 }
 
-/// The facts that a capture source supplies with a packet.
+/// Generates the facts that a capture source supplies with a packet, such as time, wire length, mark and queue.
 fn source(prng: &mut Prng, time: u64, len: usize) -> Facts {
     Facts {
         time,
-        // Of some packets, only a part was captured.
+        // Some packets have a wire length greater than their captured length, as if a snaplen had truncated them.
         wire_len: (len as u64 + if prng.below(5) == 0 { prng.below(1500) } else { 0 }) as u32,
         rss: prng.next_u64() as u32,
         mark: pick(prng, &[0, 0, 42, 65_537]),
@@ -127,7 +127,7 @@ fn written(frame: Frame<'_>) -> Vec<u8> {
 /// An IP packet.
 fn ip(prng: &mut Prng, depth: u32) -> (EtherType, Vec<u8>) {
     let six = prng.below(3) == 0;
-    // Fragments use only few addresses, so that several fragments belong to the same datagram.
+    // Fragments have only a few different addresses, so that several fragments belong to the same datagram.
     let part = prng.below(12);
     let (hosts, hosts_6) = if part < 3 { (&HOSTS[..2], &HOSTS_6[..2]) } else { (&HOSTS[..], &HOSTS_6[..]) };
     let (a, b) = (pick(prng, hosts), pick(prng, hosts));

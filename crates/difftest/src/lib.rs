@@ -8,7 +8,7 @@
 //! ```
 //! * [`Source`]: a program as a tree, generated at random from the function table ([`write()`]) and printed in two
 //!   ways.
-//! * [`frames`]: packets on which generated programs have different results: intact, corrupted, truncated, tagged,
+//! * [`frames`]: packets that take different paths through a generated program: intact, corrupted, truncated, tagged,
 //!   tunnelled, fragmented; and packets of capture files.
 //! * [`semantics`]: a second, independent model of the language. It uses neither the IR nor the packet facts.
 //! * [`Trial`]: runs many programs over many packets on one [`BackEnd`] and compares the results with the model. A

@@ -18,16 +18,16 @@ pub struct Report {
     pub refused: BTreeMap<String, usize>,
     /// Evaluated packets.
     pub packets: usize,
-    /// Number of packets about which the first half of a split program decided.
+    /// Number of packets whose verdict came from the first half of a split program.
     pub first_half: usize,
     /// Number of packets, by the kind of their verdict.
     pub kinds: [usize; 5],
-    /// Number of entries in all maps after the runs.
+    /// Number of flow map entries, summed over all maps of all programs at the end of their runs.
     pub entries: usize,
     /// For each function of the packet language: the number of programs that used it and ran.
     pub functions: BTreeMap<&'static str, usize>,
-    /// For each function of the packet language: the number of programs whose first half used it and decided about
-    /// packets.
+    /// For each function of the packet language: the number of split programs whose first half used it and gave the
+    /// verdict of packets.
     pub functions_first: BTreeMap<&'static str, usize>,
 }
 
@@ -92,12 +92,12 @@ fn functions_of_texts(source: &Source, texts: &[String]) -> BTreeSet<&'static st
     named.chain(signed).map(|f| f.name).collect()
 }
 
-/// Counts of a case in which the results agree.
+/// Statistics of one test case in which back end and model have the same results.
 #[derive(Default)]
 pub(crate) struct AgreementCounts {
     pub packets: usize,
     pub first_half: usize,
-    /// Source texts of the stages in the first half, if the first half decided about packets.
+    /// Source texts of the stages in the first half of a split program, if the first half gave the verdict of packets.
     pub first_stages: Vec<String>,
     pub kinds: [usize; 5],
     pub entries: usize,

@@ -31,7 +31,8 @@ fn next(case: &Case, fails: &dyn Fn(&Case) -> bool, left: &mut usize) -> Option<
     })
 }
 
-/// Candidates from which all packets, half of them, a quarter, … one packet is removed.
+/// Candidates with fewer packets: first without any packet, then with half of the packets removed, then with a quarter
+/// removed, and so on down to one removed packet.
 fn fewer_packets(case: &Case) -> impl Iterator<Item = Case> {
     let count = case.packets.len();
     let lengths = std::iter::successors(Some(count), |n| Some(n / 2)).take_while(|n| *n > 0);
@@ -42,7 +43,8 @@ fn fewer_packets(case: &Case) -> impl Iterator<Item = Case> {
     })
 }
 
-/// Candidates in which one packet is truncated to half of its length, three quarters, …
+/// Candidates in which one packet is truncated: first to half of its length, then to three quarters, and so on until
+/// only one byte is removed.
 fn shorter_packets(case: &Case) -> impl Iterator<Item = Case> {
     (0..case.packets.len()).flat_map(move |i| {
         let len = case.packets[i].bytes.len();

@@ -21,7 +21,7 @@ use wire::link;
 pub struct CompiledCase {
     /// The IR.
     pub program: Program,
-    /// The term from which the IR was compiled.
+    /// The term of the program, from which its IR was compiled.
     pub term: ActionTerm,
     /// The environment of the program.
     pub world: ProgramContext,
@@ -310,7 +310,7 @@ impl Case {
 }
 
 thread_local! {
-    /// True while [`quietly`] runs a function on this thread, and so catches its panics.
+    /// True while [`quietly`] runs a function on this thread; a panic of that function is caught and not printed.
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 

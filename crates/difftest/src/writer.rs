@@ -161,7 +161,7 @@ impl Writer<'_> {
             Type::Key if depth == 0 => self.call(0, &|r| r.gives == Type::Key && r.takes.is_empty()),
             Type::Key => self.call(depth - 1, &|r| r.gives == Type::Key),
             Type::List(item) => {
-                // Some sets of networks are so long that they are not compiled as a list of comparisons.
+                // Some address lists are so long that back ends search them instead of comparing with each network.
                 let many = **item == Type::Net && self.chance(4);
                 let count = match **item {
                     _ if many => 8 + self.prng.below(16),

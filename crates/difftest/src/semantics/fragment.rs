@@ -1,5 +1,5 @@
-//! Fragment tracking of the model: all fragments of a datagram get the target and ports of the fragment that was
-//! captured first, which is normally the first fragment.
+//! Fragment tracking of the model: all fragments of a datagram get the steering target and the ports of the fragment
+//! that was captured first, which is normally the first fragment.
 
 use super::steering::{SteeringTarget, ends_at};
 use super::view::Layer;
@@ -33,7 +33,7 @@ pub(super) enum FragmentScope {
     Around,
 }
 
-/// For each tracked datagram, a value that all its fragments share.
+/// For each tracked datagram: the steering target or the ports that all fragments of the datagram get.
 #[derive(Clone, Debug)]
 struct FragmentInfo<T>(BTreeMap<Datagram, TrackedDatagram<T>>);
 
@@ -45,16 +45,18 @@ impl<T> Default for FragmentInfo<T> {
 
 #[derive(Clone, Debug)]
 struct TrackedDatagram<T> {
-    /// The value that all fragments get; `None` if they have no value.
+    /// The steering target or ports that all fragments of the datagram get; `None` if they get none.
     target: Option<T>,
-    /// The value of the first fragment on its own; `None` until the first fragment has arrived.
+    /// The steering target or ports that follow from the headers of the first fragment; `None` until the first fragment
+    /// has arrived.
     first: Option<Option<T>>,
     since: u64,
 }
 
 impl<T: Copy + PartialEq> FragmentInfo<T> {
-    /// The value for a fragment; `own` is the value that the fragment would have on its own. If `mistakes` is true, a
-    /// first fragment is stored even if it has no value, because a later fragment may have one on its own.
+    /// Returns the steering target or ports of a fragment; `own` is the value that follows from the headers of this
+    /// fragment alone. If `mistakes` is true, a first fragment is stored even if its `own` is `None`, because the
+    /// headers of a later fragment alone may yield a steering target.
     fn find_or_insert(&mut self, of: Datagram, part: Fragment, own: Option<T>, mistakes: bool, now: u64) -> Option<T> {
         let known = self.0.get_mut(&of).filter(|known| now.abs_diff(known.since) <= TIMEOUT);
         match (part, known, own) {
@@ -76,7 +78,8 @@ impl<T: Copy + PartialEq> FragmentInfo<T> {
                 known.first = Some(own);
                 known.target
             }
-            // If a first fragment has a different value, it belongs to another datagram with the same identification.
+            // If the steering target or ports of this first fragment differ from those of the stored first fragment,
+            // this fragment belongs to another datagram with the same identification.
             (_, _, own) => {
                 self.0.insert(of, TrackedDatagram { target: own, first: Some(own), since: now });
                 own
@@ -86,12 +89,13 @@ impl<T: Copy + PartialEq> FragmentInfo<T> {
 }
 
 impl Run<'_> {
-    /// The destination of the packet. All fragments of a datagram get the same destination; other packets get their
-    /// own.
+    /// Returns the steering target of the packet. All fragments of a datagram get the same target; the target of an
+    /// unfragmented packet follows from its own headers.
     pub(super) fn followed(&mut self, steer: &Steering, scope: ParsedPacket) -> Option<SteeringTarget> {
         let mut target = self.target(steer, scope);
         let Some(inside) = self.lacks(steer, scope) else { return target };
-        // For these steering functions, a later fragment may lack the input that its first fragment contains.
+        // For these steering functions, a later fragment may lack header fields, such as ports, that select the packet
+        // and that its first fragment contains.
         let selects = matches!(steer, Steering::Local(..) | Steering::Rtp(_) | Steering::GtpUser(_));
         if target.is_none() && !selects {
             return None;
@@ -113,8 +117,8 @@ impl Run<'_> {
         target
     }
 
-    /// The ports of the datagram to which the packet belongs: those of the first fragment, or 0 if a later fragment
-    /// arrived first.
+    /// Returns the ports of the datagram to which the packet belongs: the ports of the first fragment, or 0 if a later
+    /// fragment arrived before the first fragment.
     pub(super) fn datagram_ports(&mut self, layer: Layer, fragment_scope: FragmentScope) -> [u16; 2] {
         let (mut ports, now) = (self.ports_of(layer), self.packet.facts.time);
         for (part, at) in self.parts(fragment_scope) {
@@ -131,8 +135,8 @@ impl Run<'_> {
         layer.ip.map_or([0; 2], |ip| self.view.flow_ports(&ip))
     }
 
-    /// The nested packets that are fragments, with their offsets. Inner packets come first, because the value of an
-    /// inner packet is the input for the packet that encloses it.
+    /// The nested packets that are fragments, with their offsets. Inner packets come first, because the steering target
+    /// or ports of an inner fragment are then also stored for the fragment that encloses it.
     fn parts(&self, fragment_scope: FragmentScope) -> Vec<(Fragment, usize)> {
         let of = |layer: Layer| layer.ip.map_or((Fragment::Whole, 0), |ip| (ip.part, ip.at));
         let (outer, inner) = (of(self.view.outer), of(self.view.inner));

@@ -68,7 +68,7 @@ pub struct Record {
     pub hash2: u32,
     /// The mark.
     pub mark: u32,
-    /// The state variable of this evaluation.
+    /// The state variable (`put_state`), which lasts for the evaluation of one packet.
     pub state: u32,
 }
 
@@ -162,14 +162,15 @@ pub fn run(
 pub(crate) struct ParsedPacket {
     /// Number of enclosing `shift`.
     shifts: u8,
-    /// True if an `outer` encloses the term, and no `shift` is between them.
+    /// True if an `outer` encloses the term, with no `shift` between the `outer` and the term.
     outside: bool,
     /// For a predicate about either endpoint: the endpoint, source or destination, to which it is restricted.
     end: Option<Endpoint>,
 }
 
 impl ParsedPacket {
-    /// Two truth values: whether the predicate refers to the source, and whether it refers to the destination.
+    /// Returns two truth values: the first is true if the predicate refers to the source, the second if it refers to
+    /// the destination.
     fn ends(self, end: Endpoint) -> (bool, bool) {
         match (end, self.end) {
             (Endpoint::Src, _) | (Endpoint::Any, Some(Endpoint::Src)) => (true, false),
@@ -215,8 +216,8 @@ impl Run<'_> {
                 self.kind = VerdictKind::Copy;
             }
             ActionTerm::Par(acts) => {
-                // Each alternative begins with the delivery from before the first alternative. Changes of mark and
-                // state by earlier alternatives are retained.
+                // Before each alternative, kind, classes and hashes are reset to their values before the first
+                // alternative. Mark and state are not reset, so changes by earlier alternatives remain.
                 let (kind, Record { classes, hash, hash2, .. }) = (self.kind, self.record);
                 return acts.iter().any(|act| {
                     self.kind = kind;

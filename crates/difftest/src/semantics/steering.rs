@@ -32,11 +32,11 @@ enum HashInput {
 pub enum SteeringTarget {
     /// To this member.
     Member(u32),
-    /// All members of all classes except the class `management`.
+    /// Delivers to all members of all classes except the class `management`.
     All,
-    /// The member that this hash selects.
+    /// Delivers to the member that this hash selects.
     One(u32),
-    /// The two members that these hashes select.
+    /// Delivers to the two members that these hashes select.
     Two(u32, u32),
 }
 
@@ -55,7 +55,7 @@ impl Run<'_> {
         Some(())
     }
 
-    /// The destination that the packet would have without fragment tracking.
+    /// The steering target that the packet would have without fragment tracking.
     pub(super) fn target(&self, steer: &Steering, scope: ParsedPacket) -> Option<SteeringTarget> {
         let (flows, selected) = (self.flows_of(scope), self.layer_for(scope));
         let source = &self.packet.facts;
@@ -149,7 +149,8 @@ impl Run<'_> {
         })
     }
 
-    /// Steers by each address, source or destination, that is in the network; `None` if neither is.
+    /// Steers by the source address, the destination address or both: by those that are in the network. Returns `None`
+    /// if neither is in the network.
     fn local(&self, net: Prefix, bits: u8, src: IpAddr, dst: IpAddr) -> Option<SteeringTarget> {
         let hash = |address: IpAddr| {
             let dropped = u32::from(if net.is_v4() { 32 } else { 128 } - bits);
