@@ -295,7 +295,8 @@ impl<'a> Eval<'a> {
                     match value {
                         Value::Act(act) => self.checked(act, e)?,
                         Value::Pred(p) => {
-                            // The size of a predicate is that of the filter made of it.
+                            // The size limit is checked on the filter with this predicate, because limits are defined
+                            // for actions.
                             self.checked(ActionTerm::Filter(p.clone()), e)?;
                             Value::Pred(p)
                         }
@@ -322,8 +323,8 @@ impl<'a> Eval<'a> {
                     }
                 }
             };
-            // A function that lacks arguments is returned as it is; a function without missing arguments is applied in
-            // the next round.
+            // A function that lacks arguments is returned unchanged; a function with all its arguments is evaluated in
+            // the next iteration.
             let takes_more = match &f {
                 Value::Function(function, given) => given.len() < function.of().parts().0.len(),
                 Value::Closure(params, _, given, _) => given.len() < params.len(),
@@ -341,7 +342,7 @@ fn too_large(e: &Expr) -> Error {
         .help("a binding that uses another binding twice doubles its size, and a filter counts with each of its tests")
 }
 
-/// A probability that is written as an integer counts millionths.
+/// The factor between a probability and its notation as an integer, which is a number of millionths.
 pub const MILLION: f64 = 1e6;
 
 /// Converts the value to the wanted type where the language has an implicit conversion.

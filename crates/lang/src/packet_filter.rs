@@ -130,7 +130,7 @@ impl Emit<'_> {
                 self.b.branch(link, Cmp::Ne, payload, yes, no);
             }
             Test::Deep(deep) => self.deep(deep, yes, no),
-            // Never reached: such filters are rejected before.
+            // Never reached, because a filter with a chain test (`protochain`) is rejected before its translation.
             Test::Chain(_) => self.b.jump(no),
             Test::Relation(left, how, right) => {
                 let left = self.number(left);
@@ -153,7 +153,8 @@ impl Emit<'_> {
             b.require(found, Cmp::Eq, value, no);
         };
         match *deep {
-            // A VLAN test with an ID is rejected before.
+            // Only a VLAN test without an ID occurs here, because a filter with `anylink vlan ID` is rejected before
+            // its translation.
             AnyLinkTest::Vlan(_) => {
                 let tag = self.b.meta(Meta::Vlan);
                 self.b.require(tag, Cmp::Ne, 0, no);
@@ -351,7 +352,8 @@ impl Emit<'_> {
         self.b.load(base, offset, width)
     }
 
-    /// The length of the IPv4 header, plus the offset of the header from which `header` counts.
+    /// Returns the length of the IPv4 header at `header`, plus the offset of the tunnel header from which `header`
+    /// counts.
     fn ipv4_len(&mut self, header: HeaderOffset) -> Reg {
         let start = self.start(header.from);
         self.b.fits(start, header.at, 1, self.reject);

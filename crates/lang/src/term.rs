@@ -17,24 +17,25 @@ pub enum ActionTerm {
     Drop,
     /// Passes packets for which the predicate holds; drops others.
     Filter(Pred),
-    /// The first action if the predicate holds, otherwise the second.
+    /// Applies the first action if the predicate holds, otherwise the second action.
     If(Pred, Box<ActionTerm>, Box<ActionTerm>),
-    /// The first arm whose number equals the property; the last action if no arm does.
+    /// Applies the first arm whose number is equal to the property; applies the last action if no arm has that number.
     Case(Prop, Vec<(u64, ActionTerm)>, Box<ActionTerm>),
-    /// The steps in order, each with its source text, until a step drops the packet.
+    /// Applies the steps in order until a step drops the packet; each step has its source text.
     Seq(Vec<(String, ActionTerm)>),
     /// Inverts the action: passes as a copy the packets that the action drops, and drops the packets that it passes.
     Inv(Box<ActionTerm>),
-    /// The first action that does not drop the packet. Before the next action is tried, the delivery part of the record
-    /// is restored.
+    /// Applies the actions in order until an action does not drop the packet. Before the next action, kind, classes and
+    /// hashes of the record are restored.
     Par(Vec<ActionTerm>),
-    /// The action, applied to another part of the packet.
+    /// Applies the action to another of the nested packets, or to one endpoint.
     Within(PacketScope, Box<ActionTerm>),
-    /// To all members of all classes; the mask omits the class `management`, which has no members.
+    /// Delivers the packet to all members of all classes; the class mask omits the class `management`, which has no
+    /// members.
     Broadcast,
-    /// To the members of this class.
+    /// Delivers the packet to the members of this class.
     Classify(u8),
-    /// Steers to one member, or to two.
+    /// Steers the packet to one member, or to two members.
     Steer(Steering),
     /// Sends a copy through this device.
     Forward(String),
@@ -46,7 +47,7 @@ pub enum ActionTerm {
     Log(LogItem),
     /// Sets the mark.
     Mark(u32),
-    /// Sets the state of this evaluation.
+    /// Sets the state variable, which lasts for the evaluation of one packet.
     State(u32),
     /// Adds to a counter (wrapping).
     Count(u8, u64),
@@ -124,15 +125,16 @@ pub enum Pred {
     Host(Endpoint),
     /// This host sent the packet.
     Outgoing,
-    /// A fragment of the selected kinds: first, later.
+    /// True for a fragment: for a first fragment if the first flag is set, for a later fragment if the second flag is
+    /// set.
     Fragment(bool, bool),
-    /// A VLAN tag with one of these IDs; with any ID if the list is empty.
+    /// The frame has a VLAN tag with one of these IDs; if the list is empty, with any ID.
     Vlan(Vec<u16>),
     /// A broadcast or multicast MAC address.
     Mac {
         /// The endpoint.
         end: Endpoint,
-        /// True for broadcast only, false for any group address.
+        /// True: only the broadcast address satisfies the test. False: any multicast or broadcast address does.
         broadcast: bool,
     },
     /// VoIP, recognised by the ports and the first bytes.
@@ -236,7 +238,7 @@ pub enum Steering {
     To(u32),
     /// Both MAC addresses.
     Link,
-    /// The MAC address that is not the gateway's; both endpoints if neither is the gateway's.
+    /// The MAC address that is not the gateway's; both MAC addresses if neither of them is the gateway's.
     LocalLink([u8; 6]),
     /// Each MAC address.
     DoubleMac,
@@ -246,7 +248,8 @@ pub enum Steering {
     Pair,
     /// Each IP address.
     DoubleIp,
-    /// The addresses that are in a network; the number is the count of address bits that are hashed.
+    /// The addresses of the packet that are in this network; the number says how many leading bits of an address are
+    /// hashed.
     Local(Prefix, u8),
     /// Addresses, ports and protocol.
     Flow,
@@ -258,11 +261,11 @@ pub enum Steering {
     DoubleBytes(u32, u32, u8),
     /// A key, symmetric.
     Key(Key),
-    /// The common key of all maps, symmetric.
+    /// The symmetric key of the fields that the keys of all flow maps have in common.
     Common,
-    /// Media together with its reports; signalling is broadcast if `true`.
+    /// RTP and RTCP of a call are steered to the same member; if `true`, SIP packets are broadcast.
     Rtp(bool),
-    /// The subscriber in this network; control messages are broadcast.
+    /// The address of the GTP subscriber, which is in this network; GTP control messages are broadcast.
     GtpUser(Prefix),
 }
 

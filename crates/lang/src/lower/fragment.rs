@@ -1,5 +1,5 @@
-//! Fragments in steering: a later fragment lacks headers that determine the steering, so it follows the first fragment
-//! of its datagram.
+//! Fragments in steering: a later fragment lacks the headers that determine the steering, so it is steered like the
+//! first fragment of its datagram.
 //!
 //! ```text
 //! steered ───── fragment? ── no ────────────────────────────────────────────────► on
@@ -10,8 +10,8 @@
 //! not steered ─ fragment? ── yes: none ─────────────────┘  ▼
 //!                   └ no ────────────────────────────► dropped
 //! ```
-//! The code behind the test runs for fragments only. For other packets the test costs one comparison with a packet
-//! fact, or nothing if they are known not to be fragments.
+//! The code after the test `fragment?` runs for fragments only. For an unfragmented packet the test costs one
+//! comparison with a packet fact, or nothing if the compiler has proved that the packet is not a fragment.
 
 use super::{Lower, PacketScopeInfo};
 use crate::term::Steering;
@@ -19,41 +19,45 @@ use ir::fragment_tracker::NONE;
 use ir::key::Field;
 use ir::{Cmp, Fact, FragmentScope, Inst, Label, Layer, Meta, Op, Reg, Var, VerdictKind};
 
-/// The number that is stored for a datagram: ports or steering. For steering, the low 32 bits are the hash and the high
-/// 32 bits the second hash; 0 means that the packet is not steered.
+/// The number that fragment tracking stores for a datagram: its ports or its steering. For steering, the low 32 bits
+/// are the first hash and the high 32 bits are the second hash; 0 means that the datagram is not steered.
 mod number {
-    /// Broadcast. Differs from all pairs of hashes, because a hash is never 0.
+    /// The stored number of a datagram that is broadcast. It differs from the stored number of any one or two hashes,
+    /// because a hash is never 0.
     pub const ALL: u64 = 1 << 32;
     /// The greatest single hash.
     pub const MAX: u64 = 0xffff_ffff;
-    /// Marks a pair of ports, which may both be 0.
+    /// This bit is set in every stored pair of ports, so that the stored number of two ports 0 is not 0 (which means:
+    /// no number).
     pub const PORTS: u64 = 1 << 32;
 }
 
-/// A form of steering by values that later fragments lack.
+/// The parameters of a steering function that uses header fields which later fragments lack, such as ports.
 #[derive(Clone, Copy)]
 pub(super) struct FragmentSteering {
-    /// Selects the packet whose datagram is tracked.
+    /// Selects which of the nested IP packets is tracked if it is a fragment.
     parts: FragmentScope,
-    /// The form, which separates the stored numbers from those of other forms.
+    /// The number of the form: fragment tracking stores the numbers of each steering function and of each query of
+    /// ports separately.
     form: u32,
-    /// A later fragment alone may fail the condition of the steering although its first fragment satisfies it.
+    /// True if the headers of a later fragment alone may fail the condition of the steering function although its first
+    /// fragment satisfies it.
     selects: bool,
-    /// A later fragment alone may satisfy the condition although its first fragment fails it: in a tunnel, by the
-    /// endpoints of the tunnel.
+    /// True if the headers of a later fragment alone may satisfy the condition of the steering function although its
+    /// first fragment fails it: in a tunnel, because the endpoints of the tunnel are then tested.
     mistakes: bool,
-    /// `doubles`: may steer to two members. `casts`: may broadcast.
+    /// True if the steering function may steer a packet to two members (`doubles`), or may broadcast it (`casts`).
     doubles: bool,
     casts: bool,
 }
 
-/// Variables that the packet's own steering may have written and the datagram's steering does not, with their values
-/// before.
+/// Variables of the record, with their values before steering: those that the steering by the packet's own headers may
+/// have written, and that the steering by the stored number does not write.
 type SavedVariables = Vec<(Var, Reg)>;
 
 impl Lower {
-    /// The parameters for steering by values that later fragments lack (ports, and packets in tunnels); otherwise
-    /// `None`.
+    /// Returns the parameters for fragments if the steering function uses header fields that later fragments lack
+    /// (ports, or headers inside a tunnel); otherwise `None`.
     pub(super) fn datagram(&self, steer: &Steering, scope: PacketScopeInfo) -> Option<FragmentSteering> {
         const PORTS: [Field; 4] = [Field::SrcPort, Field::DstPort, Field::IcmpType, Field::IcmpCode];
         const FRAME: [Field; 3] = [Field::EthSrc, Field::EthDst, Field::Vlan];
@@ -77,7 +81,8 @@ impl Lower {
             // These bytes are read at the same offset of every frame, also in later fragments.
             Steering::Bytes(..) | Steering::SymmetricBytes(..) | Steering::DoubleBytes(..) => return None,
         };
-        // Equal forms have equal texts, also in a program that replaces this program.
+        // The text is the same for the same steering function in a program that replaces this program, so fragment
+        // tracking continues after a swap.
         let text = format!("{steer:?} {layer:?} {:?}", self.common);
         let parts = if layer == Layer::Inner { FragmentScope::Enclosing } else { FragmentScope::Outer };
         let selects = matches!(steer, Steering::Local(..) | Steering::Rtp(_) | Steering::GtpUser(_));
@@ -87,8 +92,9 @@ impl Lower {
         follows.then_some(FragmentSteering { parts, form: form(&text), selects, mistakes, doubles, casts })
     }
 
-    /// Source and destination port of the packet's datagram, from its first fragment. Both are 0 if there are no ports,
-    /// and for all fragments of a datagram of which a later fragment arrived first.
+    /// Returns source and destination port of the packet's datagram, which its first fragment contains. Both are 0 if
+    /// the protocol has no ports, and for every fragment of a datagram of which a later fragment arrived before the
+    /// first.
     pub(super) fn datagram_ports(&mut self, layer: Layer, parts: FragmentScope) -> (Reg, Reg) {
         let (src, dst) = self.ports(layer);
         let (part, on) = (self.b.label(), self.b.label());
@@ -106,7 +112,8 @@ impl Lower {
         (src, dst)
     }
 
-    /// Reads, before a packet is steered, the variables that not every result of this steering writes.
+    /// Saves, before a packet is steered, the variables of the record that some but not all results of this steering
+    /// function write.
     pub(super) fn before(
         &mut self,
         FragmentSteering { doubles, casts, mistakes, .. }: FragmentSteering,
@@ -115,9 +122,10 @@ impl Lower {
         vars.into_iter().filter(|(differs, _)| *differs).map(|(_, var)| (var, self.b.get(var))).collect()
     }
 
-    /// Makes the fragments of a datagram follow the same steering. Here and at `end`, the packet is steered and
-    /// continues behind this code. At `none`, the packet fails the condition of the steering and goes to `dropped`,
-    /// unless its datagram is steered. See the module.
+    /// Emits code that steers all fragments of a datagram alike (see the diagram at the top of this file). Execution
+    /// arrives here and at `end` with a steered packet, and continues after this code. Execution arrives at `none` with
+    /// a packet that fails the condition of the steering function; the packet is dropped (jump to `dropped`), unless
+    /// fragment tracking has stored a steering for its datagram.
     pub(super) fn together(
         &mut self,
         datagram: FragmentSteering,
@@ -228,7 +236,8 @@ impl Lower {
     }
 }
 
-/// The form with this text: a hash that separates kinds of steering and port queries.
+/// Returns the number of the form with this text: a hash of 24 bits, which distinguishes steering functions and queries
+/// of ports.
 fn form(text: &str) -> u32 {
     text.bytes().fold(0, |state, byte| base::hash::combine(state, byte.into())) as u32 & 0xff_ffff
 }

@@ -137,13 +137,13 @@ impl Lower {
         self.b.load(Some(l4), offset, 1)
     }
 
-    /// Both addresses as two words each; IPv4 addresses in their IPv6 form.
+    /// Returns source and destination address, each as two 64-bit words; an IPv4 address in its IPv6 form.
     pub(super) fn addresses(&mut self, layer: Layer, none: Label) -> Addresses {
         let (family, l3) = (self.b.fact(layer, Fact::Family), self.b.fact(layer, Fact::L3));
         self.addresses_at(family, l3, none)
     }
 
-    /// The addresses in the IP header of this version at `l3`.
+    /// Returns source and destination address from the header at offset `l3` of an IP packet of version `family`.
     pub(super) fn addresses_at(&mut self, family: Reg, l3: Reg, none: Label) -> Addresses {
         let [sh, sl, dh, dl] = [(); 4].map(|()| self.b.reg());
         let (not_4, end) = (self.b.label(), self.b.label());
@@ -165,12 +165,12 @@ impl Lower {
         Addresses { src: [sh, sl], dst: [dh, dl] }
     }
 
-    /// Source and destination port; both 0 if there are none.
+    /// Returns source and destination port; both are 0 if the packet has no ports.
     pub(super) fn ports(&mut self, layer: Layer) -> (Reg, Reg) {
         let (src, dst) = (self.b.constant(0), self.b.constant(0));
         let (ported, end) = (self.b.label(), self.b.label());
         let protocol = self.b.fact(layer, Fact::Protocol);
-        // The protocols that have ports in the flow hash, DCCP and UDP-Lite included.
+        // The flow hash includes the ports of these protocols: TCP, UDP, SCTP, DCCP (33) and UDP-Lite (136).
         for known in [TCP, UDP, SCTP, 33, 136] {
             let next = self.b.label();
             self.b.branch(protocol, Cmp::Eq, u64::from(known), ported, next);

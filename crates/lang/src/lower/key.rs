@@ -31,8 +31,9 @@ pub fn words(key: Key) -> u8 {
     words
 }
 
-/// The packet whose fragmentation matters to a key of this layer. Enclosing packets do not matter: a later fragment of
-/// a tunnel packet, whose inner packet is unknown, has addresses of its own.
+/// Selects the nested packet whose fragmentation matters to a key of this layer. Fragmentation of enclosing packets
+/// does not matter: the inner headers of a later fragment of a tunnel packet are unknown, so its key contains the
+/// addresses of the tunnel.
 const fn parts_of(layer: Layer) -> FragmentScope {
     match layer {
         Layer::Outer => FragmentScope::Outer,

@@ -45,9 +45,10 @@ struct PacketScopeInfo {
     tunnels: u8,
     /// Hashes and keys use the outermost packet instead of the innermost.
     outside: bool,
-    /// Selects only the source or only the destination.
+    /// The endpoint to which predicates about both endpoints are restricted; `None` without a restriction.
     end: Option<Endpoint>,
-    /// For steering: the ports of a first fragment count, because later fragments follow it.
+    /// True for the key of a steering function: the key then contains the ports of a first fragment, because later
+    /// fragments are steered like the first fragment.
     leads: bool,
 }
 
@@ -62,7 +63,8 @@ impl PacketScopeInfo {
         if self.outside { Layer::Outer } else { Layer::Inner }
     }
 
-    /// Selects by `end` and the enclosing scope: (true if the source is tested, true if the destination is tested).
+    /// Returns two truth values, which depend on `end` and on the enclosing scope: the first is true if the source is
+    /// tested, the second if the destination is tested.
     fn ends(self, end: Endpoint) -> (bool, bool) {
         let end = if end == Endpoint::Any { self.end.unwrap_or(Endpoint::Any) } else { end };
         (end != Endpoint::Dst, end != Endpoint::Src)
@@ -224,8 +226,9 @@ impl Lower {
         self.act(inner, scope, dropped);
     }
 
-    /// The index of a map; adds the map if it is new. The choice of the innermost or outermost packet is part of the
-    /// key: a flow map that is used with both becomes two maps with the same name, and the program is rejected.
+    /// Returns the index of a flow map in the program; adds the map to the program if it is new. The choice of the
+    /// innermost or outermost packet is part of the key: a flow map that is used with both becomes two maps with the
+    /// same name, and the program is rejected.
     fn map(&mut self, map: &Arc<FlowMap>, scope: PacketScopeInfo) -> u16 {
         let key = if scope.outside { map.key.outside() } else { map.key };
         if let Some(known) = self.maps.iter().position(|(m, k)| m == map && *k == key) {
@@ -246,7 +249,7 @@ impl Lower {
         self.b.place(none);
     }
 
-    /// The offset of the transport header; jumps to `none` if there is none.
+    /// Returns the offset of the transport header; jumps to `none` if the packet has no transport header.
     fn l4(&mut self, layer: Layer, none: Label) -> Reg {
         let l4 = self.b.fact(layer, Fact::L4);
         self.b.require(l4, Cmp::Ne, 0, none);

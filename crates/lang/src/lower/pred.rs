@@ -126,7 +126,8 @@ impl Lower {
         }
     }
 
-    /// Tests the source, the destination, or either.
+    /// Jumps to `yes` if `test` succeeds for a selected endpoint: the source, the destination, or at least one of the
+    /// two.
     #[expect(clippy::too_many_arguments, reason = "two values, two labels and the test")]
     fn ends<T>(
         &mut self,
@@ -219,8 +220,8 @@ impl Lower {
         });
     }
 
-    /// VoIP: SIP by its port; RTP (RFC 3550) and RTCP by UDP ports from 1024 on, version 2, and a type that matches the
-    /// parity of the ports.
+    /// Recognises VoIP packets: SIP by its port; RTP (RFC 3550) and RTCP by UDP ports from 1024 on, version 2, and by a
+    /// type that matches the parity of the ports.
     pub(super) fn voip(&mut self, kind: Voip, layer: Layer, yes: Label, no: Label) {
         const SIP: [u64; 2] = [5060, 5061];
         const REPORTS: (u64, u64) = (200, 204);
@@ -269,7 +270,7 @@ impl Lower {
         self.b.branch(payload_type, Cmp::Gt, 95, yes, no);
     }
 
-    /// GTP by its ports; the user plane also by the message type (3GPP TS 29.281 and 29.274).
+    /// Recognises GTP packets by their ports; user-plane packets also by the message type (3GPP TS 29.281 and 29.274).
     pub(super) fn gtp(&mut self, kind: Gtp, layer: Layer, yes: Label, no: Label) {
         const CONTROL: u64 = 2123;
         const USER: u64 = 2152;

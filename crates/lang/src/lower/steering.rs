@@ -107,7 +107,7 @@ impl Lower {
                 self.steering_by_one(hash);
             }
             Steering::Common => {
-                // The layer of the maps, not that of the enclosing action.
+                // The common key uses the layer of the keys of the maps, whatever the layer of the enclosing action is.
                 if let Some(key) = self.common {
                     let scope =
                         PacketScopeInfo { outside: key.is_outside(), leads: true, ..PacketScopeInfo::default() };
@@ -289,7 +289,8 @@ impl Lower {
         self.steering_by_one(hash_dst);
     }
 
-    /// Steers media and their reports by addresses and ports without the lowest bit, in which the two differ.
+    /// Steers RTP and RTCP by addresses and by ports without their lowest bit, because the RTP and RTCP ports of a call
+    /// differ only in that bit.
     fn rtp(&mut self, signalling: bool, layer: Layer, none: Label, end: Label) {
         let (media, not_rtp) = (self.b.label(), self.b.label());
         if signalling {
@@ -305,7 +306,8 @@ impl Lower {
         self.voip(Voip::Rtcp, layer, media, none);
         self.b.place(media);
         let a = self.addresses(layer, none);
-        // Ports of a first fragment count too: it belongs to the same call, and its later fragments follow it.
+        // The ports of a first fragment are used too: the datagram belongs to the call with these ports, and its later
+        // fragments are steered like the first fragment.
         let (src, dst) = self.port_pair(layer, none);
         let (src, dst) = (self.b.op(Op::Shr, src, 1), self.b.op(Op::Shr, dst, 1));
         let (low, high) = self.ordered(&[a.src[0], a.src[1], src], &[a.dst[0], a.dst[1], dst]);
@@ -341,7 +343,7 @@ impl Lower {
         const FLAGS: u32 = 8;
         const OPTIONAL: u64 = 7;
         const EXTENDED: u64 = 4;
-        // One for each type that 3GPP has defined; no message has more than two.
+        // 3GPP has defined six types of extension headers; no message contains more than two extension headers.
         const MAX_EXTENSIONS: usize = 6;
         let l4 = self.l4(layer, none);
         self.b.fits(Some(l4), FLAGS, 1, none);
@@ -351,7 +353,8 @@ impl Lower {
         self.b.place(optional);
         self.b.push(Inst::Op { to: at, op: Op::Add, a: at, b: 4.into() });
         self.b.require(flags, Cmp::AnyBit, EXTENDED, end);
-        // The byte before each extension header is its type, 0 for none; its first byte is its length in words.
+        // The byte before an extension header contains its type, or 0 if no extension header follows; the first byte of
+        // the header is its length in units of four bytes.
         for more in (0..=MAX_EXTENSIONS).rev() {
             let before = self.b.op(Op::Sub, at, 1);
             self.b.fits(Some(before), 0, 2, none);

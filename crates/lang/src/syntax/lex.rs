@@ -106,7 +106,7 @@ fn unmarked(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-/// The first line that is not a comment, for lists of programs.
+/// Returns the first line of a program that is not a comment; lists of programs print this line.
 pub fn headline(text: &str) -> &str {
     let mut rest = unmarked(text).trim_start();
     while let Ok(Some(len)) = comment(rest, 0) {

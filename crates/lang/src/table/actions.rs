@@ -341,7 +341,8 @@ pub const DELIVERY: &[Function] = &[
         "Delivers a copy to each member of this class, 0 to 62, whatever the verdict of later actions.",
         |g| {
             let class = class(g)?;
-            // The broadcast discards an earlier choice of members.
+            // The broadcast comes first, because it discards the choice of one member that an earlier steering action
+            // has made.
             seq([ActionTerm::Broadcast, ActionTerm::Classify(class)])
         }
     ),

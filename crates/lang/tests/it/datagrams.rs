@@ -172,7 +172,8 @@ fn fragments_in_any_order_get_the_same_hash() {
 
 #[test]
 fn fragments_of_a_dropped_datagram_are_not_steered_by_the_outer_addresses() {
-    // The outer addresses are in the network of the program, the inner addresses are not.
+    // The addresses of the tunnel endpoints are in the network for which the program steers; the inner addresses are
+    // not.
     let [[a, b, ..], _] = GATES;
     let text = format!("main = steer_local_net \"{a}.{b}.0.0\" 16 32");
     let unknown_client = written(Frame::tcp4([9; 4], 1, [8; 4], 2).payload(&[0; 600]));
@@ -211,7 +212,7 @@ fn a_reused_identification_begins_a_new_datagram() {
     for (frame, hash) in [(tcp(300)[0].clone(), hashes[0]), (other(300), hashes[1])] {
         assert!(fragments(&frame, 1, 96).iter().all(|part| w.hash(part) == hash));
     }
-    // When `TIMEOUT` has passed, fragments of the datagram are no longer recognised.
+    // When `TIMEOUT` has passed, a later fragment is no longer assigned to the datagram.
     let later = &fragments(&other(300), 1, 96)[1];
     w.time += TIMEOUT;
     assert_eq!(w.hash(later), hashes[1]);
@@ -344,7 +345,7 @@ fn all_fragments_use_the_map_entry_of_their_flow() {
     let other = written(Frame::tcp4(A, 4001, B, 443).payload(&[1; 300]));
     let marks: Vec<u32> = fragments(&other, 2, 112).iter().map(|part| w.run(part).mark).collect();
     assert_eq!(marks, [1, 2, 3]);
-    // Datagrams of protocols without ports have entries too.
+    // Fragments of ICMP, a protocol without ports, are counted in the flow map too.
     let ping = written(Frame::icmp4(A, B, 8, 0, [0; 4]).payload(&[0; 300]));
     let marks: Vec<u32> = fragments(&ping, 3, 160).iter().map(|part| w.run(part).mark).collect();
     assert_eq!(marks, [1, 2]);
@@ -373,7 +374,8 @@ fn later_fragments_of_a_tunnel_have_the_key_of_the_outer_packet() {
         );
         let marks: Vec<u32> = parts[1..].iter().map(|part| w.run(part).mark).collect();
         assert_eq!(marks[..2], [1, 2], "{name}: the later fragments belong to the flow of the outer packet");
-        // If the inner packet is fragmented, its fragments belong to the inner flow.
+        // If the inner packet is fragmented and the tunnel packets are not, the fragments are counted in the flow of
+        // the inner packet.
         let marks: Vec<u32> = fragments(inner, 7, 320).iter().map(|part| w.run(&encapsulate(part)).mark).collect();
         assert_eq!(marks, [3, 4], "{name}");
     }
@@ -390,7 +392,7 @@ fn fragments_steered_by_steer_common_share_no_entry_between_members() {
     let whole = w.hash(&tcp(0)[0]);
     let parts = fragments(&tcp(300)[0], 1, 96);
     assert!(parts.iter().all(|part| w.hash(part) == whole));
-    // All packets were steered to the same member, so the map contains one entry.
+    // All packets of the flow were steered to the same member, so the flow map contains one entry.
     assert_eq!(w.memory.tables[0].len(), 1);
     let parts = fragments(&tcp(300)[0], 2, 96);
     let alone = w.hash(&parts[1]);
