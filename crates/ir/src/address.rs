@@ -7,7 +7,7 @@ pub const fn mapped(address: Ipv4Addr) -> u128 {
     0xffff_0000_0000 | address.to_bits() as u128
 }
 
-/// The 128-bit number as which sets and keys store an IPv6 address.
+/// The 128-bit number that sets and keys store for an IPv6 address.
 pub const fn wide(address: Ipv6Addr) -> u128 {
     address.to_bits()
 }

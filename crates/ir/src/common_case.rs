@@ -92,7 +92,7 @@ impl CommonCase {
             }
             Inst::Meta { to, meta: Meta::Ethernet } => Inst::Const { to, value: 1 },
             Inst::Meta { to, meta: Meta::Vlan | Meta::Depth | Meta::Part } => Inst::Const { to, value: 0 },
-            // The packet is not a fragment, so the result of fragment tracking is the operand of the instruction.
+            // A packet of a common case is not a fragment, so [`Inst::Datagram`] yields its operand `value`.
             Inst::Datagram { to, value: Operand::Imm(value), .. } => Inst::Const { to, value },
             Inst::Datagram { to, value: Operand::Reg(from), .. } => Inst::Copy { to, from },
             _ => inst.clone(),

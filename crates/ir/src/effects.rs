@@ -131,7 +131,7 @@ impl Program {
         self.blocks.iter().map(|b| self.effects_of_block(b)).fold(Effects::default(), Effects::with)
     }
 
-    /// The counters that the program changes, in ascending order.
+    /// The numbers of the counters that the program changes, in ascending order.
     pub fn counters(&self) -> BTreeSet<u8> {
         let counter = |inst: &Inst| match inst {
             Inst::Count { counter, .. } => Some(*counter),

@@ -65,8 +65,8 @@ pub struct Facts {
     pub part: u8,
 }
 
-// The size is exactly one cache line and there is no padding, because the producer of packets writes the complete
-// structure.
+// The structure occupies exactly one cache line and has no padding, because the producer of packets writes all its
+// bytes.
 const _: () = assert!(size_of::<Facts>() == 64);
 
 impl LayerFacts {

@@ -1,4 +1,4 @@
-//! Fragment tracking. Later fragments lack the transport header, so they use the steering value or the ports of the
+//! Fragment tracking. Later fragments lack the transport header, so they get the steering hash or the ports of the
 //! first fragment of their datagram.
 //!
 //! Source, destination, identification and protocol identify a datagram (RFC 791 §3.2, RFC 8200 §4.5). The tracker
@@ -30,9 +30,9 @@ pub const TIMEOUT: u64 = 30_000_000_000;
 /// arrives.
 pub const CAPACITY: usize = 1 << 14;
 
-/// The number by which a first fragment states that its datagram has no value. Later fragments then have no value
-/// either, although they would have a value on their own. (A pair of hashes whose 64 bits are all set would be mistaken
-/// for this number; the probability is 2⁻⁶⁴.)
+/// The number of a first fragment whose datagram is not steered. Later fragments of the datagram then get the number 0
+/// too, although their own headers alone would yield another number. (A pair of hashes whose 64 bits are all set would
+/// be mistaken for this number; the probability is 2⁻⁶⁴.)
 pub const NONE: u64 = u64::MAX;
 
 /// Entries of a bucket.
@@ -50,7 +50,7 @@ struct Entry {
     key: Key,
     /// The number that all fragments of the datagram get; 0 if the entry is free.
     number: u64,
-    /// The number of the first fragment itself; 0 until the first fragment arrives.
+    /// The number that follows from the headers of the first fragment; 0 until the first fragment arrives.
     first: u64,
     /// The time of the packet that created or renewed the entry.
     since: u64,
@@ -59,7 +59,8 @@ struct Entry {
 // One cache line per entry.
 const _: () = assert!(size_of::<Entry>() == 64);
 
-/// Counters of fragment tracking. Each form is tracked separately: a datagram with two forms is counted twice.
+/// Counters of fragment tracking. Each form is tracked separately, so a datagram that is tracked under two forms is
+/// counted twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Datagrams that were stored.
@@ -115,9 +116,10 @@ impl FragmentTracker {
         Self { secret, ..Self::default() }
     }
 
-    /// Returns the number for a packet: the number that is stored for its datagram if the packet is a fragment,
-    /// otherwise `number`. The number 0 means "no number" and is not stored. If a first fragment passes [`NONE`], that
-    /// is stored, and the function returns 0.
+    /// Returns the number for a packet. For an unfragmented packet, this is the argument `number`; for a fragment, it
+    /// is the number that is stored for its datagram, or `number` if none is stored, and `number` is then stored. The
+    /// number 0 means "no number" and is not stored. If `number` is [`NONE`] for a first fragment, [`NONE`] is stored
+    /// and the function returns 0.
     pub fn number(&self, frame: &[u8], facts: &Facts, parts: FragmentScope, form: u32, mut number: u64) -> u64 {
         let inner = (facts.inner.l3, facts.inner.fragment);
         let of = match parts {
@@ -170,15 +172,17 @@ impl Shard {
                 self.counts.replaced += 1;
             }
             Some(entry) if entry.first == 0 || entry.first == number => {
-                // A first fragment with an equal number may belong to a newer datagram. The time of the entry is
-                // renewed, so that the entry does not expire before the later fragments of that datagram arrive.
+                // A first fragment whose number is equal to that of the stored first fragment may belong to a newer
+                // datagram. The time of the entry is renewed, so that the entry does not expire before the later
+                // fragments of that datagram arrive.
                 if entry.first != 0 {
                     entry.since = now;
                 }
                 entry.first = number;
                 return entry.number;
             }
-            // If a first fragment has a different number, it belongs to another datagram with the same identification.
+            // If the number of this first fragment differs from that of the stored first fragment, this fragment
+            // belongs to another datagram with the same identification.
             Some(entry) => {
                 *entry = Entry { number, first: number, since: now, ..*entry };
                 self.counts.replaced += 1;
@@ -273,7 +277,7 @@ mod tests {
         let datagrams = FragmentTracker::new(1);
         let mut now = 0;
         for step in 0..200_000_u32 {
-            // More datagrams than the tracker can store; some of them are repeated.
+            // The test inserts more datagrams than the tracker can store, and repeats some of them.
             let id = if prng.below(2) == 0 { prng.below(100) } else { prng.below(1 << 20) };
             let number = [0, 1, 2, NONE][prng.below(4) as usize];
             datagrams.insert(&[id, 1, 2, 3, 4], prng.below(2) == 0, number, now);

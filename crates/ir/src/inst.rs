@@ -2,7 +2,7 @@
 
 use super::{BlockId, Cmp, Fact, FragmentScope, Layer, Meta, Op, Operand, Reg, Var};
 
-/// The content of a line that a program writes to the log.
+/// The content of a log line that a program writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Log {
     /// A text of [`super::Program::messages`].

@@ -183,8 +183,8 @@ impl Key {
         self.fields().filter(move |f| f.opposite().is_some_and(|o| self.has(o)))
     }
 
-    /// The largest key that follows from either of two keys: two packets with equal values of either key have equal
-    /// values of this key.
+    /// The largest key whose value follows from the value of either of two keys: two packets with equal values of
+    /// `self`, or with equal values of the other key, have equal values of the result.
     ///
     /// ```
     /// use netgrain_ir::{Field, Key};

@@ -258,7 +258,7 @@ pub enum Layer {
     Inner,
 }
 
-/// Selects which of the nested IP packets [`Inst::Datagram`] tests for fragmentation.
+/// Selects which of the nested IP packets [`Inst::Datagram`] tracks if it is a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FragmentScope {
     /// The outermost packet.
@@ -337,7 +337,7 @@ pub enum Var {
     Hash2,
     /// The mark of the packet. The packet retains it when the program ends.
     Mark,
-    /// A number that stages of the program pass to later stages. It is lost when the program ends.
+    /// A number that a stage passes to later stages of the program. It is discarded when the program ends.
     State,
 }
 

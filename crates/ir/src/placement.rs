@@ -27,7 +27,7 @@ use std::fmt;
 pub enum Placement {
     /// The stage runs in the kernel, before any thread of user space handles the packet.
     Kernel {
-        /// Descriptions of the packets for which this stage leaves the decision to user space.
+        /// Descriptions of the packets that this stage passes to user space undecided.
         undecided: Vec<&'static str>,
     },
     /// The stage runs in user space for this reason.
@@ -41,7 +41,7 @@ pub enum UserSpaceReason {
     Obstacle(Obstacle),
     /// An operation that the kernel cannot perform follows a change of a counter or a map.
     ObstacleAfterChange(Obstacle),
-    /// The map of this name would be in the kernel and in user space.
+    /// The map of this name would be used by a stage in the kernel and by a stage in user space.
     SharedMap(String),
     /// An earlier stage runs in user space.
     AfterUserSpace,
@@ -54,7 +54,7 @@ impl fmt::Display for UserSpaceReason {
         match self {
             Self::Obstacle(obstacle) => f.write_str(obstacle.why()),
             Self::ObstacleAfterChange(obstacle) => {
-                write!(f, "{} after a counter or a map was changed", obstacle.why())
+                write!(f, "{} (and an earlier operation changes a counter or a map)", obstacle.why())
             }
             Self::SharedMap(map) => write!(f, "the map `{map}` would be in the kernel and in user space"),
             Self::AfterUserSpace => f.write_str("after a stage in user space"),
@@ -126,7 +126,7 @@ pub enum Obstacle {
     Copy,
     /// A log is written.
     Log,
-    /// A value is read that only the worker in user space has.
+    /// A value is read that only exists in the worker, in user space.
     Local,
 }
 
@@ -160,7 +160,7 @@ pub struct KernelPrefix {
     pub reached: Vec<bool>,
 }
 
-/// The kinds of delivery that are reachable from a point of the program.
+/// The kinds of delivery that a packet can still reach from one point of the program.
 #[derive(Clone, Copy, Default)]
 struct Reachable {
     passes: bool,
@@ -228,7 +228,7 @@ impl KernelPrefix {
         why.map_or(Ok(()), |what| Err(UserSpaceReason::Obstacle(what)))
     }
 
-    /// Descriptions of the packets for which a stage leaves the decision to user space.
+    /// Returns descriptions of the packets that a stage passes to user space undecided.
     fn undecided(&self, program: &Program, stage: usize) -> Vec<&'static str> {
         let mut all = Vec::new();
         if program.effects_of(stage).has(Effect::Tunnel) {

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, HashMap};
 /// bounds the compile time.
 const MAX_STATE: usize = 1 << 22;
 
-/// Whether the values of the record are certain at the start of the program.
+/// The state of the verdict record at the start of the program, as far as the compiler can rely on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// The record contains its initial values.
@@ -146,7 +146,7 @@ impl Values {
 /// A comparison in normal form: one of `Eq`, `Lt`, `AnyBit` or `AllBits`.
 type Comparison = (u8, Value, Value);
 
-/// The values and test results that are certain at one point of the program.
+/// The values, and the results of comparisons and bounds tests, that are certain at one point of the program.
 #[derive(Clone)]
 struct KnownValues {
     registers: Vec<Value>,
@@ -193,7 +193,7 @@ impl Pass {
         let pairs = known.registers.iter_mut().zip(&other.registers).chain(known.record.iter_mut().zip(&other.record));
         for (a, b) in pairs {
             if a != b {
-                // Registers whose values are equal on both paths still have equal values after the join.
+                // Two registers that have equal values on both paths also have equal values after the join.
                 *a = *joined.entry((*a, *b)).or_insert_with(|| self.unknown());
             }
         }

@@ -165,7 +165,7 @@ impl Program {
         let mut known: Vec<Option<ProvenFacts>> = vec![None; self.blocks.len()];
         known[0] = Some(start.clone());
         for (at, block) in self.blocks.iter().enumerate() {
-            // An unreachable block is verified too, with the facts at the start of the program.
+            // An unreachable block is verified too, as if execution entered it at the start of the program.
             let mut now = known[at].take().unwrap_or_else(|| start.clone());
             if self.begins_stage(at) {
                 now = ProvenFacts { forwards: now.forwards, ..start.clone() };

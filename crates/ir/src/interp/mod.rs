@@ -22,7 +22,7 @@ pub enum Action {
     Log(Log),
 }
 
-/// The result of a program for one packet: the final record, and the actions in the order of execution.
+/// The result of a program for one packet: the verdict record at the end, and the actions in the order of execution.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Execution {
     /// The kind of delivery.
