@@ -31,7 +31,8 @@ pub struct Executable {
 #[derive(Debug)]
 struct Shared {
     program: Program,
-    /// The part of the program that workers run for packets whose first stages ran elsewhere.
+    /// The last stages of the program, which workers run for packets whose first stages ran elsewhere, for example in
+    /// the kernel.
     rest: Option<Program>,
     parse_depth: ParseDepth,
     native: Option<Native>,
@@ -219,7 +220,7 @@ impl Executable {
     }
 }
 
-/// The stages after the first `stages` stages; `None` if no stages run elsewhere.
+/// The stages of the program after those that run elsewhere; `None` if all stages run here.
 fn rest(program: &Program, stages: Option<usize>) -> Result<Option<Program>, Refusal> {
     let Some(stages) = stages else { return Ok(None) };
     let (_, rest) = program.split(stages);

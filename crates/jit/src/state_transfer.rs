@@ -1,5 +1,5 @@
 //! The state transfer at a swap: a flow map with the same definition keeps its entries, other maps start empty. The
-//! report names both, so that the user need not infer it from the packets.
+//! report names the maps of both kinds, so that the user need not infer the result of the transfer from the packets.
 
 use ir::{Expiry, Map};
 use serde::Serialize;
@@ -58,7 +58,7 @@ pub fn changes_form(was_native: bool, native: bool) -> Option<&'static str> {
     (was_native != native).then_some(if native { "now machine code" } else { "now interpreted" })
 }
 
-/// The location of a program's map, as far as a transfer depends on it.
+/// The location of a program's flow map: in the kernel or in user space, and in machine code or in the interpreter.
 #[derive(Clone, Copy, Debug)]
 pub struct MapState {
     /// The kernel part uses the map. Undecided packets use a second map in user space.
@@ -68,7 +68,8 @@ pub struct MapState {
 }
 
 impl MapState {
-    /// Returns the reason why a map cannot move from this location to the next.
+    /// Returns the reason why the entries of a map with this location in the previous program cannot be transferred to
+    /// the location `next` in the new program; `None` if they can.
     pub fn wall(self, next: Self) -> Option<&'static str> {
         let changes_form = changes_form(self.native, next.native);
         match (self.in_kernel, next.in_kernel) {

@@ -204,7 +204,7 @@ impl Table {
         self.len == 0
     }
 
-    /// The size in bytes of the cache that all entries together need.
+    /// The size in bytes of the slots of all entries, which is the cache space that they occupy.
     pub const fn footprint(&self) -> usize {
         (self.len * 8) << self.stride_log2
     }
@@ -310,14 +310,15 @@ impl Table {
         }
     }
 
-    /// Empties a slot. Entries that were displaced by the removed entry move back along the probe sequence.
+    /// Removes the entry of a slot. Later entries of the probe sequence that are not in their home slot move back into
+    /// the freed slot.
     fn remove(&mut self, slot: usize) {
         let mut hole = slot;
         let mut next = self.after(hole);
         while self.slots[next + at::TAG] != 0 {
             let home = self.home(self.slots[next + at::TAG]);
-            // The two distances, in words and modulo the table size, are those of the later entry from its home slot,
-            // and from the empty slot.
+            // Two distances of a later entry are compared, in words and modulo the table size: the distance from its
+            // home slot, and the distance from the empty slot.
             let len = self.slots.len();
             if next.wrapping_sub(home) & (len - 1) >= next.wrapping_sub(hole) & (len - 1) {
                 self.slots.copy_within(next..next + (1 << self.stride_log2), hole);
@@ -391,7 +392,7 @@ mod tests {
         let mut model = ::ir::interp::Table::new(&map);
         let mut now: u64 = 1000;
         for step in 0..20_000 {
-            // In the random walk, the time mostly increases, sometimes by a large step, and sometimes decreases.
+            // In the random test, the time mostly increases, sometimes by a large step, and sometimes decreases.
             now = match prng.below(20) {
                 0 => now.saturating_sub(prng.below(30)),
                 1 => now + prng.below(200),
@@ -451,7 +452,7 @@ mod tests {
             table.put(&[1_000_000 + k], 0, 2000);
         }
         assert_eq!((table.len(), table.refused()), (1000, 100_000));
-        assert_eq!(table.oldest.len(), 1000, "no note had expired, so no entry was visited");
+        assert_eq!(table.oldest.len(), 1000, "no timestamp in `oldest` had expired, so no entry was visited");
         table.put(&[7_000_000], 0, 1_000_500);
         assert_eq!(table.len(), 1001 - 500, "the entries of the first 500 ns have expired");
     }

@@ -17,7 +17,7 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    /// True if the function evaluates packets with effects.
+    /// True if the function evaluates packets and carries out their effects, such as changes of flow maps.
     pub const fn is_evaluation(self) -> bool {
         matches!(self, Self::Evaluate | Self::Resume)
     }

@@ -274,8 +274,8 @@ fn tables_larger_than_the_caches_agree_with_the_interpreter() {
     let (ends, ports) = (b.load(None, 26, 8), b.load(None, 34, 4));
     let (count, from) = (b.reg(), b.reg());
     b.push(Inst::MapAdd { to: count, map: 0, key: vec![ends, ports], by: Operand::Imm(1) });
-    // The prefetch function continues with the count 0 for every key, so in this program it announces wrong keys and
-    // does not execute the code below.
+    // The prefetch function takes 0 as the number of every flow, so in this program it announces keys that the
+    // evaluation does not look up, and skips the following code.
     b.require(count, Cmp::Ge, 2, none);
     b.push(Inst::MapGet { to: from, map: 1, key: vec![count, ends] });
     b.push(Inst::MapPut { map: 1, key: vec![count, ends], value: ports.into() });

@@ -23,13 +23,13 @@ pub struct FragmentTargets(HashMap<(u128, u128, u64), Datagram>);
 
 struct Datagram {
     to: To,
-    /// The target of the first fragment on its own; `None` until the first fragment arrives.
+    /// The target that follows from the headers of the first fragment; `None` until the first fragment arrives.
     first: Option<To>,
     since: u64,
 }
 
 impl FragmentTargets {
-    /// The target of a packet; `own` is the target that it would have without fragment tracking.
+    /// Returns the target of a packet; `own` is the target that the packet would have without fragment tracking.
     pub fn target(&mut self, k: &ParsedFrame, own: To) -> To {
         let Some(ip) = k.plain.ip.as_ref() else { return own };
         let Some(is_later) = ip.fragment else { return own };
@@ -74,7 +74,7 @@ impl Ports {
         match self.0.get_mut(&key).filter(|d| k.time - d.since <= 30_000_000_000) {
             Some(d) if is_later => return d.all,
             Some(d) if d.first.is_none_or(|first| first == own) => {
-                // The fragment may be the first fragment of another datagram with the same identification and ports.
+                // The first fragment may belong to another datagram with the same identification and the same ports.
                 d.since = if d.first.is_some() { k.time } else { d.since };
                 d.first = Some(own);
                 return d.all;

@@ -154,7 +154,7 @@ fn ip6(packet: &[u8]) -> Option<Ip> {
     }
     let address = |at: usize| Some(u128::from_be_bytes(packet.get(at..at + 16)?.try_into().ok()?));
     let (mut next, mut at, mut fragment, mut id) = (packet[6], 40, None, 0);
-    // In a later fragment, payload and not another header follows the fragment header.
+    // In a later fragment, the fragment header is followed by payload and not by another header.
     while matches!(next, 0 | 43 | 44 | 60) && fragment != Some(true) {
         let header = packet.get(at..at + 8)?;
         let len = if next == 44 { 8 } else { 8 + 8 * usize::from(header[1]) };
