@@ -140,7 +140,7 @@ pub fn is_incomplete(text: &str) -> bool {
         Kind::Name(name) => ["do", "of", "if", "then", "else", "case"].contains(&name.as_str()),
         _ => false,
     };
-    // The last token marks the end of the text, so the token before it is tested.
+    // The last token only marks the end of the text, so the token before it decides whether the text is incomplete.
     depth > 0 || tokens.iter().rev().nth(1).is_some_and(requires_more)
 }
 

@@ -125,7 +125,7 @@ impl Parser<'_> {
 
     fn unexpected(&self, wanted: &str) -> Error {
         let t = self.peek();
-        // Tokens that the layout rule inserted have an empty range.
+        // A token that the layout rule inserted has an empty byte range in the text.
         let at_end = self.tokens[self.next.min(self.tokens.len())..].iter().all(|t| t.span.is_empty());
         let found = match &t.kind {
             Kind::Name(n) | Kind::Operator(n) => format!("`{}`", n.trim_matches('`')),

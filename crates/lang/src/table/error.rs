@@ -5,7 +5,8 @@ use ir::MAX_CAPACITY;
 use std::fmt;
 use std::net::IpAddr;
 
-/// The reason why a function cannot be evaluated for its arguments. The text follows the name of the function.
+/// The reason why a function cannot be evaluated for its arguments. In a message, the text of this error comes after
+/// the name of the function.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EvaluationError {
     /// An argument is of another type; the field describes the required arguments, such as "a number here".

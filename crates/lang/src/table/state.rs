@@ -31,7 +31,7 @@ fn milliseconds(g: &Arguments<'_, '_>) -> Result<u64, EvaluationError> {
     }
 }
 
-/// A changed copy of the map, which has no name until a binding names it.
+/// Returns a changed copy of the map. The copy has no name until a binding gives it a name.
 fn changed<'a>(map: &Arc<FlowMap>, change: impl FnOnce(&mut FlowMap)) -> Result<Value<'a>, EvaluationError> {
     let mut map = (**map).clone();
     if !map.name.starts_with(UNNAMED) {

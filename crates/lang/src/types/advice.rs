@@ -47,7 +47,7 @@ pub fn parenthesize(f: &Expr, args: &[Expr]) -> String {
     }
 }
 
-/// The parameters of a function of the table in order, if there are several.
+/// Returns advice that lists the parameters of a function of the function table in order, if it has several.
 pub fn order(f: &Expr) -> Option<String> {
     let Node::Name(name) = &f.node else { return None };
     let of = table::find(name)?.of();
@@ -55,7 +55,8 @@ pub fn order(f: &Expr) -> Option<String> {
     (takes.len() > 1).then(|| format!("`{name}` takes, in this order: {}", takes.join("; ")))
 }
 
-/// An example call of a function of the table, also if it has some arguments already.
+/// Returns an example call of a function of the function table, also if the expression already applies it to some
+/// arguments.
 pub fn example(f: &Expr) -> Option<String> {
     match &f.node {
         Node::Name(name) => table::find(name)?.example(),
@@ -167,7 +168,7 @@ pub fn unknown(name: &str, span: Range<usize>, scope: &[(String, Type)], binding
     let all: Vec<&str> = known.chain(table::names().map(|n: &str| n)).collect();
     let longer = |known: &&&str| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
     let mut begun: Vec<_> = all.iter().filter(longer).collect();
-    // Shorter names first, because they are usually the general form.
+    // Shorter function names come first, because a shorter name is usually that of the more general function.
     begun.sort_by_key(|k| k.len());
     if !begun.is_empty() {
         let names: Vec<_> = begun.iter().take(3).map(|k| format!("`{k}`")).collect();

@@ -129,7 +129,7 @@ impl Infer<'_> {
         Type::Var(self.vars.len() - 1)
     }
 
-    /// The type with all bound variables replaced.
+    /// Returns the type in which each bound type variable is replaced by its type.
     fn resolved(&self, t: &Type) -> Type {
         let mut words = 0;
         let resolved = self.expand(t, &mut words);
@@ -175,7 +175,7 @@ impl Infer<'_> {
         number(&self.resolved(t), &mut Vec::new())
     }
 
-    /// The type with fresh variables, for one use.
+    /// Returns the type with new type variables, for one use of the binding.
     fn instance(&mut self, t: &Type, fresh: &mut HashMap<usize, Type>) -> Type {
         match t {
             Type::Var(n) => {
@@ -379,7 +379,7 @@ impl Infer<'_> {
         })
     }
 
-    /// True if the expression can be the packet; unifies its type with the packet's.
+    /// True if the expression can stand for the packet; its type is then unified with the type of the packet.
     fn is_packet(&mut self, e: &Expr, scope: &mut Scope, effects: &mut Effects) -> Result<bool, Error> {
         let of = self.expr(e, scope, effects)?;
         Ok(self.unify(&of, &Type::Packet))

@@ -88,7 +88,7 @@ impl Type {
         (takes, gives)
     }
 
-    /// True for types of functions that apply to a packet: actions, predicates and properties.
+    /// True for the types whose values are applied to a packet: actions, predicates and properties.
     pub(crate) const fn is_of_packet(&self) -> bool {
         matches!(self, Self::Act | Self::Pred | Self::Prop)
     }

@@ -46,7 +46,7 @@ fn large_sets_become_tries_with_exactly_their_addresses() {
         (0..8_u128).map(|n| (n << 100 | 3, n << 100 | 0x1_0005)).chain([(u128::MAX - 4, u128::MAX)]).collect();
     let mut b = Builder::default();
     b.stage("a set");
-    // There are more sets than tries, so the last two sets are in the same tries as the first two.
+    // The program has two more address sets than tries, so the last two sets share the tries of the first two sets.
     let sets: Vec<_> = (0..u128::from(SET_MAPS) + 2)
         .map(|n| {
             let mut own = ranges.clone();
@@ -202,8 +202,8 @@ fn a_program_with_effects_passes_the_full_record() {
     assert_eq!(metadata("main = ip >-> inc 1 >-> steer_flow"), Ok((Metadata::Full, false)));
     let local = metadata("main = when is_tcp steer_rss");
     assert_eq!(local, Ok((Metadata::Compact, true)), "values that only user space has affect only the record");
-    // The count follows an operation that the kernel cannot perform. If the kernel continued after this operation,
-    // kernel and user space would both count the packet.
+    // In this program, an operation that the kernel cannot perform comes before the change of a counter. If the kernel
+    // continued after that operation, kernel and user space would both count the packet.
     let behind = metadata("main = when is_tcp (steer_rss >-> inc 1)");
     assert_eq!(behind, Ok((Metadata::Full, false)));
     assert_eq!(metadata("main = ip"), Ok((Metadata::Compact, false)), "all packets have the same record");
