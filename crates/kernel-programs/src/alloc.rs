@@ -30,8 +30,8 @@ pub enum ValueRef {
 #[derive(Debug)]
 pub struct Allocation {
     homes: Vec<Option<Location>>,
-    /// For each register of the program: its value if that is constant. A constant has no location; the code generator
-    /// loads it where it is needed.
+    /// For each register of the program: its value, if the value is constant. A constant has no location; the code
+    /// generator loads it where it is needed.
     constants: Vec<Option<u64>>,
     registers: usize,
     /// The number of stack slots in use.

@@ -4,7 +4,8 @@ use super::{EmitOptions, Refusal};
 use ir::{Block, BlockId, End, Fact, Inst, Layer, Meta, Operand, Program, Reg};
 
 /// Replaces values that are known at compile time by constants, and facts of the inner layer by those of the outer
-/// layer. `whole` is true if the program leaves fragments undecided; then these stages see no fragments.
+/// layer. `whole` is true if the program leaves fragments undecided; then these stages run only for unfragmented
+/// packets.
 pub fn plain(head: &Program, options: &EmitOptions, whole: bool) -> Result<Program, Refusal> {
     let mut plain = head.clone();
     for inst in plain.blocks.iter_mut().flat_map(|b| &mut b.code) {
@@ -64,8 +65,8 @@ fn decide(program: &mut Program) {
 /// space. The decision whether the packet passes remains.
 pub fn without_record(head: &Program) -> Program {
     let mut program = head.clone();
-    // Removing a branch leaves unused computations, and removing these leaves empty blocks, so both steps are repeated
-    // until nothing changes.
+    // When a branch is removed, computations become unused; when unused computations are removed, blocks become empty.
+    // So both steps are repeated until nothing changes.
     loop {
         let any = drop_unread(&mut program);
         straighten(&mut program);

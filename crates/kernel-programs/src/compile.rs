@@ -45,14 +45,14 @@ pub(super) struct Emitter<'a> {
     pub done: u8,
     pub needs: Requirements,
     pub maps: Vec<MapRequirement>,
-    /// The sets whose prefixes are already in a map.
+    /// The address sets whose prefixes have already been added to a map.
     pub tries: BTreeSet<u16>,
     pub exits: Exits,
     /// The specialisation whose code is being generated.
     pub form: &'a Specialisation,
     blocks: Vec<Label>,
-    /// For each block that code leads to: true for each base register whose packet pointer is available at the start of
-    /// the block.
+    /// For each block that is the target of an emitted jump: for each register, true if the packet pointer for the
+    /// offset in that register is available at the start of the block.
     pointers: Vec<Option<Vec<bool>>>,
 }
 
@@ -101,7 +101,8 @@ pub(super) struct Requirements {
 pub(super) struct Exits {
     pub user: Label,
     pub undecided: Label,
-    /// The packet is passed to user space without metadata, because the driver leaves no space before the frame.
+    /// The exit for a packet that is passed to user space without metadata, because the driver leaves no space before
+    /// the frame.
     pub silent: Label,
     pub drop: Label,
 }
@@ -121,7 +122,8 @@ pub(super) fn compile(program: &Program, request: &EmitOptions) -> Result<Object
         let stage = program.stages.first().map_or(String::new(), |s| s.text.clone());
         return Err(Refusal::Nothing { stage, why });
     }
-    // If code for so many stages exceeds a limit (length, stack, maps), fewer stages are compiled.
+    // If the code for these stages exceeds a limit (code length, stack size, number of maps), the last stage is omitted
+    // and compilation is repeated.
     (1..=stages)
         .rev()
         .map(|n| first_stages(program, n, request))
@@ -144,7 +146,8 @@ fn first_stages(program: &Program, stages: usize, request: &EmitOptions) -> Resu
         return Err(Refusal::NoMetadata);
     }
     // The search for instructions with effects includes instructions after an operation that the kernel cannot perform:
-    // if that operation serves only the record, it is removed below, and the kernel reaches the instructions after it.
+    // if the result of that operation is used only for the verdict record, `without_record` removes the operation, and
+    // the kernel then reaches the instructions after it.
     let mut all = head.blocks.iter().flat_map(|b| &b.code);
     let (acts, sets) = (all.clone().any(acts), all.any(|i| matches!(i, Inst::Set { .. })));
     let metadata = match request.metadata {
@@ -168,7 +171,8 @@ fn first_stages(program: &Program, stages: usize, request: &EmitOptions) -> Resu
     let common_cases = common_cases.collect::<Result<_, _>>().map_err(refuse)?;
     let (mut forms, plan) = (Specialisations { common_cases, any }, MetadataPlan { metadata, done });
     match write(&forms, needs, plan, stages, request) {
-        // If the code is too long or needs too much stack, the fast paths are omitted first, and then stages.
+        // If the code is too long or needs too much stack, it is generated again without fast paths; if it is still too
+        // large, the caller omits stages.
         Err(Refusal::TooLong { .. } | Refusal::Stack { .. }) if !forms.common_cases.is_empty() => {
             forms.common_cases.clear();
             write(&forms, needs, plan, stages, request)
@@ -177,7 +181,8 @@ fn first_stages(program: &Program, stages: usize, request: &EmitOptions) -> Resu
     }
 }
 
-/// A program that passes all packets to user space and only writes the program generation.
+/// Compiles a program that passes every packet to user space, and otherwise only writes the program generation, into
+/// the metadata or into [`super::QueueGenerations`].
 pub(super) fn announce(request: &EmitOptions) -> Object {
     let mut nothing = Builder::default();
     nothing.pass();

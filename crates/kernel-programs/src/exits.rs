@@ -47,8 +47,8 @@ impl Emitter<'_> {
         self.asm.place(self.exits.silent);
         if self.metadata == Metadata::Full || self.done > 0 {
             // User space cannot learn the decision without metadata, so the packet counts as undecided. If user space
-            // evaluates every packet from the first stage on, the metadata contain no decision, and the outcome does
-            // not change.
+            // evaluates every packet from the first stage on, the metadata would contain no verdict, so the packet
+            // keeps its outcome `User` or `Undecided`.
             self.asm.mov(OUTCOME, offset_of(PacketOutcome::Undecided));
         }
         self.queue();
@@ -63,7 +63,8 @@ impl Emitter<'_> {
 
         self.asm.place(stack);
         if self.metadata != Metadata::None {
-            // The host's stack must get the packet without metadata. If there are none, the adjustment is by 0 bytes.
+            // The host's stack must get the packet without metadata, so the metadata are removed. If the packet has no
+            // metadata, the adjustment is by 0 bytes.
             let a = &mut self.asm;
             a.load(Size::Dw, R::R1, R::R10, frame::CONTEXT);
             a.load(Size::W, R::R2, R::R1, context::DATA);
@@ -116,7 +117,8 @@ impl Emitter<'_> {
         self.asm.place(unseen);
     }
 
-    /// Records for this queue that packets of this program arrive without metadata.
+    /// Writes the generation of this program into `last_untagged` of the queue, because packets of this program arrive
+    /// in user space without metadata.
     fn write_last_untagged(&mut self, over: Label) {
         self.known_of_queue(over);
         self.asm.store_imm(Size::W, R::R1, QueueGenerations::LAST_UNTAGGED as i16, self.options.generation as i32);
@@ -130,7 +132,8 @@ impl Emitter<'_> {
         a.load(Size::W, R::R2, R::R3, context::DATA);
         a.mov_reg(R::R0, R::R1);
         a.alu(Alu::Add, R::R0, meta::METADATA_BYTES as i32);
-        // The space was reserved, so the test cannot fail, but the kernel's verifier requires it.
+        // The prologue has reserved the space for metadata, so the test cannot fail, but the kernel's verifier requires
+        // the test.
         a.jump_if_reg(Condition::Gt, R::R0, R::R2, none);
         for at in (0..meta::METADATA_BYTES as i16).step_by(8) {
             a.load(Size::Dw, R::R0, R::R10, frame::RECORD + at);

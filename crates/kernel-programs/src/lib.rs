@@ -104,7 +104,7 @@ pub enum ToUser {
     /// The AF_XDP socket of the packet's queue in [`Role::Sockets`]; the host's stack if the queue has no socket.
     #[default]
     Sockets,
-    /// The packet is not redirected; the program returns this number instead. For tests.
+    /// For tests: the packet is not redirected; instead, the program returns this number as its XDP verdict.
     Verdict(u8),
 }
 
@@ -214,9 +214,9 @@ pub enum PacketOutcome {
     Forwarded = 1,
     /// The program passed the packet to the host's stack.
     Kernel = 2,
-    /// The packet was passed to user space with its record.
+    /// The kernel decided that the packet passes, and passed it to user space.
     User = 3,
-    /// The packet was passed to user space, which decides about it.
+    /// The packet was passed to user space undecided: user space evaluates the program from the first stage on.
     Undecided = 4,
     /// The packet was to be passed to user space, but its queue has no socket, so it was passed to the host's stack.
     Unclaimed = 5,

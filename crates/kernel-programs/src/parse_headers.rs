@@ -331,7 +331,8 @@ impl Emitter<'_> {
         }
         self.asm.place(far);
         if needs.inner {
-            // The parser does not test the ports of this UDP packet, so it may be a tunnel and is left undecided.
+            // The UDP header is beyond the maximum offset, so the parser does not test its ports; the packet may be a
+            // tunnel and is left undecided.
             self.asm.jump_if(Condition::Eq, PROTOCOL, IpProtocol::UDP.0.into(), out);
         }
         self.asm.jump(done);

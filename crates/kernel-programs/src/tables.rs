@@ -195,8 +195,8 @@ impl Emitter<'_> {
         self.key(key);
         self.look_up(slot, frame::KEY);
         self.asm.jump_if(Condition::Ne, R::R0, 0, found);
-        // The code inserts an entry with the number 0 and then adds to it. So if another queue inserts the same entry
-        // meanwhile, neither addend is lost.
+        // The code inserts an entry with the number 0 and then adds to this number atomically. So if another queue
+        // inserts an entry with the same key at the same time, the additions of both queues are counted.
         self.asm.load(Size::Dw, R::R1, R::R10, frame::VALUE + entry::NUMBER);
         self.asm.store(Size::Dw, R::R10, frame::ADDEND, R::R1);
         self.asm.store_imm(Size::Dw, R::R10, frame::VALUE + entry::NUMBER, 0);
@@ -355,7 +355,7 @@ impl Emitter<'_> {
     /// [`super::MAPS_MAX`] maps. Hence several sets share a map if there are more than [`SET_MAPS`] sets.
     ///
     /// PERF: additional time of a lookup if the trie contains one set: 0 ns; two sets: 3 ns; eight: 10 ns; seventy: 30
-    /// ns. Hence each set has a trie of its own while there are at most [`SET_MAPS`] sets.
+    /// ns. Hence each set has a separate trie if the program has at most [`SET_MAPS`] sets.
     fn sets(&mut self, set: u16, table: &Set) -> u16 {
         let (role, name) = (Role::Sets(set % SET_MAPS), format!("ng_sets_{}", set % SET_MAPS));
         let slot = self.map(role, || MapRequirement {
@@ -416,8 +416,8 @@ struct Simple {
     last: u64,
 }
 
-/// The ranges of a set, if there are so few that they are tested one by one, and each can be tested by [`Simple`]
-/// comparisons.
+/// Returns the ranges of an address set that is tested range by range; `None` if it has too many ranges, or a range
+/// that [`Simple`] comparisons cannot test.
 fn few(set: &Set) -> Option<Vec<Simple>> {
     match set {
         Set::Host => Some(vec![]),
