@@ -44,7 +44,7 @@ pub enum Base {
     Transport,
 }
 
-/// A number, and the condition under which the packet contains it.
+/// A number that is computed from the packet, and the condition under which the packet contains the bytes for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Guarded {
     /// The number.
@@ -141,7 +141,7 @@ pub fn both(a: Option<Test>, b: Option<Test>) -> Option<Test> {
 }
 
 impl Number {
-    /// The number of nodes of the expression.
+    /// The number of operators, loads and constants in the expression.
     pub fn words(&self) -> usize {
         match self {
             Self::Is(_) | Self::Len => 1,

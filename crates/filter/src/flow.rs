@@ -269,7 +269,7 @@ fn of_record(test: &FlowTest, flow: &FlowTerms) -> bool {
             Quantity::Bytes => cmp.holds(side(dir, flow.bytes), wanted),
             Quantity::Packets => cmp.holds(side(dir, flow.packets), wanted),
             Quantity::Duration => cmp.holds(flow.duration, wanted),
-            // A record whose duration is 0 has no rate.
+            // The rate of a record with the duration 0 is undefined, so no comparison of its rate holds.
             Quantity::BitRate => rate(side(dir, flow.bytes), 8, flow).is_some_and(|rate| cmp.holds(rate, wanted)),
             Quantity::PacketRate => rate(side(dir, flow.packets), 1, flow).is_some_and(|rate| cmp.holds(rate, wanted)),
             Quantity::PacketSize => {
@@ -297,7 +297,7 @@ fn rate(count: u64, times: u64, flow: &FlowTerms) -> Option<u64> {
     (flow.duration > 0).then(|| u64::try_from(per / u128::from(flow.duration)).unwrap_or(u64::MAX))
 }
 
-/// True if a record contains this quantity separately for each direction.
+/// True if a flow record contains this quantity separately for initiator and responder.
 pub(crate) const fn has_directions(quantity: Quantity) -> bool {
     !matches!(quantity, Quantity::Duration | Quantity::RoundTrip)
 }

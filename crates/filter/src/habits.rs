@@ -32,8 +32,8 @@ fn kind_word(kind: Kind) -> &'static str {
 }
 
 impl Parser<'_> {
-    /// The error for a notation of other tools in place of a value, such as `src ip A`, `port in [80 443]` or `port >
-    /// 1024`.
+    /// Returns the error for a notation of other tools that stands where the parser expects a value, such as `src ip
+    /// A`, `port in [80 443]` or `port > 1024`.
     pub(super) fn habit(&self, words: Qualifiers, t: Token<'_>) -> Option<FilterError> {
         if t.escaped {
             return None;

@@ -86,8 +86,8 @@ impl KeyCondition {
 
 type KeyContext<'a> = dyn Fn(&Leaf, HeaderShift) -> KeyCondition + 'a;
 
-/// The headers behind which a primitive reads, because earlier primitives of the filter, such as `vlan`, have moved the
-/// offsets.
+/// The headers after which a primitive reads its fields, because earlier primitives of the filter, such as `vlan`, have
+/// moved the offsets.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct HeaderShift {
     tags: usize,
@@ -351,7 +351,8 @@ fn flows(tests: &[&Primitive]) -> KeyCondition {
     KeyCondition::any(pairs.map(|(one, other)| KeyCondition::Flow(protocol.0, one.min(other), one.max(other))))
 }
 
-/// The pairs of source and destination that the tests permit, if there are at most two.
+/// Returns the pairs of source and destination that fulfil all tests; `None` if an endpoint may have any value, or the
+/// tests contain more than two values.
 fn ends<T: Copy + PartialEq>(tests: &[(Dir, T)]) -> Option<Vec<(T, T)>> {
     let mut values: Vec<T> = Vec::new();
     tests.iter().for_each(|(_, v)| {

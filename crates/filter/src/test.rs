@@ -92,7 +92,7 @@ pub enum TunnelRef {
 /// A Geneve tunnel (RFC 8926) over UDP.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tunnel {
-    /// The number that identifies the tunnel primitive in the filter, counted from 0.
+    /// The number of the tunnel primitive in the filter, counted from 0.
     pub number: u16,
     /// Offset of the network header that encloses the tunnel.
     pub network: HeaderOffset,

@@ -70,7 +70,8 @@ pub enum Dir {
 }
 
 impl Dir {
-    /// True if `is` is true for the selected endpoints: for the source, the destination, either, or both.
+    /// True if `is` is true for the selected endpoints: for the source, for the destination, for at least one of the
+    /// two, or for both.
     #[inline]
     pub fn holds<T>(self, src: T, dst: T, is: impl Fn(T) -> bool) -> bool {
         match self {
@@ -272,11 +273,11 @@ pub enum Primitive {
     Multicast(Option<Version>),
     /// A comparison of two numbers.
     Relation(ArithExpr, Cmp, ArithExpr),
-    /// A primitive that only flow records have.
+    /// A primitive that only filters on flow records can contain.
     Flow(FlowTest),
 }
 
-/// A primitive that only flow records have.
+/// A primitive that only filters on flow records can contain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FlowTest {
     /// A comparison of a quantity with a number in the base unit of the quantity.
