@@ -89,8 +89,8 @@ impl Link {
             };
             match bpf::link_xdp(program.as_fd(), ifindex, flags) {
                 Ok(fd) => return Ok(Self { fd, program, mode }),
-                // An error of this kind ends the search: in the other mode, the program could not be attached for the
-                // same reason, but the error of that attempt would be less specific.
+                // After an error of this kind, the other mode is not tried: the attempt would fail for the same reason,
+                // with a less specific error.
                 Err(e) if matches!(e.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists) => {
                     return Err(AttachError::Busy { error: e, program: bpf::linked_program(ifindex) });
                 }

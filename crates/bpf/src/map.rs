@@ -52,7 +52,7 @@ impl<T: Pod, const N: usize> Pod for [T; N] {
     }
 }
 
-/// A map with one value per key.
+/// A map with one value per key, which all CPUs share.
 #[derive(Debug)]
 pub struct Map<K, V> {
     fd: MapFd,

@@ -83,7 +83,8 @@ impl<M: Machine> Both<M> {
                     _ => None,
                 });
                 if object.metadata == Metadata::Compact && metadata.stages == 0 {
-                    // User space computes the record in this case; the metadata show only that the packet passes.
+                    // With compact metadata and 0 completed stages, user space computes the record; the metadata state
+                    // only that the packet passes.
                     let kind_is_set = sets.clone().any(|var| var == Var::Kind);
                     assert!(sets.next().is_some() && (kind_is_set || out.kind != VerdictKind::Drop), "{}", describe());
                 } else {
@@ -133,8 +134,9 @@ fn random_walk<M: Machine>(test: &str, rounds: u64, load: impl Fn(Object) -> Opt
     for round in 0..rounds {
         let mut prng = Prng::new(seed.wrapping_add(round));
         let mut ir = random::program(&mut prng, 4);
-        // If the time goes back, entries that were removed as expired would be present again in the interpreter. So a
-        // round has either timestamps that go back or the removal of expired entries.
+        // If a timestamp is earlier than the previous timestamp, an entry that was removed from the kernel map as
+        // expired would be valid again in the interpreter. So in each round, either timestamps may go back or expired
+        // entries are removed, not both.
         let back = round % 2 == 0;
         if back {
             ir.maps.iter_mut().for_each(|m| m.capacity = 4096);

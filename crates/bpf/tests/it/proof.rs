@@ -67,9 +67,9 @@ impl<M: Machine> BackEnd for SplitBackEnd<M> {
         }
         let silent = self.silent || seen;
         let memory = ProgramState::of(&compiled.program, hash_key);
-        // If the time goes back, the model would find entries again that were removed as expired. So the test removes
-        // expired entries only from small maps; such maps are full at times, and timestamps do not go back in their
-        // cases.
+        // If a timestamp is earlier than the previous timestamp, an entry that was removed from the kernel map as
+        // expired would be valid again in the model. So the test removes expired entries only in cases with small maps,
+        // in which timestamps do not go back.
         let sweeps = compiled.program.maps.iter().any(|m| m.expiry != Expiry::Never && m.capacity < 100);
         Ok(Box::new(Running { compiled, machine, rest, memory, sweeps, silent, number: 0 }))
     }
