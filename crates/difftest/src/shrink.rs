@@ -20,7 +20,7 @@ pub fn shrink(mut case: Case, fails: &dyn Fn(&Case) -> bool) -> Case {
     case
 }
 
-/// Returns the first smaller case that also fails.
+/// Returns the first candidate, a smaller case, for which the test also fails.
 fn next(case: &Case, fails: &dyn Fn(&Case) -> bool, left: &mut usize) -> Option<Case> {
     let programs = std::iter::once_with(|| smaller(&case.source)).flatten();
     let programs = programs.map(|source| Case { source, ..case.clone() });

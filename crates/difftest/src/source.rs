@@ -213,7 +213,7 @@ fn inlined(e: &Expr, known: &[Binding]) -> Expr {
 fn substituted(e: &Expr, given: &Expr) -> Expr {
     match (&e.node, &e.args[..]) {
         (Node::Parameter, _) => return given.clone(),
-        // An `x` in this body is the parameter of the inner function, so it is not substituted.
+        // An `x` in the body of an anonymous function is the parameter of that function, so it is not substituted.
         (Node::Lambda, [body, of]) => {
             return Expr { args: vec![body.clone(), substituted(of, given)], ..e.clone() };
         }

@@ -168,7 +168,8 @@ impl Run<'_> {
     }
 }
 
-/// The values of the endpoints, source and destination, to which the predicate refers.
+/// Given a value of the source and a value of the destination, returns the values of the endpoints that the predicate
+/// tests.
 fn of_endpoint<T: Copy>(scope: ParsedPacket, end: Endpoint, [src, dst]: [T; 2]) -> impl Iterator<Item = T> {
     let (is_src, is_dst) = scope.ends(end);
     [(is_src, src), (is_dst, dst)].into_iter().filter(|e| e.0).map(|e| e.1)
