@@ -54,7 +54,7 @@ impl Link {
         }
     }
 
-    /// The offset of the protocol field, and the offset of the payload.
+    /// Returns two offsets from the start of the link header: that of its protocol field, and that of its payload.
     pub const fn header_offsets(self) -> (u32, u32) {
         match self {
             Self::Ethernet => (12, 14),

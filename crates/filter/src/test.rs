@@ -177,8 +177,7 @@ impl Test {
     }
 
     pub(crate) fn masked(at: HeaderOffset, width: u8, mask: u64, value: u64) -> Self {
-        // If the mask is empty, no byte is read, as in libpcap's optimiser, so the test never rejects a truncated
-        // frame.
+        // If the mask is 0, no byte is read, as in libpcap's optimiser, so the test never rejects a truncated frame.
         if mask == 0 {
             return Self::Always(value == 0);
         }
