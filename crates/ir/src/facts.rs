@@ -110,7 +110,8 @@ impl LayerFacts {
 }
 
 impl Facts {
-    /// The facts from the bytes of a packet: `frame` is the captured part, `wire_len` the length on the wire.
+    /// Computes the facts of a packet from its bytes: `frame` contains the captured bytes, and `wire_len` is the length
+    /// on the wire.
     ///
     /// ```
     /// use netgrain_ir::Facts;

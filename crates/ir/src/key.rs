@@ -202,8 +202,8 @@ impl Key {
         if !self.symmetric && !other.symmetric {
             return Self { fields, symmetric: false, outside }.settled();
         }
-        // In a symmetric key the endpoints are interchangeable, so the value of a field of one endpoint does not follow
-        // from the key.
+        // In a symmetric key the endpoints are interchangeable, so the value of a field of one endpoint, such as the
+        // source address, does not follow from the value of the key.
         let both = Self { fields, symmetric: true, outside };
         let kept: Vec<Field> =
             both.fields().filter(|f| f.opposite().is_none_or(|opposite| both.has(opposite))).collect();
