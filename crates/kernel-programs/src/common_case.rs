@@ -107,7 +107,8 @@ fn drop_unread(program: &mut Program) -> bool {
 /// jump.
 fn straighten(program: &mut Program) {
     let blocks = &mut program.blocks;
-    // Among empty blocks with the same end, the last can replace all others, because every edge to it leads forward.
+    // Of several empty blocks with the same end, the last can replace the others: every edge must lead to a later
+    // block, and the last of these blocks is later than the sources of all edges to them.
     let last = |end: End, blocks: &[Block]| {
         let at = blocks.iter().rposition(|b| b.code.is_empty() && b.end == end)?;
         Some(BlockId(at as u32))

@@ -52,7 +52,7 @@ pub(super) const MAGIC: u16 = 0x474e;
 /// Marks the compact form.
 const MIN_MAGIC: u8 = 0x6e;
 
-/// The compact metadata as one number.
+/// The compact metadata of a packet, encoded as one number.
 pub(super) const fn least(generation: u32, stages: u8) -> u32 {
     (generation & 0xffff) | (stages as u32) << 16 | (MIN_MAGIC as u32) << 24
 }
@@ -129,7 +129,7 @@ impl QueueGenerations {
     pub(super) const BY_USER: usize = 0;
     pub(super) const LAST_UNTAGGED: usize = 4;
 
-    /// Parses the value of the map.
+    /// Parses the generations of one queue from their value in the map.
     pub fn read(bytes: &[u8; Self::BYTES]) -> Self {
         let word = |at: usize| bytes[at..].first_chunk().map_or(0, |b| u32::from_ne_bytes(*b));
         Self { by_user: word(Self::BY_USER), last_untagged: word(Self::LAST_UNTAGGED) }
@@ -157,7 +157,7 @@ impl MapValue {
     /// Size in bytes.
     pub const BYTES: usize = 16;
 
-    /// Parses the value of the map.
+    /// Parses the value of a flow map entry.
     pub fn read(bytes: &[u8; Self::BYTES]) -> Self {
         let half = |at: usize| bytes[at..].first_chunk().map_or(0, |b| u64::from_ne_bytes(*b));
         Self { number: half(0), stamp: half(8) }

@@ -408,8 +408,8 @@ const fn block_end(from: u128, n: u32) -> u128 {
     if n >= ADDRESS_BITS { u128::MAX } else { from | ((1 << n) - 1) }
 }
 
-/// An address range that comparisons of one 64-bit half can test: if all addresses have the same high half `hi`,
-/// comparisons of the low half, otherwise comparisons of the high half.
+/// An address range that can be tested by comparisons of one 64-bit half of an address: of the low half if all
+/// addresses of the range have the same high half `hi`, otherwise of the high half.
 struct Simple {
     hi: Option<u64>,
     first: u64,
