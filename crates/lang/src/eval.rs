@@ -224,7 +224,7 @@ impl<'a> Eval<'a> {
         }
     }
 
-    /// The term, or an error if it is too large.
+    /// Returns the action unchanged, or an error if its term exceeds the size limit.
     fn checked(&self, act: ActionTerm, e: &Expr) -> Result<Value<'a>, Error> {
         let mut words = 0;
         if measure(&act, 0, &mut words) { Ok(Value::Act(act)) } else { Err(too_large(e)) }

@@ -28,7 +28,7 @@ pub struct Compiled {
     pub program: Program,
     /// The term: the program with all functions applied.
     pub term: term::ActionTerm,
-    /// The bindings; a binding comes after the bindings that it uses.
+    /// The bindings of the program, in an order in which each binding comes after the bindings that it uses.
     pub bindings: Vec<BindingInfo>,
 }
 

@@ -1,4 +1,4 @@
-//! Values from headers: addresses, ports, and the fields that are properties.
+//! Emits reads of packet headers: of addresses, ports, and the fields that programs use as properties.
 
 use super::{Addresses, Lower, PacketScopeInfo};
 use crate::term::{HeaderField, Prop};
