@@ -90,7 +90,7 @@ pub struct FlowPackets {
 enum PacketLocations {
     Nothing,
     At(SeekHint),
-    /// The positions are in several queues, or partly unknown.
+    /// The flow records have stream positions in several queues, or some records have no stream position.
     Anywhere,
 }
 
@@ -205,7 +205,7 @@ impl FlowPackets {
         let mut records =
             FlowLoop::new(columns::Query { id: Some(id), from, to, interfaces, ..columns::Query::new(store) });
         let mut packets = Self::new();
-        // The present time is used only for a query that follows, so any value is correct here.
+        // Only a query that follows uses the time argument of `next`, so any value is correct here.
         while let Step::One(record) = records.next(Timestamp::ZERO)? {
             packets.add(&record, &records.interfaces()[usize::from(record.interface)]);
         }
@@ -277,7 +277,7 @@ impl FlowPackets {
     }
 }
 
-/// The key, which is equal for both directions; the flag is true if `b` is the lesser endpoint.
+/// Returns the flow key, which is equal for both directions of a flow, and true if `b` is the lesser endpoint.
 fn flow_key(
     protocol: IpProtocol,
     a: (IpAddr, u16),
@@ -288,7 +288,7 @@ fn flow_key(
     // For other protocols, the port fields may differ between the directions, as type and code of ICMP do.
     let end = |(address, port): (IpAddr, u16)| (address, if protocol.has_ports() { port } else { 0 });
     let (a, b) = (end(a), end(b));
-    // The two directions of a GTP-U tunnel have different TEIDs.
+    // The two directions of a GTP-U tunnel have different TEIDs, so the key contains 0 instead of the TEID.
     let tunnel = tunnel.map(|(kind, id)| (kind, if kind == TunnelKind::GtpU { 0 } else { id }));
     ((protocol, a.min(b), a.max(b), vlans, tunnel), b < a)
 }

@@ -187,7 +187,7 @@ impl SeriesOfPackets {
 impl Iterator for SeriesOfPackets {
     type Item = Result<Row, SeriesError>;
 
-    /// The next row, in order of time.
+    /// The next series row, in order of time.
     fn next(&mut self) -> Option<Self::Item> {
         while self.ready.is_empty() && !self.ended {
             if let Err(e) = self.take().and_then(|passed| self.add_row(passed)) {
@@ -247,7 +247,7 @@ fn rows_of(store: &Path, interfaces: &[String], from: Timestamp, to: Timestamp) 
 }
 
 fn next_row(rows: &mut SeriesLoop) -> Result<Option<Row>, SeriesError> {
-    // The present time is used only for a query that follows, so any value is correct here.
+    // Only a query that follows uses the time argument of `next`, so any value is correct here.
     match rows.next(Timestamp::ZERO)? {
         Step::One(row) => Ok(Some(row)),
         Step::Idle | Step::End => Ok(None),

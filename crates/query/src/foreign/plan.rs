@@ -264,7 +264,8 @@ impl Plan {
                 "this block of 1 MiB differs from the block that its recorder stored",
             ));
         }
-        // The head is copied, because the context adds origins while the reader borrows the bytes.
+        // The header bytes are copied, because the capture context, which contains them, gets new origins while the
+        // reader borrows the bytes.
         let head = self.context.head(planned.from).to_vec();
         match self.capture.reader(&opened, &head, planned.from, planned.until()) {
             Ok(mut part) => {

@@ -259,7 +259,7 @@ mod tests {
                 .expect("a marker");
             File::create(hour.join(&name)).expect("a file")
         };
-        // The number of hours is by one larger than the number that is searched for growing files.
+        // The store gets one more hour directory than the query searches for growing files.
         for hour in 0..=HOURS_BACK as u32 {
             let start = now.after(73 * 365 * 24 * HOUR).after(hour * HOUR);
             place(start, false, Some(Span { first: start, last: start, is_out_of_order: false }));

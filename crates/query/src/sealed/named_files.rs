@@ -206,8 +206,8 @@ impl NamedFiles {
                     continue;
                 }
                 let Ok(indexed) = indexed::begin_index(&entry) else {
-                    // Files without an index are skipped: only a complete read would find such packets, so in a store
-                    // without indexes all later files would be read.
+                    // Files without an index are skipped, because only a complete read could find packets of the
+                    // interval in them. In a store without indexes, the query would otherwise read all later files.
                     *settled = true;
                     continue;
                 };
