@@ -60,8 +60,8 @@ impl Builder {
         let mut sets = entry.sets;
         let places = &mut sets.0[KeyKind::HostSubBlocks as usize];
         if entry.sub_blocks.is_unknown() && *places != Set::NONE {
-            // If the offsets of the sub-blocks are unknown, a query reads the complete block, so this set would have no
-            // use.
+            // If the offsets of the sub-blocks are unknown, a query reads the complete block, so a set that gives the
+            // sub-blocks of hosts would have no use.
             *places = Set::All;
         }
         self.sets.push(sets);

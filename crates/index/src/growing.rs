@@ -243,8 +243,9 @@ impl Chain {
         }
     }
 
-    /// The entry with the ledger rows of the entries that it continues, and the sums for the limits; `None` if the
-    /// entry does not belong to this position of the chain, or exceeds the limits.
+    /// Returns the entry with the ledger rows of the entries that it continues, and the new sums of all ledger rows,
+    /// which are compared with the limits; `None` if the entry does not belong to this position of the chain, or
+    /// exceeds the limits.
     fn joined(&self, reported: &ParsedEntry) -> Option<(Entry, ReadLimits)> {
         let before = if self.continued { self.entries.last() } else { None };
         let block = before.map_or(self.entries.len() as u32, |before| before.block);
