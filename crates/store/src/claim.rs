@@ -177,7 +177,8 @@ fn write_holder(folder: &Path, claimant: &Claimant) -> io::Result<File> {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // The files are removed before the lock is released. A directory in which no file was recorded is removed too.
+        // The description and the lock file are removed before the lock is released. An interface directory in which no
+        // file was recorded is removed too.
         let _ = nofollow::remove(&self.folder.join(CLAIM));
         let _ = nofollow::remove(&self.folder.join(LOCK));
         let _ = crate::hold::remove_empty(&self.folder);

@@ -68,7 +68,7 @@ pub trait Device: Send {
     /// Describes in one line by which method this device writes.
     fn describe(&self) -> String;
 
-    /// True if the device writes by its fastest method.
+    /// True if the device writes packet files with io_uring and past the page cache (`O_DIRECT`), its fastest method.
     fn is_best(&self) -> bool;
 
     /// Prepares the device for writes from this memory. Returns a warning if the preparation failed.
