@@ -158,7 +158,7 @@ impl<'a> Blocks<'a> {
     }
 
     fn begin_list(&mut self) -> Option<()> {
-        // The bits of an earlier list's bitmaps stand for the entries of that list.
+        // The presence bitmaps of the previous list are removed, because their bits stand for the entries of that list.
         self.recent.retain(|(is_list, _)| !is_list);
         let mut starts = Vec::with_capacity(self.rows + 1);
         starts.push(0u32);
@@ -354,7 +354,7 @@ impl FlatColumn {
         }
     }
 
-    /// As `gather`, but every value is written separately.
+    /// As [`Self::gather`], but writes every value separately, even if all values are equal.
     pub fn spell(&self, holds: ValueType, rows: &[u32], seen: &mut RowContext, cells: &mut Cells) {
         self.cells(holds, false, rows, seen, cells);
         if let Some((value, count)) = cells.same.take() {

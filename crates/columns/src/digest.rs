@@ -64,7 +64,8 @@ fn digits(bytes: &[u8]) -> String {
 /// Computes the checksum of the footer that ends these bytes; returns it with the offset at which its digits are
 /// stored, or `None` if the footer has no such entry.
 fn of_footer(bytes: &[u8]) -> Option<(String, usize)> {
-    // The key, then the number and type of the next field, and the length of the value (Thrift's compact protocol).
+    // The digits follow the key of the footer checksum, one byte with number and type of the next field, and one byte
+    // with the length of the value (Thrift's compact protocol).
     let at = bytes.windows(FOOTER.len()).rposition(|some| some == FOOTER.as_bytes())? + FOOTER.len() + 2;
     let (before, value) = bytes.split_at_checked(at)?;
     let after = value.get(DIGITS..)?;

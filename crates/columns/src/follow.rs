@@ -1,6 +1,6 @@
 //! Iterates over a store, by interval or live: the records or rows of several interfaces in one sequence, with
-//! interface numbers that index [`FlowLoop::interfaces`]; on request continued with those that are journaled from then
-//! on (M3OMon's `getFlows` and `getMRTG`; Moreno, PhD thesis, 2015, section 5.3).
+//! interface numbers that index [`FlowLoop::interfaces`]; on request, the sequence continues with the records or rows
+//! that are journaled afterwards (M3OMon's `getFlows` and `getMRTG`; Moreno, PhD thesis, 2015, section 5.3).
 //!
 //! Live mode polls the store repeatedly and returns only data that it has not yet returned. A record appears in a
 //! journal only after its flow has ended, so each poll reads again from before the previous poll, by the greatest delay

@@ -133,7 +133,7 @@ impl Column {
         }
     }
 
-    /// Computes the values from those columns.
+    /// Computes the values of this column from the values of the file columns in `parts`.
     fn made_of(self, mut parts: Vec<Values>) -> Values {
         let mut first = parts.remove(0);
         if let (Self::First | Self::Last, Values::Numbers(moments)) = (self, &mut first) {

@@ -1,5 +1,5 @@
-//! Flow records or rows in a Parquet file outside of a store: written as an output format, and read again. Such a file
-//! has the interface name of each row, and columns that the store omits to save space.
+//! Flow records or series rows in a Parquet file outside of a store: written as an output format, and read again. Such
+//! a file has the interface name of each row, and columns that the store omits to save space.
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, TableRows};
