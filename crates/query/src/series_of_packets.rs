@@ -38,7 +38,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub struct SeriesOfPackets {
     packets: Results,
     made: ComputedRows,
-    /// The stored rows of the store, and the next of these rows.
+    /// The iterator over the series rows in the store, and the next row that it has returned.
     known: SeriesLoop,
     next_known: Option<Row>,
     ready: VecDeque<Row>,

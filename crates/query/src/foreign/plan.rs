@@ -294,7 +294,7 @@ impl Plan {
     }
 }
 
-/// True if length or CRC32C of the block's bytes differ from these values.
+/// True if the bytes of the block in the file have another CRC32C than `crc`, which is from the index.
 fn differs(file: &File, number: u32, (bytes, crc): (u32, u32)) -> io::Result<bool> {
     let mut found = vec![0; (bytes as usize).min(BLOCK as usize)];
     file.read_exact_at(&mut found, u64::from(number) * BLOCK)?;

@@ -92,13 +92,13 @@ struct Segment {
 
 /// The source of the next packet.
 enum TailState {
-    /// A file; the cursor has not yet reported the time at which it begins.
+    /// The source is a file; the cursor has not yet reported the time at which the file begins.
     Opened { begins: Timestamp, file: Box<OpenFile> },
-    /// A file, up to the end that its index covers.
+    /// The source is a file, up to the end of the bytes that its index covers.
     File(Box<OpenFile>),
     /// The ring.
     Ring(Box<RingRun>),
-    /// The packet at this position is neither in the ring nor in a known file.
+    /// The next packet, at stream position `pos`, is neither in the ring nor in a known file.
     Missing { pos: u64 },
 }
 

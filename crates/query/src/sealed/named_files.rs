@@ -39,9 +39,9 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// hour directories during the query.
 #[derive(Default)]
 pub struct Snapshot {
-    /// Start of the first of these hours.
+    /// Start of the first hour of the snapshot.
     pub from: Option<Timestamp>,
-    /// The files in these hours, except those that other cursors read.
+    /// The files in the hours of the snapshot, except the files that other cursors read.
     pub hours: BTreeMap<Timestamp, (Listing, Arc<Hold>)>,
     /// Files that other cursors read.
     pub taken: Vec<Entry>,
