@@ -54,7 +54,7 @@ pub enum RepairEvent {
         root: PathBuf,
         /// Number of rows.
         rows: u64,
-        /// Bytes of an incomplete batch after these rows.
+        /// Bytes of an incomplete batch that follows the sealed rows in a journal.
         torn: u64,
     },
     /// Hidden files of flow records and series rows that a dead recorder left incomplete were removed.
