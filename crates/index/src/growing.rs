@@ -234,7 +234,8 @@ impl Chain {
         true
     }
 
-    /// Adds the slot entries that belong to this position of the chain.
+    /// Uses the slot entries whose position is the present end of the chain; entries with fewer packets of the same
+    /// block become earlier entries.
     fn merge_written(&mut self, slots: &[ParsedEntry]) {
         for reported in slots {
             if let Some((entry, _)) = self.joined(reported) {
