@@ -7,7 +7,7 @@
 //!   previous recorder; it locks the new file before it renames the file to [`CLAIM`]. Readers test whether the file is
 //!   locked; if a reader locks this file, no recorder is blocked.
 //!
-//! The kernel releases both locks when the process ends.
+//! The kernel releases the locks of the lock file and of the description when the process ends.
 
 use base::Timestamp;
 use std::fs::{File, TryLockError};
