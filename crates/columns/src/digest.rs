@@ -17,7 +17,7 @@ const FOOTER: &str = "netgrain.footer";
 /// Hexadecimal digits of a checksum.
 const DIGITS: usize = 8;
 
-/// Bytes after the footer: its length, and the magic.
+/// Number of bytes after the footer: the length of the footer, and the magic bytes.
 pub const TRAILER: usize = 8;
 
 /// The magic bytes at the begin and at the end of every Parquet file.

@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 /// Default of the greatest delay between the last packet of a flow and its record: three times the usual idle timeout.
 pub const FLOW_LATE: Duration = Duration::from_secs(90);
 
-/// Greatest delay between the end of a second and its row.
+/// Greatest delay between the end of a second and the moment at which its row is journaled.
 const ROW_LATE: Duration = Duration::from_secs(30);
 
-/// Number of seconds after the beginning of a second after which all its rows have been journaled.
+/// This number of seconds after the begin of a second, all rows of the second have been journaled.
 const SETTLE_TIME: u64 = 3;
 
 /// After a backward clock step of less than this, the loop returns nothing until the clock has reached the earlier time
