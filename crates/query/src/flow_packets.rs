@@ -58,8 +58,8 @@ struct PositionRange {
 }
 
 impl Span {
-    /// True if a packet whose key equals that of the record belongs to the record; `by` is the interface and the queue
-    /// of the packet.
+    /// True if a packet is within this extent of a flow record: by its timestamp and, if known, also by its stream
+    /// position. The caller has compared the flow keys; `by` is the interface and the queue of the packet.
     fn has(&self, found: &FoundPacket<'_>, by: (Option<usize>, u16)) -> bool {
         let is_there = |place: &&PositionRange| (Some(place.interface), place.queue) == by;
         match (self.place.as_ref().filter(is_there), found.position) {
@@ -175,7 +175,7 @@ impl FlowPackets {
     pub fn expect_late(&mut self, store: &Path) {
         let from = self.from.before(LATE);
         let is_out_of_order = |interface: &String| {
-            // Unreadable markers are reported by the packet query.
+            // An unreadable out-of-order marker is ignored here, because the packet query reports it.
             let markers = OutOfOrderMarkers::read(&names::interface_folder(store, interface)).unwrap_or_default();
             markers.iter().any(|(_, span, _)| span.overlaps(from, self.to))
         };
@@ -285,7 +285,8 @@ fn flow_key(
     vlans: [Option<u16>; 2],
     tunnel: Option<(TunnelKind, u32)>,
 ) -> (BiflowKey, bool) {
-    // For other protocols, the port fields may differ between the directions, as type and code of ICMP do.
+    // For protocols without ports, the port fields are ignored, because they may differ between the directions of a
+    // flow, as type and code of ICMP do.
     let end = |(address, port): (IpAddr, u16)| (address, if protocol.has_ports() { port } else { 0 });
     let (a, b) = (end(a), end(b));
     // The two directions of a GTP-U tunnel have different TEIDs, so the key contains 0 instead of the TEID.

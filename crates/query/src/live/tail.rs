@@ -134,7 +134,7 @@ struct UnsureBegin {
     slack: u64,
 }
 
-/// The current packet of the cursor, and the packets that its origin lost before it.
+/// The current packet of the cursor, and the number of packets of the same origin that were lost before this packet.
 enum CurrentPacket {
     None,
     File { record: Record, lost: u64 },

@@ -107,8 +107,8 @@ struct Top {
     /// The start of the newest hour with a file that has no out-of-order marker.
     newest: Option<Timestamp>,
     /// The files that running recorders hold: for each queue the growing file, and before it the files that are being
-    /// sealed, whose indexes may not yet cover all blocks. Recorders write blocks in order, so no such file precedes a
-    /// file of the same queue that is sealed or that no recorder holds.
+    /// sealed, whose indexes may not yet cover all blocks. Recorders write blocks in order, so a recorder also holds
+    /// every later file in the stream of the same queue.
     open: Vec<Entry>,
     /// Growing files in other hour directories, found by their out-of-order markers.
     marked_open: Vec<Entry>,

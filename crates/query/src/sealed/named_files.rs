@@ -89,7 +89,7 @@ enum Stage {
 }
 
 impl NamedFiles {
-    /// A source that has listed only the snapshot.
+    /// A source of cursors that has not listed any directory except those of the snapshot.
     pub fn new(folder: &Path, interface: &str, rank: u32, snapshot: Snapshot, context: &QueryContext) -> Self {
         let (from, to) = (context.query.from, context.query.to);
         Self {

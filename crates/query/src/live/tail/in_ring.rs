@@ -110,7 +110,8 @@ impl Tail {
         ));
     }
 
-    /// Adds the counts of a control descriptor, if its second is in the interval.
+    /// Adds the lost or filtered packets of a control descriptor to the ledger counts, if the second of the descriptor
+    /// is in the interval.
     fn count_control(&self, run: &mut RingRun, control: Control, ts: Timestamp, context: &mut QueryContext) {
         if !(self.begin.of_control().secs()..=context.query.to.secs()).contains(&ts.secs()) {
             return;
