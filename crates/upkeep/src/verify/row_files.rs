@@ -36,7 +36,7 @@ const MIN: u64 = 12;
 /// The kinds of files, recognised by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowFile {
-    /// A sealed file; its records or rows begin at this time.
+    /// A sealed file, whose flow records or series rows begin at this time.
     Sealed(Timestamp),
     /// A hidden file that is written while a journal is being sealed.
     Sealing,
