@@ -220,7 +220,8 @@ struct Chain {
 }
 
 impl Chain {
-    /// Adds the next entry of the chain; false if its block or number is not the next one.
+    /// Adds the next entry of the chain; returns false if its block or its number does not follow that of the previous
+    /// entry.
     fn add(&mut self, reported: &ParsedEntry) -> bool {
         let Some((entry, sums)) = self.joined(reported) else { return false };
         if self.continued {

@@ -238,7 +238,7 @@ mod tests {
         Tally { offered: packets, stored: packets, ..Tally::default() }
     }
 
-    /// Asserts that runs are in order, do not overlap, and no two silent runs touch.
+    /// Asserts that runs are in order, do not overlap, and that no two runs of seconds without events touch.
     fn check(rows: &Rows) {
         let mut before: Option<Run> = None;
         for run in rows.runs() {
