@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-/// Bytes before the columns of a block.
+/// Number of bytes in a block before its columns.
 const HEAD: usize = 8;
 
 /// Blocks that are decoded column by column, in schema order.
@@ -282,7 +282,8 @@ impl FlatColumn {
         }
     }
 
-    /// Appends the cells of these rows, in this order. `seen` must belong to the same rows and the same blocks.
+    /// Appends the cells of the given rows, in the given order. `seen` must belong to the same rows and the same
+    /// blocks.
     pub fn gather<T>(&self, column: &Column<T>, rows: &[u32], seen: &mut RowContext, cells: &mut Cells) {
         self.cells(column.value_type, column.coding.has_dictionary(), rows, seen, cells);
     }

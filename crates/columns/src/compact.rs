@@ -107,7 +107,7 @@ fn merge(disk: &mut dyn Housekeeping, root: &Path, sources: Vec<Sealed>) -> Resu
     // a reader held their hour directories.
     let mut replaces = BTreeSet::new();
     for sealed in sources {
-        // A file without an id cannot be listed as replaced.
+        // A file without an id cannot be listed as replaced, so the files of this day are not merged.
         let Some(id) = sealed.origin.id else { return Ok(None) };
         replaces.insert(id);
         replaces.extend(&sealed.origin.replaces);

@@ -110,7 +110,7 @@ impl StoredDigests {
         self.chunks[group][column] == crc32c::crc32c(bytes)
     }
 
-    /// True if the bytes of this column's filter match its checksum.
+    /// True if the bytes of the Bloom filter of this column match its checksum.
     pub fn is_filter(&self, group: usize, column: usize, bytes: &[u8]) -> bool {
         self.filters[group][column] == Some(crc32c::crc32c(bytes))
     }

@@ -362,7 +362,7 @@ pub fn judge_sealed(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// The bytes per row of each column of a file, filters included, in descending order.
+/// For each column of a file, the average number of bytes per row, Bloom filters included, in descending order.
 ///
 /// # Errors
 /// If the file cannot be read, or is not of this kind.

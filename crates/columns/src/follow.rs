@@ -1,6 +1,6 @@
-//! Iterates over a store, by interval or live: the records or rows of several interfaces in one sequence, with
-//! interface numbers that index [`FlowLoop::interfaces`]; on request, the sequence continues with the records or rows
-//! that are journaled afterwards (M3OMon's `getFlows` and `getMRTG`; Moreno, PhD thesis, 2015, section 5.3).
+//! Iterates over a store, by interval or live: the flow records or series rows of several interfaces in one sequence,
+//! with interface numbers that index [`FlowLoop::interfaces`]; on request, the sequence continues with the records or
+//! rows that are journaled afterwards (M3OMon's `getFlows` and `getMRTG`; Moreno, PhD thesis, 2015, section 5.3).
 //!
 //! Live mode polls the store repeatedly and returns only data that it has not yet returned. A record appears in a
 //! journal only after its flow has ended, so each poll reads again from before the previous poll, by the greatest delay
@@ -66,7 +66,7 @@ pub struct SeriesLoop {
 }
 
 impl FlowLoop {
-    /// Iterates over the stored records of an interval.
+    /// Iterates over the stored flow records of an interval.
     pub fn new(query: Query) -> Self {
         Self { polls: Polls::new(query, DataFileKind::Flows), late: None, reported: HashSet::new() }
     }
@@ -133,7 +133,7 @@ impl FlowLoop {
 }
 
 impl SeriesLoop {
-    /// Iterates over the stored rows of an interval.
+    /// Iterates over the stored series rows of an interval.
     pub fn new(query: Query) -> Self {
         let polls = Polls::new(query, DataFileKind::Series);
         Self { polls, live: false, ready: VecDeque::new(), reported: HashMap::new() }

@@ -8,7 +8,7 @@ use filter::KeyCondition;
 use std::path::PathBuf;
 use store::{catalogue, names};
 
-/// Selects flow records or rows.
+/// Selects flow records or series rows.
 #[derive(Clone, Debug)]
 pub struct Query {
     /// The store.

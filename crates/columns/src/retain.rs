@@ -46,7 +46,7 @@ pub struct RetentionResult {
     /// The running processes that hold the hour directories of files that should have been removed, as far as they can
     /// be determined.
     pub by: Vec<Holder>,
-    /// Number of removed files that were still held after the wait.
+    /// Number of removed files that a reader still held after the wait.
     pub overruled: u64,
     /// Number of remaining files.
     pub files: u64,

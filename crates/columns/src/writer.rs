@@ -146,8 +146,8 @@ struct GrowingFile<T: Schema> {
     bytes: u64,
 }
 
-/// Stores records and rows; see the module. If a writer is dropped, every batch that was passed on is still written,
-/// but sealing is not awaited.
+/// Stores flow records and series rows; see the module. If a writer is dropped, every batch that was passed on is still
+/// written, but sealing is not awaited.
 pub struct Writer {
     flows_most: u32,
     flows: GrowingFiles<Record>,

@@ -373,7 +373,7 @@ fn a_flipped_bit_in_a_file_is_reported_or_changes_no_result() {
     assert_eq!(reported, 400, "seed {seed}");
 }
 
-/// Records of a row group (`seal::GROUP`).
+/// Number of records in a row group (`seal::GROUP`).
 const GROUP: usize = 1 << 16;
 
 /// Overwrites some bytes of a column of a row group.
