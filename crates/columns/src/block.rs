@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-/// Bytes before the columns of a block.
+/// Number of bytes in a block before its columns.
 const HEAD: usize = 8;
 
 /// Blocks that are decoded column by column, in schema order.
@@ -158,7 +158,7 @@ impl<'a> Blocks<'a> {
     }
 
     fn begin_list(&mut self) -> Option<()> {
-        // The bits of an earlier list's bitmaps stand for the entries of that list.
+        // The presence bitmaps of the previous list are removed, because their bits stand for the entries of that list.
         self.recent.retain(|(is_list, _)| !is_list);
         let mut starts = Vec::with_capacity(self.rows + 1);
         starts.push(0u32);
@@ -282,7 +282,8 @@ impl FlatColumn {
         }
     }
 
-    /// Appends the cells of these rows, in this order. `seen` must belong to the same rows and the same blocks.
+    /// Appends the cells of the given rows, in the given order. `seen` must belong to the same rows and the same
+    /// blocks.
     pub fn gather<T>(&self, column: &Column<T>, rows: &[u32], seen: &mut RowContext, cells: &mut Cells) {
         self.cells(column.value_type, column.coding.has_dictionary(), rows, seen, cells);
     }
@@ -354,7 +355,7 @@ impl FlatColumn {
         }
     }
 
-    /// As `gather`, but every value is written separately.
+    /// As [`Self::gather`], but writes every value separately, even if all values are equal.
     pub fn spell(&self, holds: ValueType, rows: &[u32], seen: &mut RowContext, cells: &mut Cells) {
         self.cells(holds, false, rows, seen, cells);
         if let Some((value, count)) = cells.same.take() {

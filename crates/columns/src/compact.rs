@@ -1,5 +1,5 @@
-//! Compaction: one file for each day of rows. Series are kept for years, and a year should be some hundred files, not
-//! nine thousand.
+//! Compaction: merges the series files of each day into one file. Series are kept for years, and the series of a year
+//! should be in some hundred files, not in nine thousand.
 //!
 //! The day's file lists the ids ([`key::ID`]) of the files that it replaces, and readers ignore those files as soon as
 //! the day's file is published. A replaced file is removed when no reader holds its hour, immediately or in a later
@@ -103,10 +103,11 @@ fn remove_file(disk: &mut dyn Housekeeping, path: &Path, id: Option<u64>) -> Res
 /// The rows of a day are few (two per second and interface), so they are sorted in memory.
 fn merge(disk: &mut dyn Housekeeping, root: &Path, sources: Vec<Sealed>) -> Result<Option<Merged>, ColumnsError> {
     let (mut rows, mut old) = (Vec::new(), Vec::new());
-    // Includes the files that a source file has replaced: they may still exist, because a reader held their hours.
+    // The list of replaced files also contains the files that a source file has replaced: they may still exist, because
+    // a reader held their hour directories.
     let mut replaces = BTreeSet::new();
     for sealed in sources {
-        // A file without an id cannot be listed as replaced.
+        // A file without an id cannot be listed as replaced, so the files of this day are not merged.
         let Some(id) = sealed.origin.id else { return Ok(None) };
         replaces.insert(id);
         replaces.extend(&sealed.origin.replaces);

@@ -17,7 +17,7 @@ const FOOTER: &str = "netgrain.footer";
 /// Hexadecimal digits of a checksum.
 const DIGITS: usize = 8;
 
-/// Bytes after the footer: its length, and the magic.
+/// Number of bytes after the footer: the length of the footer, and the magic bytes.
 pub const TRAILER: usize = 8;
 
 /// The magic bytes at the begin and at the end of every Parquet file.
@@ -64,7 +64,8 @@ fn digits(bytes: &[u8]) -> String {
 /// Computes the checksum of the footer that ends these bytes; returns it with the offset at which its digits are
 /// stored, or `None` if the footer has no such entry.
 fn of_footer(bytes: &[u8]) -> Option<(String, usize)> {
-    // The key, then the number and type of the next field, and the length of the value (Thrift's compact protocol).
+    // The digits follow the key of the footer checksum, one byte with number and type of the next field, and one byte
+    // with the length of the value (Thrift's compact protocol).
     let at = bytes.windows(FOOTER.len()).rposition(|some| some == FOOTER.as_bytes())? + FOOTER.len() + 2;
     let (before, value) = bytes.split_at_checked(at)?;
     let after = value.get(DIGITS..)?;
@@ -109,7 +110,7 @@ impl StoredDigests {
         self.chunks[group][column] == crc32c::crc32c(bytes)
     }
 
-    /// True if the bytes of this column's filter match its checksum.
+    /// True if the bytes of the Bloom filter of this column match its checksum.
     pub fn is_filter(&self, group: usize, column: usize, bytes: &[u8]) -> bool {
         self.filters[group][column] == Some(crc32c::crc32c(bytes))
     }

@@ -362,7 +362,7 @@ pub fn judge_sealed(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// The bytes per row of each column of a file, filters included, in descending order.
+/// For each column of a file, the average number of bytes per row, Bloom filters included, in descending order.
 ///
 /// # Errors
 /// If the file cannot be read, or is not of this kind.
@@ -405,7 +405,8 @@ fn range(group: &RowGroupMetaData, name: &str) -> Option<(i64, i64)> {
     }
 }
 
-/// Bounds of the earliest begin and the latest end, as far as they are known, rounded outwards to microseconds.
+/// A lower bound of the earliest begin and an upper bound of the latest end of the rows of a row group, as far as they
+/// are known, with a precision of microseconds.
 fn outer(group: &RowGroupMetaData) -> (Option<Timestamp>, Option<Timestamp>) {
     let moment = |micros: i64, nanos: u64| {
         let micros = u64::try_from(micros).ok()?.checked_mul(MICRO as u64)?;

@@ -40,8 +40,8 @@ impl DataFileKind {
         }
     }
 
-    /// The greatest distance of a row from the timestamp in the name of a sealed file, unless the name marks a file of
-    /// a day.
+    /// The longest time from the timestamp in the name of a sealed file to any row of the file, unless the name marks a
+    /// file of a day.
     pub const fn reach(self) -> Duration {
         match self {
             Self::Flows => Duration::from_secs(3600),
@@ -50,8 +50,8 @@ impl DataFileKind {
     }
 }
 
-/// The greatest distance of a row from the timestamp in the name of any file. Writers begin another file before that;
-/// only a single record that is itself longer exceeds it.
+/// The longest time from the timestamp in the name of any file to any row of the file. Writers begin another file
+/// before this time is exceeded; only a single record that lasts longer exceeds it.
 pub const FAR: Duration = Duration::from_secs(86_400);
 
 /// The marker in the name of a file that reaches up to a day.
@@ -64,7 +64,7 @@ pub struct SealedFile {
     pub start: Timestamp,
     /// The number that distinguishes files of equal first timestamp; 0 for the first of them.
     pub copy: u32,
-    /// The greatest distance of its rows from its first timestamp.
+    /// The longest time from the first timestamp of the file to any of its rows.
     pub reach: Duration,
     /// Its path.
     pub path: PathBuf,

@@ -1,6 +1,6 @@
-//! Iterates over a store, by interval or live: the records or rows of several interfaces in one sequence, with
-//! interface numbers that index [`FlowLoop::interfaces`]; on request continued with those that are journaled from then
-//! on (M3OMon's `getFlows` and `getMRTG`; Moreno, PhD thesis, 2015, section 5.3).
+//! Iterates over a store, by interval or live: the flow records or series rows of several interfaces in one sequence,
+//! with interface numbers that index [`FlowLoop::interfaces`]; on request, the sequence continues with the records or
+//! rows that are journaled afterwards (M3OMon's `getFlows` and `getMRTG`; Moreno, PhD thesis, 2015, section 5.3).
 //!
 //! Live mode polls the store repeatedly and returns only data that it has not yet returned. A record appears in a
 //! journal only after its flow has ended, so each poll reads again from before the previous poll, by the greatest delay
@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 /// Default of the greatest delay between the last packet of a flow and its record: three times the usual idle timeout.
 pub const FLOW_LATE: Duration = Duration::from_secs(90);
 
-/// Greatest delay between the end of a second and its row.
+/// Greatest delay between the end of a second and the moment at which its row is journaled.
 const ROW_LATE: Duration = Duration::from_secs(30);
 
-/// Number of seconds after the beginning of a second after which all its rows have been journaled.
+/// This number of seconds after the begin of a second, all rows of the second have been journaled.
 const SETTLE_TIME: u64 = 3;
 
 /// After a backward clock step of less than this, the loop returns nothing until the clock has reached the earlier time
@@ -66,7 +66,7 @@ pub struct SeriesLoop {
 }
 
 impl FlowLoop {
-    /// Iterates over the stored records of an interval.
+    /// Iterates over the stored flow records of an interval.
     pub fn new(query: Query) -> Self {
         Self { polls: Polls::new(query, DataFileKind::Flows), late: None, reported: HashSet::new() }
     }
@@ -133,7 +133,7 @@ impl FlowLoop {
 }
 
 impl SeriesLoop {
-    /// Iterates over the stored rows of an interval.
+    /// Iterates over the stored series rows of an interval.
     pub fn new(query: Query) -> Self {
         let polls = Polls::new(query, DataFileKind::Series);
         Self { polls, live: false, ready: VecDeque::new(), reported: HashMap::new() }

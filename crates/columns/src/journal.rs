@@ -266,7 +266,7 @@ impl<T: Schema> LoadedJournal<T> {
         let moments = ahead[first].numbers(self.found.rows);
         let moment = |row: u32| moments[row as usize];
         let mut order = in_order(&moments);
-        // Only rows of equal timestamp are compared by the other sort columns; they are rare.
+        // Rows are compared by the other sort columns only if their timestamps are equal, which is rare.
         for same in order.chunk_by_mut(|a, b| moment(*a) == moment(*b)).filter(|same| same.len() > 1) {
             same.sort_by_key(|row| (key(*row, second), key(*row, third)));
         }

@@ -9,11 +9,12 @@ use std::time::Duration;
 use store::names::{FLOW_LATENESS, interface_folder};
 use sys::nofollow::{self, OpenOptions};
 
-/// Added to the longest timeout, because a record is journaled and read a few seconds after its timeout, and clocks
-/// differ.
+/// This duration is added to the longest timeout of the meter, because a record is journaled and read a few seconds
+/// after its timeout, and clocks differ.
 const MARGIN: Duration = Duration::from_secs(60);
 
-/// An upper limit longer than any practical timeout, and short enough that sums do not overflow.
+/// An upper limit of the delay of records: longer than any practical timeout, and short enough that sums do not
+/// overflow.
 const MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// The greatest delay of a meter's records, computed from the meter's longest timeout.

@@ -97,7 +97,7 @@ fn within(stored: &[(u64, u64)], recordings: &[Vec<u64>], counted: &BTreeMap<u64
     found
 }
 
-/// Number of seconds with missing rows, number of their packets, and the first such second.
+/// Number of seconds with missing rows, number of packets in these seconds, and the first of these seconds.
 #[derive(Default)]
 struct MissingSeconds {
     seconds: u64,

@@ -77,7 +77,7 @@ pub const NONE: u8 = 0;
 /// All positions have a value.
 pub const ALL: u8 = 1;
 
-/// The positions have values whose bits follow.
+/// Presence bitmap: some positions have a value, and one bit per position follows.
 pub const SOME: u8 = 2;
 
 /// The presence bitmap of one block.

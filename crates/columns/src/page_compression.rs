@@ -33,7 +33,7 @@ const NUMBER: usize = 16;
 /// Number of samples on which a choice is based, and greatest length of each.
 const PIECES: (usize, usize) = (4, 4 << 10);
 
-/// Shorter parts are not sampled: their samples would not be representative.
+/// No samples are taken of parts with fewer bytes, because the samples would not be representative.
 const LEARNT: usize = 16 << 10;
 
 /// Picoseconds that saving one byte may take: the method with the lowest total cost at this price is chosen.
@@ -259,7 +259,8 @@ fn is_whole(section: &[u8]) -> bool {
     let some = section.len().min(5);
     head[..some].copy_from_slice(&section[..some]);
     let head = u64::from_le_bytes(head);
-    // Bytes of the header, and bits of each of its two sizes; the second size is that of the section.
+    // The number of bytes of the section header, and the number of bits of each of the two sizes in this header. The
+    // second size is that of the section's content.
     let (bytes, bits) = [(3, 10), (3, 10), (4, 14), (5, 18)][(head >> 2 & 3) as usize];
     head & 3 == COMPRESSED && bytes + (head >> (4 + bits) & ((1 << bits) - 1)) == section.len() as u64
 }
@@ -268,7 +269,7 @@ fn is_whole(section: &[u8]) -> bool {
 fn frame(content: &[u8], out: &mut Vec<u8>) {
     /// Greatest length of a block.
     const BLOCK: usize = 128 << 10;
-    /// Single segment, four bytes of size, no checksum.
+    /// The frame header descriptor: a single segment, a content size of four bytes, no checksum.
     const DESCRIPTOR: u8 = 0xa0;
     let count = content.len();
     out.extend(0xfd2f_b528u32.to_le_bytes());

@@ -1,4 +1,5 @@
-//! The query of flow records and rows: store, interfaces, interval, and conditions that exclude files and row groups.
+//! The query of flow records and series rows: store, interfaces, interval, and conditions that exclude files and row
+//! groups.
 
 use crate::error::ColumnsError;
 use crate::file_layout::{self, DataFileKind};
@@ -7,7 +8,7 @@ use filter::KeyCondition;
 use std::path::PathBuf;
 use store::{catalogue, names};
 
-/// Selects flow records or rows.
+/// Selects flow records or series rows.
 #[derive(Clone, Debug)]
 pub struct Query {
     /// The store.
@@ -19,7 +20,7 @@ pub struct Query {
     /// The inclusive end of the interval: records that begin later are left out.
     pub to: Timestamp,
     /// A condition on records; records that do not meet it may be returned too, because it only excludes whole row
-    /// groups. Ignored for rows.
+    /// groups. Queries of series rows ignore it.
     pub need: KeyCondition,
     /// The only flow id to return.
     pub id: Option<u64>,

@@ -27,7 +27,7 @@ use store::names;
 pub struct RecoveryReport {
     /// Journals without a running writer.
     pub journals: u64,
-    /// Number of rows of those journals; the rows are now in published files.
+    /// Number of rows that were in journals without a running writer; the rows are now in published files.
     pub rows: u64,
     /// Bytes of incompletely written batches.
     pub torn: u64,
@@ -307,7 +307,7 @@ fn sealed_from(
             let path = folder.join(name);
             // Skips unreadable files, as queries do.
             if Sealed::origin_of(disk, &path, kind).is_ok_and(|origin| origin.has(journal)) {
-                // The directory entry of that file may not have been synced.
+                // The directory entry of the found file may not have been synced.
                 disk.sync(&folder).map_err(ColumnsError::io(&folder))?;
                 return Ok(Some(path));
             }

@@ -1,4 +1,5 @@
-//! The results of queries of flow records and rows: sealed files and growing journals of several interfaces, merged in order of time.
+//! The results of queries of flow records and series rows: sealed files and growing journals of several interfaces,
+//! merged in order of time.
 //!
 //! A file is opened when the result reaches the timestamp in its name, and closed after its last row: memory holds a
 //! few hundred rows of each file that overlaps the current time, and the journals. The hour directories of the current

@@ -43,9 +43,10 @@ pub struct RetentionResult {
     pub removed: Vec<(PathBuf, u64)>,
     /// Files that should have been removed but are held by a reader.
     pub held: u64,
-    /// The running processes that hold the hours of those files, as far as they can be determined.
+    /// The running processes that hold the hour directories of files that should have been removed, as far as they can
+    /// be determined.
     pub by: Vec<Holder>,
-    /// Number of removed files that were still held after the wait.
+    /// Number of removed files that a reader still held after the wait.
     pub overruled: u64,
     /// Number of remaining files.
     pub files: u64,

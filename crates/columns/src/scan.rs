@@ -38,7 +38,7 @@ macro_rules! columns {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The name in Parquet and SQL.
+            /// The name of the column in Parquet and SQL.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -75,11 +75,11 @@ columns! {
     DstPort => "dst_port",
     /// The protocol above IP.
     Protocol => "protocol",
-    /// The outer VLAN; 0 without one.
+    /// The outer VLAN id; 0 without a VLAN tag.
     Vlan => "vlan",
-    /// The inner VLAN; 0 without one.
+    /// The inner VLAN id; 0 without a second VLAN tag.
     VlanInner => "vlan_inner",
-    /// The topmost MPLS label; 0 without one.
+    /// The topmost MPLS label; 0 without MPLS labels.
     Mpls => "mpls",
     /// Tunnel kind, numbered as [`wire::TunnelKind`]; 0 without a tunnel.
     Tunnel => "tunnel",
@@ -133,7 +133,7 @@ impl Column {
         }
     }
 
-    /// Computes the values from those columns.
+    /// Computes the values of this column from the values of the file columns in `parts`.
     fn made_of(self, mut parts: Vec<Values>) -> Values {
         let mut first = parts.remove(0);
         if let (Self::First | Self::Last, Values::Numbers(moments)) = (self, &mut first) {

@@ -70,7 +70,7 @@ pub struct Plan<'a> {
     pub kind: DataFileKind,
     /// The timestamp in its name.
     pub start: Timestamp,
-    /// The end of its last row.
+    /// The end of the last row in the file.
     pub end: Timestamp,
     /// Metadata besides kind and format.
     pub notes: Vec<(&'a str, String)>,

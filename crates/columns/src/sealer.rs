@@ -39,7 +39,7 @@ pub(crate) struct CompleteJournal {
     pub kind: DataFileKind,
     /// The first timestamp of its rows.
     pub first: Timestamp,
-    /// The journal, locked until it is removed.
+    /// The open journal, whose file is locked until it is removed.
     pub journal: Journal,
 }
 

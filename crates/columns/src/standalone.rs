@@ -1,5 +1,5 @@
-//! Flow records or rows in a Parquet file outside of a store: written as an output format, and read again. Such a file
-//! has the interface name of each row, and columns that the store omits to save space.
+//! Flow records or series rows in a Parquet file outside of a store: written as an output format, and read again. Such
+//! a file has the interface name of each row, and columns that the store omits to save space.
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, TableRows};
@@ -77,7 +77,7 @@ pub struct StandaloneFile<T: Schema = Record> {
     names: Vec<(u16, String)>,
 }
 
-/// Opens a file of flow records: of a store, or of [`write_flows`].
+/// Opens a file of flow records, which a store contains or [`write_flows`] has written.
 ///
 /// # Errors
 /// If the file cannot be read, or is of another kind.
@@ -85,7 +85,7 @@ pub fn read_flows(path: &Path) -> Result<StandaloneFile, ColumnsError> {
     StandaloneFile::open(path, DataFileKind::Flows)
 }
 
-/// Opens a file of rows: of a store, or of [`write_series`].
+/// Opens a file of series rows, which a store contains or [`write_series`] has written.
 ///
 /// # Errors
 /// If the file cannot be read, or is of another kind.

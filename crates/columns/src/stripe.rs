@@ -140,7 +140,8 @@ impl Striper {
             let is_alone = |need: &u8| usize::from(*need) > lowest;
             let mut left = needs;
             while !left.is_empty() {
-                // A run of raw numbers; sequences follow, or the end of the content.
+                // The loop encodes a run of raw numbers, and then the numbers after this run as sequences, if there are
+                // any.
                 let alone = left.iter().position(|need| !is_alone(need)).unwrap_or(left.len()).max(1);
                 let many = left[alone..].iter().position(is_alone).unwrap_or(left.len() - alone);
                 left = &left[alone + many..];
@@ -208,7 +209,7 @@ struct Blocks<'a> {
 impl<'a> Blocks<'a> {
     /// Begins a frame of `content` bytes.
     fn begin(content: usize, out: &'a mut Vec<u8>) -> Self {
-        /// Single segment, four bytes of size, no checksum.
+        /// The frame header descriptor: a single segment, a content size of four bytes, no checksum.
         const DESCRIPTOR: u8 = 0xa0;
         out.extend(0xfd2f_b528u32.to_le_bytes());
         out.push(DESCRIPTOR);

@@ -92,7 +92,7 @@ pub const TUNNELS: Vocabulary = Vocabulary {
     },
 };
 
-/// Reasons for the end of a record.
+/// The names of the reasons for which a flow record ends.
 pub const END_REASONS: Vocabulary = Vocabulary {
     write: |number, out| out.extend(end(number as u64).map_or("", EndReason::name).as_bytes()),
     read: |text| Some(EndReason::ALL.into_iter().find(|end| end.name().as_bytes() == text)? as i64),

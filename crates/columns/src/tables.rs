@@ -1,5 +1,5 @@
-//! The tables of flow records and of rows. A value that is known is always written, even if it follows from others: a
-//! null means that a value is unknown or does not exist.
+//! The tables of flow records and of series rows. A value that is known is always written, even if it follows from
+//! others: a null means that a value is unknown or does not exist.
 
 mod flows;
 mod initial_packets;
@@ -25,7 +25,7 @@ pub trait Schema: TableRow {
     /// Columns that are derived from others and ignored when reading.
     const MADE: &'static [&'static str];
 
-    /// True if reading these fields requires this column; `None` requires all.
+    /// True if a query for these fields must read the column `path`; `None` stands for all fields.
     fn is_needed(path: &str, _fields: Option<&[String]>) -> bool {
         !Self::MADE.contains(&path)
     }

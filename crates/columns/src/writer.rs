@@ -1,4 +1,4 @@
-//! Stores the records and rows of one interface: on disk within a second, and in Parquet files soon after.
+//! Stores the flow records and series rows of one interface: on disk within a second, and in Parquet files soon after.
 //!
 //! The caller's thread only encodes rows into columns ([`crate::block`]) and passes on batches. A second thread appends
 //! the batches to the journals and syncs the journals twice a second; a third, with lowered CPU and I/O priority, seals
@@ -55,12 +55,12 @@ pub struct Config {
     pub store: PathBuf,
     /// The interface.
     pub interface: String,
-    /// A file of flow records ends at each multiple of this; at most a day. A replay writer assigns a record to a file
-    /// by the begin of the record, a live writer by its arrival.
+    /// A file of flow records ends at each multiple of this duration, which is at most a day. A replay writer assigns a
+    /// record to a file by the begin of the record, a live writer by its arrival.
     pub flows_every: Duration,
     /// Greatest number of records in a file.
     pub flows_most: u32,
-    /// A file of rows ends at each multiple of this; at most a day.
+    /// A file of series rows ends at each multiple of this duration, which is at most a day.
     pub series_every: Duration,
     /// Greatest number of bytes that wait for the disk.
     pub waiting_most: u64,
@@ -93,18 +93,19 @@ impl Config {
     }
 }
 
-/// Counters of submitted rows. `submitted = journaled + dropped + refused`, once the writer has finished.
+/// Counters of submitted flow records or series rows. `submitted = journaled + dropped + refused`, once the writer has
+/// finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Records and rows that were submitted.
+    /// Flow records and series rows that were submitted to the writer.
     pub submitted: u64,
-    /// Records and rows that were appended to a journal.
+    /// Flow records and series rows that were appended to a journal.
     pub journaled: u64,
-    /// Records and rows that were dropped because too many bytes waited for the disk.
+    /// Flow records and series rows that were dropped because too many bytes waited for the disk.
     pub dropped: u64,
-    /// Records and rows that could not be written to the volume.
+    /// Flow records and series rows that could not be written to the volume.
     pub refused: u64,
-    /// Records and rows in published files.
+    /// Flow records and series rows in published files.
     pub sealed: u64,
     /// Published files.
     pub files: u64,
@@ -136,17 +137,17 @@ struct GrowingFiles<T: Schema> {
 
 struct GrowingFile<T: Schema> {
     batch: BatchBytes<T>,
-    /// First timestamp of its first row.
+    /// First timestamp of the first row of the growing file.
     start: Timestamp,
-    /// First and last timestamp of all its rows.
+    /// First and last timestamp of all rows of the growing file.
     span: (Timestamp, Timestamp),
     period: Timestamp,
     rows: u32,
     bytes: u64,
 }
 
-/// Stores records and rows; see the module. If a writer is dropped, every batch that was passed on is still written,
-/// but sealing is not awaited.
+/// Stores flow records and series rows; see the module. If a writer is dropped, every batch that was passed on is still
+/// written, but sealing is not awaited.
 pub struct Writer {
     flows_most: u32,
     flows: GrowingFiles<Record>,

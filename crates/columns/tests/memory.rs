@@ -17,14 +17,14 @@ fn peak(seconds: u64) -> usize {
     let config = Config {
         series_every: day,
         wait_when_full: true,
-        // Longer than the test: the writer passes on only full batches.
+        // The pause is longer than the test, so the writer passes on only full batches.
         hand_over_pause: Duration::from_secs(3600),
         ..Config::new(dir.path(), "eth1")
     };
     let before = COUNTING.begin();
     let mut writer = Writer::new(config).expect("threads");
     for i in 0..seconds {
-        // All in the same day, so that no file is sealed.
+        // All seconds are in the same day, so that no file is sealed before the end.
         let second = 1_789_948_800 + i;
         let mut row = Row { second, ..Row::default() };
         row.total.packets = i % 7;

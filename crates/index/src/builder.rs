@@ -60,8 +60,8 @@ impl Builder {
         let mut sets = entry.sets;
         let places = &mut sets.0[KeyKind::HostSubBlocks as usize];
         if entry.sub_blocks.is_unknown() && *places != Set::NONE {
-            // If the offsets of the sub-blocks are unknown, a query reads the complete block, so this set would have no
-            // use.
+            // If the offsets of the sub-blocks are unknown, a query reads the complete block, so a set that gives the
+            // sub-blocks of hosts would have no use.
             *places = Set::All;
         }
         self.sets.push(sets);
@@ -150,7 +150,8 @@ impl Builder {
             fill
         });
         let (fills, maps) = fills.split_at_mut(KINDS - 2);
-        // The parts whose size does not depend on the chosen groups: maps, table, sub-blocks, rows, header and summary.
+        // The parts whose size does not depend on the chosen groups: exact maps, block table, sub-blocks, ledger rows,
+        // header and summary.
         let maps = maps.len() * sealed::stripe(self.blocks.len());
         let fixed = maps + sealed::table(self.blocks.len()) + self.parts.len() + self.rows.len() + header + SUMMARY;
         // The index of a file of a few packets may exceed 1 % of the file. It may fill the 4 KiB of the first read,

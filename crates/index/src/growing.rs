@@ -220,7 +220,8 @@ struct Chain {
 }
 
 impl Chain {
-    /// Adds the next entry of the chain; false if its block or number is not the next one.
+    /// Adds the next entry of the chain; returns false if its block or its number does not follow that of the previous
+    /// entry.
     fn add(&mut self, reported: &ParsedEntry) -> bool {
         let Some((entry, sums)) = self.joined(reported) else { return false };
         if self.continued {
@@ -234,7 +235,8 @@ impl Chain {
         true
     }
 
-    /// Adds the slot entries that belong to this position of the chain.
+    /// Uses the slot entries whose position is the present end of the chain; entries with fewer packets of the same
+    /// block become earlier entries.
     fn merge_written(&mut self, slots: &[ParsedEntry]) {
         for reported in slots {
             if let Some((entry, _)) = self.joined(reported) {
@@ -243,8 +245,9 @@ impl Chain {
         }
     }
 
-    /// The entry with the ledger rows of the entries that it continues, and the sums for the limits; `None` if the
-    /// entry does not belong to this position of the chain, or exceeds the limits.
+    /// Returns the entry with the ledger rows of the entries that it continues, and the new sums of all ledger rows,
+    /// which are compared with the limits; `None` if the entry does not belong to this position of the chain, or
+    /// exceeds the limits.
     fn joined(&self, reported: &ParsedEntry) -> Option<(Entry, ReadLimits)> {
         let before = if self.continued { self.entries.last() } else { None };
         let block = before.map_or(self.entries.len() as u32, |before| before.block);

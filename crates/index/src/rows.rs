@@ -2,9 +2,9 @@
 //! single second, so an idle week costs as much as an idle second. A second without a row is a gap: no recorder ran in
 //! this second.
 //!
-//! Invariants: runs do not overlap, are in order of time, and no two silent runs touch. There are at most
-//! [`Ledger::MAX_ROWS`] runs; the oldest runs are folded into one run as in [`Ledger`], so that the sum of all rows
-//! stays exact.
+//! Invariants: runs do not overlap, are in order of time, and no two silent runs (runs of seconds without events)
+//! touch. There are at most [`Ledger::MAX_ROWS`] runs; the oldest runs are folded into one run as in [`Ledger`], so
+//! that the sum of all rows stays exact.
 
 mod bytes;
 
@@ -75,7 +75,7 @@ impl Rows {
         self.fold();
     }
 
-    /// Adds all rows of another set.
+    /// Adds all ledger rows of another [`Rows`].
     pub fn merge(&mut self, other: &Self) {
         for run in other.runs() {
             if run.is_silent() {
@@ -120,15 +120,15 @@ impl Rows {
         self.runs().flat_map(|run| (0..run.seconds).map(move |i| Row { second: run.second + i, tally: run.tally }))
     }
 
-    /// The largest number of silent seconds that a reader accepts in one index: eight years.
+    /// The largest number of seconds without events for which a reader accepts ledger rows in one index: eight years.
     pub const MAX_SILENCE: u64 = 1 << 28;
 
-    /// True if there is no row, not even a silent row.
+    /// True if there is no ledger row, not even a row of zeros.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// True if all rows are silent, or there are no rows.
+    /// True if all ledger rows are zeros, or there are no rows.
     pub fn is_silent(&self) -> bool {
         self.runs().all(|run| run.is_silent())
     }
@@ -238,7 +238,7 @@ mod tests {
         Tally { offered: packets, stored: packets, ..Tally::default() }
     }
 
-    /// Asserts that runs are in order, do not overlap, and no two silent runs touch.
+    /// Asserts that runs are in order, do not overlap, and that no two runs of seconds without events touch.
     fn check(rows: &Rows) {
         let mut before: Option<Run> = None;
         for run in rows.runs() {

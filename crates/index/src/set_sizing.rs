@@ -39,7 +39,7 @@ pub(crate) struct Occupancy {
     level: Option<usize>,
     /// Number of filters that get this size.
     filters: usize,
-    /// Bytes per group number in addition to the groups of all filters: the checksum of a stripe.
+    /// Number of bytes that each group number needs in addition to the groups of all filters: the checksum of a stripe.
     additional_bytes: usize,
 }
 

@@ -233,7 +233,7 @@ mod tests {
         let mut bytes = Vec::new();
         parts.encode(&mut bytes);
         assert_eq!((SubBlocks::decode(&mut Cursor(&bytes)), bytes.len()), (Some(parts), ENCODED));
-        // An offset that belongs to another sub-block.
+        // The second sub-block gets the offset 50 000, which is in the first sub-block.
         bytes[8..12].copy_from_slice(&50_000u32.to_le_bytes());
         assert!(SubBlocks::decode(&mut Cursor(&bytes)).is_some_and(|parts| !parts.fit(140_000, Some(24))));
         assert!(SubBlocks::NONE.fit(0, None) && SubBlocks::NONE.range_of(0..16, 1 << 20, 5).is_none());

@@ -15,8 +15,8 @@ pub struct Block {
     records: Vec<u8>,
     items: Vec<Item>,
     next: usize,
-    /// For each origin, the packets lost before packets that did not match. They are added to the losses before the
-    /// next matching packet.
+    /// For each origin, the number of lost packets that are not yet counted with a packet. `push` counts them with the
+    /// next packet of this origin.
     pending: Vec<(usize, u64)>,
 }
 

@@ -58,7 +58,7 @@ pub struct Disk {
     next: u64,
     /// The reads in progress or complete, by ticket number.
     reads: BTreeMap<u64, Read>,
-    /// Number of bytes of memory that these reads use or will use.
+    /// Number of bytes of memory that the reads in `reads` use or will use.
     begun: usize,
     idle: Idle,
     depth: usize,

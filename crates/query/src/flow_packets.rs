@@ -58,8 +58,8 @@ struct PositionRange {
 }
 
 impl Span {
-    /// True if a packet whose key equals that of the record belongs to the record; `by` is the interface and the queue
-    /// of the packet.
+    /// True if a packet is within this extent of a flow record: by its timestamp and, if known, also by its stream
+    /// position. The caller has compared the flow keys; `by` is the interface and the queue of the packet.
     fn has(&self, found: &FoundPacket<'_>, by: (Option<usize>, u16)) -> bool {
         let is_there = |place: &&PositionRange| (Some(place.interface), place.queue) == by;
         match (self.place.as_ref().filter(is_there), found.position) {
@@ -90,7 +90,7 @@ pub struct FlowPackets {
 enum PacketLocations {
     Nothing,
     At(SeekHint),
-    /// The positions are in several queues, or partly unknown.
+    /// The flow records have stream positions in several queues, or some records have no stream position.
     Anywhere,
 }
 
@@ -175,7 +175,7 @@ impl FlowPackets {
     pub fn expect_late(&mut self, store: &Path) {
         let from = self.from.before(LATE);
         let is_out_of_order = |interface: &String| {
-            // Unreadable markers are reported by the packet query.
+            // An unreadable out-of-order marker is ignored here, because the packet query reports it.
             let markers = OutOfOrderMarkers::read(&names::interface_folder(store, interface)).unwrap_or_default();
             markers.iter().any(|(_, span, _)| span.overlaps(from, self.to))
         };
@@ -205,7 +205,7 @@ impl FlowPackets {
         let mut records =
             FlowLoop::new(columns::Query { id: Some(id), from, to, interfaces, ..columns::Query::new(store) });
         let mut packets = Self::new();
-        // The present time is used only for a query that follows, so any value is correct here.
+        // Only a query that follows uses the time argument of `next`, so any value is correct here.
         while let Step::One(record) = records.next(Timestamp::ZERO)? {
             packets.add(&record, &records.interfaces()[usize::from(record.interface)]);
         }
@@ -277,7 +277,7 @@ impl FlowPackets {
     }
 }
 
-/// The key, which is equal for both directions; the flag is true if `b` is the lesser endpoint.
+/// Returns the flow key, which is equal for both directions of a flow, and true if `b` is the lesser endpoint.
 fn flow_key(
     protocol: IpProtocol,
     a: (IpAddr, u16),
@@ -285,10 +285,11 @@ fn flow_key(
     vlans: [Option<u16>; 2],
     tunnel: Option<(TunnelKind, u32)>,
 ) -> (BiflowKey, bool) {
-    // For other protocols, the port fields may differ between the directions, as type and code of ICMP do.
+    // For protocols without ports, the port fields are ignored, because they may differ between the directions of a
+    // flow, as type and code of ICMP do.
     let end = |(address, port): (IpAddr, u16)| (address, if protocol.has_ports() { port } else { 0 });
     let (a, b) = (end(a), end(b));
-    // The two directions of a GTP-U tunnel have different TEIDs.
+    // The two directions of a GTP-U tunnel have different TEIDs, so the key contains 0 instead of the TEID.
     let tunnel = tunnel.map(|(kind, id)| (kind, if kind == TunnelKind::GtpU { 0 } else { id }));
     ((protocol, a.min(b), a.max(b), vlans, tunnel), b < a)
 }

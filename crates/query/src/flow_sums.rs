@@ -199,7 +199,7 @@ fn set(record: &mut Record, column: Column, batch: &Batch, place: usize, row: us
         Column::RevSyn => back.flags[1] = number(),
         Column::FwdRst => there.flags[2] = number(),
         Column::RevRst => back.flags[2] = number(),
-        // A scan for sums never reads these columns.
+        // The following columns are never among the columns that a scan for sums reads.
         Column::Interface
         | Column::Vlan
         | Column::VlanInner

@@ -208,7 +208,8 @@ impl Merge {
         Ok(changed)
     }
 
-    /// Advances a cursor and adds it to the set for its new state.
+    /// Advances a cursor, and adds it to the cursors with a packet or to the waiting cursors; drops a cursor that has
+    /// ended.
     fn poll_entry(&mut self, mut entry: MergeEntry, context: &mut QueryContext) -> Result<CursorState, QueryError> {
         let stand = entry.cursor.advance(context)?;
         match stand {

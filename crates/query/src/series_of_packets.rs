@@ -1,9 +1,9 @@
-//! The time series of a filter. The stored rows of a store do not contain addresses, so the series for a filter is
+//! The time series of a filter. The series rows of a store do not contain addresses, so the series for a filter is
 //! computed from the stored packets that match, with the same counter as in the meter; these packets must be read. The
 //! filter applies to the outermost packet, as in `netgrain packets`; the counter counts the innermost packet, as the
 //! meter does.
 //!
-//! The stored rows of the store determine which seconds were recorded, from the oldest packet file on. A second with a
+//! The series rows of the store determine which seconds were recorded, from the oldest packet file on. A second with a
 //! stored row but without a matching packet gets a row of zeros; a second without a stored row is a gap, and so is the
 //! time before the oldest stored packet. The ledger of a row covers all packets of the second, so that losses are
 //! visible in each series. If packets were recorded without rows, seconds between two packets get rows of zeros, as in
@@ -38,7 +38,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub struct SeriesOfPackets {
     packets: Results,
     made: ComputedRows,
-    /// The stored rows of the store, and the next of these rows.
+    /// The iterator over the series rows in the store, and the next row that it has returned.
     known: SeriesLoop,
     next_known: Option<Row>,
     ready: VecDeque<Row>,
@@ -187,7 +187,7 @@ impl SeriesOfPackets {
 impl Iterator for SeriesOfPackets {
     type Item = Result<Row, SeriesError>;
 
-    /// The next row, in order of time.
+    /// The next series row, in order of time.
     fn next(&mut self) -> Option<Self::Item> {
         while self.ready.is_empty() && !self.ended {
             if let Err(e) = self.take().and_then(|passed| self.add_row(passed)) {
@@ -226,7 +226,8 @@ impl ComputedRows {
                 Some(second) => series_meter.counter.tick(Timestamp::from_secs_nanos(second, 0)),
                 None => series_meter.counter.finish(),
             };
-            // If the store has stored rows of this interface, rows of zeros are created from these.
+            // If the store has series rows of this interface, a row of zeros is created for each second that has a
+            // series row.
             let reported = rows.into_iter().filter(|row| row.total.packets > 0 || !series_meter.is_known);
             self.rows.extend(reported.map(|row| ((row.second, number as u16), row)));
         }
@@ -247,7 +248,7 @@ fn rows_of(store: &Path, interfaces: &[String], from: Timestamp, to: Timestamp) 
 }
 
 fn next_row(rows: &mut SeriesLoop) -> Result<Option<Row>, SeriesError> {
-    // The present time is used only for a query that follows, so any value is correct here.
+    // Only a query that follows uses the time argument of `next`, so any value is correct here.
     match rows.next(Timestamp::ZERO)? {
         Step::One(row) => Ok(Some(row)),
         Step::Idle | Step::End => Ok(None),

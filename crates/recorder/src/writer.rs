@@ -81,11 +81,11 @@ pub struct Writer<D> {
     events: Vec<Event>,
 }
 
-/// Sums over all parts whose writes have begun.
+/// The latest timestamp and the number of offered packets of all parts whose writes have begun.
 struct BegunParts {
     /// The latest timestamp in the in-order files (files without a marker) of the store and of this run.
     latest: Timestamp,
-    /// Number of offered packets in the ledger rows of these parts.
+    /// Number of offered packets in the ledger rows of all parts whose writes have begun.
     offered: u64,
     /// True if the first file was begun.
     has_file: bool,
@@ -124,7 +124,7 @@ impl<D: Device> Writer<D> {
         self.device.describe()
     }
 
-    /// True if the device writes by its fastest method.
+    /// True if the device writes packet files with io_uring and past the page cache (`O_DIRECT`), its fastest method.
     pub fn is_best(&self) -> bool {
         self.device.is_best()
     }

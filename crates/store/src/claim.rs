@@ -7,7 +7,7 @@
 //!   previous recorder; it locks the new file before it renames the file to [`CLAIM`]. Readers test whether the file is
 //!   locked; if a reader locks this file, no recorder is blocked.
 //!
-//! The kernel releases both locks when the process ends.
+//! The kernel releases the locks of the lock file and of the description when the process ends.
 
 use base::Timestamp;
 use std::fs::{File, TryLockError};
@@ -177,7 +177,8 @@ fn write_holder(folder: &Path, claimant: &Claimant) -> io::Result<File> {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // The files are removed before the lock is released. A directory in which no file was recorded is removed too.
+        // The description and the lock file are removed before the lock is released. An interface directory in which no
+        // file was recorded is removed too.
         let _ = nofollow::remove(&self.folder.join(CLAIM));
         let _ = nofollow::remove(&self.folder.join(LOCK));
         let _ = crate::hold::remove_empty(&self.folder);

@@ -68,7 +68,7 @@ pub trait Device: Send {
     /// Describes in one line by which method this device writes.
     fn describe(&self) -> String;
 
-    /// True if the device writes by its fastest method.
+    /// True if the device writes packet files with io_uring and past the page cache (`O_DIRECT`), its fastest method.
     fn is_best(&self) -> bool;
 
     /// Prepares the device for writes from this memory. Returns a warning if the preparation failed.
@@ -77,7 +77,7 @@ pub trait Device: Send {
     /// Creates a directory with its parents, and syncs them so that they survive a power failure.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     fn create_folder(&mut self, path: &Path) -> io::Result<()>;
 
     /// Creates a new file, and locks it until it is closed or this process ends, even if it is renamed.
@@ -89,33 +89,33 @@ pub trait Device: Send {
     /// Opens a directory, to sync it.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     fn open_folder(&mut self, path: &Path) -> io::Result<FileId>;
 
     /// Opens a file for reading, without a lock.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     fn open(&mut self, path: &Path) -> io::Result<FileId>;
 
     /// Opens a file for reading and writing, and locks it until it is closed; `None` if a running process has the lock,
     /// or the lock cannot be tested.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     fn take(&mut self, path: &Path) -> io::Result<Option<FileId>>;
 
     /// The length of the file in bytes.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     fn len(&mut self, file: FileId) -> io::Result<u64>;
 
     /// Reads from `offset` into `buffer` and returns the number of bytes; it is smaller than the buffer only at the end
     /// of the file.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     fn read(&mut self, file: FileId, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
 
     /// Starts an operation that will end as a [`Completion`] with this token.
@@ -134,13 +134,13 @@ pub trait Device: Send {
     /// Writes all bytes and waits for the end of the write; for small writes.
     ///
     /// # Errors
-    /// Those of the file system; some of the bytes may have been written.
+    /// Errors of the file system; some of the bytes may have been written.
     fn put(&mut self, file: FileId, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
     /// Truncates the file to this length.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     fn truncate(&mut self, file: FileId, len: u64) -> io::Result<()>;
 
     /// Closes the file; operations in progress still complete.
@@ -153,7 +153,7 @@ pub trait Device: Send {
     /// out.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     fn list(&mut self, folder: &Path) -> io::Result<Vec<(String, bool)>>;
 
     /// True if a running process has locked this file, or the lock cannot be tested.
@@ -171,7 +171,7 @@ pub trait Device: Send {
     /// freed. If a process has the lock or the lock cannot be tested, the file is not removed and the result is `None`.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     fn remove_unheld(&mut self, path: &Path) -> io::Result<Option<u64>>;
 
     /// Renames a file; never replaces an existing file.
@@ -183,6 +183,6 @@ pub trait Device: Send {
     /// Removes a file.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     fn remove(&mut self, path: &Path) -> io::Result<()>;
 }

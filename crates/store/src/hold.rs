@@ -149,7 +149,7 @@ fn obstacle(folder: &Path) -> String {
 /// Creates the lock file of a directory, if it does not exist.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub(crate) fn make(folder: &Path) -> io::Result<File> {
     nofollow::open_as(&folder.join(HOLD), OpenOptions { write: true, create: Some(MODE), ..OpenOptions::default() })
 }
@@ -158,7 +158,7 @@ pub(crate) fn make(folder: &Path) -> io::Result<File> {
 /// changed to that owner, who otherwise could not open the file later.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub(crate) fn make_private(path: &Path) -> io::Result<File> {
     let file = nofollow::open_as(path, OpenOptions { write: true, create: Some(0o600), ..OpenOptions::default() })?;
     let folder = nofollow::stat(path.parent().unwrap_or(path))?;

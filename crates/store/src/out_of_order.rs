@@ -72,7 +72,7 @@ impl OutOfOrderMarkers {
     /// Reads the markers in the directory of an interface; the result is empty if there are none.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     pub fn read(interface_folder: &Path) -> io::Result<Self> {
         let entries = match sys::nofollow::list(&interface_folder.join(names::OUT_OF_ORDER)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
@@ -85,7 +85,7 @@ impl OutOfOrderMarkers {
     /// Like [`Self::read`], through a device.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn list<D: Device>(device: &mut D, interface_folder: &Path) -> io::Result<Self> {
         match device.list(&interface_folder.join(names::OUT_OF_ORDER)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
@@ -130,7 +130,7 @@ impl OutOfOrderMarkers {
 /// packet file is renamed, and the journal of the file system preserves this order after a power failure.
 ///
 /// # Errors
-/// Those of the device.
+/// Errors of the device.
 pub fn write_marker<D: Device>(
     device: &mut D,
     interface_folder: &Path,
@@ -154,7 +154,7 @@ pub fn write_marker<D: Device>(
 /// Removes a marker that [`write_marker`] has written.
 ///
 /// # Errors
-/// Those of the device.
+/// Errors of the device.
 pub fn remove_marker<D: Device>(
     device: &mut D,
     interface_folder: &Path,

@@ -65,7 +65,7 @@ pub struct Recovery<D> {
     folders: Vec<PathBuf>,
     examined: usize,
     most: usize,
-    /// Hidden files of the newest hours that existed before the caller created any.
+    /// Hidden files of the newest hours that existed before the recorder that called the recovery created files.
     before: BTreeSet<PathBuf>,
     /// The files in `before` that another process still holds.
     held: Vec<(PathBuf, FileNames)>,

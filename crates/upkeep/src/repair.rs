@@ -54,7 +54,7 @@ pub enum RepairEvent {
         root: PathBuf,
         /// Number of rows.
         rows: u64,
-        /// Bytes of an incomplete batch after these rows.
+        /// Bytes of an incomplete batch that follows the sealed rows in a journal.
         torn: u64,
     },
     /// Hidden files of flow records and series rows that a dead recorder left incomplete were removed.
@@ -201,7 +201,7 @@ pub struct Repair<D, M, F> {
     seal: Option<Box<Seal>>,
 }
 
-/// Seals the journals of an interface.
+/// The function that seals the journals in an interface directory.
 type Seal = dyn FnMut(&Path) -> Vec<RepairEvent>;
 
 /// Damaged packet files; for each, true if its records are damaged, false if only its index is.
@@ -251,7 +251,8 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
             {
                 (self.report)(RepairEvent::Unreadable { path: finding.path, why: finding.text });
             } else if can_repair(kind) && !wrong.contains_key(&packets) {
-                // No event: the finding about the version of this file is already reported.
+                // The function emits no further event, because the finding about the version of this file is already
+                // reported.
             } else if matches!(kind, FindingKind::Leftover | FindingKind::Unmarked)
                 || can_repair(kind)
                     && RepairMethod::of(&packets, wrong.get(&packets) == Some(&true)) != RepairMethod::Index

@@ -96,10 +96,10 @@ impl Stored {
     }
 }
 
-/// Checks a sealed file of flow records or rows; returns its defect as text, if it has one.
+/// Checks a sealed file of flow records or series rows; returns its defect as text, if it has one.
 type Read = dyn FnMut(&Path) -> io::Result<Option<String>>;
 
-/// Checks a journal of flow records or rows; returns its defect as text, with its byte offset if known.
+/// Checks a journal of flow records or series rows; returns its defect as text, with its byte offset if known.
 type JournalCheck = dyn FnMut(&Path) -> io::Result<Option<(Option<u64>, String)>>;
 
 impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
@@ -119,7 +119,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         }
     }
 
-    /// Checks journals of flow records and rows with a function of the crate that writes them; without it, their
+    /// Checks journals of flow records and series rows with a function of the crate that writes them; without it, their
     /// content is not checked.
     #[must_use]
     pub fn checking_journals(
@@ -129,8 +129,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         Self { check_journal: Some(Box::new(check_journal)), ..self }
     }
 
-    /// Reads sealed files of flow records and rows and compares them with their digests, with a function of the crate
-    /// that writes them. A quick verification does not call it.
+    /// Reads sealed files of flow records and series rows, and compares them with their digests, with a function of the
+    /// crate that writes them. A quick verification does not call it.
     #[must_use]
     pub fn reading(self, read: impl FnMut(&Path) -> io::Result<Option<String>> + 'static) -> Self {
         let read: Option<Box<Read>> = if self.quick { None } else { Some(Box::new(read)) };

@@ -123,7 +123,7 @@ macro_rules! maybe_int {
     };
 }
 
-/// A required member of a vocabulary, as text.
+/// A required column with the names of an enumeration, stored as text.
 macro_rules! word {
     ($name:literal, $words:expr, $l:ident, $v:ident => $put:expr) => {
         Column {
@@ -146,7 +146,7 @@ macro_rules! word {
     };
 }
 
-/// An optional member of a vocabulary.
+/// A nullable column with the names of an enumeration, stored as text.
 macro_rules! maybe_word {
     ($name:literal, $words:expr, $l:ident, $v:ident => $put:expr) => {
         Column {

@@ -1,4 +1,4 @@
-//! The columns of one-second rows: second, time, interface and direction, then the table of quantities
+//! The columns of series rows (one row per second): second, time, interface and direction, then the table of quantities
 //! ([`series::quantities`]).
 
 use super::{Schema, interface};

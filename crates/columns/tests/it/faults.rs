@@ -373,7 +373,7 @@ fn a_flipped_bit_in_a_file_is_reported_or_changes_no_result() {
     assert_eq!(reported, 400, "seed {seed}");
 }
 
-/// Records of a row group (`seal::GROUP`).
+/// Number of records in a row group (`seal::GROUP`).
 const GROUP: usize = 1 << 16;
 
 /// Overwrites some bytes of a column of a row group.
@@ -413,7 +413,7 @@ fn a_damaged_column_loses_its_row_group_only_in_queries_that_need_it() {
         let text = format!("{lost} rows from row {from} on cannot be read");
         assert!(warnings.len() == 1 && warnings[0].contains("column fwd_ttl_min"), "{warnings:?}");
         assert!(warnings[0].contains(&text) && warnings[0].contains(&path.display().to_string()), "{warnings:?}");
-        // Fields that do not need the damaged column.
+        // A query for fields that do not need the damaged column returns all records.
         let few = Query { fields: Some(vec!["src_port".into(), "fwd_bytes".into()]), ..all.clone() };
         let (results, warnings) = run(&few);
         let ports = |records: &[Record]| -> Vec<(u16, u64)> {
@@ -421,7 +421,8 @@ fn a_damaged_column_loses_its_row_group_only_in_queries_that_need_it() {
         };
         assert!(ports(&results) == ports(&records), "row group {group}: {} records", results.len());
         assert!(warnings.len() == 1 && warnings[0].contains("the result does not need this data"), "{warnings:?}");
-        // The field of that column, and a field without a column.
+        // The first field is stored in the damaged column; the second field is in no column, so it requires all
+        // columns.
         for field in ["fwd_ttl_min", "fwd_flags_of_old"] {
             let (results, _) = run(&Query { fields: Some(vec![field.into()]), ..all.clone() });
             assert_eq!(results.len(), left.len(), "{field}");
@@ -429,7 +430,7 @@ fn a_damaged_column_loses_its_row_group_only_in_queries_that_need_it() {
         let (mut sum, wanted) = (0, records.iter().map(|record| record.directions[0].packets).sum::<u64>());
         let warnings = scan(&all, &[Column::FwdPackets], |batch| sum += batch.numbers(0).iter().sum::<u64>());
         assert_eq!((sum, warnings.expect("a store")), (wanted, Vec::new()));
-        // Reads the file as one outside of a store.
+        // Reads the file with the function for files outside of a store.
         let (reported, errors): (Vec<_>, Vec<_>) = read_flows(&path).expect("a file").partition(Result::is_ok);
         assert!(errors.len() == 1 && reported.into_iter().flatten().collect::<Vec<_>>() == left, "{errors:?}");
     }
@@ -463,7 +464,7 @@ fn damage_at_the_end_of_a_series_journal_is_reported_and_the_journal_kept() {
     let left = device.files();
     let (path, bytes) = left.iter().find(|(path, _)| path.to_string_lossy().ends_with(".partial")).expect("a journal");
     for _ in 0..40 {
-        // Within the last 1000 bytes, which are in the batch with the rows.
+        // The flipped bit is within the last 1000 bytes, which are in the batch with the rows.
         let most = (bytes.len() - 24).min(1000) as u64;
         let at = bytes.len() - 1 - prng.below(most) as usize;
         let mut broken = left.clone();

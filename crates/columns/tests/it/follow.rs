@@ -200,9 +200,11 @@ fn settled_seconds_are_returned_once_and_no_interface_delays_another() {
     writers.iter_mut().for_each(|writer| journaled(writer, &mut now));
     let reported = |second: u64, name: &str, packets| (START + second, name.to_owned(), packets);
 
-    // A second has settled three seconds after its begin; the seconds after it have not.
+    // Three seconds after the begin of the first second, its rows are complete and are returned; the rows of later
+    // seconds are not.
     assert_eq!(poll_series(&mut rows, at(START + 3, 0)), (vec![reported(0, "eth1", 10), reported(0, "eth2", 7)], true));
-    // Rows of late packets for a returned second are omitted live, and added by interval.
+    // If late packets cause further rows of a second that was already returned, the live loop omits these rows, and a
+    // loop over an interval adds them to the second.
     writers[0].row(&row(START, 5));
     writers[0].row(&row(START + 1, 5));
     now = now.after(Duration::from_secs(1));
@@ -211,7 +213,7 @@ fn settled_seconds_are_returned_once_and_no_interface_delays_another() {
         poll_series(&mut rows, at(START + 5, 0)),
         (vec![reported(1, "eth1", 16), reported(2, "eth1", 12)], true)
     );
-    // Only the second interface is late.
+    // The row of the second interface is journaled after that of the first interface, and only this row is returned.
     writers[1].row(&row(START + 1, 8));
     now = now.after(Duration::from_secs(1));
     journaled(&mut writers[1], &mut now);

@@ -1,4 +1,4 @@
-//! Written records and rows are read back unchanged from journal and Parquet file, in order of time.
+//! Flow records and series rows are read back unchanged, in order of time, from journal and Parquet file.
 
 use crate::common;
 

@@ -105,7 +105,7 @@ fn recovery_ignores_journals_that_running_writers_seal() {
             over.store(true, Ordering::Relaxed);
         });
         while !over.load(Ordering::Relaxed) {
-            // There is no folder before the first journal.
+            // The interface directory does not exist before the first journal, which is no error.
             let recovered = recover(store.path(), "eth1").expect("a folder");
             assert!(recovered.warnings.is_empty(), "{:?}", recovered.warnings);
             assert_eq!(recovered.journals, 0, "recovery took the journal of a running writer");
@@ -711,7 +711,7 @@ fn a_capture_that_alternates_between_days_makes_one_file_per_day() {
     let store = TempDir::new("columns-back-and-forth");
     let seconds: Vec<u64> = (0..600).map(|i| common::START + i % 8 * DAY + i).collect();
     let records = replay_flows(store.path(), &seconds, 23);
-    // At the first pass the writer cannot foresee that the days repeat.
+    // The first pass over the eight days may make separate files, because the days repeat only afterwards.
     let (flows, rows) = (count(store.path(), DataFileKind::Flows), count(store.path(), DataFileKind::Series));
     assert!(flows <= 16 && rows <= 16, "{flows} and {rows} files");
     assert_eq!(all(store.path()), records);

@@ -1,5 +1,5 @@
-//! The candidate structures for the hosts of a block, each in a plain implementation. All get the same keys: two per
-//! packet, including repeated keys.
+//! The candidate structures for the hosts of a block, each in a plain implementation. All structures receive the same
+//! keys: the two hosts of each packet, including repeated hosts.
 //!
 //! The output gives bits per distinct key, the false positive rate for hosts that are in no block, and nanoseconds per
 //! inserted key. The column of bytes read is for one query for one host in a file of 1000 such blocks, if contiguous

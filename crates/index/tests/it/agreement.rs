@@ -119,7 +119,7 @@ fn no_block_with_matching_random_bytes_is_skipped() {
         prng.fill(&mut frame);
         let link_type = LINKS[prng.below(LINKS.len() as u64) as usize];
         if frame.len() > 20 && prng.below(2) == 0 {
-            // Enough bytes for a VLAN tag and a network header.
+            // The frame has enough bytes for a VLAN tag and a network header.
             let types = [[0x81, 0], [0x88, 0xa8], [8, 0], [8, 6], [0x86, 0xdd], [0x88, 0x47]];
             for at in [12, 16] {
                 frame[at..at + 2].copy_from_slice(&types[prng.below(6) as usize]);

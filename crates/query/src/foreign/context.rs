@@ -71,7 +71,7 @@ impl CaptureContext {
             None => (ETHERNET, 0),
             Some(h) => {
                 let magic = u32::from_le_bytes([h[0], h[1], h[2], h[3]]);
-                // The reader has recognised the file, so the magic number is valid in one of both byte orders.
+                // The reader has recognised the file, so the magic number is valid in one of the two byte orders.
                 let big = ![0xa1b2_c3d4, 0xa1b2_3c4d, 0xa1b2_cd34].contains(&magic);
                 (u32_at(h, 20, big) as u16, u32_at(h, 16, big))
             }

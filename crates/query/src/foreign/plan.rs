@@ -264,7 +264,8 @@ impl Plan {
                 "this block of 1 MiB differs from the block that its recorder stored",
             ));
         }
-        // The head is copied, because the context adds origins while the reader borrows the bytes.
+        // The header bytes are copied, because the capture context, which contains them, gets new origins while the
+        // reader borrows the bytes.
         let head = self.context.head(planned.from).to_vec();
         match self.capture.reader(&opened, &head, planned.from, planned.until()) {
             Ok(mut part) => {
@@ -293,7 +294,7 @@ impl Plan {
     }
 }
 
-/// True if length or CRC32C of the block's bytes differ from these values.
+/// True if the bytes of the block in the file have another CRC32C than `crc`, which is from the index.
 fn differs(file: &File, number: u32, (bytes, crc): (u32, u32)) -> io::Result<bool> {
     let mut found = vec![0; (bytes as usize).min(BLOCK as usize)];
     file.read_exact_at(&mut found, u64::from(number) * BLOCK)?;

@@ -56,7 +56,8 @@ pub struct FileScan {
     /// The current block, and true if its bytes came from the ring.
     block: Option<u32>,
     of_ring: bool,
-    /// The number of the latest counted block, and the counts that were already added for it.
+    /// The number of the latest block whose ledger was counted, and the ledger counts of this block that were already
+    /// added to the query context.
     counted: Option<(u32, Tally)>,
 }
 
@@ -82,8 +83,8 @@ impl FileScan {
         }
     }
 
-    /// Moves to the record at this offset. The blocks before the record were already counted; `counted` has the counts
-    /// that were already added for its block.
+    /// Moves to the record at this offset. The ledgers of the blocks before the record were already added; `counted`
+    /// contains the ledger counts that were already added for the record's own block.
     pub fn seek(&mut self, offset: u64, counted: Option<Tally>) {
         (self.at, self.exact, self.begin, self.stop) = (offset, offset > 0, 0, 0);
         self.is_after_record = offset > 0;
@@ -91,7 +92,7 @@ impl FileScan {
         self.counted = counted.map(|tally| ((offset / BLOCK) as u32, tally));
     }
 
-    /// The counts that were already added for the block in which the scan continues.
+    /// The ledger counts that were already added for the block in which the scan continues.
     pub fn counted(&self) -> Tally {
         match &self.counted {
             Some((number, tally)) if u64::from(*number) == self.at / BLOCK => *tally,
@@ -220,7 +221,7 @@ impl FileScan {
         let start = u64::from(block.number) * BLOCK;
         let end = start + u64::from(block.bytes);
         if self.at >= end {
-            // The offset is between two index entries and has no content.
+            // The indexed bytes of the block end at or before this offset, so no record of the block remains.
             return false;
         }
         let entered = self.block.replace(block.number) != Some(block.number);
@@ -335,13 +336,13 @@ impl FileScan {
 
 enum Parsed {
     Record(Record),
-    /// No record yet: the scan has moved, or has read more bytes.
+    /// The step returns no record: it has moved the scan to another offset, or has read more bytes.
     Moved,
     /// The index does not yet cover the rest of the record.
     NotYet,
 }
 
-/// The sum of the rows whose seconds overlap the interval.
+/// The sum of the ledger rows whose seconds overlap the interval.
 fn tally_within(rows: &index::Rows, (from, to): (Timestamp, Timestamp)) -> Tally {
     let seconds = from.secs()..=to.secs();
     let mut out = Tally::default();

@@ -86,7 +86,8 @@ fn attach_with_retries(socket: &Path) -> Result<Vec<Listener>, AttachError> {
     }
 }
 
-/// Calls `look`, again if the holder of the claim has changed during the call; returns the holder and the result.
+/// Calls `look`, and calls it again if the holder of the claim has changed during the call; returns the holder and the
+/// result of `look`.
 pub fn with_stable_holder<T>(folder: &Path, mut look: impl FnMut(Option<&Claimant>) -> T) -> (Option<Claimant>, T) {
     const ATTEMPTS: u32 = 10;
     let mut before = Claim::holder(folder);

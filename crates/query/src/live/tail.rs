@@ -92,13 +92,13 @@ struct Segment {
 
 /// The source of the next packet.
 enum TailState {
-    /// A file; the cursor has not yet reported the time at which it begins.
+    /// The source is a file; the cursor has not yet reported the time at which the file begins.
     Opened { begins: Timestamp, file: Box<OpenFile> },
-    /// A file, up to the end that its index covers.
+    /// The source is a file, up to the end of the bytes that its index covers.
     File(Box<OpenFile>),
     /// The ring.
     Ring(Box<RingRun>),
-    /// The packet at this position is neither in the ring nor in a known file.
+    /// The next packet, at stream position `pos`, is neither in the ring nor in a known file.
     Missing { pos: u64 },
 }
 
@@ -109,7 +109,7 @@ struct OpenFile {
     _hold: Option<Hold>,
 }
 
-/// A sequence of packets that are read from the ring one after the other, without a change to a file.
+/// A sequence of packets that the tail reads from the ring, until it switches to a file.
 #[derive(Default)]
 struct RingRun {
     /// Stream position of the next packet.
@@ -122,7 +122,7 @@ struct RingRun {
     unsure: Option<UnsureBegin>,
     /// The ledger counts of the current block.
     counted: Tally,
-    /// The ledger counts that were not yet added to the context.
+    /// The ledger counts that were not yet added to the query context.
     unreported: Tally,
 }
 
@@ -134,7 +134,7 @@ struct UnsureBegin {
     slack: u64,
 }
 
-/// The current packet of the cursor, and the packets that its origin lost before it.
+/// The current packet of the cursor, and the number of packets of the same origin that were lost before this packet.
 enum CurrentPacket {
     None,
     File { record: Record, lost: u64 },
@@ -216,7 +216,8 @@ impl Tail {
         Box::new(OpenFile { scan: FileScan::new(file, self.origin.number, self.begin, context), _hold: hold })
     }
 
-    /// Reads one record or descriptor, or changes the source. An error ends the query.
+    /// Reads one record of the file or one descriptor of the ring, or switches to the next source (file or ring). An
+    /// error ends the query.
     fn step(&mut self, context: &mut QueryContext) -> Result<Option<CursorState>, QueryError> {
         let (state, result) = match std::mem::replace(&mut self.state, TailState::Missing { pos: 0 }) {
             // The file is not read before its packets are needed, because the packets of sealed files precede them.
@@ -240,13 +241,14 @@ impl Tail {
         QueryError::Io { path: self.source.folder.clone(), error }
     }
 
-    /// The result if there is no packet now; later packets are assumed not to be much older than the latest packet.
+    /// The cursor state that is returned while there is no packet. The function assumes that later packets are not much
+    /// older than the latest packet.
     fn waiting(&self) -> CursorState {
         CursorState::Waiting(self.latest.max(self.segment.start))
     }
 
-    /// The result if there is no packet now: for a query that follows, a time before which no packet is expected, as
-    /// packets arrive with at most this delay; otherwise the end.
+    /// The cursor state that is returned while there is no packet. For a query that follows, it is a time before which
+    /// no packet is expected, because packets arrive with at most the delay `delay`; for other queries, it is the end.
     fn wait(&mut self, delay: Duration, context: &QueryContext) -> CursorState {
         let latest = self.latest;
         self.limit.followed().map_or(CursorState::End, |recorder| recorder.wait(delay, latest, context.query.to))

@@ -100,7 +100,7 @@ impl Blocks {
     }
 }
 
-/// The properties that all records of a file share.
+/// The properties that are equal for all records of a packet file.
 #[derive(Clone, Debug)]
 pub struct FileMeta {
     pub name: Arc<str>,

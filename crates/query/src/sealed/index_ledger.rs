@@ -58,7 +58,7 @@ pub fn ledger_of(block: &Block, since: Timestamp, end: Timestamp) -> (Timestamp,
     }
 }
 
-/// Adds the rows whose seconds overlap the interval.
+/// Adds the ledger rows whose seconds overlap the interval to a tally.
 fn add_inside(tally: &mut Tally, rows: &Rows, from: Timestamp, to: Timestamp) {
     for run in rows.runs().filter(|run| from.secs() <= run.second && run.second <= to.secs()) {
         *tally += &run.tally;

@@ -107,8 +107,8 @@ struct Top {
     /// The start of the newest hour with a file that has no out-of-order marker.
     newest: Option<Timestamp>,
     /// The files that running recorders hold: for each queue the growing file, and before it the files that are being
-    /// sealed, whose indexes may not yet cover all blocks. Recorders write blocks in order, so no such file precedes a
-    /// file of the same queue that is sealed or that no recorder holds.
+    /// sealed, whose indexes may not yet cover all blocks. Recorders write blocks in order, so a recorder also holds
+    /// every later file in the stream of the same queue.
     open: Vec<Entry>,
     /// Growing files in other hour directories, found by their out-of-order markers.
     marked_open: Vec<Entry>,
@@ -259,7 +259,7 @@ mod tests {
                 .expect("a marker");
             File::create(hour.join(&name)).expect("a file")
         };
-        // The number of hours is by one larger than the number that is searched for growing files.
+        // The store gets one more hour directory than the query searches for growing files.
         for hour in 0..=HOURS_BACK as u32 {
             let start = now.after(73 * 365 * 24 * HOUR).after(hour * HOUR);
             place(start, false, Some(Span { first: start, last: start, is_out_of_order: false }));

@@ -39,9 +39,9 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// hour directories during the query.
 #[derive(Default)]
 pub struct Snapshot {
-    /// Start of the first of these hours.
+    /// Start of the first hour of the snapshot.
     pub from: Option<Timestamp>,
-    /// The files in these hours, except those that other cursors read.
+    /// The files in the hours of the snapshot, except the files that other cursors read.
     pub hours: BTreeMap<Timestamp, (Listing, Arc<Hold>)>,
     /// Files that other cursors read.
     pub taken: Vec<Entry>,
@@ -89,7 +89,7 @@ enum Stage {
 }
 
 impl NamedFiles {
-    /// A source that has listed only the snapshot.
+    /// A source of cursors that has not listed any directory except those of the snapshot.
     pub fn new(folder: &Path, interface: &str, rank: u32, snapshot: Snapshot, context: &QueryContext) -> Self {
         let (from, to) = (context.query.from, context.query.to);
         Self {
@@ -206,8 +206,8 @@ impl NamedFiles {
                     continue;
                 }
                 let Ok(indexed) = indexed::begin_index(&entry) else {
-                    // Files without an index are skipped: only a complete read would find such packets, so in a store
-                    // without indexes all later files would be read.
+                    // Files without an index are skipped, because only a complete read could find packets of the
+                    // interval in them. In a store without indexes, the query would otherwise read all later files.
                     *settled = true;
                     continue;
                 };

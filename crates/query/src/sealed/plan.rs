@@ -227,8 +227,8 @@ fn seek_offsets(seek: &SeekHint, indexed: &Indexed, path: &Path) -> Option<SeekO
     (is_of_stream(indexed, path) && is_there).then(|| SeekOffsets::of(&seek.positions, header.first_pos, bytes))
 }
 
-/// True if the records of the file have the same distances as in the queue's stream (pcap, not RAW), and the first
-/// stream position is known.
+/// True if an offset in the file can be computed from a stream position: the records of the file are those of the
+/// queue's stream (pcap, not RAW), and the first stream position is known.
 fn is_of_stream(indexed: &Indexed, path: &Path) -> bool {
     let header = indexed.reader.header();
     header.content == Content::Recorded

@@ -23,7 +23,7 @@ fn secs(n: u64) -> Timestamp {
     START.after(Duration::from_secs(n))
 }
 
-/// Records three captures of ten seconds each, the latest first, in files of `of_file` packets.
+/// Records three captures of ten seconds each, the latest first, in files with `of_file` packets each.
 fn three_parts(store: &Path, of_file: u64) {
     let mut prng = Prng::new(3);
     let mut stream = Stream::new("eth1", 0, 1);

@@ -247,7 +247,7 @@ fn an_unfinished_file_is_read_as_far_as_its_index_covers_it() {
     let (found, results) = whole(dir.path());
     same(&found, &expected, "an unfinished file");
     assert!(results.warnings().is_empty(), "{:?}", results.warnings());
-    // The same file with one changed byte.
+    // One byte in the only block of this file is changed, so the query returns only the packets of the other two files.
     let file = OpenOptions::new().write(true).open(&hidden).expect("the file");
     file.write_all_at(b"!", 1000).expect("damage");
     let (found, results) = whole(dir.path());

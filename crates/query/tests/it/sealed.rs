@@ -131,7 +131,8 @@ fn losses_between_packets_count_in_their_own_seconds() {
     let mut stream = Stream::new("eth1", 0, 1);
     let at = |secs| START.after(Duration::from_secs(secs));
     stream.rotate(START);
-    // The file contains twice a block of packets followed by 39 seconds of losses.
+    // The file contains the following sequence two times: one block of packets, then 39 seconds in which packets were
+    // lost.
     for begin in [0, 40] {
         (0..800).for_each(|i| stream.packet(at(begin).after(Duration::from_millis(i)), 1500, &frame(&mut prng, 1500)));
         (begin + 1..begin + 40).for_each(|second| stream.lose(at(second), 10));

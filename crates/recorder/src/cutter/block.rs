@@ -109,7 +109,7 @@ impl Block {
         false
     }
 
-    /// Adds a tally to the ledger row of a second.
+    /// Adds outcome counts to the ledger row of a second.
     pub fn count(&mut self, second: u64, tally: &Tally) {
         self.seconds.count(second, tally);
     }

@@ -15,7 +15,7 @@ pub struct OutOfOrderCounts {
 }
 
 impl OutOfOrderCounts {
-    /// Adds the number of packets of `other`, and stores the larger of both differences.
+    /// Adds the number of packets of `other`, and stores the larger one of the two time differences.
     pub fn add(&mut self, other: Self) {
         self.packets += other.packets;
         self.most = self.most.max(other.most);

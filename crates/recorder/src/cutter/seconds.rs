@@ -36,8 +36,8 @@ impl Seconds {
         }
     }
 
-    /// Adds a tally of lost packets, filtered packets or a tick to the row of a second; a tally of zeros creates a row
-    /// of zeros.
+    /// Adds the counts of lost or filtered packets, or the zeros of a tick, to the ledger row of a second; zeros create
+    /// a row of zeros if the second has no row.
     pub fn count(&mut self, second: u64, tally: &Tally) {
         if !self.counting || self.second_at != second.saturating_mul(NANOS) {
             self.begin(second);

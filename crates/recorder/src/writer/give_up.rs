@@ -62,7 +62,7 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Counts the packets of a job as lost that arrives after the grace period.
+    /// If a job arrives after the grace period, counts its packets as lost.
     pub(super) fn discard(&mut self, job: Job, now: Duration) {
         match job {
             Job::Write(part) => {

@@ -138,8 +138,8 @@ impl<D: Device> Writer<D> {
     }
 
     /// Called if the next file begins before the end of an in-order file. If the clock was ahead when the older files
-    /// were recorded, these older files get out-of-order markers, so that later files need none. After a failure, the
-    /// next file retries.
+    /// were recorded, these older files get out-of-order markers, so that later files need none. If the markers cannot
+    /// be written, the writer tries again when it begins the following file.
     fn prepare_next(&mut self) {
         let Some(wall) = self.config.wall.map(|read_clock| read_clock()) else { return };
         let root = self.config.folder();

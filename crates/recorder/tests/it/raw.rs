@@ -75,7 +75,8 @@ fn the_clock_ends_a_raw_file_but_the_size_of_a_segment_does_not() {
         for i in 0..packets {
             stream.now += SECOND / 3 + 1;
             if i == 10 {
-                // This segment begins because the previous segment reached its size.
+                // This segment begins in the middle of a minute, as after a previous segment that has reached the
+                // segment size.
                 stream.segment();
             }
             stream.packet(&mut prng, 60_000, 0);

@@ -199,7 +199,7 @@ fn an_unresponsive_device_is_retried_until_the_grace_period_ends() {
                 device.set_fault(Fault { completions_fail: true, ..Fault::default() });
             }
             if step > 13 && !recovers && !writer.is_done() {
-                // These two values determine how long the writer thread sleeps before its next attempt.
+                // `is_waiting` and `retry_at` determine how long the writer thread sleeps before its next attempt.
                 waits += usize::from(writer.is_waiting());
                 idle += usize::from(writer.retry_at().is_some_and(|at| at > now));
             }

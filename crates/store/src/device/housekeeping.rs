@@ -46,7 +46,7 @@ pub trait Housekeeping: Device {
     /// The capacity of the volume that contains this path.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     fn space(&mut self, path: &Path) -> io::Result<Space>;
 
     /// Metadata of a file or directory. A symbolic link is not followed.
@@ -69,7 +69,7 @@ pub trait Housekeeping: Device {
     /// disk.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Errors of the file system.
     fn sync(&mut self, path: &Path) -> io::Result<()>;
 
     /// Like [`Self::sync`] for several files or directories, in any order; one result per path. If the syncs run
@@ -81,7 +81,7 @@ pub trait Housekeeping: Device {
     /// Creates several directories with their parents, and makes them survive a power failure.
     ///
     /// # Errors
-    /// Those of the file system; some of the directories may exist then, and may be lost in a power failure.
+    /// Errors of the file system; some of the directories may exist then, and may be lost in a power failure.
     fn create_folders(&mut self, paths: &[&Path]) -> io::Result<()> {
         paths.iter().try_for_each(|path| self.create_folder(path))
     }

@@ -49,7 +49,7 @@ impl Findings {
 /// For each second, the number of packets found and their wire bytes.
 type PacketsBySecond = BTreeMap<u64, (u64, u64)>;
 
-/// Compares a file with its index. Without an index, it follows the chain of records.
+/// Compares a packet file with its index. If there is no index, the function follows the chain of records.
 ///
 /// # Errors
 /// The error of the device.
@@ -139,8 +139,9 @@ impl<D: Device> Examination<'_, '_, D> {
         }
     }
 
-    /// Keeps the records from `from` on that begin before `end` and end at `complete_to` at the latest. Returns the
-    /// offset of the first record that begins at `end` or later, or that is incomplete; `None` if the chain is broken.
+    /// Keeps the records that begin at offset `from` or later and before `end`, and that end at offset `complete_to` or
+    /// before. Returns the offset of the first record that begins at `end` or later, or that is incomplete; `None` if
+    /// the chain is broken.
     fn records(
         &mut self,
         from: u64,

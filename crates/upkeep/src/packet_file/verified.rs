@@ -37,7 +37,8 @@ pub struct VerifiedIndex {
     pub header: Header,
     /// The blocks, in order.
     pub blocks: Vec<IndexedBlock>,
-    /// Earlier entries for the last blocks, with fewer packets, the newest first.
+    /// Index entries of the last blocks that later entries of the same blocks replaced; they describe fewer packets.
+    /// The newest entry is the first.
     pub earlier: Vec<IndexedBlock>,
     /// True if the index is sealed: the packet file was complete when the index was written.
     pub sealed: bool,
@@ -135,8 +136,8 @@ impl VerifiedIndex {
         matches!(self.header.content, index::Content::Foreign { .. })
     }
 
-    /// If the first block does not match its checksum: a pcap file header with which it does match, if one exists. The
-    /// function tries all headers that a recorder may have written.
+    /// If the first block does not match its checksum, returns a pcap file header with which the block matches, or
+    /// `None` if no such header exists. The function tries all headers that a recorder may have written.
     ///
     /// # Errors
     /// The error of the device.

@@ -10,7 +10,7 @@ pub(super) type HourOf = (usize, Timestamp);
 /// The hours that readers hold or have held.
 #[derive(Debug, Default)]
 pub(super) struct HeldHours {
-    /// The hours that a reader held when this step tested them.
+    /// The hours that a reader held when the present step of the worker tested them.
     now: BTreeSet<HourOf>,
     known: BTreeMap<HourOf, HeldHour>,
 }

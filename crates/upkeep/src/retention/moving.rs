@@ -57,7 +57,7 @@ impl MoveJob {
     }
 }
 
-/// The worker's record of a job that was sent out.
+/// The data that the worker keeps about a job while another thread has the job.
 pub(super) struct PendingMove {
     interface: usize,
     key: Key,

@@ -31,7 +31,7 @@ pub(super) struct SetAside {
 }
 
 impl SetAside {
-    /// Ends the exclusion of all files when the time of the exclusion is over.
+    /// Permits the removal of all excluded files again, when the time of the exclusion is over.
     pub fn expire(&mut self, up: Duration) {
         if up >= self.until {
             self.files.clear();

@@ -216,7 +216,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         }
     }
 
-    /// Compares the end of a file with the begin of the next in the stream. Both files are in order.
+    /// Compares the stream position at which a file ends with the position at which the next file of the stream begins.
+    /// The packets of both files are in order of time.
     fn between(&mut self, one: &FileInterval, next: &FileInterval) {
         // Retention removes files in the same order: it may have removed this file after its verification, and files
         // after it.

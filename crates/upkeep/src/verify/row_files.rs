@@ -36,7 +36,7 @@ const MIN: u64 = 12;
 /// The kinds of files, recognised by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowFile {
-    /// A sealed file; its records or rows begin at this time.
+    /// A sealed file, whose flow records or series rows begin at this time.
     Sealed(Timestamp),
     /// A hidden file that is written while a journal is being sealed.
     Sealing,
@@ -110,7 +110,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 self.totals.row_files += 1;
                 self.journal(path, holds);
             }
-            // While a process seals the journal, it has locked the claim of the interface instead of this file.
+            // A process that seals a journal has locked the claim of the interface, not the journal.
             RowFile::Sealing if self.device.is_held(&interface.join(CLAIM)) => {}
             RowFile::Journal | RowFile::Sealing => {
                 if self.device.exists(path) {

@@ -250,14 +250,14 @@ fn missing_files_are_found_beside_out_of_order_files() {
         verify(files).iter().filter(|f| f.kind == kind).map(ToString::to_string).collect()
     };
     assert_eq!(markers(&recorded, &root()).iter().count(), 1);
-    // The file with the earlier time is the first by name; in the stream it is between the third and the fifth file.
+    // The file that begins an hour earlier is the first file in the order of names, but the fourth file of the stream.
     assert_eq!(reported(&recorded, FindingKind::Missing), Vec::<String>::new());
     let unchecked = reported(&recorded, FindingKind::GapUnchecked);
     assert_eq!(unchecked.len(), 1);
     assert!(unchecked[0].contains("2 of 6 pairs"), "{unchecked:?}");
     let mut packets: Vec<_> = recorded.keys().filter(|p| p.extension().is_some_and(|e| e == "pcap")).collect();
     packets.sort();
-    // These are the second and the sixth file of the stream.
+    // In the order of names, the elements 2 and 5 are the second and the sixth file of the stream.
     for gone in [2, 5] {
         let mut files = recorded.clone();
         files.remove(packets[gone]);

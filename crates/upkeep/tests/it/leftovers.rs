@@ -175,7 +175,7 @@ fn locks_distinguish_running_from_dead_recorders() {
     assert!(matches!(reported[1], Event::Recovered { outcome: Outcome::Published { .. }, .. }), "{reported:#?}");
     assert_eq!(check(&stream, &read_all(dir.path()), "on a real file system").tally.stored, 3);
 
-    // A later recovery finds the files of a recorder that is killed later.
+    // After the running recorder has lost its locks as in a kill, the next recovery finds its files.
     ids.into_iter().for_each(|id| living.close(id));
     let reported = recovered();
     assert!(!alive.iter().any(|path| path.exists()), "{reported:#?}");

@@ -64,7 +64,7 @@ fn a_recorder_killed_at_any_call_loses_no_released_packet() {
             assert_eq!(prefix, published.packets.len(), "{note}: packets between others are missing");
             most = most.max(lost(&published.tally));
         }
-        // Without this, the test would not cover crashes that leave complete records without an index entry.
+        // Without this check, the test could pass although no crash left complete records without an index entry.
         assert!(most > 0, "no crash left an unconfirmed packet");
     }
 }
@@ -90,7 +90,7 @@ fn a_recovery_killed_at_any_call_is_completed_with_the_same_result() {
                 "{note}: the second recovery gave other files: {}",
                 difference(&complete, &again)
             );
-            // In this case, a power failure follows the kill.
+            // The next recovery runs after a power failure that follows the kill of the first recovery.
             let mut prng = Prng::new(seed ^ second);
             let (_, again, _) = recovered(&stream, device.surviving(&mut prng), &note);
             assert_eq!(again, published, "{note}: after a power failure");

@@ -113,8 +113,8 @@ fn a_store_that_is_being_recorded_has_no_findings_of_damage() {
         });
         assert!(outcome.done);
     }
-    // Without this, the test would not cover growing files, and growing files that are indexed up to the middle of a
-    // record.
+    // Without this check, the test could pass although it verified no growing file, or no growing file whose index ends
+    // in the middle of a record.
     assert!(open > 10 && within > 10, "seed {seed}: {open} open files, {within} of them within a record");
 }
 

@@ -12,10 +12,10 @@ pub enum NextSource {
     /// The ring, from the position of the packet on. `is_sure` is true if the ring contains all packets from this
     /// position on.
     Ring { is_sure: bool },
-    /// Again file and ring, after a pause: the ring has overwritten packets, so the recorder has written them to the
-    /// file, but perhaps not yet to its index.
+    /// The file and the ring are read again after a pause: the ring has overwritten packets, so the recorder has
+    /// written them to the file, but perhaps not yet to its index.
     AgainAfterPause,
-    /// Again the directory, because the listing may have missed the next file during a rename.
+    /// The directory is listed again, because the previous listing may have missed the next file during a rename.
     Again,
     /// A later file, because the files before it were removed.
     LaterFile,

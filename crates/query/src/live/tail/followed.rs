@@ -31,7 +31,7 @@ pub struct FollowedRecorder {
 /// The state of the recorder at the last test.
 #[derive(Clone, Copy, Debug)]
 enum RecorderState {
-    /// The recorder had the claim of the interface at this time.
+    /// At the time `checked`, the recorder had the claim of the interface.
     Running { checked: Instant },
     /// The recorder no longer has the claim: the tail ends after the remaining packets of the ring and of the files.
     Ended,

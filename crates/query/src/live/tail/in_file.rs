@@ -1,5 +1,5 @@
-//! The tail while it reads a file: the records of the file, and the change to the next file or to the ring after the
-//! indexed part.
+//! The tail while it reads a file: it returns the records of the indexed part of the file, and then switches to the
+//! next file or to the ring.
 
 use super::super::chain::{self, Next};
 use super::super::growing::Growing;
@@ -21,17 +21,18 @@ const SEALING: Duration = Duration::from_secs(10);
 
 /// The continuation after a file.
 enum Behind {
-    /// The continuation is not known yet: the recorder is sealing the file or creating the next one.
+    /// The next file or ring position is not known yet: the recorder is sealing the current file or creating the next
+    /// file.
     Pending,
     /// The next file.
     Next(Box<Growing>),
-    /// No file follows directly. `pos` is the stream position of the next packet, `later` a later file, if there is
-    /// one.
+    /// No known file continues the stream directly after the current file. `pos` is the stream position of the next
+    /// packet, `later` a later file, if there is one.
     Ends { pos: u64, later: Option<Box<Growing>> },
 }
 
 impl Tail {
-    /// Reads one record of the file; after the last record, changes to the next source.
+    /// Reads one record of the file; after the last record, switches to the next source (file or ring).
     pub(super) fn read_file(
         &mut self,
         mut file: Box<OpenFile>,
@@ -110,7 +111,7 @@ impl Tail {
         has_more
     }
 
-    /// Finds the continuation after the indexed part of the file.
+    /// Finds the source (file or ring) that contains the packet after the indexed part of the file.
     fn find_behind(&mut self, file: &OpenFile, context: &mut QueryContext) -> Result<Behind, QueryError> {
         let (scan, growing) = (&file.scan, &file.scan.file);
         let is_awaited = self.is_awaited(growing.first_pos());
@@ -151,8 +152,8 @@ impl Tail {
         self.source.ring_reader.is_none() && self.limit.is_in_later_file(file)
     }
 
-    /// Changes to the source of the packet at this position. `file` is the file before this position, `later` a later
-    /// file, if there is one.
+    /// Switches to the source (file or ring) that contains the packet at this stream position. `file` is the file
+    /// before this position, `later` a later file, if there is one.
     fn change_source(
         &mut self,
         file: Option<Box<OpenFile>>,

@@ -1,5 +1,5 @@
-//! The tail while it reads the ring: packets, control descriptors, and the change back to a file if the ring has
-//! overwritten the next packet.
+//! The tail while it reads the ring: it reads packets and control descriptors, and switches back to a file if the ring
+//! has overwritten the next packet.
 
 use super::super::chain;
 use super::super::ring_reader::RingEvent;
@@ -110,7 +110,8 @@ impl Tail {
         ));
     }
 
-    /// Adds the counts of a control descriptor, if its second is in the interval.
+    /// Adds the lost or filtered packets of a control descriptor to the ledger counts, if the second of the descriptor
+    /// is in the interval.
     fn count_control(&self, run: &mut RingRun, control: Control, ts: Timestamp, context: &mut QueryContext) {
         if !(self.begin.of_control().secs()..=context.query.to.secs()).contains(&ts.secs()) {
             return;
@@ -126,7 +127,7 @@ impl Tail {
         context.add_lost(self.origin.number, tally.lost_total());
     }
 
-    /// Changes back to the file, because the ring has overwritten the next packet.
+    /// Switches back to the file, because the ring has overwritten the next packet.
     fn return_to_file(&mut self, run: Box<RingRun>, context: &mut QueryContext) -> Result<TailState, QueryError> {
         let RingRun { next, file, counted, unreported, .. } = *run;
         context.count(self.origin.number, &unreported);

@@ -347,7 +347,8 @@ fn a_follower_ends_with_a_killed_recorder_and_has_all_its_packets() {
     });
     assert_whole(&found, written, &warnings, "followed");
     assert!(warnings.iter().any(|r| r.contains("has ended")), "{warnings:?}");
-    // The leftover file is read as far as its index covers it, and returns the first of the same packets.
+    // A second query reads the unpublished file of the killed recorder as far as its index covers it. It returns the
+    // packets that the first query returned, possibly without the last of them.
     let mut results = begin(&store, Query::default());
     let left = numbers(&mut results);
     assert_whole(&left, written, &results.warnings(), "only packets that were not written yet are missing");
