@@ -29,7 +29,7 @@ pub(crate) struct Key {
     pub turned: bool,
     /// Kind of the tunnel; 0 without a tunnel.
     pub tunnel: u8,
-    /// VLAN ids (16 bits each, [`NO_VLAN`] for none), then the tunnel id, both even if they are no key fields. For
+    /// VLAN ids (16 bits each, [`NO_VLAN`] for none), then the tunnel id; present even if they are not key fields. For
     /// packets without a tunnel, comparisons ignore the lower half.
     pub around: u64,
 }

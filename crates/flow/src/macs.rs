@@ -44,7 +44,7 @@ impl Macs {
         [a, b, c, d, e, f]
     }
 
-    /// Forgets all short numbers, none of which may be in use.
+    /// Removes all short numbers. No encoding may use any of them.
     pub fn clear(&mut self) {
         self.all.fill(0);
     }

@@ -21,7 +21,7 @@ use crate::tcp::{self, HandshakeUpdate};
 use wire::tcp_flags::{FIN, RST, SYN};
 
 impl<H: Hints> Meter<H> {
-    /// Counts a packet in its flow, which is probably `guess`.
+    /// Counts a packet in its flow, which is probably the flow `guess`.
     #[inline(always)]
     pub(crate) fn take(&mut self, packet: &Packet, flow_packet: &mut FlowPacket, guess: u32, sink: &mut dyn Sink) {
         let flow = self.count(packet, flow_packet, guess, sink);
@@ -36,7 +36,7 @@ impl<H: Hints> Meter<H> {
     fn note(&mut self, flow: u32, packet: &Packet, flow_packet: &FlowPacket) {
         let hot = &self.flows[flow].hot;
         // If the tunnel is not in the flow key, a flow may have packets inside and outside of tunnels. If its first
-        // packet was in none, no sequence numbers are kept.
+        // packet was in no tunnel, no sequence numbers are stored for the flow.
         if let Some(number) = packet.decoded.tunnel.and_then(|t| t.sequence).filter(|_| hot.tunnel > 0) {
             self.numbers.note(flow, hot.side(&flow_packet.key), number);
         }

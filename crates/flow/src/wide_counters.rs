@@ -83,7 +83,7 @@ impl Default for WideDirection {
 pub(crate) const MAX_PACKETS: u32 = u32::MAX;
 
 impl WideDirection {
-    /// Counts a packet by the values that a packet list stores: time, length and flags.
+    /// Counts a packet. The arguments are the values that a packet list stores: time, length and flags.
     #[inline(always)]
     pub fn count(&mut self, at: u64, length: u32, flags: u8) {
         let first = self.packets == 0;

@@ -1,4 +1,4 @@
-//! Every field of the records, compared with the model.
+//! Compares every field of the records with the model.
 
 use super::model::{Model, secs};
 use super::traffic::{Owned, Traffic};

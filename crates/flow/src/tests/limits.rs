@@ -113,7 +113,7 @@ fn a_full_table_evicts_flows_without_further_packets_in_turn() {
     meter.push(&lend(&packets), &mut out);
     let ended: Vec<u16> = out.iter().map(|r| r.key.src_port).collect();
     assert_eq!(ended, (0..20).chain(25..65).collect::<Vec<_>>());
-    // If all flows continued, the meter would evict the longest idle among the next eight.
+    // If all flows continued, the meter would evict the flow that has been idle longest among the next eight.
     out.clear();
     let again: Vec<Owned> = (20..25).chain(65..160).map(|n| packet(n, 300 + n)).collect();
     meter.push(&lend(&again), &mut out);

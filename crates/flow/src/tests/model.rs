@@ -1,4 +1,4 @@
-//! The model of the flow table: a map of flows, each with a list of all its packets; slow, but simple.
+//! The model of the flow table: a map of flows, each with a list of all its packets. It is slow, but simple.
 
 use super::traffic::Owned;
 use crate::record::{
@@ -246,7 +246,7 @@ impl Model {
             let values = now.iter().map(|o| f(o));
             (values.clone().min().unwrap_or(0), values.max().unwrap_or(0))
         };
-        // If the first packet of the flow was in no tunnel, no sequence numbers are kept.
+        // If the first packet of the flow was in no tunnel, the record has no tunnel sequence numbers.
         let tunnel = flow.packets[0].owned.decoded.tunnel;
         let numbers = now.iter().filter_map(|o| tunnel.and(o.owned.decoded.tunnel)?.sequence).collect::<Vec<_>>();
         // The MAC address is that of the direction's first frame in the whole flow.
