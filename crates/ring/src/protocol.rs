@@ -100,7 +100,8 @@ impl Released<'_> {
         self.pos.store(to.pos, Ordering::Release);
     }
 
-    /// The position as stored. Both values need not come from one [`Released::set`]: each is valid for its own memory.
+    /// Returns the stored position. The two values may come from different calls of [`Released::set`], because each is
+    /// valid for its own memory.
     pub fn get(&self) -> DescPosition {
         let pos = self.pos.load(Ordering::Acquire);
         DescPosition { desc: self.desc.load(Ordering::Acquire), pos }
