@@ -1,4 +1,4 @@
-//! The flow table of a meter: in the meter's own thread, or in several threads with one shard each.
+//! The flow table of a meter: either in the meter's own thread, or in several threads with one shard each.
 //!
 //! The shard threads do not read the ring, because a slow thread would keep the producer from overwriting it. Instead,
 //! each shard thread gets batches with copies of the packet bytes that a flow table reads, some hundred bytes per
