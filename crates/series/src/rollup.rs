@@ -99,8 +99,8 @@ impl Rollup {
 }
 
 /// Rolls up rows of any number of interfaces and directions, each in the order of time. Several rows of one second are
-/// added. A row of a bin that was returned already begins a further bin. Holds the seconds of one bin for each
-/// interface and direction.
+/// added. A row of a bin that was returned already begins a further bin. The builder stores the rows of one bin for
+/// each interface and direction.
 #[derive(Clone, Debug)]
 pub struct RollupBuilder {
     step: Step,
