@@ -8,7 +8,7 @@ use super::top::{TopN, rank};
 use super::{Field, Measure, Plan, ReportError, Value};
 use flow::{EndReason, Record};
 
-/// Rows that are looked up together.
+/// Number of rows whose groups are looked up together.
 const BATCH: usize = 64;
 
 /// An aggregation in progress.
