@@ -83,7 +83,7 @@ pub struct Report {
     pub foreign: u64,
     /// Number of frames reported as sent.
     pub sent: Option<u64>,
-    /// Least and greatest number that arrived.
+    /// Least and greatest sequence number that arrived.
     pub sequences: Option<(u64, u64)>,
     /// Numbers that did not arrive.
     pub missing: u64,
