@@ -13,8 +13,8 @@
 
 use base::hash::mix64;
 
-/// Number of hash buckets. The relative scatter of a share is one over the root of the member's buckets: 0.7 % for four
-/// members.
+/// Number of hash buckets. The relative scatter of a share is one over the square root of the number of the member's
+/// buckets: 0.7 % for four members.
 pub const BUCKETS: usize = 1 << 16;
 
 /// The largest weight, hence the most draws of a member.
