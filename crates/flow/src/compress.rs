@@ -39,7 +39,7 @@ pub(crate) struct EntryFields {
     pub is_v6: bool,
 }
 
-/// The part of the encoding that comes first, so that it can be decoded without the remainder.
+/// The beginning of the encoding of a flow, which can be decoded without the remainder of the encoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct CompressedHead {
     pub is_full: bool,

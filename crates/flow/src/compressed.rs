@@ -232,7 +232,7 @@ impl<H: Hints> Meter<H> {
         body.sums = [ListSums::of(&sides[0], fields.first_flags), ListSums::of(&sides[1], 0)];
         let mut pair = CompactCounters { sides: [CompactDirection::of(&sides[0]), CompactDirection::of(&sides[1])] };
         if hot.has(bit::HAS_INTERIM_RECORD) {
-            // Without a packet of direction 0 in this record there is no first timestamp.
+            // If this record has no packet of direction 0, it has no timestamp of a first packet of direction 0.
             let continuation = RecordContinuation {
                 before: [sides[0].before, sides[1].before],
                 first: if sides[0].packets > 0 { sides[0].first } else { NEVER },

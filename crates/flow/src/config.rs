@@ -31,7 +31,7 @@ pub struct Config {
     pub capacity: usize,
     /// The number of initial packets in a record; up to 10 have no additional cost.
     pub initial_packets: usize,
-    /// The number of payload bytes to keep from the beginning of each direction, at most 65535; 0: none.
+    /// The number of payload bytes to store from the beginning of each direction, at most 65535; 0: none.
     pub payload: u16,
     /// The secret key of the flow hash. The key does not change any record.
     pub seed: u64,

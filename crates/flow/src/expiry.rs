@@ -46,8 +46,8 @@ impl<H: Hints> Meter<H> {
         let hot = &self.flows[flow].hot;
         let idle = hot.last.saturating_add(self.timeout(hot));
         let active = self.active.filter(|_| !hot.has(bit::DETACHED)).zip(self.first(flow));
-        // A closed flow gets its last record after the close timeout, and no interim record before, unless packets
-        // continue to arrive.
+        // A closed flow gets its last record after the close timeout. Before that it gets no interim record, unless
+        // packets continue to arrive.
         let longer = if tcp::is_over(hot.state) { self.close_timeout } else { 0 };
         active.map_or(idle, |(active, first)| idle.min(first.saturating_add(active).saturating_add(longer)))
     }

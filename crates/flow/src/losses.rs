@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// The largest number of seconds with losses that are kept: more than an hour in which every second has losses.
+/// The largest number of seconds with losses that are stored; it suffices for more than an hour in which every second
+/// has losses.
 const MAX: usize = 4096;
 
 /// The number of lost packets of each second with losses.

@@ -145,8 +145,8 @@ pub(crate) fn widened(range: (u8, u8), value: u8, first: bool) -> (u8, u8) {
     (select_unpredictable(first, value, least), select_unpredictable(first, value, most))
 }
 
-/// The packets of a flow after its first, up to the tenth. The list is kept when the flow changes to counters, because
-/// the record contains the initial packets.
+/// The packets of a flow after its first, up to the tenth. The list remains stored when the flow changes to counters,
+/// because the record contains the initial packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PacketList {
     pub log: [u64; LOG - 1],

@@ -191,7 +191,7 @@ pub struct DirectionStats {
     pub packets: u64,
     /// Bytes of the frames on the wire.
     pub bytes: u64,
-    /// Bytes of the (inner) IP packets on the wire, the count of NetFlow.
+    /// Bytes of the (inner) IP packets on the wire, as NetFlow counts them.
     pub ip_bytes: u64,
     /// Bytes carried by the transport protocol.
     pub payload_bytes: u64,
@@ -293,7 +293,7 @@ pub struct Record {
     pub ack_rtt: Option<u64>,
     /// The initial packets; empty except in the first record of the flow.
     pub initial_packets: Vec<InitialPacket>,
-    /// The first payload bytes of each direction, in the first record of the flow, if the configuration keeps them.
+    /// The first payload bytes of each direction, in the first record of the flow, if the configuration requests them.
     pub payload: [Vec<u8>; 2],
     /// The location of the packets in the store.
     pub location: Option<PacketLocation>,

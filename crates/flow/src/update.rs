@@ -58,8 +58,8 @@ impl<H: Hints> Meter<H> {
         let hot = &mut self.flows[flow].hot;
         let timeout = if tcp::is_over(hot.state) { self.close_timeout } else { self.idle[usize::from(hot.protocol)] };
         if is_another(hot.state, &flow_packet.seen) || flow_packet.seen.at.saturating_sub(hot.last) >= timeout {
-            // The record of the old flow is made when its own timeout expires; until then it keeps its entry and its
-            // slot of the wheel.
+            // The record of the old flow is made when the old flow's timeout expires. Until then the old flow occupies
+            // its entry and its slot of the wheel.
             hot.bits |= bit::DETACHED;
             self.table.remove(flow_packet.bucket, flow);
             return self.begin(packet, flow_packet, sink);
@@ -205,7 +205,7 @@ impl<H: Hints> Meter<H> {
         let Entry { hot, body } = &mut self.flows[flow];
         let after = seen.at - body.start;
         if usize::from(hot.packets) >= LOG {
-            // If the configuration keeps more initial packets than the list holds, the flow needs wide counters.
+            // If the configuration requests more initial packets than the list holds, the flow needs wide counters.
             if self.config.initial_packets > LOG {
                 return false;
             }

@@ -252,7 +252,7 @@ pub(crate) struct WideCounters {
     /// Index of the packet list with the initial packets; [`crate::pool::NONE`] after the first record, or if there is
     /// no list.
     pub chunk: u32,
-    /// Initial packets beyond the packet list, if the configuration keeps more.
+    /// Initial packets beyond the packet list, if the configuration requests more.
     pub more: Vec<u64>,
     /// The times of the handshake, as in [`crate::extra_fields`].
     pub handshake: [u64; 2],

@@ -331,8 +331,9 @@ fn stats(values: &[u64]) -> Stats {
     }
 }
 
-/// For each packet of one direction: `Some(true)` if it is retransmitted, `Some(false)` if it is out of order. The last
-/// two ranges of missing sequence numbers are kept; sequence numbers have 64 bits, so that they do not wrap.
+/// For each packet of one direction: `Some(true)` if it is retransmitted, `Some(false)` if it is out of order. The
+/// model stores the last two ranges of missing sequence numbers. Its sequence numbers have 64 bits, so that they do not
+/// wrap.
 fn orders(packets: &[&ModelPacket]) -> Vec<Option<bool>> {
     let mut high: Option<i64> = None;
     let mut missing: Vec<(i64, i64)> = Vec::new();
