@@ -1,4 +1,4 @@
-//! How a listener in another process attaches: a Unix socket that keeps message boundaries (`SOCK_SEQPACKET`).
+//! How a listener in another process attaches: a Unix socket that preserves message boundaries (`SOCK_SEQPACKET`).
 //!
 //! ```text
 //! listener -> engine   Hello    magic u64, version u64, mode u64 (0 lossy, 1 lossless), name [64]
@@ -214,8 +214,8 @@ impl Clients {
         }
     }
 
-    /// True if the server can keep one more connection of this user, if necessary in place of a connection without
-    /// Hello.
+    /// True if the server can accept one more connection of this user. If necessary, the server closes a connection
+    /// without Hello for it.
     fn admit_connection(&mut self, uid: u32) -> bool {
         let own_uid = self.own_uid;
         let is_other = |client: &Client| is_other_user(client.uid, own_uid);

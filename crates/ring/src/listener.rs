@@ -153,7 +153,8 @@ impl Listener {
         let controls = self.memory.copy_descs(self.next, to, out);
         let oldest = positions.oldest_desc(self.memory.desc_capacity());
         if oldest > self.next {
-            // Overtaken: the copies below `oldest` are invalid. The new position keeps a distance from the producer.
+            // Overtaken: the copies below `oldest` are invalid. The new position is at a distance from the producer, so
+            // that the listener is not overtaken again at once.
             out.clear();
             let head = positions.head();
             self.next = oldest.saturating_add(self.memory.desc_capacity() / 4).min(head).max(self.next);

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 const NANOS: u64 = 1_000_000_000;
 
-/// Bytes by which the claim runs ahead of the producer, so that most packets need no claim of their own.
+/// Bytes by which the claim runs ahead of the producer, so that one claim covers many packets.
 const CLAIM_BYTES: u64 = 256 << 10;
 /// Descriptors by which the claim runs ahead of the producer.
 const CLAIM_DESCS: u64 = 1024;

@@ -59,7 +59,7 @@ impl Positions<'_> {
         self.controls_after.load(Ordering::Acquire)
     }
 
-    /// Reader: head and control count of the same publication; `None` if a publication came between the loads.
+    /// Reader: head and control count of the same publication; `None` if the producer published between the loads.
     ///
     /// If both counts are equal, every head stored between them was published with that count: a later head would have
     /// come with its own `controls_before`, and `controls_after` excludes an earlier head.

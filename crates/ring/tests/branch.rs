@@ -213,7 +213,7 @@ fn readers_of_branches_sent_through_sockets_get_complete_packets() {
             branch.send(&ours).expect("sent");
             let listener = Branch::receive(&Arc::new(theirs)).expect("a branch");
             assert_eq!((listener.shape().name.as_str(), listener.shape().descs), ("test/group", BRANCH_DESCS_MIN));
-            // The engine's end stays open, as the control server keeps it open.
+            // The engine's end of the connection stays open, as in the control server.
             (std::thread::spawn(move || read(listener)), ours)
         })
         .collect();
