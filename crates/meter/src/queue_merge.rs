@@ -45,7 +45,7 @@ pub struct QueueReader {
 /// The readers of all queues of one interface.
 pub struct QueueMerge {
     readers: Vec<QueueReader>,
-    /// True if the source cannot wait for the ring.
+    /// True if the source cannot wait until the ring has space.
     live: bool,
 }
 

@@ -239,7 +239,7 @@ impl<F: FnMut(&str)> RowRetentionWorker<F> {
             Err(e) => (self.report)(&e.to_string()),
         }
         let mut compacted: Option<Instant> = None;
-        // The rules are applied at least once, even in a short run.
+        // The retention rules are applied at least once, even in a short run.
         loop {
             if compacted.is_none_or(|last| last.elapsed() >= COMPACTION) {
                 compacted = Some(Instant::now());

@@ -239,7 +239,7 @@ impl ShardThreads {
         self.passed = Some(now);
     }
 
-    /// Sends the begin of the current second to the threads, before they get later packets.
+    /// Sends the begin of the current second to the threads. Must precede the packets of that second.
     fn pass(&mut self) {
         if let Some(now) = self.passed.take() {
             self.threads.iter().for_each(|shard| shard.send_job(Job::Pass(now)));
