@@ -152,8 +152,8 @@ impl SeriesMeter {
         self.second(second).ledger += tally;
     }
 
-    /// Moves the counts of another meter (of another queue, or of another part of the packets) that are not emitted yet
-    /// to this meter. The other meter is then empty.
+    /// Moves to this meter the counts that another meter (of another queue, or of another part of the packets) has not
+    /// emitted yet. The other meter is then empty.
     pub fn merge(&mut self, other: &mut SeriesMeter) {
         for second in other.open.drain(..) {
             self.second(second.second).absorb(second);

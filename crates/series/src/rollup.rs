@@ -179,7 +179,8 @@ mod tests {
         assert_eq!((minute.seconds, minute.max.total.packets, minute.min.total.packets), (2, 13, 1));
     }
 
-    /// Every quantity, every step and several interfaces, compared with sorted values.
+    /// Roll-ups with every length of a bin, of every quantity and of several interfaces, compared with a calculation
+    /// from sorted values.
     #[test]
     fn rollups_of_random_rows_agree_with_sorted_values() {
         let seed = testkit::seed("rollups_of_random_rows_agree_with_sorted_values");
