@@ -86,7 +86,7 @@ pub mod link {
 /// The protocol of the network layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
-    /// Another protocol, or IP whose fixed header was not captured whole.
+    /// Another protocol, or IP of which the fixed header was not captured completely.
     #[default]
     Other,
     /// IPv4.
