@@ -1,5 +1,5 @@
 //! The RAW format of HPCAP (thesis, appendix B.2): no file header, records of 12 bytes and the packet, and files of
-//! equal size because a pseudo-packet fills the rest.
+//! equal size because a pseudo-packet (padding) fills the remaining bytes.
 //!
 //! ```text
 //! record   seconds u32 | nanoseconds u32 | captured u16 | on the wire u16 | bytes ...
