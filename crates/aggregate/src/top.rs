@@ -48,7 +48,7 @@ impl TopN {
         self.added
     }
 
-    /// The rows that are kept: at least the greatest `keep` rows.
+    /// The rows that have not been dropped: at least the greatest `keep` rows.
     pub fn rows(&self) -> impl Iterator<Item = &[u64]> {
         self.rows.chunks_exact(self.stride)
     }
