@@ -405,7 +405,7 @@ impl Registry {
             return Err(RequestError::ProgramLength(bytes));
         }
         let link_type = self.link_type(sources)?;
-        // Compilation takes milliseconds, so it runs on a thread of its own at a lower priority than packet processing.
+        // Compilation takes milliseconds, so it runs on a separate thread with a lower priority than packet processing.
         let compile = || {
             // If the priority cannot be lowered, compile anyway.
             let _ = sys::cpu::set_nice(NICE);

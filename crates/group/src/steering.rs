@@ -197,7 +197,7 @@ mod tests {
             let mut moved = 0;
             for (a, b) in before.owner.iter().zip(&after.owner) {
                 assert!(a == b || *a == slot || *b == slot, "a flow moved from {a} to {b} because of {slot}");
-                assert!(after_set != set || *b == slot || a == b, "a member of more weight lost a bucket");
+                assert!(after_set != set || *b == slot || a == b, "a member whose weight grew lost a bucket");
                 moved += u32::from(a != b);
             }
             assert!(moved > 0, "the change of member {slot} moved no bucket");

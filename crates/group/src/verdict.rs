@@ -64,7 +64,7 @@ pub struct Packet<'a> {
     pub wire_len: u32,
 }
 
-/// The members that get a packet, among the members of its classes.
+/// The members that receive a packet, selected from the members of the packet's classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delivery {
     /// No member.
@@ -151,8 +151,8 @@ pub trait Program: Any + Send {
         None
     }
 
-    /// Takes over the state of the previous program of this queue, as far as the maps agree. The call happens between
-    /// two batches, so it moves state and does not copy it; the rest is dropped on another thread.
+    /// Takes over the state of the previous program of this queue, as far as the maps of both programs agree. The call
+    /// happens between two batches, so it must be fast: it moves state instead of copying it.
     fn transfer_state(&mut self, before: &mut dyn Program) {
         let _ = before;
     }
