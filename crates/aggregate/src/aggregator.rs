@@ -1,6 +1,6 @@
 //! The aggregator: it adds records and returns groups.
 //!
-//! The key and the amounts of each record are computed at once and kept in a small batch. The groups of a batch are
+//! The key and the amounts of each record are computed at once and stored in a small batch. The groups of a batch are
 //! looked up together, so that the cache misses of the lookups overlap.
 
 use super::table::Table;
@@ -8,7 +8,7 @@ use super::top::{TopN, rank};
 use super::{Field, Measure, Plan, ReportError, Value};
 use flow::{EndReason, Record};
 
-/// Rows that are looked up together.
+/// Number of rows whose groups are looked up together.
 const BATCH: usize = 64;
 
 /// An aggregation in progress.

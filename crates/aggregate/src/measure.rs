@@ -17,7 +17,7 @@ pub enum MergeRule {
 /// An amount that is computed for every group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// Flows, counted by the first record of each flow. A flow that began before the interval counts where it began.
+    /// Flows, counted by their first records: a flow is counted in the interval that contains its first record.
     Flows,
     /// Records. A long flow has a record for each active timeout.
     Records,

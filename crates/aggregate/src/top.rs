@@ -1,8 +1,9 @@
-//! The greatest of many rows, each of which is a group by itself. Smaller rows are dropped early.
+//! Selects the greatest of many rows, if each row is a separate group. Rows that cannot be in the ranking are dropped
+//! early.
 
 use std::cmp::Ordering;
 
-/// Rows kept in addition to the ranking before the smaller rows are dropped.
+/// Number of rows kept in addition to the ranking, before the rows that are not in the ranking are dropped.
 const SLACK: usize = 4096;
 
 /// The greatest rows; see the module documentation.
@@ -12,7 +13,7 @@ pub struct TopN {
     stride: usize,
     keep: usize,
     rows: Vec<u64>,
-    /// The least amount of a row in the ranking, once the ranking is full; otherwise 0.
+    /// The least amount of the rows in the ranking; 0 until the ranking is full.
     threshold: u64,
     added: u64,
 }
@@ -47,7 +48,7 @@ impl TopN {
         self.added
     }
 
-    /// The rows that are kept: at least the greatest `keep` rows.
+    /// The rows that have not been dropped: at least the greatest `keep` rows.
     pub fn rows(&self) -> impl Iterator<Item = &[u64]> {
         self.rows.chunks_exact(self.stride)
     }

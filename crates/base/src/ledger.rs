@@ -1,7 +1,7 @@
 //! The loss ledger: for every second, `offered = stored + filtered + duplicate + lost(by cause)`.
 //!
-//! A [`Tally`] is one set of the terms of this equation; a [`Row`] is the tally of one second; a [`Ledger`] is the rows
-//! of one capture in time order. A [`Tally::residue`] other than zero is a bug in netgrain; every test that moves
+//! A [`Tally`] has the values of all terms of this equation; a [`Row`] is the tally of one second; a [`Ledger`] has the
+//! rows of one capture in time order. A [`Tally::residue`] other than zero is a bug in netgrain; every test that moves
 //! packets asserts that the residue is zero.
 
 use crate::second_map::SecondMap;

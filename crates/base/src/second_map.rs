@@ -1,6 +1,6 @@
-//! Tallies by second in little memory. A tally takes 184 bytes, most of them zeros, and a long capture has tens of
-//! thousands of seconds with packets. Therefore only the seconds of one chunk are kept decoded; all other seconds are
-//! encoded, at about ten bytes each.
+//! A map from seconds to tallies (numbers of packets by outcome) that takes little memory. An unencoded tally takes 184
+//! bytes, most of them zeros, and a long capture has tens of thousands of seconds with packets. Therefore only the
+//! seconds of one chunk are stored in decoded form; all other seconds are encoded, at about ten bytes each.
 //!
 //! Invariants: the keys of `packed` and `from` divide the seconds into chunks, each of which ends before the next
 //! begins; exactly one chunk is decoded, in `open`, and has the seconds `from..=to`. No encoded chunk is empty.

@@ -1,4 +1,5 @@
-//! One set of the terms of the accounting equation: `offered = stored + filtered + duplicate + lost(by cause)`.
+//! The values of all terms of the accounting equation over some period: `offered = stored + filtered + duplicate +
+//! lost(by cause)`.
 
 use crate::events::{Cause, Note};
 use std::ops::AddAssign;

@@ -1,5 +1,6 @@
 //! CRC32C (RFC 9260 appendix A), sixteen bytes at a time (Kounavis and Berry, "Novel table lookup-based algorithms for
-//! high-performance CRC generation", 2008): table `k` holds what a byte contributes `k` bytes later.
+//! high-performance CRC generation", 2008): table `k` has the contribution of each byte value to the CRC after `k`
+//! further bytes.
 
 static TABLES: [[u32; 256]; 16] = tables();
 

@@ -83,7 +83,7 @@ pub struct Report {
     pub foreign: u64,
     /// Number of frames reported as sent.
     pub sent: Option<u64>,
-    /// Least and greatest number that arrived.
+    /// Least and greatest sequence number that arrived.
     pub sequences: Option<(u64, u64)>,
     /// Numbers that did not arrive.
     pub missing: u64,
@@ -93,7 +93,7 @@ pub struct Report {
     pub longest_gap: u64,
     /// Frames with the same sequence number as an earlier frame.
     pub duplicated: u64,
-    /// Frames that came after a frame with a greater number.
+    /// Frames that arrived after a frame with a greater sequence number.
     pub reordered: u64,
     /// The largest difference of a reordered frame's number to the greatest number before it.
     pub reorder_distance: u64,

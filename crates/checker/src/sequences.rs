@@ -17,7 +17,7 @@ const OPEN_COST: usize = FULL_COST + WORDS * 8;
 /// The set of sequence numbers that have arrived.
 pub(crate) struct Sequences {
     chunks: HashMap<u64, Chunk>,
-    /// The chunk of the last number, kept out of the map because the next number is nearly always in it.
+    /// The chunk of the last number, stored outside of the map, because the next number is nearly always in this chunk.
     current: u64,
     bits: Chunk,
     memory: usize,

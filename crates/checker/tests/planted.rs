@@ -190,7 +190,8 @@ fn a_file_that_ends_inside_a_record_is_broken_at_that_record() {
 fn records_that_our_recorder_would_not_write_break_the_file() {
     let dir = TempDir::new("strict");
     let whole = pcap(&traffic("64", 3));
-    // Microseconds, big-endian magic, version, link type, nanoseconds of a second or more, caplen above wire length.
+    // The faults, in the order of the list: microseconds, big-endian magic, version, link type, nanoseconds of a second
+    // or more, two captured lengths that contradict the wire length.
     for (offset, bytes, advice) in [
         (0, [0xd4, 0xc3, 0xb2, 0xa1], "not nanosecond pcap"),
         (0, [0xa1, 0xb2, 0x3c, 0x4d], "not nanosecond pcap"),

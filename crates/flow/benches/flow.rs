@@ -2,8 +2,8 @@
 //! Packets are headers in memory, as in a capture with a small snaplen. Each load runs three times; the median is
 //! printed. `cargo bench -p netgrain-flow -- 200k` runs the loads whose name contains the argument.
 //!
-//! The meters here have no hints (`flow::Hints`), so the core waits for every cache miss; `netgrain-bench flow`
-//! measures the engine with hints. This benchmark compares versions of the table.
+//! The meters of this benchmark have no memory hints (`flow::Hints`), so the core waits for every cache miss;
+//! `netgrain-bench flow` measures the engine with hints. This benchmark compares versions of the table.
 
 use base::{Prng, Timestamp};
 use netgrain_flow::{Config, EndReason, Meter, Packet, Record, Sink};
@@ -11,7 +11,7 @@ use std::time::Instant;
 use wire::tcp_flags::{ACK, PSH, SYN};
 use wire::{Decoded, build::Frame, link};
 
-/// Bytes captured of each packet: Ethernet, IPv4 and TCP.
+/// Captured bytes of each packet: the headers of Ethernet, IPv4 and TCP.
 const SNAP: usize = 54;
 /// Packets per batch: decoded together, then metered together.
 const BATCH: usize = 64;
@@ -50,8 +50,8 @@ fn main() {
     let loads: [(&str, Make); 4] = [
         ("4 M packets, 200k conversations", |n| talk(n, 4_000_000, 200_000)),
         ("4 M packets, 2M flows at once", |n| talk(n, 4_000_000, 2_000_000)),
-        ("SYN flood, 4 M packets, table of 200k full", flood),
-        ("flows as in a real mix, 200k", mix),
+        ("SYN flood, 4 M packets, full 200k-flow table", flood),
+        ("200k flows with real-world lengths", mix),
     ];
     for (name, load) in loads.into_iter().filter(|(name, _)| name.contains(&wanted)) {
         run(&load(name));

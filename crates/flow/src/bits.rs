@@ -4,8 +4,8 @@
 //! two cannot disagree: each method takes the value to write, which the reader ignores, and returns the value that the
 //! stream contains.
 //!
-//! The better a value was predicted, the fewer bits it takes. If a prediction or bound fails, [`Writer::finish`]
-//! returns `None`, and the flow is encoded again in loose form, which uses no predictions.
+//! The closer a value is to its prediction, the fewer bits it takes. If a value contradicts a prediction or a bound,
+//! [`Writer::finish`] returns `None`, and the flow is encoded again in loose form, which uses no predictions.
 
 /// Words of the write buffer; the loose form of a flow takes at most some 4200 bits.
 const SPARE_BYTES: usize = 80;
@@ -30,7 +30,7 @@ pub(crate) trait Coder {
         self.bits(value.into(), 1) == 1
     }
 
-    /// Any number: one bit if it is 0, otherwise six bits more than its length.
+    /// Codes any number: one bit if it is 0, otherwise six bits more than the number's own length in bits.
     #[inline(always)]
     fn number(&mut self, value: u64) -> u64 {
         if !self.bit(value != 0) {
@@ -47,7 +47,7 @@ pub(crate) trait Coder {
         u128::from(self.number((value >> 64) as u64)) << 64 | u128::from(low)
     }
 
-    /// A value near `other`, above or below.
+    /// Codes a value that is close to `other`, larger or smaller.
     #[inline(always)]
     fn near(&mut self, value: u64, other: u64) -> u64 {
         let apart = value.wrapping_sub(other) as i64;
@@ -55,7 +55,7 @@ pub(crate) trait Coder {
         other.wrapping_add((folded >> 1) ^ (folded & 1).wrapping_neg())
     }
 
-    /// A value of at most `most`.
+    /// Codes a value that is at most `most`.
     #[inline(always)]
     fn within(&mut self, value: u128, most: u128) -> u128 {
         if self.is_loose() {
@@ -68,7 +68,7 @@ pub(crate) trait Coder {
         u128::from(self.bits((value >> 64) as u64, width.saturating_sub(64))) << 64 | u128::from(low)
     }
 
-    /// A value that other values predict: `predicted`.
+    /// Codes a value for which other values give the prediction `predicted`.
     #[inline(always)]
     fn known(&mut self, value: u128, predicted: u128) -> u128 {
         if self.is_loose() {

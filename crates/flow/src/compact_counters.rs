@@ -83,7 +83,7 @@ impl CompactDirection {
         is_room && self.packets < MAX_PACKETS && (self.packets == 0 || at - self.last <= MAX_GAP)
     }
 
-    /// Counts a packet that fits by the values that a packet list stores: time, length and flags.
+    /// Counts a packet that fits. The arguments are the values that a packet list stores: time, length and flags.
     #[inline(always)]
     pub fn count(&mut self, at: u64, length: u16, flags: u8) {
         if self.packets == 0 {

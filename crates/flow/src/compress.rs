@@ -33,13 +33,13 @@ pub(crate) struct EntryFields {
     pub first_flags: u8,
     /// Packets in the packet list; only the first record of a flow has a list.
     pub listed: usize,
-    /// For each direction, true if the source MAC address is known.
+    /// For each direction, true if the source MAC address is present.
     pub has_mac: [bool; 2],
     pub is_tcp: bool,
     pub is_v6: bool,
 }
 
-/// The part of the encoding that comes first, so that it can be decoded without the remainder.
+/// The beginning of the encoding of a flow, which can be decoded without the remainder of the encoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct CompressedHead {
     pub is_full: bool,
@@ -226,7 +226,8 @@ fn code_before(
     }
 }
 
-/// Packets, times, lengths, flags and inter-arrival times, as increments over the counters of the list.
+/// Codes packets, times, lengths, flags and inter-arrival times, each as its increment over the counters of the packet
+/// list.
 fn code_counters(
     c: &mut impl Coder,
     side: &mut WideDirection,
@@ -355,7 +356,7 @@ const LINK: u64 = 14;
 const IP: [u64; 2] = [20, 40];
 const TRANSPORT: [u64; 2] = [8, 20];
 
-/// Codes the values that the packet list does not have.
+/// Codes the values that the packet list does not contain.
 fn code_sums(c: &mut impl Coder, side: &mut WideDirection, fields: &EntryFields) {
     let packets = u64::from(side.packets);
     let headers = IP[usize::from(fields.is_v6)] + TRANSPORT[usize::from(fields.is_tcp)];
@@ -390,12 +391,12 @@ mod tests {
     use super::*;
     use base::Prng;
 
-    /// A random number, small or of any size.
+    /// A random number with a random length from 0 to 64 bits.
     fn any(prng: &mut Prng) -> u64 {
         prng.next_u64().unbounded_shr(prng.below(65) as u32)
     }
 
-    /// Random counters that mostly no packets could produce.
+    /// Random counters; most of them no sequence of packets could produce.
     fn any_side(prng: &mut Prng, part: u32) -> WideDirection {
         WideDirection {
             last: any(prng),

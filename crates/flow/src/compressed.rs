@@ -13,7 +13,7 @@
 //! encoding takes the space of fields that it contains itself, and the remainder a slot of the slab.
 //!
 //! Compression changes no record. The meter finds idle flows by a sweep over the pools of compact and wide counters:
-//! with each batch of packets it inspects so many slots that each slot is inspected once per `compress_after`, so no
+//! with each batch of packets it inspects just enough slots that a whole sweep takes the time `compress_after`, so no
 //! batch takes long. A flow stays uncompressed if the slab is full or its encoding is too long.
 //!
 //! A short flow has only a packet list and is not compressed.
@@ -63,7 +63,7 @@ impl Sweep {
     }
 }
 
-/// The meter's state for its compressed flows.
+/// The meter's state for all compressed flows.
 pub(crate) struct CompressedFlows {
     /// Nanoseconds without a packet after which a flow is compressed (0: never), and the same in whole seconds.
     after: u64,
@@ -232,7 +232,7 @@ impl<H: Hints> Meter<H> {
         body.sums = [ListSums::of(&sides[0], fields.first_flags), ListSums::of(&sides[1], 0)];
         let mut pair = CompactCounters { sides: [CompactDirection::of(&sides[0]), CompactDirection::of(&sides[1])] };
         if hot.has(bit::HAS_INTERIM_RECORD) {
-            // Without a packet of direction 0 in this record there is no first timestamp.
+            // If this record has no packet of direction 0, it has no timestamp of a first packet of direction 0.
             let continuation = RecordContinuation {
                 before: [sides[0].before, sides[1].before],
                 first: if sides[0].packets > 0 { sides[0].first } else { NEVER },
@@ -250,7 +250,8 @@ impl<H: Hints> Meter<H> {
         compress::peek(&self.inline(flow), &self.entry_fields(flow))
     }
 
-    /// The state to encode of a flow with counters; `None` if it has more initial packets than the packet list holds.
+    /// The state of a flow with counters, as input of the encoding; `None` if the flow has more initial packets than
+    /// the packet list holds.
     fn flow_state(&self, flow: u32) -> Option<FlowState> {
         let Entry { hot, body } = &self.flows[flow];
         let is_full = hot.has(bit::FULL);

@@ -17,9 +17,9 @@ pub struct Config {
     /// The idle timeout of a closed TCP flow (FIN in both directions, or RST). It must be long enough that
     /// retransmitted FINs, which arrive 0.2 s to a few seconds after each other, still belong to their flow.
     pub close_timeout: Duration,
-    /// A flow of many packets without a packet for this time is kept in compressed form until its next packet or
-    /// record. It has no influence on the records. Zero: never. A value of [`Config::idle_timeout`] or more has no use,
-    /// because the flow ends first.
+    /// A flow of many packets that has had no packet for this time is stored in compressed form until its next packet
+    /// or record. The setting does not change any record. Zero: never. A value of [`Config::idle_timeout`] or more has
+    /// no use, because the flow ends first.
     pub compress_after: Duration,
     /// Fields of the flow key in addition to addresses, protocol and ports.
     pub key_fields: KeyFields,
@@ -31,9 +31,9 @@ pub struct Config {
     pub capacity: usize,
     /// The number of initial packets in a record; up to 10 have no additional cost.
     pub initial_packets: usize,
-    /// The number of payload bytes to keep from the beginning of each direction, at most 65535; 0: none.
+    /// The number of payload bytes to store from the beginning of each direction, at most 65535; 0: none.
     pub payload: u16,
-    /// The secret key of the flow hash. It has no influence on the records.
+    /// The secret key of the flow hash. The key does not change any record.
     pub seed: u64,
 }
 

@@ -46,14 +46,15 @@ pub struct Counts {
     pub records: [u64; 6],
     /// Flows that ended after an active timeout without another packet, hence without another record.
     pub ended_without_record: u64,
-    /// The records of [`EndReason::LackOfResources`] that occurred because one shard was full while others were not.
+    /// Records with the end reason [`EndReason::LackOfResources`] that were made because one shard was full while other
+    /// shards were not.
     pub shard_full: u64,
     /// Packets with a timestamp before that of an earlier packet of their flow; they were counted at the earlier
     /// packet's timestamp.
     pub backward_timestamps: u64,
     /// Backward clock steps of more than [`crate::STEP_BACK`]; at each, all flows ended and the meter's time restarted.
     pub restarts: u64,
-    /// The delay of records with idle timeout, active timeout and end of flow.
+    /// Histogram of the delay of records with the end reasons idle timeout, active timeout and end of flow.
     pub lateness: Lateness,
     /// Bytes of memory that flows have touched so far, tables included.
     pub bytes: u64,
@@ -82,7 +83,7 @@ impl Counts {
         self.ended_without_record += other.ended_without_record;
         self.shard_full += other.shard_full;
         self.backward_timestamps += other.backward_timestamps;
-        // Every meter counts every clock step, so the sum would count each step once per meter.
+        // Every meter counts the same clock steps, so a sum would count each step once per meter.
         self.restarts = self.restarts.max(other.restarts);
         for (a, b) in self.lateness.records.iter_mut().zip(other.lateness.records) {
             *a += b;

@@ -1,4 +1,4 @@
-//! The memory layout of a flow. Fields that every packet needs are apart from fields that few packets need.
+//! The memory layout of a flow. Fields that every packet needs are stored apart from fields that few packets need.
 //!
 //! ```text
 //! hot, one cache line         0 addresses, last 32 bits    8 last packet    16 VLANs, tunnel id or label    24 ports
@@ -18,7 +18,7 @@
 //! in [`crate::Meter`] have these names. A flow has at most one of pair, full and encoding.
 //!
 //! So a regular packet of a long flow touches four cache lines: bucket, hot, body, and the compact counters of its
-//! direction. A packet of a flow that still has a packet list touches that instead of the counters.
+//! direction. If the flow still has a packet list, its packet touches the list instead of the compact counters.
 
 use crate::config::Packet;
 use crate::extra_fields::ExtraFields;
@@ -58,7 +58,7 @@ pub(crate) mod bit {
     pub const COMPRESSED: u16 = FULL | PAIR;
     /// The flow has had a packet besides its first since the eviction sweep last inspected it ([`crate::insert`]).
     pub const SEEN_SINCE_SWEEP: u16 = 1 << 14;
-    /// A flow with compact counters, compressed or not, that had an interim record ([`crate::interim`]).
+    /// The flow has compact counters, compressed or not, and has had an interim record ([`crate::interim`]).
     pub const HAS_INTERIM_RECORD: u16 = 1 << 15;
 }
 
@@ -158,7 +158,7 @@ impl Hot {
         }
     }
 
-    /// VLANs and tunnel, as in the key.
+    /// The VLANs and the tunnel of the flow, as in the key.
     #[inline(always)]
     pub const fn around(&self) -> u64 {
         if self.tunnel == 0 { self.around & !LABEL } else { self.around }

@@ -32,7 +32,7 @@ impl<H: Hints> Meter<H> {
         self.put_on_wheel(flow, self.deadline(flow));
     }
 
-    /// Puts a flow on the wheel that has no deadline before `due`.
+    /// Puts a flow on the wheel. The deadline of the flow is not before `due`.
     #[inline(always)]
     pub(crate) fn put_on_wheel(&mut self, flow: u32, due: u64) {
         let now = self.second.expect("a packet of the flow has set the current second");
@@ -46,8 +46,8 @@ impl<H: Hints> Meter<H> {
         let hot = &self.flows[flow].hot;
         let idle = hot.last.saturating_add(self.timeout(hot));
         let active = self.active.filter(|_| !hot.has(bit::DETACHED)).zip(self.first(flow));
-        // A closed flow gets its last record after the close timeout, and no interim record before, unless packets
-        // continue to arrive.
+        // A closed flow gets its last record after the close timeout. Before that it gets no interim record, unless
+        // packets continue to arrive.
         let longer = if tcp::is_over(hot.state) { self.close_timeout } else { 0 };
         active.map_or(idle, |(active, first)| idle.min(first.saturating_add(active).saturating_add(longer)))
     }
@@ -92,7 +92,7 @@ impl<H: Hints> Meter<H> {
         self.due = due;
     }
 
-    /// The first second with a deadline if no further packet arrives.
+    /// The first second in which a flow has its deadline if no further packet arrives.
     fn earliest(&self) -> Option<u64> {
         let used = self.flows.taken().filter(|f| f.1.hot.has(bit::USED));
         used.map(|(flow, _)| self.deadline(flow).div_ceil(SECOND)).min()
@@ -293,7 +293,8 @@ fn skip_to_deadline<H: Hints>(shards: &mut [Meter<H>], now: u64, until: u64) -> 
     to
 }
 
-/// Ends every flow: closed flows and flows after their idle timeout with that reason, others with a forced end.
+/// Ends every flow. The end reason of a closed flow is end of flow, of a flow after its idle timeout it is idle
+/// timeout, and of any other flow it is forced end.
 pub(crate) fn end_all<H: Hints>(shards: &mut [Meter<H>], sink: &mut dyn Sink) {
     for shard in shards.iter_mut() {
         let end = shard.second.map_or(0, |second| second.saturating_add(1).saturating_mul(SECOND));

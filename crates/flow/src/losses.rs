@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// The largest number of seconds with losses that are kept: more than an hour in which every second has losses.
+/// The largest number of seconds with losses that are stored; it suffices for more than an hour in which every second
+/// has losses.
 const MAX: usize = 4096;
 
 /// The number of lost packets of each second with losses.
@@ -10,14 +11,14 @@ const MAX: usize = 4096;
 pub(crate) struct Losses(BTreeMap<u64, u64>);
 
 impl Losses {
-    /// Adds lost packets; the seconds may come in any order.
+    /// Adds the packets lost in a second. The order of the calls need not be the order of the seconds.
     pub fn add(&mut self, second: u64, packets: u64) {
         *self.0.entry(second).or_default() += packets;
         if self.0.len() > MAX
             && let (Some((first, _)), Some((last, _))) = (self.0.first_key_value(), self.0.last_key_value())
         {
-            // The second farthest from the current second is removed; a clock step may have left it before or after the
-            // others.
+            // Removes the entry whose second is farthest from the added second. It may be the first or the last entry,
+            // because a clock step may go in either direction.
             let far = if second.abs_diff(*first) > second.abs_diff(*last) { *first } else { *last };
             self.0.remove(&far);
         }
@@ -35,7 +36,7 @@ impl Losses {
         self.0.is_empty()
     }
 
-    /// Packets lost from the first to the last second, both included.
+    /// Packets lost in the seconds from the first to the last, both included.
     pub fn between(&self, first: u64, last: u64) -> u64 {
         if first > last { 0 } else { self.0.range(first..=last).map(|s| s.1).sum() }
     }

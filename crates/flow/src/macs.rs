@@ -1,7 +1,8 @@
-//! MAC addresses of compressed flows. An interface sees few addresses, so twelve bits identify most of them.
+//! MAC addresses of compressed flows. The packets of an interface have few different addresses, so twelve bits identify
+//! most of them.
 //!
-//! The short number of an address is a hash of the address, and indexes a table. The first address with a number keeps
-//! the number until all flows have ended; another address with the same hash is encoded in full. So a number never
+//! The short number of an address is a hash of the address, and indexes a table. The first address with a short number
+//! owns the number until all flows have ended; another address with the same hash is encoded in full. So a number never
 //! changes its meaning, and a flood of addresses only makes the encoding of later addresses longer.
 
 use base::hash::mix64;
@@ -44,7 +45,7 @@ impl Macs {
         [a, b, c, d, e, f]
     }
 
-    /// Forgets all short numbers, none of which may be in use.
+    /// Removes all short numbers. No encoding may use any of them.
     pub fn clear(&mut self) {
         self.all.fill(0);
     }

@@ -3,8 +3,8 @@
 //! Time advances in whole seconds, with the first packet or tick of a later second. Then the meter makes the records
 //! whose timeouts have expired, ordered by the second in which they expired, then by the timestamp of the flow's last
 //! packet, then by the flow ID. So the order depends neither on the order in the table nor on the times of the calls.
-//! The packet's own timestamp decides, to the nanosecond, if the packet still belongs to a flow, so a late or missing
-//! tick changes no record.
+//! Whether a packet still belongs to a flow depends on the packet's own timestamp, to the nanosecond, so a late or
+//! missing tick changes no record.
 //!
 //! A full table evicts one flow for each new flow ([`crate::insert`] has the choice). The work per packet is bounded
 //! for any traffic: one search of at most eight buckets and one eviction. The memory is bounded by the capacity.
@@ -80,7 +80,8 @@ pub struct Meter<H = NoHints> {
     /// The flows whose timeouts expire in this second, in the order of their records.
     pub(crate) due: Due,
     pub(crate) counts: Counts,
-    /// The largest number of packets of one direction in one record; a field, so that tests need not send 2^32 packets.
+    /// The largest number of packets of one direction in one record. It is a field instead of a constant, so that tests
+    /// need not send 2^32 packets.
     pub(crate) most_packets: u32,
     /// The record that the sink borrows, reused for each record.
     pub(crate) record: Option<Box<Record>>,

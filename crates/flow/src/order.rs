@@ -179,11 +179,11 @@ mod tests {
         for spread in [1, 2, 1000, 1 << 14, 1 << 22, 1 << 35, 1 << 36, 1 << 37, 1 << 50, u64::MAX] {
             for count in [0, 1, FEW - 1, FEW, 3 * FEW, 40 * FEW] {
                 let from = prng.next_u64() % (u64::MAX - spread + 1);
-                // The timestamps are spread evenly, or most of them are near the beginning.
+                // The timestamps are either spread evenly, or most of them are near the beginning of the range.
                 let crowd = [0, 30][prng.below(2) as usize];
                 let lasts: Vec<u64> =
                     (0..count).map(|_| from + (prng.below(spread) >> prng.below(crowd + 1))).collect();
-                // Some timestamps are later than `end` permits: this costs time, but does not change the order.
+                // Some timestamps are later than `end` permits: the sort takes longer then, but its order is the same.
                 let end = from + spread / 4 * 3 + prng.below(spread / 4 + 1);
                 let mut due = Due::default().begin(count, end, NoHints);
                 lasts.iter().enumerate().for_each(|(flow, last)| due.push(*last, flow as u32));

@@ -1,5 +1,5 @@
-//! The packet list: the first form of a flow. The record is computed from the list and a few sums that are stored in
-//! the flow's entry.
+//! The packet list: the form in which the packets of a new flow are stored. The record is computed from the list and a
+//! few sums that are stored in the flow's entry.
 //!
 //! Nine of ten flows end within [`LOG`] packets. Each of their packets is stored as one word:
 //!
@@ -22,7 +22,7 @@ use wire::MacAddr;
 /// Packets in the list, including the first.
 pub(crate) const LOG: usize = 10;
 
-/// The sums of one direction that the list cannot give. A flow with compact counters continues to use them.
+/// The sums of one direction that cannot be computed from the list. A flow with compact counters continues to use them.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct ListSums {
@@ -145,8 +145,8 @@ pub(crate) fn widened(range: (u8, u8), value: u8, first: bool) -> (u8, u8) {
     (select_unpredictable(first, value, least), select_unpredictable(first, value, most))
 }
 
-/// The packets of a flow after its first, up to the tenth. The list is kept when the flow changes to counters, because
-/// the record contains the initial packets.
+/// The packets of a flow after its first, up to the tenth. The list remains stored when the flow changes to counters,
+/// because the record contains the initial packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PacketList {
     pub log: [u64; LOG - 1],

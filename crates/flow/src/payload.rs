@@ -1,4 +1,4 @@
-//! The first payload bytes of each direction of a flow, if the configuration keeps them.
+//! The first payload bytes of each direction of a flow, if the configuration requests them.
 
 use crate::config::Packet;
 

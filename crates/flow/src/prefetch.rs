@@ -148,7 +148,7 @@ impl<H: Hints> Meter<H> {
             }
             None => {
                 if !self.flows.is_full() {
-                    // The entry of the new flow: a write to a line also needs the line in cache.
+                    // Prefetches the entry of the new flow: a write to a cache line also needs the line in the cache.
                     let place = self.flows.upcoming(AHEAD).cast::<u8>();
                     self.hints.prefetch(place);
                     self.hints.prefetch(place.wrapping_add(size_of::<Hot>()));

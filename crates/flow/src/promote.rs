@@ -101,7 +101,7 @@ impl<H: Hints> Meter<H> {
         if hot.has(bit::FULL) { self.fulls[hot.more].handshake } else { self.rare(flow).handshake() }
     }
 
-    /// The compact counters that the packets of the flow's packet list give.
+    /// The compact counters that result from the packets of the flow's packet list.
     #[inline(always)]
     pub(crate) fn counters_of_list(&self, flow: u32) -> CompactCounters {
         let Entry { hot, body } = &self.flows[flow];

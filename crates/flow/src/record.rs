@@ -191,7 +191,7 @@ pub struct DirectionStats {
     pub packets: u64,
     /// Bytes of the frames on the wire.
     pub bytes: u64,
-    /// Bytes of the (inner) IP packets on the wire, the count of NetFlow.
+    /// Bytes of the (inner) IP packets on the wire, as NetFlow counts them.
     pub ip_bytes: u64,
     /// Bytes carried by the transport protocol.
     pub payload_bytes: u64,
@@ -268,8 +268,8 @@ pub struct PacketLocation {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// The flow ID, equal in all records of a flow: a hash of interface, key, encapsulation and start time of the flow.
-    /// Two flows with the same key that start in the same nanosecond have the same ID, because their packets do not
-    /// differ.
+    /// Two flows with the same key that start in the same nanosecond have the same ID, because nothing in their packets
+    /// distinguishes them.
     pub id: u64,
     /// The flow key.
     pub key: Key,
@@ -293,7 +293,7 @@ pub struct Record {
     pub ack_rtt: Option<u64>,
     /// The initial packets; empty except in the first record of the flow.
     pub initial_packets: Vec<InitialPacket>,
-    /// The first payload bytes of each direction, in the first record of the flow, if the configuration keeps them.
+    /// The first payload bytes of each direction, in the first record of the flow, if the configuration requests them.
     pub payload: [Vec<u8>; 2],
     /// The location of the packets in the store.
     pub location: Option<PacketLocation>,
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(deviation(&[beacon; 9]), 0.0);
         assert_eq!(deviation(&[1, 2, 3, 4]), (5.0_f64 / 3.0).sqrt());
         assert_eq!((deviation(&[7]), deviation(&[])), (0.0, 0.0));
-        // Two inter-arrival times of a year: the calculation exceeds 128 bits.
+        // Two inter-arrival times of a year each: the calculation exceeds 128 bits.
         let year = 31_536_000_000_000_000;
         let wide = deviation(&[0, year, 0, year]);
         assert!((wide / (year as f64 / 3_f64.sqrt()) - 1.0).abs() < 1e-9, "{wide}");

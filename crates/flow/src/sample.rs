@@ -9,7 +9,7 @@ use wire::{IpProtocol, MacAddr, TunnelKind};
 /// 2026-11-21T10:40:00Z.
 pub const START: u64 = 1_795_257_600;
 
-/// A random number, small or of any size.
+/// A random number with a random length from 0 to 64 bits.
 pub fn any(prng: &mut Prng) -> u64 {
     let bits = prng.below(65);
     if bits == 0 { 0 } else { prng.next_u64() >> (64 - bits) }
@@ -62,7 +62,7 @@ fn any_side(prng: &mut Prng) -> DirectionStats {
     }
 }
 
-/// A record that mostly no meter would make: every field has any possible value.
+/// A record with a random value in every field. Few of these records could come from a meter.
 pub fn any_record(prng: &mut Prng) -> Record {
     let ends = [
         EndReason::IdleTimeout,

@@ -178,7 +178,7 @@ impl Slab {
         }
     }
 
-    /// Removes a block from that list.
+    /// Removes a block from the list of blocks of its size with a free slot.
     fn unlink(&mut self, at: u32) {
         let Block { before, next, size, .. } = self.blocks[at as usize];
         match before {

@@ -19,7 +19,7 @@ pub(crate) enum SegmentOrder {
 }
 
 /// The sequence numbers that one direction has sent: the highest, and the last two holes below it. Sequence numbers
-/// wrap around. An older hole is forgotten: a segment that fills it counts as retransmitted.
+/// wrap around. An older hole is not stored: a segment that fills it counts as retransmitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SequenceSpace {
     high: Option<u32>,
@@ -87,7 +87,7 @@ impl SequenceSpace {
         if self.fill(seq, end) { SegmentOrder::OutOfOrder } else { SegmentOrder::Retransmitted }
     }
 
-    /// Forgets holes so old that their numbers would be ambiguous after the wrap-around.
+    /// Removes holes that are so old that their numbers would be ambiguous after the wrap-around.
     #[inline(always)]
     fn remove_ambiguous_holes(&mut self, high: u32) {
         let is_young = |h: (u32, u32)| h.0 != h.1 && high.wrapping_sub(h.0) <= WINDOW;
@@ -119,7 +119,7 @@ impl SequenceSpace {
         filled
     }
 
-    /// Keeps the first two of these holes.
+    /// Stores the first two of these holes.
     fn keep(&mut self, holes: impl Iterator<Item = (u32, u32)>) {
         let mut kept = holes.filter(|h| h.0 != h.1);
         self.holes = [kept.next().unwrap_or_default(), kept.next().unwrap_or_default()];

@@ -21,7 +21,7 @@ use crate::tcp::{self, HandshakeUpdate};
 use wire::tcp_flags::{FIN, RST, SYN};
 
 impl<H: Hints> Meter<H> {
-    /// Counts a packet in its flow, which is probably `guess`.
+    /// Counts a packet in its flow, which is probably the flow `guess`.
     #[inline(always)]
     pub(crate) fn take(&mut self, packet: &Packet, flow_packet: &mut FlowPacket, guess: u32, sink: &mut dyn Sink) {
         let flow = self.count(packet, flow_packet, guess, sink);
@@ -36,7 +36,7 @@ impl<H: Hints> Meter<H> {
     fn note(&mut self, flow: u32, packet: &Packet, flow_packet: &FlowPacket) {
         let hot = &self.flows[flow].hot;
         // If the tunnel is not in the flow key, a flow may have packets inside and outside of tunnels. If its first
-        // packet was in none, no sequence numbers are kept.
+        // packet was in no tunnel, no sequence numbers are stored for the flow.
         if let Some(number) = packet.decoded.tunnel.and_then(|t| t.sequence).filter(|_| hot.tunnel > 0) {
             self.numbers.note(flow, hot.side(&flow_packet.key), number);
         }
@@ -58,8 +58,8 @@ impl<H: Hints> Meter<H> {
         let hot = &mut self.flows[flow].hot;
         let timeout = if tcp::is_over(hot.state) { self.close_timeout } else { self.idle[usize::from(hot.protocol)] };
         if is_another(hot.state, &flow_packet.seen) || flow_packet.seen.at.saturating_sub(hot.last) >= timeout {
-            // The record of the old flow is made when its own timeout expires; until then it keeps its entry and its
-            // slot of the wheel.
+            // The record of the old flow is made when the old flow's timeout expires. Until then the old flow occupies
+            // its entry and its slot of the wheel.
             hot.bits |= bit::DETACHED;
             self.table.remove(flow_packet.bucket, flow);
             return self.begin(packet, flow_packet, sink);
@@ -205,7 +205,7 @@ impl<H: Hints> Meter<H> {
         let Entry { hot, body } = &mut self.flows[flow];
         let after = seen.at - body.start;
         if usize::from(hot.packets) >= LOG {
-            // If the configuration keeps more initial packets than the list holds, the flow needs wide counters.
+            // If the configuration requests more initial packets than the list holds, the flow needs wide counters.
             if self.config.initial_packets > LOG {
                 return false;
             }

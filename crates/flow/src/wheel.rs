@@ -4,7 +4,7 @@
 //! A packet never moves its flow. A flow is in a slot not later than its deadline; at the slot's second the meter
 //! computes the deadline, and if the deadline is later, moves the flow to a later slot. A flow whose deadline is more
 //! than [`SECONDS`] away is in the farthest slot and is inspected once per turn. After a turn without a due flow the
-//! meter assumes a jump of time: it computes the earliest deadline of all flows and continues there.
+//! meter assumes that time has jumped, computes the earliest deadline of all flows and continues there.
 
 use crate::memory::{Hints, HintsExt};
 
@@ -84,7 +84,7 @@ impl Wheel {
         (head != NONE).then_some(head)
     }
 
-    /// The first second after `now`, within a turn, whose slot has a flow.
+    /// The first second after `now`, at most one turn later, whose slot contains a flow.
     pub fn next_used(&self, now: u64) -> Option<u64> {
         (1..=SECONDS).map(|ahead| now.saturating_add(ahead)).find(|s| self.heads[(s % SECONDS) as usize] != NONE)
     }
@@ -120,7 +120,7 @@ mod tests {
         let seed = testkit::seed("flows_are_inspected_no_later_than_their_second");
         let mut prng = Prng::new(seed);
         let mut wheel = Wheel::new(100, NoHints);
-        // The second at which each flow is to be inspected.
+        // For each flow, the second at which the flow is to be inspected.
         let mut model: BTreeMap<u32, u64> = BTreeMap::new();
         for now in 1000..4000 {
             let expected: Vec<u32> = model.iter().filter(|f| *f.1 == now).map(|f| *f.0).collect();

@@ -83,7 +83,7 @@ impl Default for WideDirection {
 pub(crate) const MAX_PACKETS: u32 = u32::MAX;
 
 impl WideDirection {
-    /// Counts a packet by the values that a packet list stores: time, length and flags.
+    /// Counts a packet. The arguments are the values that a packet list stores: time, length and flags.
     #[inline(always)]
     pub fn count(&mut self, at: u64, length: u32, flags: u8) {
         let first = self.packets == 0;
@@ -252,7 +252,7 @@ pub(crate) struct WideCounters {
     /// Index of the packet list with the initial packets; [`crate::pool::NONE`] after the first record, or if there is
     /// no list.
     pub chunk: u32,
-    /// Initial packets beyond the packet list, if the configuration keeps more.
+    /// Initial packets beyond the packet list, if the configuration requests more.
     pub more: Vec<u64>,
     /// The times of the handshake, as in [`crate::extra_fields`].
     pub handshake: [u64; 2],

@@ -1,4 +1,4 @@
-//! Flows with the heavy-tailed lengths of a backbone.
+//! A model of traffic whose flows have the heavy-tailed lengths of a backbone.
 //!
 //! The figures are from the AGH university network in 2015, over 4.03 G unsampled flows (Jurkiewicz, Rzym, Boryło:
 //! "Flow length and size distributions in campus Internet traffic", Computer Communications 167, 2021; repository
@@ -42,7 +42,7 @@ const PACKETS_SINGLE: u64 = 608;
 const PACKETS_SHORT: u64 = PACKETS_SINGLE + 1687;
 const PACKETS_MIDDLE: u64 = PACKETS_SHORT + 27_705;
 
-/// The active flows, with 16 bytes for each.
+/// The active flows; each takes 16 bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Backbone {
     alive: Vec<ActiveFlow>,

@@ -2,8 +2,8 @@
 //!
 //! If two frames of equal length differ by `d` (their exclusive or), their CRCs differ by the remainder of `d` alone.
 //! So the CRC of a template is computed once. The CRC of a frame made from the template costs one table look-up per
-//! changed byte ([`Window`]: the remainder at byte 56, after the last changed byte) and four look-ups to carry the sum
-//! over the unchanged rest ([`Carry`]). The plain loop is kept in this module as the oracle.
+//! changed byte ([`Window`]: the remainder at byte 56, after the last changed byte) and four look-ups that extend the
+//! remainder over the unchanged bytes after it ([`Carry`]). The plain loop is kept in this module as the oracle.
 
 use crate::layout::at;
 
@@ -66,12 +66,13 @@ impl Window {
     }
 }
 
-/// The remainder of each byte value followed by `len - 1` zero bytes.
+/// For each byte value, the remainder of the byte followed by `len - 1` zero bytes.
 fn contributions(len: usize) -> [u32; 256] {
     std::array::from_fn(|value| (1..len).fold(step(0, value as u8), |r, _| step(r, 0)))
 }
 
-/// Carries a remainder over a fixed number of unchanged bytes.
+/// Computes the remainder after a fixed number of further bytes that are zero in the difference, because these bytes
+/// equal those of the template.
 pub(crate) struct Carry([[u32; 256]; 4]);
 
 impl Carry {

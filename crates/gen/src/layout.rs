@@ -1,5 +1,5 @@
-//! Byte offsets in a frame, and its headers (RFC 791, RFC 768), written by hand: the generator shares no code with the
-//! code that it tests.
+//! Byte offsets of the fields of a frame, and its headers (RFC 791, RFC 768). The code encodes them itself: the
+//! generator shares no code with the code that it tests.
 
 use base::Prng;
 use base::hash::mix64;

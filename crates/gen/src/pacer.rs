@@ -16,7 +16,8 @@ pub struct Pacer {
     bits: u64,
 }
 
-/// Rates in thousandths per second: the slowest rate is one packet in about a quarter of an hour.
+/// Unit of the rates: thousandths of a packet (or bit) per second. The slowest rate is one packet in about a quarter of
+/// an hour.
 #[derive(Clone, Copy, Debug)]
 enum Unit {
     Flat,

@@ -51,7 +51,7 @@ pub enum Order {
     Heavy,
 }
 
-/// A complete description of test traffic.
+/// A complete description of the test traffic to generate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
     /// Frame lengths.
@@ -68,7 +68,7 @@ pub struct Spec {
     pub packets: Option<u64>,
     /// Stop after this time.
     pub duration: Option<Duration>,
-    /// True if frames carry sequence number, departure time and CRC.
+    /// True if frames carry the signature: sequence number, departure time and CRC.
     pub signature: bool,
 }
 

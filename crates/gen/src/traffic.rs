@@ -92,7 +92,7 @@ impl Traffic {
     }
 
     /// Writes the next frame without the fields that [`Traffic::stamp`] adds. A prepared frame can be stamped and sent
-    /// many times, which saves writing the rest again.
+    /// many times, so the other fields are written once only.
     ///
     /// # Panics
     /// When `buf` is shorter than the frame.
@@ -259,7 +259,7 @@ mod tests {
     fn the_heavy_order_has_its_long_flows_from_the_start() {
         // Seven in ten packets belong to flows of more than 10 000 packets. This test sends 200 packets per active
         // flow, so the long flows of the start are still active at the end, with about 200 packets each. All other
-        // flows are new.
+        // flows began during the test.
         let mut packets = HashMap::new();
         for f in frames("60,order=heavy,flows=1000,seed=6", 200_000) {
             *packets.entry(f[26..38].to_vec()).or_insert(0u64) += 1;

@@ -16,8 +16,8 @@ impl Registry {
         uid != 0 && uid != self.own_uid
     }
 
-    /// Checks whether this client may hold `more`. The program of the group `but` does not count, because it is to be
-    /// replaced.
+    /// Checks whether this client may use the additional resources `more`. The resources of the program of the group
+    /// `but` are not counted, because that program is to be replaced.
     pub(crate) fn admit(
         &self,
         state: &State,

@@ -59,7 +59,7 @@ struct ClientMonitor {
 
 impl ControlServer {
     /// Starts the thread. The socket belongs to interface `port` (an engine has one socket for each interface).
-    /// `policy` names the users that may connect beside root and the engine's own user.
+    /// `policy` names the users that may connect in addition to root and the engine's own user.
     ///
     /// # Errors
     /// The thread cannot be created.

@@ -1,7 +1,7 @@
 //! The accounting of a group, and the equations that it satisfies.
 //!
 //! ```text
-//! received = dropped + no_member + passed                 packets that the group's program judged
+//! received = dropped + no_member + passed                 packets that the group's program evaluated
 //! copies   = delivered + refused + lost                   over all members, those that have left included
 //! copies   = sum over the classes                         a copy counts for the lowest class of packet and member
 //! forwards = forwarded + forward_lost + forward_own       over all egress interfaces
@@ -30,7 +30,7 @@ pub struct MemberCounts {
 /// Counters of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClassCounts {
-    /// Packets for the class that the program did not drop.
+    /// Packets that the program addressed to the class and did not drop.
     pub packets: u64,
     /// Copies for members of the class.
     pub copies: u64,
@@ -117,8 +117,8 @@ impl AddAssign for SinkTotals {
 impl ClosedSinkTotals {
     /// Adds the counters of a closed sink.
     pub fn keep(&mut self, counts: Arc<SinkCounts>) {
-        // The counters of an ended thread are final. They go into the sum, so that the list is no longer than the
-        // running threads.
+        // The counters of an ended thread are final. They are added to the sum, so that the list contains only running
+        // threads.
         let (ended, at_work) = self.at_work.drain(..).partition(|counts| Arc::strong_count(counts) == 1);
         self.at_work = at_work;
         self.at_work.push(counts);
@@ -140,7 +140,7 @@ pub struct Counts {
     pub received: u64,
     /// Packets that the program dropped.
     pub dropped: u64,
-    /// Packets not dropped for which no member was eligible.
+    /// Packets that the program did not drop and for which no member was eligible.
     pub no_member: u64,
     /// Packets for at least one member.
     pub passed: u64,
@@ -148,7 +148,7 @@ pub struct Counts {
     pub copies: u64,
     /// Packets that the dispatcher skipped because it was too far behind.
     pub skipped: u64,
-    /// Packets written to the branches of egress interfaces.
+    /// Number of packets written to the branches of egress interfaces.
     pub forwarded: u64,
     /// Forwards that failed because the egress interface was too slow or does not exist.
     pub forward_lost: u64,
@@ -159,11 +159,11 @@ pub struct Counts {
     pub forwards: u64,
     /// Packets that the program passed to the host.
     pub to_kernel: u64,
-    /// Counters by class; packets for every class are in `broadcast` instead.
+    /// Counters by class. Packets that the program addressed to every class are counted in `broadcast` instead.
     pub classes: [ClassCounts; CLASSES],
-    /// Packets not dropped that were for every class.
+    /// Packets that the program addressed to every class and did not drop.
     pub broadcast: u64,
-    /// The number of broadcast packets for which no member was eligible.
+    /// Packets addressed to every class for which no member was eligible.
     pub broadcast_alone: u64,
     /// Counters by member slot.
     pub members: [MemberCounts; MEMBERS],

@@ -48,7 +48,7 @@ pub enum DispatcherCommand {
     Add {
         /// The group.
         group: Box<Group>,
-        /// Notified when the dispatcher has joined the ring, hence the group gets every packet from there on.
+        /// Notified when the dispatcher has joined the ring. From then on the group receives every packet.
         joined: Sender<()>,
     },
     /// Remove a group and reply with its final accounting.
@@ -176,7 +176,7 @@ pub struct Dispatcher {
     memory: Arc<RingMemory>,
     registry: Arc<ListenerRegistry>,
     commands: Arc<CommandQueue>,
-    /// True if the source cannot wait for the ring, so the dispatcher must shed load.
+    /// True if the source cannot wait until the ring has space, so the dispatcher must shed load.
     live: bool,
     reader: Option<LosslessReader>,
     groups: Vec<Group>,

@@ -62,7 +62,8 @@ pub trait EngineServices: Send + Sync {
 
     /// Starts a thread that moves the packets of these branches (each with its ingress interface) to a sink until they
     /// end, and returns the sink's counters. An egress interface gets packets that this host sent only if `outgoing`,
-    /// and it never gets packets that were captured on the same interface, because they would circle.
+    /// and it never gets packets that were captured on the same interface, because such packets would circulate without
+    /// end.
     ///
     /// # Errors
     /// The text has the reason why the sink cannot be opened.
@@ -73,12 +74,14 @@ pub trait EngineServices: Send + Sync {
         outgoing: bool,
     ) -> Result<Arc<SinkCounts>, ServiceError>;
 
-    /// True if the host does not receive what arrives at this interface unless a program passes it to the host.
+    /// True if the interface is dedicated to capture: the host receives a packet of the interface only if a program
+    /// passes the packet to the host.
     fn shuts_host_out(&self, _port: &IngressInterface) -> bool {
         false
     }
 
-    /// Returns the interface that brings packets from `port` to the host, or `None` if the host gets them anyway.
+    /// Returns the interface that brings packets from `port` to the host, or `None` if the host receives them without
+    /// the engine.
     ///
     /// # Errors
     /// The text has the reason why packets cannot be passed to the host.

@@ -13,7 +13,7 @@ use ring::{BranchWriter, Desc, flag};
 use std::sync::Arc;
 
 /// Packets evaluated at a time. Packet descriptions (about 150 bytes each) and verdicts stay in the L1 cache until
-/// delivery, beside the steering table.
+/// delivery, together with the steering table.
 pub(crate) const CHUNK: usize = 64;
 
 /// An egress interface of the program.
@@ -30,7 +30,7 @@ pub struct Port {
 pub struct Swap {
     /// The program; `None` copies every packet to the default class.
     pub program: Option<Box<dyn Program>>,
-    /// The generation; larger than the one before.
+    /// The generation of the program; larger than that of the previous program.
     pub generation: u64,
     /// Egress interfaces that are new to the group.
     pub ports: Vec<Port>,
@@ -171,7 +171,7 @@ impl Group {
         self.counts.skipped += packets;
     }
 
-    /// Passes the start of a second on to all branches.
+    /// Writes the start of a second to all branches.
     pub fn tick(&mut self, ts: Timestamp) {
         self.branches.iter_mut().flatten().for_each(|b| b.tick(ts));
         self.publish();
@@ -279,7 +279,8 @@ impl Group {
     }
 }
 
-/// Returns those of the targets whose filter matches the packet, and counts the others as refused.
+/// Returns the members of `targets` that have no filter or whose filter matches the packet. For each of the others a
+/// refused copy is counted.
 fn matching(targets: u64, packet: &Packet<'_>, classes: u64, membership: &Membership, counts: &mut Counts) -> u64 {
     let mut wanted = targets;
     for slot in members(targets & membership.slots_with_filter()) {

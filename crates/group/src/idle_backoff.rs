@@ -15,8 +15,8 @@ const SHORT: Duration = Duration::from_micros(500);
 /// sleep would delay packets noticeably.
 const LONG: Duration = Duration::from_millis(2);
 
-/// Below this number of records the wake-up time does not matter: the records take less processor time than the
-/// wake-up.
+/// Below this number of records per sleep, the wake-up time does not matter: the records take less processor time than
+/// the wake-up.
 const FEW: u64 = 500;
 
 /// A sleep that brings fewer records may be longer: 128 kB of descriptors, a sixteenth of the smallest branch.

@@ -5,6 +5,6 @@
 pub struct IngressInterface {
     /// The interface name.
     pub name: String,
-    /// The interface number in records and rows.
+    /// The number of the interface in flow records and series rows.
     pub number: u16,
 }

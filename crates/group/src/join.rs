@@ -1,7 +1,7 @@
 //! Membership changes: processes that join through the control socket, and sinks that the engine serves itself.
 //!
-//! An operation fails before any state changes: branches are allocated and sinks opened first, then the dispatchers get
-//! the command.
+//! An operation fails before any state changes: branches are allocated and sinks opened first, then the command is sent
+//! to the dispatchers.
 
 use crate::dispatch::DispatcherCommand;
 use crate::engine_services::PacketSink;

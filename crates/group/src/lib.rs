@@ -8,8 +8,8 @@
 //!
 //! Invariant (accounting): each packet that a group received was dropped by the program, found no member, or passed;
 //! each copy was delivered, refused by the member's filter, or lost because the member's branch was full ([`Counts`]).
-//! A residue is a bug. No member, whether crashed, slow or malicious, slows down another member or makes it lose
-//! packets.
+//! A packet or copy without one of these outcomes is a bug. No member, whether crashed, slow or malicious, slows down
+//! another member or makes it lose packets.
 //!
 //! The design follows PFQ (Bonelli, Giordano, Procissi), without its kernel module, its fold, which moves nearly all
 //! flows when the members change, and its uninitialised slot in groups without members. `docs/reference/groups.md` is

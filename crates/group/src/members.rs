@@ -13,7 +13,7 @@ pub struct Member {
     pub classes: u64,
     /// The member's weight in steering; at least 1, at most [`crate::WEIGHT_MAX`].
     pub weight: u8,
-    /// The member gets only packets that match.
+    /// The filter of the member: only packets that match it are delivered. `None` if there is no filter.
     pub filter: Option<Arc<dyn MemberFilter>>,
 }
 

@@ -251,7 +251,7 @@ impl Registry {
         Ok((entry.program.as_ref().map(|p| p.text().to_owned()), entry.generation))
     }
 
-    /// Swaps a group's program; the new program runs from the next batch on. The swap also holds if some queues are
+    /// Swaps a group's program; the new program runs from the next batch on. The swap remains valid if some queues are
     /// unresponsive: late queues swap before they evaluate again, queues with a failed dispatcher evaluate nothing.
     ///
     /// # Errors
@@ -405,7 +405,7 @@ impl Registry {
             return Err(RequestError::ProgramLength(bytes));
         }
         let link_type = self.link_type(sources)?;
-        // Compilation takes milliseconds, so it runs on a thread of its own at a lower priority than packet processing.
+        // Compilation takes milliseconds, so it runs on a separate thread with a lower priority than packet processing.
         let compile = || {
             // If the priority cannot be lowered, compile anyway.
             let _ = sys::cpu::set_nice(NICE);
@@ -442,8 +442,8 @@ impl Registry {
         let wants = |name: &String, ring: usize| names.contains(name) || hosts[ring].as_ref() == Some(name);
         let mut opened = Vec::new();
         for name in names.iter().chain(hosts.iter().flatten()).collect::<BTreeSet<_>>() {
-            // An egress interface may be open for a part of the queues, as the interface to the host is; then open it
-            // for the others.
+            // If an egress interface is open for some of the queues only (for example as the interface to the host), it
+            // is now opened for the other queues.
             let open: BTreeSet<usize> =
                 entry.ports.get(name).into_iter().flatten().flat_map(|o| &o.rings).copied().collect();
             let lacking: BTreeSet<usize> = (0..rings.len()).filter(|i| wants(name, *i) && !open.contains(i)).collect();

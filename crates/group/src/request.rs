@@ -122,10 +122,10 @@ pub enum Request {
     Attach {
         /// The group's name.
         group: String,
-        /// Send to this interface …
+        /// The interface to which the engine sends the packets; either this field or `file` is required.
         #[serde(default, rename = "interface")]
         port: Option<String>,
-        /// … or write to this file, which must not exist yet.
+        /// The file to which the engine writes the packets, instead of an interface; it must not exist yet.
         #[serde(default)]
         file: Option<PathBuf>,
         /// Size limit of the file in bytes.

@@ -13,8 +13,8 @@
 
 use base::hash::mix64;
 
-/// Number of hash buckets. The relative scatter of a share is one over the root of the member's buckets: 0.7 % for four
-/// members.
+/// Number of hash buckets. The relative scatter of a share is one over the square root of the number of the member's
+/// buckets: 0.7 % for four members.
 pub const BUCKETS: usize = 1 << 16;
 
 /// The largest weight, hence the most draws of a member.
@@ -197,7 +197,7 @@ mod tests {
             let mut moved = 0;
             for (a, b) in before.owner.iter().zip(&after.owner) {
                 assert!(a == b || *a == slot || *b == slot, "a flow moved from {a} to {b} because of {slot}");
-                assert!(after_set != set || *b == slot || a == b, "a member of more weight lost a bucket");
+                assert!(after_set != set || *b == slot || a == b, "a member whose weight grew lost a bucket");
                 moved += u32::from(a != b);
             }
             assert!(moved > 0, "the change of member {slot} moved no bucket");

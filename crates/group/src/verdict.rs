@@ -19,13 +19,13 @@ pub const FORWARDS: usize = 16;
 
 /// Names of classes, and sets of classes.
 pub mod class {
-    /// All members that named no other class.
+    /// The default class, with all members that named no other class.
     pub const DEFAULT: u8 = 0;
     /// User plane.
     pub const USER: u8 = 1;
     /// Control plane.
     pub const CONTROL: u8 = 2;
-    /// Members that only configure; broadcasts do not reach this class.
+    /// The class of members that only configure the group and receive no packets.
     pub const MANAGEMENT: u8 = 63;
     /// The set of all classes that a broadcast reaches.
     pub const ANY: u64 = !(1 << MANAGEMENT);
@@ -64,7 +64,7 @@ pub struct Packet<'a> {
     pub wire_len: u32,
 }
 
-/// The members that get a packet, among the members of its classes.
+/// The members that receive a packet, selected from the members of the packet's classes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delivery {
     /// No member.
@@ -151,8 +151,8 @@ pub trait Program: Any + Send {
         None
     }
 
-    /// Takes over the state of the previous program of this queue, as far as the maps agree. The call happens between
-    /// two batches, so it moves state and does not copy it; the rest is dropped on another thread.
+    /// Takes over the state of the previous program of this queue, as far as the maps of both programs agree. The call
+    /// happens between two batches, so it must be fast: it moves state instead of copying it.
     fn transfer_state(&mut self, before: &mut dyn Program) {
         let _ = before;
     }
@@ -193,7 +193,7 @@ pub struct FragmentCounts {
     pub orphaned: u64,
 }
 
-/// How a program runs, as text for people.
+/// A description of how a program runs, as text for users.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramInfo {
     /// `native`, `interpreted` or `built in`.

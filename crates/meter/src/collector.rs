@@ -1,5 +1,5 @@
-//! The sink that exports the flow records and rows of one interface to one collector, by IPFIX or NetFlow v9. The
-//! exporter sends from its own thread; only a replay waits for a slow collector.
+//! The sink that exports the flow records and series rows of one interface to one collector, by IPFIX or NetFlow v9.
+//! The exporter sends from its own thread; only a replay waits for a slow collector.
 
 use crate::error::{DestinationError, MeterError};
 use crate::report::SinkReport;
@@ -27,7 +27,7 @@ pub struct Destination {
     pub protocol: Protocol,
     /// True if flow records are exported.
     pub flows: bool,
-    /// True if rows are exported.
+    /// True if series rows are exported.
     pub series: bool,
     /// The exported fields.
     pub fields: Fields,
@@ -83,7 +83,7 @@ impl Destination {
     }
 }
 
-/// How fast the packets arrive from which records and rows are made.
+/// The pace of the source, from whose packets the flow records and series rows are made.
 #[derive(Clone, Debug)]
 pub enum Pace {
     /// Packets arrive in real time.
@@ -97,7 +97,7 @@ pub enum Pace {
     },
 }
 
-/// Exports the records and rows of one interface.
+/// Exports the records and series rows of one interface.
 pub struct CollectorSink {
     name: String,
     handle: Handle,

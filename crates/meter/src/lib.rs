@@ -3,7 +3,7 @@
 //! ([`CollectorSink`]).
 //!
 //! Invariant (accounting): the meter counts each stored packet as metered or unmetered. Each metered packet is counted
-//! in one row and, if it is an IP packet, in the records of one flow. If the counters contradict this, the meter
+//! in one series row and, if it is an IP packet, in the records of one flow. If the counters contradict this, the meter
 //! reports a bug.
 #![forbid(unsafe_code)]
 

@@ -75,14 +75,14 @@ impl Meter {
         MeterGauge { plan: self.plan.clone(), report: Arc::clone(&self.report), warnings: Arc::clone(&self.warnings) }
     }
 
-    /// Replaces the sinks of this kind; the sinks named in `retained` continue. Every packet reaches the old or the new
-    /// sinks.
+    /// Replaces the sinks of this kind; the sinks named in `retained` continue. Each record and each series row goes to
+    /// the old or to the new sinks, so none is lost.
     pub fn replace(&self, kind: &'static str, retained: Vec<String>, sinks: Vec<Box<dyn Sink>>) {
         // The send fails only if the meter has ended; then the new sinks are not needed.
         let _ = self.commands.send(MeterCommand::Replace(kind, retained, sinks));
     }
 
-    /// Waits until all records and rows have been written.
+    /// Waits until all flow records and series rows have been written.
     pub fn wait(&mut self) -> Result<(), MeterError> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         thread.join().map_err(|_| MeterError::Panicked("the meter"))
@@ -120,7 +120,7 @@ impl Worker {
     fn run(mut self) {
         let _ = sys::cpu::set_nice(NICE);
         let mut due = Instant::now();
-        // Idle sleeps grow as in the recorder.
+        // Each sleep of an idle meter is longer than the previous sleep, as in the recorder.
         let mut pause = IdleBackoff::of(self.merge.least_bytes());
         loop {
             match self.merge.turn(realtime) {

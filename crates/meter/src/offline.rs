@@ -1,8 +1,8 @@
-//! Makes flow records and rows directly from capture files, with the same meter but without ring, recorder and store.
-//! The result equals that of a run that replays the same files (`engine/tests/it/offline.rs` compares them).
+//! Makes flow records and series rows directly from capture files, with the same meter but without ring, recorder and
+//! store. The result equals that of a run that replays the same files (`engine/tests/it/offline.rs` compares them).
 //!
-//! A thread reads the files and meters the packets. The caller iterates over the records and rows, and may drop the
-//! iterator at any time.
+//! A thread reads the files and meters the packets. The caller iterates over the records and series rows, and may drop
+//! the iterator at any time.
 
 use crate::packet_bytes::{BATCH, PacketBytes};
 use crate::plan::MeterPlan;
@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use wire::Headers;
 
-/// Number of records and rows in one message from the thread to the caller.
+/// Number of records and series rows in one message from the thread to the caller.
 const PART: usize = 256;
 
 /// The largest number of messages queued for the caller; while the queue is full, the thread waits.
@@ -33,12 +33,12 @@ const WAITING: usize = 16;
 /// Timeout for one poll of an input that is a pipe.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// A record or row that the meter has made.
+/// A record or series row that the meter has made.
 #[allow(clippy::large_enum_variant, reason = "nearly all are records")]
 pub enum MeterOutput {
     /// A flow record. Records arrive in order of the second of packet time in which the meter made them.
     Record(Record),
-    /// The row of one second and direction.
+    /// The series row of one second and direction.
     Row(Row),
 }
 
@@ -117,7 +117,7 @@ impl OfflineMeter {
     }
 }
 
-/// Returns the next record or row; `None` at the end.
+/// Returns the next record or series row; `None` at the end.
 impl Iterator for OfflineMeter {
     type Item = MeterOutput;
 
@@ -146,7 +146,7 @@ impl Drop for OfflineMeter {
     }
 }
 
-/// The sink that passes records and rows to the caller.
+/// The sink that passes records and series rows to the caller.
 struct CallerSink {
     sender: SyncSender<Vec<MeterOutput>>,
     part: Vec<MeterOutput>,

@@ -3,7 +3,7 @@
 /// The configuration of an interface's meter.
 #[derive(Clone, Debug)]
 pub struct MeterPlan {
-    /// The interface number in records and rows.
+    /// The interface number in records and series rows.
     pub interface: u16,
     /// The options of flow records; `None` if no flow records are made.
     pub flows: Option<flow::Config>,
@@ -18,7 +18,7 @@ pub struct MeterPlan {
 }
 
 impl MeterPlan {
-    /// Returns a configuration with flow records, rows and default options.
+    /// Returns a configuration with flow records, series rows and default options.
     pub fn new(interface: u16) -> Self {
         Self { interface, flows: Some(flow::Config::default()), shards: 1, series: true, key: 0 }
     }

@@ -45,7 +45,7 @@ pub struct QueueReader {
 /// The readers of all queues of one interface.
 pub struct QueueMerge {
     readers: Vec<QueueReader>,
-    /// True if the source cannot wait for the ring.
+    /// True if the source cannot wait until the ring has space.
     live: bool,
 }
 
@@ -109,7 +109,7 @@ impl QueueReader {
         if self.next < self.descs.len() || self.ended {
             return;
         }
-        // The end is read before the descriptors, so that descriptors published before the end are not missed.
+        // The end flag is read before the descriptors, so that descriptors published before the end are not missed.
         let ended = self.reader.ended();
         self.descs.clear();
         self.next = 0;
@@ -263,7 +263,7 @@ mod tests {
             let shed = taken.iter().filter(|(_, _, shed)| *shed).count();
             assert_eq!(shed > 0, live, "skipped packets: {shed}");
             assert!(shed < 6000 && taken.last().is_some_and(|last| !last.2), "the last 2 MiB of packets are metered");
-            // When the reader is less than a quarter of a ring behind, it skips no more packets.
+            // As soon as the reader is less than a quarter of a ring behind, it skips no more packets.
             assert!(taken.iter().skip_while(|(_, _, shed)| *shed).all(|(_, _, shed)| !shed));
         }
     }

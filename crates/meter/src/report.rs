@@ -1,4 +1,4 @@
-//! The report of a meter, and the check that flow records and rows contain the same packets.
+//! The report of a meter, and the check that flow records and series rows contain the same packets.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -11,14 +11,14 @@ pub struct MeterReport {
     pub packets: u64,
     /// Bytes on the wire of the metered packets.
     pub bytes: u64,
-    /// Packets that were stored (or offered to listeners) but are counted in no flow and no row, because the meter was
-    /// too slow.
+    /// Packets that were stored (or offered to listeners) but are counted in no flow and no series row, because the
+    /// meter was too slow.
     pub unmetered: u64,
     /// Packets that belong to no flow, because they are not IP packets or because too few bytes were captured.
     pub without_flow: u64,
     /// Sum of the packets in all flow records made so far.
     pub in_records: u64,
-    /// Sum of the packets in all rows made so far.
+    /// Sum of the packets in all series rows made so far.
     pub in_rows: u64,
     /// Number of flows in the flow table.
     pub active: u64,
@@ -30,14 +30,14 @@ pub struct MeterReport {
     /// is the time from the end of the timeout to the moment at which the record is made. The ranges are up to 1/8 s,
     /// up to 2/8 s, …, up to 1 s, and longer.
     pub lateness: [u64; 9],
-    /// The sum of the lateness of these records in nanoseconds.
+    /// The sum of the lateness, in nanoseconds, of the records that `lateness` counts.
     pub lateness_nanos: u64,
     /// Packets with an earlier timestamp than the previous packet of their flow. They are counted with the timestamp of
     /// the previous packet.
     pub backward_timestamps: u64,
     /// Bytes of memory that the flow tables have used so far.
     pub flow_bytes: u64,
-    /// Number of rows made.
+    /// Number of series rows made.
     pub rows: u64,
     /// Counters of the sequence numbers of tunnels.
     pub tunnels: TunnelReport,
@@ -81,7 +81,7 @@ impl TunnelReport {
     }
 }
 
-/// The report of one sink of records and rows.
+/// The report of one sink of records and series rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SinkReport {
     /// The sink's name.
@@ -90,7 +90,7 @@ pub struct SinkReport {
     pub records: u64,
     /// Rows passed to the sink.
     pub rows: u64,
-    /// Records and rows that the sink could not deliver.
+    /// Records and series rows that the sink could not deliver.
     pub lost: u64,
     /// The sink's current error.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,8 +98,8 @@ pub struct SinkReport {
 }
 
 impl MeterReport {
-    /// Returns contradictions between the counters: records and rows must contain the same packets. `stored` is the
-    /// packet count of the ledger.
+    /// Returns contradictions between the counters: records and series rows must contain the same packets. `stored` is
+    /// the packet count of the ledger.
     pub fn contradictions(&self, stored: u64, flows: bool, series: bool) -> Vec<String> {
         let mut faults = Vec::new();
         if !self.ended {

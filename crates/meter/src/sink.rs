@@ -1,4 +1,4 @@
-//! The sinks of flow records and rows.
+//! The sinks of flow records and series rows.
 
 use crate::report::SinkReport;
 use base::Timestamp;
@@ -6,9 +6,9 @@ use flow::{EndReason, Record};
 use series::Row;
 use std::collections::BTreeMap;
 
-/// A receiver of the meter's records and rows. A sink must not block the meter for longer than a disk write takes. A
-/// sink that depends on other hosts therefore has its own queue and thread, and counts the records and rows for which
-/// the queue has no space.
+/// A receiver of the meter's records and series rows. A sink must not block the meter for longer than a disk write
+/// takes. A sink that depends on other hosts therefore has its own queue and thread, and counts the records and rows
+/// for which the queue has no space.
 pub trait Sink: Send {
     /// The kind of the sink: a reload replaces the sinks of one kind together.
     fn kind(&self) -> &'static str;
@@ -16,14 +16,14 @@ pub trait Sink: Send {
     /// Receives a flow record. The meter passes records in the order in which it makes them.
     fn record(&mut self, record: &Record);
 
-    /// Receives the row of a second. The meter passes rows in the order in which it makes them.
+    /// Receives the series row of a second. The meter passes rows in the order in which it makes them.
     fn row(&mut self, row: &Row);
 
     /// Called when packet time reaches another second.
     fn tick(&mut self, now: Timestamp);
 
-    /// Starts to end the sink, without waiting. The meter passes no more records and rows, and the thread of the sink
-    /// delivers those in its queue. The meter calls [`Sink::finish`] when [`Sink::has_left`] returns true.
+    /// Starts to end the sink, without waiting. The meter passes no more records and series rows, and the thread of the
+    /// sink delivers those in its queue. The meter calls [`Sink::finish`] when [`Sink::has_left`] returns true.
     fn leave(&mut self) {}
 
     /// True if [`Sink::finish`] would return at once.
@@ -31,7 +31,7 @@ pub trait Sink: Send {
         true
     }
 
-    /// Ends the sink: delivers the remaining records and rows as far as possible, then returns.
+    /// Ends the sink: delivers the remaining records and series rows as far as possible, then returns.
     fn finish(&mut self);
 
     /// Returns the report.
@@ -43,11 +43,11 @@ pub trait Sink: Send {
     }
 }
 
-/// All sinks of a meter, and the counts of their records and rows.
+/// All sinks of a meter, and the counts of their records and series rows.
 #[derive(Default)]
 pub struct Sinks {
     pub all: Vec<Box<dyn Sink>>,
-    /// Replaced sinks that still deliver the records and rows in their queues.
+    /// Replaced sinks that still deliver the records and series rows in their queues.
     leaving: Vec<Box<dyn Sink>>,
     /// The summed counts of replaced sinks that have ended.
     left: SinkReport,
@@ -55,7 +55,7 @@ pub struct Sinks {
     ends: [u64; REASONS.len()],
     /// Sum of the packets in the records.
     pub in_records: u64,
-    /// Sum of the packets in the rows.
+    /// Sum of the packets in the series rows.
     pub in_rows: u64,
     pub rows: u64,
 }
@@ -195,7 +195,7 @@ mod tests {
         }
 
         fn report(&self) -> SinkReport {
-            // The collector accepts no rows, so all rows are lost.
+            // The collector accepts no series rows, so all rows are lost.
             SinkReport { name: self.name.into(), rows: self.rows, lost: self.rows, ..SinkReport::default() }
         }
     }

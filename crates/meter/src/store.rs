@@ -1,5 +1,5 @@
-//! The sink that writes flow records and rows into the store, in the directory of their interface, and the retention of
-//! these files.
+//! The sink that writes flow records and series rows into the store, in the directory of their interface, and the
+//! retention of these files.
 
 use crate::error::MeterError;
 use crate::report::SinkReport;
@@ -34,8 +34,8 @@ const SETTLE_TIME: Duration = Duration::from_secs(3600);
 /// file by its name.
 const REPLAYED: Duration = Duration::from_secs(86_400);
 
-/// The least system time between two ticks of a replay that pass rows to the writer. Rows are on the volume within a
-/// second, whatever the speed of the replay.
+/// The least system time between two ticks of a replay that pass series rows to the writer. Rows are on the volume
+/// within a second, whatever the speed of the replay.
 const PASSED_ON_EVERY: Duration = Duration::from_millis(250);
 
 /// The largest number of threads that seal one file of a replay together.
@@ -57,18 +57,18 @@ pub struct StoreSink {
 
 impl StoreSink {
     /// Starts a writer. With `patient` the sink waits for a slow volume, as a replay can; otherwise it drops the
-    /// records and rows for which there is no space, and counts them.
+    /// records and series rows for which there is no space, and counts them.
     ///
     /// # Errors
     /// The system cannot create a thread.
     pub fn new(store: &Path, label: &str, patient: bool) -> Result<Self, MeterError> {
         let mut config = Config { wait_when_full: patient, ..Config::new(store, label) };
         if patient {
-            // A replay of weeks has few records and rows per hour, and each file costs one or two syncs, so each file
-            // covers a day.
+            // A replay of weeks has few records and series rows per hour, and each file costs one or two syncs, so each
+            // file covers a day.
             (config.flows_every, config.series_every) = (REPLAYED, REPLAYED);
-            // Each second of packet time causes a tick. When each tick passed on a batch, a replay of a slow capture
-            // used tens of MiB for batches of a single row.
+            // Each second of packet time causes a tick. If each tick passed a batch to the writer, a replay of a slow
+            // capture would use tens of MiB for batches of a single series row.
             config.hand_over_pause = PASSED_ON_EVERY;
             // A replay ends only after its last files are sealed, so several threads seal them.
             config.sealing_threads = sys::cpu::allowed().len().clamp(1, SEALING_MOST);
@@ -150,7 +150,7 @@ impl Sink for StoreSink {
     }
 }
 
-/// The retention rules of flow records and rows. Files without a rule are never removed.
+/// The retention rules of flow records and series rows. Files without a rule are never removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowRetentionRules {
     /// Rules for flow records.
@@ -159,8 +159,9 @@ pub struct RowRetentionRules {
     pub series: RetentionRules,
 }
 
-/// The retention worker of flow records and rows, a low-priority thread. At its start it seals the files that a crash
-/// left behind. Then it compacts each complete day into one file, and applies the retention rules, until it is dropped.
+/// The retention worker of flow records and series rows, a low-priority thread. At its start it seals the files that a
+/// crash left behind. Then it compacts each complete day into one file, and applies the retention rules, until it is
+/// dropped.
 pub struct RowRetention {
     stop: Arc<AtomicBool>,
     rules: Arc<Mutex<RowRetentionRules>>,
@@ -221,7 +222,7 @@ struct RowRetentionWorker<F> {
     rules: Arc<Mutex<RowRetentionRules>>,
     stop: Arc<AtomicBool>,
     report: F,
-    /// For flow records and for rows: how long queries have prevented the removal of files.
+    /// For flow records and for series rows: how long queries have prevented the removal of files.
     waiting: [HeldSince; 2],
     /// The days that were reported because they are not compacted into one file.
     uncompacted: Vec<String>,
@@ -238,7 +239,7 @@ impl<F: FnMut(&str)> RowRetentionWorker<F> {
             Err(e) => (self.report)(&e.to_string()),
         }
         let mut compacted: Option<Instant> = None;
-        // The rules are applied at least once, even in a short run.
+        // The retention rules are applied at least once, even in a short run.
         loop {
             if compacted.is_none_or(|last| last.elapsed() >= COMPACTION) {
                 compacted = Some(Instant::now());

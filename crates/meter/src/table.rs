@@ -1,4 +1,4 @@
-//! The flow table of a meter: in the meter's own thread, or in several threads with one shard each.
+//! The flow table of a meter: either in the meter's own thread, or in several threads with one shard each.
 //!
 //! The shard threads do not read the ring, because a slow thread would keep the producer from overwriting it. Instead,
 //! each shard thread gets batches with copies of the packet bytes that a flow table reads, some hundred bytes per
@@ -239,7 +239,7 @@ impl ShardThreads {
         self.passed = Some(now);
     }
 
-    /// Sends the begin of the current second to the threads, before they get later packets.
+    /// Sends the begin of the current second to the threads. Must precede the packets of that second.
     fn pass(&mut self) {
         if let Some(now) = self.passed.take() {
             self.threads.iter().for_each(|shard| shard.send_job(Job::Pass(now)));

@@ -1,7 +1,7 @@
-//! The meter of one interface: it turns the packets of all queues, in order of time, into flow records and rows.
+//! The meter of one interface: it turns the packets of all queues, in order of time, into flow records and series rows.
 //!
 //! The result depends only on the packets and on the control descriptors between them: a replay of the recorded packets
-//! makes the same records and rows as the recording.
+//! makes the same records and series rows as the recording.
 
 use crate::packet_bytes::{BATCH, PacketBytes};
 use crate::report::{MeterReport, TunnelReport};
@@ -37,15 +37,16 @@ pub struct Work {
     second: Option<u64>,
     /// Outcomes of the packets of this second that the time series does not contain yet.
     tally: Tally,
-    /// Decoded headers, reused. Their number is the length of the longest stretch so far.
+    /// Decoded headers, whose memory is reused for each stretch (packets of one second without a control descriptor
+    /// between them). Their number is the length of the longest stretch so far.
     decoded: Vec<Decoded>,
     packets: u64,
     bytes: u64,
     unmetered: u64,
     decode_errors: [u64; DecodeError::COUNT],
-    /// Numbers of flows begun and ended, as of the last row.
+    /// Numbers of flows begun and ended, as of the last series row.
     reported: (u64, u64),
-    /// The tunnel counters, as of the last row.
+    /// The tunnel counters, as of the last series row.
     tunnel_report: SessionCounts,
 }
 
@@ -105,7 +106,7 @@ impl Work {
         self.tally.offered += descs.len() as u64;
         self.tally.stored += descs.len() as u64;
         self.tally.stored_bytes += bytes;
-        // Most stretches have no notes, so the descriptors are counted only for notes that occur.
+        // Most stretches have no packet with a note, so the packets are counted only for the notes that occur.
         for (bit, note) in flag::NOTE_FLAGS.into_iter().filter(|(bit, _)| flags & bit != 0) {
             self.tally.notes[note as usize] += descs.iter().filter(|desc| desc.flags & bit != 0).count() as u64;
         }
@@ -211,7 +212,7 @@ impl Work {
         self.tick(second, passed);
     }
 
-    /// Adds the outcomes and tunnel counters of this second to the row of the second.
+    /// Adds the outcomes and tunnel counters of this second to the series row of the second.
     fn settle(&mut self, second: u64) {
         let tally = std::mem::take(&mut self.tally);
         if tally != Tally::default() {
@@ -227,7 +228,7 @@ impl Work {
         }
     }
 
-    /// Begins a second. `passed` is the previous second if its row is to include flow counts.
+    /// Begins a second. `passed` is the previous second if its series row is to include flow counts.
     fn tick(&mut self, second: u64, passed: Option<u64>) {
         let now = Timestamp::from_secs_nanos(second, 0);
         if let Some(flows) = &mut self.flows {
@@ -242,7 +243,7 @@ impl Work {
         self.out.all.iter_mut().for_each(|sink| sink.tick(now));
     }
 
-    /// Adds the numbers of active, new and ended flows to the row of the second that has passed.
+    /// Adds the numbers of active, new and ended flows to the series row of the second that has passed.
     fn add_flow_counts(&mut self, second: u64) {
         let (Some(flows), Some(series_meter)) = (&mut self.flows, &mut self.series) else { return };
         let counts = flows.counts_now();
@@ -255,7 +256,7 @@ impl Work {
     pub fn finish(&mut self) {
         if let Some(second) = self.second {
             self.settle(second);
-            // The last second gets a row even if a filter matched none of its packets.
+            // The last second gets a series row even if a filter matched none of its packets.
             self.account(second, &Tally::default());
             // The flow counts are added before the flow table ends, because flows that are cut off by the end of the
             // capture did not end in this second.

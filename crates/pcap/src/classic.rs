@@ -28,7 +28,7 @@ mod magic {
     pub const KUZNETZOV: u32 = 0xa1b2_cd34;
 }
 
-/// Unit of the second word of a record header.
+/// The unit of the second word of a record header (the fraction of the timestamp).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
     /// Microseconds, which every tool reads.

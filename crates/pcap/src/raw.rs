@@ -1,5 +1,5 @@
 //! The RAW format of HPCAP (thesis, appendix B.2): no file header, records of 12 bytes and the packet, and files of
-//! equal size because a pseudo-packet fills the rest.
+//! equal size because a pseudo-packet (padding) fills the remaining bytes.
 //!
 //! ```text
 //! record   seconds u32 | nanoseconds u32 | captured u16 | on the wire u16 | bytes ...
@@ -252,7 +252,8 @@ mod tests {
         assert!(matches!(lengths(&file).unwrap_err(), Error::Truncated { offset: 15, need: 12, have: 11, .. }));
     }
 
-    /// HPCAP has a bug: for some remaining sizes it lost the packet, or all packets after the packet.
+    /// HPCAP itself has a bug here: for some remaining sizes of a file it lost the next packet, or all following
+    /// packets.
     #[test]
     fn any_remaining_space_is_padded_exactly_without_loss() {
         let header = RECORD_HEADER as u64;

@@ -206,8 +206,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The source of the bytes, for calls of its own functions. Bytes that the caller reads from the source are missing
-    /// in the reader.
+    /// The source of the bytes, so that the caller can use the functions of the source's type. Bytes that the caller
+    /// reads from the source are missing in the reader.
     pub fn source_mut(&mut self) -> &mut R {
         self.window.source_mut()
     }

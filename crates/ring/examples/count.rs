@@ -1,5 +1,5 @@
-//! Counts the packets of an engine and the packets that this program missed: an example of a listener in another
-//! process.
+//! Counts the packets that an engine publishes and the packets that this program missed: an example of a listener in
+//! another process.
 //!
 //! ```text
 //! cargo run --release -p netgrain-ring --example count -- SOCKET [lossy|lossless]

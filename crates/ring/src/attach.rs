@@ -1,4 +1,4 @@
-//! How a listener in another process attaches: a Unix socket that keeps message boundaries (`SOCK_SEQPACKET`).
+//! How a listener in another process attaches: a Unix socket that preserves message boundaries (`SOCK_SEQPACKET`).
 //!
 //! ```text
 //! listener -> engine   Hello    magic u64, version u64, mode u64 (0 lossy, 1 lossless), name [64]
@@ -34,15 +34,15 @@ const RINGS_MAX: u64 = 256;
 
 /// Largest number of connections, attached or not: clients must not exhaust the engine's file descriptors.
 const CLIENTS_MAX: usize = 4 * SLOTS;
-/// Largest number of connections of one user other than root and the engine's user; all such users together leave a
+/// Largest number of connections of one user (other than root and the engine's user). All such users together leave a
 /// quarter of the connections to root and the engine's user.
 const USER_CONNECTIONS_MAX: usize = CLIENTS_MAX / 8;
-/// Largest number of listeners of one user other than root and the engine's user; all such users together leave a
+/// Largest number of listeners of one user (other than root and the engine's user). All such users together leave a
 /// quarter of the slots to root, the engine's user and the engine's own lossless readers.
 const USER_SLOTS_MAX: usize = SLOTS / 4;
 /// How long the server waits for the Hello message of a client.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often the server checks whether it should end.
+/// Interval at which the server checks whether it must end.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The users that may attach. Root and the engine's own user may always attach.
@@ -144,7 +144,7 @@ struct Client {
     connection: Connection,
     uid: u32,
     since: Instant,
-    /// One slot per ring after admission.
+    /// One listener slot per ring, after admission.
     slots: Option<Vec<u8>>,
 }
 
@@ -153,7 +153,7 @@ impl Clients {
         let mut fds = vec![socket.as_fd()];
         fds.extend(self.connections.iter().map(|g| g.connection.as_fd()));
         let Ok(ready) = sys::unix::wait_readable(&fds, CHECK_INTERVAL) else {
-            // The poll failed, for example because memory is short; capture continues, and new clients wait.
+            // poll(2) failed, for example because memory is short. Capture continues, and new clients wait.
             std::thread::sleep(CHECK_INTERVAL);
             return;
         };
@@ -214,8 +214,8 @@ impl Clients {
         }
     }
 
-    /// True if the server can keep one more connection of this user, if necessary in place of a connection without
-    /// Hello.
+    /// True if the server can accept one more connection of this user. If necessary, the server closes a connection
+    /// without Hello for it.
     fn admit_connection(&mut self, uid: u32) -> bool {
         let own_uid = self.own_uid;
         let is_other = |client: &Client| is_other_user(client.uid, own_uid);
@@ -355,7 +355,8 @@ fn serve_hello(
     Ok(std::mem::take(&mut joined.slots))
 }
 
-/// The slots of a listener; dropping the guard leaves them, unless the caller has taken them.
+/// The slots of a listener. When the guard is dropped, the listener leaves these slots, unless the caller has taken
+/// them.
 struct JoinGuard<'a> {
     rings: &'a [OfferedRing],
     slots: Vec<u8>,

@@ -23,7 +23,7 @@ struct LosslessSlot {
     cursor: Arc<CursorPage>,
     /// The last valid release.
     released: DescPosition,
-    /// True if no reader timeout applies.
+    /// True if no reader timeout applies to this reader.
     has_no_timeout: bool,
     /// First and last time at which the ring was full because of this reader, without a recovery of `REST` in
     /// between.

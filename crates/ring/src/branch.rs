@@ -26,7 +26,7 @@ use sys::unix::Connection;
 
 /// Smallest number of descriptors of a branch: they fill a huge page.
 pub const BRANCH_DESCS_MIN: u64 = 64 << 10;
-/// Largest number of descriptors of a branch: they take 128 MiB.
+/// Largest number of descriptors of a branch; their memory is 128 MiB.
 pub const BRANCH_DESCS_MAX: u64 = 1 << 22;
 
 /// Number of descriptors by which the claim runs ahead of the writer.
@@ -57,7 +57,7 @@ pub struct BranchWriter {
     known_free: u64,
     /// The last valid release.
     released: u64,
-    /// Lost packets that no control descriptor reports yet.
+    /// Number of lost packets that no control descriptor has reported yet.
     unannounced: u64,
     generation: u64,
     announced_generation: u64,
@@ -240,7 +240,7 @@ impl BranchWriter {
         self.tally.lost[Cause::RingFull as usize] + self.unannounced
     }
 
-    /// The part of the branch that the reader has not released, as a fraction.
+    /// The part of the branch that the reader has not released, as a fraction from 0 to 1.
     pub fn fill(&mut self) -> f64 {
         self.read_cursor();
         (self.next - self.released) as f64 / self.memory.desc_capacity() as f64
@@ -270,7 +270,7 @@ impl BranchWriter {
         let end = self.released + self.memory.desc_capacity();
         self.claim((self.next + CLAIM).min(end));
         self.known_free = self.claimed.min(end - RESERVE);
-        // At most two control descriptors were written above, and the reserve is larger.
+        // At most two control descriptors were written above, and the reserved space is larger.
         true
     }
 
@@ -289,7 +289,7 @@ impl BranchWriter {
         }
     }
 
-    /// Writes a control descriptor; the reserve has space for it.
+    /// Writes a control descriptor, for which there is always reserved space.
     fn put(&mut self, control: Desc) {
         self.claim(self.next + 1);
         protocol::store(self.memory.slot(self.next), control);

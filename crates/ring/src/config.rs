@@ -8,7 +8,8 @@ use sys::memory;
 /// Largest number of bytes stored of one packet: the largest value of the 16-bit `caplen`.
 pub const CAPLEN_MAX: usize = 65_535;
 
-/// Smallest packet memory: several blocks, so that the unused bytes between two segments never fill it.
+/// Smallest size of the packet memory: several blocks, so that the unused bytes between two segments never fill the
+/// memory.
 const BYTES_MIN: u64 = 8 * BLOCK;
 
 /// Smallest number of descriptors.
@@ -20,19 +21,20 @@ pub enum Prefault {
     /// All memory, before the first packet.
     #[default]
     Whole,
-    /// The first part at once; a thread that calls [`crate::RingMemory::prefault_more`] allocates the rest during
-    /// capture.
+    /// The first part when the ring is created; a thread that calls [`crate::RingMemory::prefault_more`] allocates the
+    /// rest during capture.
     Behind,
     /// No memory in advance: the kernel allocates each page at its first write. For sources that can wait.
     Lazy,
 }
 
 impl Prefault {
-    /// Packet memory allocated at once under [`Prefault::Behind`]: 6 ms of traffic at 10 Gb/s. The thread allocates
-    /// more memory than that within 6 ms.
+    /// Packet memory allocated at once under [`Prefault::Behind`]: 6 ms of traffic at 10 Gb/s. In those 6 ms the thread
+    /// allocates more memory than the traffic fills.
     const BEGIN: usize = 8 << 20;
 
-    /// The setting for one of the ring's memories; `share` divides the bytes of [`Prefault::Behind`].
+    /// This setting for one of the two memories of the ring (packet bytes, descriptors); `share` divides the bytes of
+    /// [`Prefault::Behind`].
     pub(crate) const fn of(self, share: usize) -> memory::Prefault {
         match self {
             Self::Whole => memory::Prefault::Whole,

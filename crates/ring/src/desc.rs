@@ -105,7 +105,7 @@ pub enum Control {
         /// Distance from the end of the previous segment to `pos`, at most one block.
         gap: u32,
     },
-    /// This many packets were lost since the last such descriptor of the same cause (and lossless reader).
+    /// This many packets were lost since the last [`Control::Lost`] with the same cause (and the same lossless reader).
     Lost {
         /// The loss cause.
         cause: Cause,
@@ -114,7 +114,7 @@ pub enum Control {
         /// Number of packets.
         packets: u64,
     },
-    /// This many packets did not match the capture filter since the last such descriptor.
+    /// This many packets did not match the capture filter since the last [`Control::Filtered`].
     Filtered {
         /// Number of packets.
         packets: u64,
@@ -197,7 +197,7 @@ impl Desc {
         if !self.is_packet() && self.mark == kind::PROGRAM { Some(self.pos) } else { None }
     }
 
-    /// The descriptor as a branch stores it.
+    /// The descriptor in the form in which a branch stores it.
     #[inline]
     pub const fn evaluated_by(mut self, class: u8, generation: u64, mark: u32) -> Self {
         self.queue = class & 63 | (generation as u8) << 6;

@@ -11,8 +11,8 @@ const SHORT: Duration = Duration::from_micros(500);
 const LONG: Duration = Duration::from_millis(2);
 const LONG_RING_BYTES: u64 = 8 << 20;
 
-/// The longest sleep for a ring of any size: so short that a client that follows the records and rows of a silent
-/// interface sees no delay.
+/// The longest sleep for a ring of any size: so short that a client that follows the flow records and series rows of a
+/// silent interface sees no delay.
 const LONGEST: Duration = Duration::from_millis(20);
 
 /// The sleep times of a reader. On a silent interface, the longer sleeps take a tenth of the CPU time that sleeps of

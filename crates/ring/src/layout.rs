@@ -206,7 +206,7 @@ impl ControlPage {
         }
     }
 
-    /// True if the producer has finished; it publishes nothing after that.
+    /// True if the producer has finished. After that it publishes nothing.
     pub fn ended(&self) -> bool {
         self.word(at::ENDED).load(Ordering::Acquire) != 0
     }
@@ -227,8 +227,8 @@ impl ControlPage {
 pub struct CursorPage(SharedMemory);
 
 impl CursorPage {
-    /// A new page with this position. The size is sealed: a listener may write any value, but cannot shrink the page
-    /// under the producer.
+    /// A new cursor page with this released position. The size is sealed: a listener may write any value, but cannot
+    /// shrink the page while the producer has it mapped.
     pub fn create(desc: u64, pos: u64) -> std::io::Result<Self> {
         let page = Self(SharedMemory::create("netgrain-cursor", PAGE, false)?);
         page.positions().set(DescPosition { desc, pos });
@@ -267,7 +267,8 @@ impl CursorPage {
         self.positions().set(DescPosition { desc, pos });
     }
 
-    /// Packets received, and packets missed or copied too late, as the listener reports them; for display only.
+    /// Packets received, and packets missed or copied too late, in the numbers that the listener reports; for display
+    /// only.
     pub fn reported(&self) -> (u64, u64) {
         (self.word(at::SEEN).load(Ordering::Relaxed), self.word(at::MISSED).load(Ordering::Relaxed))
     }

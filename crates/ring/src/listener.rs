@@ -4,7 +4,7 @@
 //! published together: packets = descriptors - controls. The producer overtakes a lossless listener only after the
 //! reader timeout.
 //!
-//! The listener does not trust the engine either: for any memory contents, and wherever the engine dies, a listener
+//! The listener does not trust the engine: for any memory contents, and at whatever point the engine dies, a listener
 //! neither panics nor hangs nor reads outside of its mappings. Hence the saturating sums and the loops bounded by the
 //! capacity.
 
@@ -153,7 +153,8 @@ impl Listener {
         let controls = self.memory.copy_descs(self.next, to, out);
         let oldest = positions.oldest_desc(self.memory.desc_capacity());
         if oldest > self.next {
-            // Overtaken: the copies below `oldest` are invalid. The new position keeps a distance from the producer.
+            // Overtaken: the copies below `oldest` are invalid. The new position is at a distance from the producer, so
+            // that the listener is not overtaken again at once.
             out.clear();
             let head = positions.head();
             self.next = oldest.saturating_add(self.memory.desc_capacity() / 4).min(head).max(self.next);
@@ -274,7 +275,8 @@ impl Listener {
         self.settled.set((head, controls));
         let published = head.saturating_sub(self.start).saturating_sub(controls.saturating_sub(self.start_controls));
         let seen = self.seen_descs - self.seen_controls;
-        // The packets between `next` and the head are waiting; reading the descriptors separates packets from controls.
+        // The packets between `next` and the head wait for the listener. Only by reading the descriptors can packets be
+        // told from control descriptors.
         let oldest = self.memory.control.positions().oldest_desc(self.memory.desc_capacity());
         let from = self.next.max(oldest);
         let to = head.min(from.saturating_add(self.memory.desc_capacity()));

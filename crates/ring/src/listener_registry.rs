@@ -16,8 +16,8 @@ use std::time::Duration;
 /// How the producer treats a listener that is slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The producer never overwrites unreleased packets; it drops packets while the ring is full and attributes the
-    /// loss to the reader.
+    /// The producer never overwrites unreleased packets; it drops packets while the ring is full and counts the loss
+    /// for that reader.
     Lossless,
     /// The producer overtakes a slow listener, which counts exactly the packets that it missed.
     Lossy,
@@ -95,7 +95,7 @@ struct Inner {
     requests: Vec<Request>,
     listeners: BTreeMap<u8, ListenerState>,
     /// Lossless readers that have left and for which the producer still waits. Their slots stay reserved, because
-    /// pending losses may be attributed to them.
+    /// losses that are not counted yet may be due to these readers.
     leaving: BTreeMap<u8, ListenerState>,
     /// Losses due to lossless readers that have left, by name.
     departed: BTreeMap<String, u64>,
@@ -194,7 +194,7 @@ impl ListenerRegistry {
     }
 
     /// Producer: frees the slot of a reader for which it no longer waits, after all losses due to the reader are
-    /// attributed.
+    /// counted.
     pub(crate) fn free_slot(&self, slot: u8) {
         let mut inner = self.lock();
         if let Some(state) = inner.leaving.remove(&slot) {

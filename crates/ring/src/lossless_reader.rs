@@ -1,5 +1,5 @@
-//! A lossless reader in the producer's own process, for example the recorder. It reads in place; the producer never
-//! overwrites unreleased packets, and no reader timeout applies.
+//! A lossless reader in the producer's own process, for example the recorder. It reads packets in place, without
+//! copies; the producer never overwrites unreleased packets, and no reader timeout applies.
 
 use crate::desc::DescPosition;
 use crate::desc::{Control, Desc, FILE_HEADER};

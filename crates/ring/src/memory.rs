@@ -43,7 +43,8 @@ impl RingMemory {
     /// `ENOMEM` if the machine has not enough memory.
     pub fn prefault_more(&self) -> std::io::Result<bool> {
         const STEP: usize = 8 << 20;
-        // A quarter of the step, because the descriptors take a quarter of the bytes: both memories finish together.
+        // A quarter of the step in bytes: the descriptors take a quarter of the bytes of the packet memory, so both
+        // memories are completely allocated at the same time.
         let more = self.bytes.prefault_more(STEP)?;
         Ok(self.descs.prefault_more(STEP / 4)? || more)
     }

@@ -42,7 +42,8 @@ impl fmt::Display for RingFull {
 impl std::error::Error for RingFull {}
 
 impl<'a> Packet<'a> {
-    /// An untruncated packet of which only the bytes and the timestamp are known: no hash, no header offsets.
+    /// A packet that was not truncated and of which only the bytes and the timestamp are known: no hash, no header
+    /// offsets.
     ///
     /// # Panics
     /// If the packet is longer than 4 GiB.

@@ -15,7 +15,7 @@ struct Pending {
     reported: u64,
 }
 
-/// The outcome of packets that are not stored.
+/// The outcome of packets that are not stored: filtered or lost.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Discard {
     /// The packets did not match the capture filter.

@@ -4,8 +4,8 @@
 //! with a pcap file header, so that the ring holds exactly the bytes that the recorder writes to disk. The producer
 //! decides where a segment ends, by size and by packet time, because the decision must precede the next byte.
 //!
-//! The producer also keeps the ledger: it counts the outcome of each packet exactly once, and writes losses into the
-//! stream as control descriptors, so that a reader of the stream computes the same sums.
+//! The producer also keeps the ledger of losses: it counts the outcome of each packet exactly once, and writes losses
+//! into the stream as control descriptors, so that a reader of the stream computes the same totals.
 
 use crate::back_pressure::BackPressure;
 use crate::config::{CAPLEN_MAX, Config, file_header};
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 const NANOS: u64 = 1_000_000_000;
 
-/// Bytes by which the claim runs ahead of the producer, so that most packets need no claim of their own.
+/// Bytes by which the claim runs ahead of the producer, so that one claim covers many packets.
 const CLAIM_BYTES: u64 = 256 << 10;
 /// Descriptors by which the claim runs ahead of the producer.
 const CLAIM_DESCS: u64 = 1024;
@@ -30,7 +30,8 @@ const CLAIM_DESCS: u64 = 1024;
 const CONTROL_RESERVE: u64 = 128;
 /// Largest number of control descriptors before one packet: a tick and all pending counts.
 const CONTROLS_BEFORE: u64 = 16;
-/// The reader timeout that applies after the last packet to lossless readers that have no timeout before.
+/// The reader timeout that applies after the last packet to lossless readers that have no timeout before the last
+/// packet.
 const LAST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The producer of a ring.
@@ -309,7 +310,7 @@ impl Producer {
         tally
     }
 
-    /// The ledger rows of the seconds that have passed since the last call.
+    /// The ledger rows (counts of packets by outcome) of the seconds that have passed since the last call.
     pub fn take_ledger(&mut self) -> Ledger {
         std::mem::take(&mut self.ledger)
     }
@@ -329,7 +330,7 @@ impl Producer {
         self.second_start = ts.secs() * NANOS;
         if self.second_start > self.last_tick && self.segment_limit.is_some() {
             self.last_tick = self.second_start;
-            // A tick may be lost: if there is no space for it, the next second has another tick.
+            // A tick may be missing: if there is no space for it, the next tick is that of the next second.
             self.write_control(Control::Tick, Timestamp::from_nanos(self.second_start));
         }
         if self.is_past(ts) {

@@ -59,7 +59,7 @@ impl Positions<'_> {
         self.controls_after.load(Ordering::Acquire)
     }
 
-    /// Reader: head and control count of the same publication; `None` if a publication came between the loads.
+    /// Reader: head and control count of the same publication; `None` if the producer published between the loads.
     ///
     /// If both counts are equal, every head stored between them was published with that count: a later head would have
     /// come with its own `controls_before`, and `controls_after` excludes an earlier head.
@@ -100,7 +100,8 @@ impl Released<'_> {
         self.pos.store(to.pos, Ordering::Release);
     }
 
-    /// The position as stored. Both values need not come from one [`Released::set`]: each is valid for its own memory.
+    /// Returns the stored position. The two values may come from different calls of [`Released::set`], because each is
+    /// valid for its own memory.
     pub fn get(&self) -> DescPosition {
         let pos = self.pos.load(Ordering::Acquire);
         DescPosition { desc: self.desc.load(Ordering::Acquire), pos }

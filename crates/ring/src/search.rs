@@ -15,7 +15,8 @@ const INVALID_READS_MAX: u32 = 64;
 /// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchResult {
-    /// Index of the first valid descriptor of a packet or segment at or after the position; the head if there is none.
+    /// Index of the first valid descriptor of a packet or segment at or after the position; the head if no such
+    /// descriptor exists.
     pub index: u64,
     /// True if no packet or segment at or after the position precedes `index`, neither in the ring nor overwritten.
     pub complete: bool,

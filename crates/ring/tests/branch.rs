@@ -1,5 +1,5 @@
-//! Branches: delivered packets are complete and in order, both sides count lost packets exactly, and no reader causes
-//! losses of another reader.
+//! Tests of branches: delivered packets are complete and in order, both sides count lost packets exactly, and no reader
+//! causes losses of another reader.
 #![cfg(not(loom))]
 
 mod support;
@@ -47,7 +47,7 @@ fn a_branch_agrees_with_a_queue_of_numbers_on_a_random_walk() {
     let mut p = Producer::new(config()).expect("memory");
     let (mut writer, branch) = branch_of(&p);
     let mut reader = branch.listen();
-    // The expected descriptors: `Ok` is the number of a packet, `Err` a number of lost packets.
+    // The expected results: `Ok` is the number of a delivered packet, `Err` is a number of lost packets.
     let mut model: VecDeque<Result<u64, u64>> = VecDeque::new();
     let (mut buffer, mut descs, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
     let (mut n, mut delivered, mut lost, mut seen, mut unread) = (0, 0u64, 0u64, 0u64, 0u64);
@@ -126,7 +126,7 @@ fn packets_that_the_ring_has_overwritten_are_counted_and_never_returned() {
         assert!(writer.push(desc));
     }
     writer.publish();
-    // The producer writes, without any read, until about half of the packets are overwritten.
+    // The producer writes, while no reader reads, until about half of the packets are overwritten.
     let capacity = p.memory().byte_capacity();
     let mut n = 2_000;
     while p.memory().control.positions().oldest_pos(capacity) < 600_000 {
@@ -213,7 +213,7 @@ fn readers_of_branches_sent_through_sockets_get_complete_packets() {
             branch.send(&ours).expect("sent");
             let listener = Branch::receive(&Arc::new(theirs)).expect("a branch");
             assert_eq!((listener.shape().name.as_str(), listener.shape().descs), ("test/group", BRANCH_DESCS_MIN));
-            // The engine's end stays open, as the control server keeps it open.
+            // The engine's end of the connection stays open, as in the control server.
             (std::thread::spawn(move || read(listener)), ours)
         })
         .collect();

@@ -119,7 +119,8 @@ fn idle_connections_do_not_lock_out_a_listener() {
     let idle_connections: Vec<Connection> =
         (0..300).map(|_| Connection::connect(&engine.path).expect("a connection")).collect();
     let listener = attach(&engine.path, Mode::Lossy, "late").expect("attached beside the idle connections");
-    // The server closes each idle connection, to admit another connection or after the time limit of the Hello.
+    // The server closes each idle connection, either to admit another connection or when the time limit of the Hello is
+    // over.
     for unknown_client in &idle_connections {
         assert!(unknown_client.receive(&mut [0; WELCOME]).is_ok_and(|(n, _)| n == 0));
     }
@@ -224,13 +225,13 @@ impl HostileEngine {
             6 => fds[prng.below(4) as usize] = self.null.as_fd(),
             7 => fds.truncate(prng.below(4) as usize),
             8 => {
-                // Sizes of any value, the same in the control page and in the message.
+                // Random sizes, which are equal in the control page and in the message.
                 let size = if prng.below(2) == 0 { boundary_value(prng) } else { 1 << prng.below(64) };
                 let field = prng.below(2) as usize;
                 Self::put(self.control.memory(), 2 + field, size);
                 ring[8 * field..8 * field + 8].copy_from_slice(&size.to_le_bytes());
             }
-            // Memory of the right size that is not sealed and is truncated later.
+            // Memory of the correct size that is not sealed, and that the peer truncates later.
             9 => fds[if prng.below(2) == 0 { 0 } else { 3 }] = unsealed.as_fd(),
             _ => {}
         }
@@ -310,7 +311,7 @@ fn a_hostile_engine_cannot_harm_a_listener_in_c() {
     const TEST: &str = "a_hostile_engine_cannot_harm_a_listener_in_c";
     let folder = testkit::TempDir::new("victim");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/victim.c");
-    // Undefined behaviour traps, which needs no sanitizer library.
+    // With these flags undefined behaviour ends the program by a trap, for which no sanitizer library is needed.
     let flags = ["-std=c11", "-O1", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"];
     let Some(program) = compile(TEST, "cc", &flags, &source, &folder) else { return };
 

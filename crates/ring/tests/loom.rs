@@ -233,7 +233,8 @@ fn loom_finds_a_claim_of_bytes_without_fence() {
     lapped_in_bytes(claim_without_fence, oldest_pos);
 }
 
-/// Head and number of controls of the same publication, from which a listener computes the missed packets.
+/// Tests that head and number of control descriptors, from which a listener computes the missed packets, belong to the
+/// same publication.
 fn pairs(publish: Publish) {
     explore(5, move || {
         const PUBLISHED: [(u64, u64); 5] = [(0, 0), (1, 0), (3, 2), (5, 2), (6, 3)];

@@ -18,7 +18,7 @@ const SOCKET: &str = "NETGRAIN_TEST_SOCKET";
 /// A child process that runs this test program as [`the_body_of_another_process`] in a role.
 struct ChildProcess {
     child: Child,
-    /// The child continues, or ends, when this pipe is closed.
+    /// The child continues, or ends, when the parent closes this pipe.
     stdin: Option<ChildStdin>,
     lines: BufReader<ChildStdout>,
 }
@@ -116,7 +116,8 @@ fn wait_for_parent() {
     let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
 }
 
-/// Reads to the end and checks that packets are complete and in order, and that each is either seen or missed.
+/// Reads to the end and checks that packets are complete and in order, and that each packet is counted as either seen
+/// or missed.
 fn read(socket: &Path, mode: Mode) -> Result<String, AttachError> {
     let mut l = attach(socket, mode, "reader")?.remove(0);
     println!("> attached");
@@ -297,7 +298,7 @@ fn a_listener_cannot_change_the_shared_memories() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attack.c");
     let Some(program) = compile(TEST, "cc", &["-std=c11"], &source, &folder) else { return };
     let mut engine = Engine::start("attack", config());
-    // Half a ring of packets, held by a lossless listener, so that they must be intact afterwards.
+    // Half a ring of packets. A lossless listener has not released them, so they must be intact afterwards.
     let mut witness = attach(&engine.path, Mode::Lossless, "witness").expect("attached").remove(0);
     engine.feed(5_000);
     until("the packets are offered", || engine.offered() == 5_000);

@@ -311,7 +311,7 @@ fn a_rewound_listener_reads_and_counts_from_the_new_position() {
     let (mut descs, mut buffer) = (Vec::new(), Vec::new());
     let (mut now, mut lapped, mut whole, mut empty) = (SECOND, 0, 0, 0);
     for round in 0..400 {
-        // Long packets use up the bytes first, short packets the descriptors.
+        // Long packets use up the packet bytes first, short packets use up the descriptors first.
         let len = if round % 40 < 20 { 20 } else { 1400 };
         for _ in 0..prng.below(30_000 / (1 + len / 100)) {
             let mut bytes = vec![0; len as usize];
@@ -335,7 +335,7 @@ fn a_rewound_listener_reads_and_counts_from_the_new_position() {
         }
         let (_, end) = l.published();
         assert!(end.is_none_or(|end| end > *all.last().unwrap()), "round {round}");
-        // The target: the position of a packet, the position after that, the beginning, or the end.
+        // The target of the rewind: the position of a packet, the position after that, the beginning, or the end.
         let target = match prng.below(6) {
             0 => 0,
             1 => all.last().unwrap() + 1,
@@ -407,8 +407,8 @@ fn a_false_cursor_position_is_ignored() {
     let bytes = [7; 1000];
     let mut model = Model::default();
     for i in 0..30_000u64 {
-        // Positions ahead of the producer, moved back, or impossible. None may make the producer overwrite packets that
-        // the other reader has not released.
+        // False cursor positions: ahead of the producer, moved back, or impossible. None of them may make the producer
+        // overwrite packets that the other reader has not released.
         let false_position = [u64::MAX, 0, i * 3, 1 << 63][i as usize % 4];
         false_reader.1.release(false_position, false_position);
         let _ = p.push(&packet(&bytes, SECOND + i));

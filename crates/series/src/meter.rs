@@ -121,7 +121,7 @@ impl SeriesMeter {
         }
     }
 
-    /// Counts a packet of another second than the packet before, or the first packet of its direction.
+    /// Counts a packet whose second differs from that of the previous packet, or the first packet of its direction.
     #[inline(never)]
     fn packet_of_new_second(&mut self, ts: Timestamp, direction: Direction, fields: PacketFields) {
         self.has_outgoing |= direction == Direction::Out;
@@ -152,8 +152,8 @@ impl SeriesMeter {
         self.second(second).ledger += tally;
     }
 
-    /// Moves the counts of another meter (of another queue, or of another part of the packets) that are not emitted yet
-    /// to this meter. The other meter is then empty.
+    /// Moves to this meter the counts that another meter (of another queue, or of another part of the packets) has not
+    /// emitted yet. The other meter is then empty.
     pub fn merge(&mut self, other: &mut SeriesMeter) {
         for second in other.open.drain(..) {
             self.second(second.second).absorb(second);
@@ -227,7 +227,8 @@ impl SeriesMeter {
         }
     }
 
-    /// Advances to `second`: emits rows of zeros for the seconds before it without rows, or counts them as a gap.
+    /// Advances to `second`: emits rows of zeros for the earlier seconds that have no row, or counts these seconds as a
+    /// gap.
     fn fill_silence(&mut self, second: u64, rows: &mut Vec<Row>) {
         let reported = self.emitted.unwrap_or(second);
         if second.saturating_sub(reported) > self.silence {

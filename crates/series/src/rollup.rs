@@ -99,8 +99,8 @@ impl Rollup {
 }
 
 /// Rolls up rows of any number of interfaces and directions, each in the order of time. Several rows of one second are
-/// added. A row of a bin that was returned already begins a further bin. Holds the seconds of one bin for each
-/// interface and direction.
+/// added. A row of a bin that was returned already begins a further bin. The builder stores the rows of one bin for
+/// each interface and direction.
 #[derive(Clone, Debug)]
 pub struct RollupBuilder {
     step: Step,
@@ -179,7 +179,8 @@ mod tests {
         assert_eq!((minute.seconds, minute.max.total.packets, minute.min.total.packets), (2, 13, 1));
     }
 
-    /// Every quantity, every step and several interfaces, compared with sorted values.
+    /// Roll-ups with every length of a bin, of every quantity and of several interfaces, compared with a calculation
+    /// from sorted values.
     #[test]
     fn rollups_of_random_rows_agree_with_sorted_values() {
         let seed = testkit::seed("rollups_of_random_rows_agree_with_sorted_values");

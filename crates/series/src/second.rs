@@ -92,7 +92,7 @@ impl Second {
     }
 }
 
-/// The volume of a millisecond. Both counters saturate; 4 GiB in a millisecond are 34 Tb/s.
+/// Bytes and packets of one millisecond. Both counters saturate; 4 GiB in a millisecond are 34 Tb/s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bin {
     bytes: u32,

@@ -347,7 +347,8 @@ fn merged_meters_emit_the_rows_of_a_single_meter() {
                 }
             }
             if prng.below(4) == 0 {
-                // A part may be merged at any time; all parts must be merged before a tick.
+                // The meter of a part of the packets may be merged at any time. Before a tick, the meters of all parts
+                // must be merged.
                 split.iter_mut().for_each(|part| merged.merge(part));
                 let rows = merged.tick(Timestamp::from_nanos(now));
                 assert_eq!(rows, one.tick(Timestamp::from_nanos(now)), "seed {seed} round {round} step {step}");

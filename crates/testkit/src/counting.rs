@@ -1,5 +1,5 @@
 //! An allocator that counts bytes, for tests of memory use. It counts the allocations of the whole program, so such a
-//! test is a program of its own.
+//! test must be the only test of its program.
 
 #![allow(
     unsafe_code,

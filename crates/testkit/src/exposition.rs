@@ -118,7 +118,10 @@ impl Family {
         says(!plain || words.contains(&""), "is not lower-case words joined by _");
         says(words[0] != "netgrain", "does not begin with netgrain_");
         says(!matches!(self.kind.as_str(), "counter" | "gauge" | "histogram"), "has no type");
-        says((self.kind == "counter") != (words.last() == Some(&"total")), "is a counter or ends in _total, not both");
+        says(
+            (self.kind == "counter") != (words.last() == Some(&"total")),
+            "is a counter without the suffix _total, or has the suffix and is no counter",
+        );
         for word in ["bucket", "sum", "count"] {
             says(words.last() == Some(&word), "ends in a suffix that is reserved for histograms");
         }
@@ -131,7 +134,7 @@ impl Family {
         let of = |suffix: &str, labels: &str| self.samples.get(&(suffix.to_owned(), labels.to_owned())).copied();
         for (i, (labels, bound, value)) in self.buckets.iter().enumerate() {
             let next = self.buckets.get(i + 1).filter(|next| next.0 == *labels);
-            says(next.is_some_and(|n| n.1 <= *bound || n.2 < *value), "has buckets that do not grow");
+            says(next.is_some_and(|n| n.1 <= *bound || n.2 < *value), "has buckets whose bounds or values do not grow");
             says(next.is_none() && bound.is_finite(), "has no bucket with the bound +Inf");
             let whole = of("_count", labels) == Some(*value) && of("_sum", labels).is_some();
             says(next.is_none() && !whole, "has no count of its largest bucket, or no sum");

@@ -1,5 +1,6 @@
 //! Helpers of tests: a network namespace ([`Sandbox`]), a sender and a reader of raw frames ([`RawSender`],
-//! [`RawReader`]), temporary directories ([`TempDir`]), printed seeds ([`seed`]), and skips by name.
+//! [`RawReader`]), temporary directories ([`TempDir`]), printed seeds ([`seed`]), and skips that are reported with the
+//! name of the test.
 //!
 //! A test that cannot run on a machine reports a skip with its name, which is counted; it never passes silently:
 //! ```no_run

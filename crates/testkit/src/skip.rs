@@ -1,4 +1,4 @@
-//! Skips by name, and lookups whose failure is a reason for a skip: real captures and third-party programs.
+//! Reports skipped tests by name; finds real captures and third-party programs, without which a test is skipped.
 
 use std::ffi::OsStr;
 use std::io::Write;

@@ -325,7 +325,8 @@ impl<'a> Frame<'a> {
             Network::V6 { .. } => EtherType::IPV6,
         };
         let inner = if self.labels.len > 0 { EtherType::MPLS } else { network };
-        // Each ethertype announces the next header, so the ethertype of a tag stands in the header before the tag.
+        // Each ethertype announces the next header, so the ethertype that announces a tag is in the header before the
+        // tag.
         let mut types = self.tags.items().iter().map(|(tpid, _)| *tpid).chain([inner]);
         let mut next = || types.next().unwrap_or(inner);
         let (head, mut rest) = out.split_at_mut(ethernet::at::END);

@@ -1,20 +1,20 @@
 //! Fragment tracking: later fragments get the ports of the first fragment of their datagram.
 //!
-//! A table keeps the first fragments by source, destination, identification, protocol and tunnel (RFC 791 §3.2, RFC
+//! A table stores the first fragments by source, destination, identification, protocol and tunnel (RFC 791 §3.2, RFC
 //! 8200 §4.5) for [`TIMEOUT`] of *packet* time. Memory is fixed: if the four entries of a bucket are in use, a new
 //! first fragment evicts the oldest entry. A later fragment that arrives before its first fragment, or after its
 //! eviction, has addresses and protocol only, and [`Decoded::error`] reports an orphan fragment. Nothing is
 //! reassembled.
 //!
 //! The result depends on earlier packets. A program that distributes packets over several threads must therefore
-//! resolve fragments before, in a thread that gets all fragments between two addresses.
+//! resolve fragments before the distribution, in a thread that gets all fragments between two addresses.
 
 use crate::bytes::{be16, be32, chunk};
 use crate::{DecodeError, Decoded, Family, Fragment, IpProtocol, Port, ipv4, ipv6};
 use base::{Timestamp, hash};
 use std::time::Duration;
 
-/// The time for which the table keeps a first fragment: 30 s, the reassembly timeout of hosts.
+/// The time for which an entry of a first fragment is valid: 30 s, the reassembly timeout of hosts.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The number of first fragments in the table: 4096, in 256 KiB.
@@ -73,7 +73,7 @@ impl Fragments {
         Self::with(CAPACITY, TIMEOUT, key)
     }
 
-    /// A table for at least `capacity` datagrams, each kept for `timeout`.
+    /// A table for at least `capacity` datagrams, whose entries are valid for `timeout`.
     pub fn with(capacity: usize, timeout: Duration, key: u64) -> Self {
         let buckets = capacity.div_ceil(BUCKET_ENTRIES).next_power_of_two();
         Self { buckets: vec![[None; BUCKET_ENTRIES]; buckets].into(), key, timeout, counts: FragmentCounts::default() }

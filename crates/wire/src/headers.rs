@@ -86,7 +86,7 @@ pub mod link {
 /// The protocol of the network layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
-    /// Another protocol, or IP whose fixed header was not captured whole.
+    /// Another protocol, or IP of which the fixed header was not captured completely.
     #[default]
     Other,
     /// IPv4.
@@ -123,7 +123,7 @@ const _: () = assert!(link::UNDERSTOOD[0] == link::ETHERNET && link::UNDERSTOOD.
 /// The largest offset of a transport header that fits the field; a later header is not reported.
 const FARTHEST: usize = u8::MAX as usize;
 
-// Tags and labels in the supported numbers, after the longest link header, end before the limit; only nested
+// The largest supported numbers of tags and labels, after the longest link header, end before the limit; only nested
 // pseudowires can exceed it.
 const _: () = assert!(link::SLL2_LEN + vlan::MAX_TAGS * vlan::at::END + mpls::MAX_LABELS * mpls::LABEL_LEN <= FARTHEST);
 

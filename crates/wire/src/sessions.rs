@@ -327,7 +327,7 @@ mod tests {
         assert_eq!((counts.missing, counts.started, counts.evicted), (2, 6, 2));
     }
 
-    /// A model test: numbers are lost, duplicated and reordered within the window. The model keeps the set of all
+    /// A model test: numbers are lost, duplicated and reordered within the window. The model stores the set of all
     /// numbers received, without wrapping.
     #[test]
     fn the_counts_equal_those_of_a_set_of_all_numbers_on_any_path() {

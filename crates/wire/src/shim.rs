@@ -80,7 +80,7 @@ pub(crate) fn snap(length: EtherType, frame: &[u8], at: usize) -> Option<(EtherT
 pub(crate) enum LabelPayload {
     /// The payload at the end of the label stack has this ethertype; [`EtherType::MPLS`] if the payload is unknown.
     Network(EtherType),
-    /// An Ethernet header at this offset, captured whole.
+    /// A completely captured Ethernet header at this offset.
     Ethernet(usize),
 }
 

@@ -1,4 +1,4 @@
-//! Every field of the records, compared with the model.
+//! Compares every field of the records with the model.
 
 use super::model::{Model, secs};
 use super::traffic::{Owned, Traffic};
@@ -161,8 +161,8 @@ fn interim_records_add_up_to_the_record_without_an_active_timeout() {
         assert!(twins.len() * 100 < whole.len(), "seed {seed}, round {round}: {} twins", twins.len());
         [&mut whole, &mut parts].into_iter().for_each(|records| records.retain(|r| !twins.contains(&r.id)));
         let level = |flows: &mut BTreeMap<u64, Record>| {
-            // A flow without packets after an interim record has no further record; initial packets and location belong
-            // to single records.
+            // These fields are not compared: the end reason, because a flow without packets after an interim record has
+            // no further record, and index, location and initial packets, because they belong to single records.
             for record in flows.values_mut() {
                 (record.end_reason, record.record_index, record.location) = (EndReason::IdleTimeout, 0, None);
                 record.initial_packets.clear();

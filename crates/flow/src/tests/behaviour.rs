@@ -1,4 +1,4 @@
-//! The definition of a flow, in short examples.
+//! The definition of a flow, in short example tests.
 
 use super::model::secs;
 use super::traffic::{Owned, Plan};

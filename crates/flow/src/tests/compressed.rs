@@ -118,7 +118,7 @@ fn talk(prng: &mut Prng, n: u32, packets: u32, again: Option<u64>, v6: bool) -> 
     out
 }
 
-/// Bytes per flow of these packets, uncompressed and compressed, and the number of flows compressed in the second case.
+/// Bytes per flow of these packets, uncompressed and compressed, and the number of flows that were compressed.
 fn uncompressed_and_compressed(packets: &[Owned]) -> (Vec<usize>, Vec<usize>, u64) {
     let (mut meter, mut out) = (patient(), Vec::<Record>::new());
     let compressed_flows = std::mem::replace(&mut meter.compressed, CompressedFlows::new(0, 1, NoHints));

@@ -107,13 +107,13 @@ fn a_full_table_evicts_flows_without_further_packets_in_turn() {
     let (mut meter, mut out) = (Meter::new(Config { capacity: 100, ..Config::default() }, 0), Vec::<Record>::new());
     let packet = |port: u16, ms: u16| Plan::udp(1, 2, (port, 53)).frame(at(f64::from(ms) / 1000.0));
     let mut packets: Vec<Owned> = (0..100).map(|n| packet(n, n)).collect();
-    // Five flows continue, fewer than eight in succession, so none of them is evicted.
+    // Five flows get further packets. They are fewer than eight successive flows, so none of them is evicted.
     packets.extend((20..25).map(|n| packet(n, 100 + n)));
     packets.extend((100..160).map(|n| packet(n, 100 + n)));
     meter.push(&lend(&packets), &mut out);
     let ended: Vec<u16> = out.iter().map(|r| r.key.src_port).collect();
     assert_eq!(ended, (0..20).chain(25..65).collect::<Vec<_>>());
-    // If all flows continued, the meter would evict the longest idle among the next eight.
+    // If all flows had further packets, the meter would evict the flow that has been idle longest among the next eight.
     out.clear();
     let again: Vec<Owned> = (20..25).chain(65..160).map(|n| packet(n, 300 + n)).collect();
     meter.push(&lend(&again), &mut out);
@@ -149,7 +149,7 @@ fn a_gap_of_centuries_with_active_flows_takes_no_time() {
     for centuries in 1..=5 {
         meter.tick(Timestamp::from_secs_nanos(500 + centuries * century, 0), &mut out);
         let expected = if centuries < 4 { 0 } else { 50 };
-        // The active timeout makes the first records in the fourth century; the flows have no later packets, hence no
+        // The active timeout of three centuries makes the first records. The flows have no later packets, hence no
         // further records.
         assert_eq!(out.len(), expected, "after {centuries} centuries");
     }
@@ -234,7 +234,8 @@ fn arbitrary_frames_are_counted() {
             let at = prng.below(frame.len() as u64) as usize;
             frame[at] = prng.next_u64() as u8;
         }
-        // The headers of a valid packet before random bytes, truncated anywhere; inconsistent lengths.
+        // The headers of a valid packet, followed by random bytes, truncated at any byte, some with inconsistent
+        // lengths.
         let keep = frame.len().min(200);
         bytes[..keep].copy_from_slice(&frame[..keep]);
         if prng.below(2) == 0 && plan.v6 {

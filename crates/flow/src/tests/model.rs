@@ -1,4 +1,4 @@
-//! The model of the flow table: a map of flows, each with a list of all its packets; slow, but simple.
+//! The model of the flow table: a map of flows, each with a list of all its packets. It is slow, but simple.
 
 use super::traffic::Owned;
 use crate::record::{
@@ -246,7 +246,7 @@ impl Model {
             let values = now.iter().map(|o| f(o));
             (values.clone().min().unwrap_or(0), values.max().unwrap_or(0))
         };
-        // If the first packet of the flow was in no tunnel, no sequence numbers are kept.
+        // If the first packet of the flow was in no tunnel, the record has no tunnel sequence numbers.
         let tunnel = flow.packets[0].owned.decoded.tunnel;
         let numbers = now.iter().filter_map(|o| tunnel.and(o.owned.decoded.tunnel)?.sequence).collect::<Vec<_>>();
         // The MAC address is that of the direction's first frame in the whole flow.
@@ -331,8 +331,9 @@ fn stats(values: &[u64]) -> Stats {
     }
 }
 
-/// For each packet of one direction: `Some(true)` if it is retransmitted, `Some(false)` if it is out of order. The last
-/// two ranges of missing sequence numbers are kept; sequence numbers have 64 bits, so that they do not wrap.
+/// For each packet of one direction: `Some(true)` if it is retransmitted, `Some(false)` if it is out of order. The
+/// model stores the last two ranges of missing sequence numbers. Its sequence numbers have 64 bits, so that they do not
+/// wrap.
 fn orders(packets: &[&ModelPacket]) -> Vec<Option<bool>> {
     let mut high: Option<i64> = None;
     let mut missing: Vec<(i64, i64)> = Vec::new();

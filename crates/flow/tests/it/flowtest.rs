@@ -98,7 +98,7 @@ impl Way {
     }
 }
 
-/// Packets and bytes of each direction that has any.
+/// Packets and bytes of each direction that has packets.
 type Sums = BTreeMap<Way, (u64, u64)>;
 
 fn add(sums: &mut Sums, way: Way, packets: u64, bytes: u64) {
@@ -153,7 +153,7 @@ fn wrong(flow: &Expected, suffix: &str, there: &[&Record], back: &[&Record]) -> 
         &|r, v| r.initial_packets.first().is_some_and(|e| e.flags == 2 && u64::from(e.length) == v),
         there,
     );
-    // The captures with this value have an Ethernet header and no padding.
+    // The captures whose expected flows contain `bytes_outer` have an Ethernet header and no padding.
     check("bytes_outer", &|r, v| r.directions[0].bytes == v + 14 * r.directions[0].packets, there);
     let bits = |r: &Record| (0..8).filter(|bit| r.directions[0].flags[*bit] > 0).map(|bit| 1 << bit).sum::<u64>();
     let seen = there.iter().fold(0, |seen, record| seen | bits(record));

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::Command;
 use wire::{FlowKey, TunnelKind};
 
-/// The innermost sequence number of each frame of a capture, by frame number. Fragments are omitted, because they are
-/// in no flow of a tunnel.
+/// The innermost tunnel sequence number of each frame of a capture, by frame number. Fragments are omitted, because
+/// they are in no flow of a tunnel.
 fn tshark(file: &Path, mut command: Command) -> BTreeMap<usize, u32> {
     command.args(["-n", "-o", "ip.defragment:FALSE", "-T", "fields", "-E", "occurrence=l", "-r"]).arg(file);
     for field in ["frame.number", "gre.sequence_number", "gtp.seq_number"] {

@@ -1,4 +1,4 @@
-//! A random walk of groups, members, programs and packets beside a simple model.
+//! Random operations on groups, members, programs and packets, compared with a simple model.
 //!
 //! The test calls the dispatcher and the producer in an order that the seed decides. The model holds, for each member,
 //! the packets that the member must receive.

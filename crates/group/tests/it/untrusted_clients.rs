@@ -27,7 +27,7 @@ fn attach(group: &str, port: &str) -> Request {
     Request::Attach { group, port, file: None, max_bytes: 0, classes, weight: 1, filter: None }
 }
 
-/// Creates a group on all queues, also if the time limit of a command is short.
+/// Creates a group on all queues, even if the time limit of a command is short.
 fn create_on_all_queues(engine: &Engine, group: &str, program: &str) {
     let registry = &engine.registry;
     until("all queues have the group", || {

@@ -15,7 +15,7 @@ pub(super) const FIELDS: usize = 16;
 pub struct InterfaceDescription {
     /// Link type in the numbering of pcap.
     pub link_type: u16,
-    /// Most bytes kept of each packet; 0 for all.
+    /// Largest number of bytes that the capture stores of each packet; 0 if there is no limit.
     pub snaplen: u32,
     /// Name of the interface in its operating system.
     pub name: String,

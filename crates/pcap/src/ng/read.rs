@@ -22,8 +22,8 @@ const SIMPLE_DATA: usize = 12;
 /// Most interfaces that one section may describe.
 const MAX_INTERFACES: usize = 65_536;
 
-/// The most bytes kept of an interface's name: names of Windows interfaces have about fifty, and a file may contain
-/// a text of any length.
+/// Largest number of bytes that the reader stores of an interface's name: names of Windows interfaces have about fifty
+/// bytes, but a file may contain a text of any length.
 const MAX_NAME: usize = 128;
 
 /// The number of interfaces of a section whose names are stored.

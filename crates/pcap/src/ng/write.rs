@@ -36,7 +36,7 @@ pub struct InterfaceOptions<'a> {
     pub comment: &'a str,
     /// The link type in the numbering of pcap.
     pub link_type: u16,
-    /// The most bytes kept of each packet; 0 for all.
+    /// Largest number of bytes that the capture stores of each packet; 0 if there is no limit.
     pub snaplen: u32,
 }
 

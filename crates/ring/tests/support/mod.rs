@@ -44,7 +44,8 @@ pub fn number(bytes: &[u8]) -> u64 {
     n
 }
 
-/// Compiles one C or C++ file with every warning as an error; `None` (and a named skip) without a compiler.
+/// Compiles one C or C++ file with every warning as an error; `None` (and a skip that is reported by name) if there is
+/// no compiler.
 pub fn compile(test: &str, compiler: &str, flags: &[&str], source: &Path, folder: &TempDir) -> Option<PathBuf> {
     let program = folder.join("program");
     let mut cc = testkit::tool(test, compiler)?;
@@ -52,8 +53,8 @@ pub fn compile(test: &str, compiler: &str, flags: &[&str], source: &Path, folder
     cc.arg("-I").arg(workspace().join("include")).arg(source).arg("-o").arg(&program);
     let out = cc.output().expect("the compiler runs");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    // Binding a socket changes the umask of the whole process for a moment, and the compiler may have inherited the
-    // changed umask.
+    // Binding a socket changes the umask of the whole process for a moment. If the compiler is started in that moment,
+    // it inherits the changed umask, and so do the permissions of its output.
     std::fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("the compiled program");
     Some(program)
 }

@@ -110,7 +110,8 @@ impl TransportInfo {
         let len = select_unpredictable(is_udp, be16(head, udp::at::LEN).into(), usize::from(offset >> 4) * 4);
         let least = select_unpredictable(is_udp, udp::at::END, tcp::at::END);
         let is_known = is_udp | (is_tcp & is_whole);
-        // The ports of TCP become numbers above 65535, which are no tunnel ports.
+        // TCP ports are raised above 65535, so that the test below does not take them for tunnel ports, which are UDP
+        // ports.
         let beyond = u32::from(!is_udp) << 16;
         if !is_known
             | (len < least)

@@ -5,8 +5,8 @@ use crate::bytes::chunk;
 use crate::{EtherType, Family, FlowKey, Fragment, IpProtocol, Port, ipv4, ipv6};
 use std::net::IpAddr;
 
-/// The largest number of nested tunnels that the decoder enters. A packet inside more tunnels belongs to the flow of
-/// the packet in the fourth tunnel.
+/// The largest number of nested tunnels that the decoder enters. A packet inside more than four tunnels belongs to the
+/// flow of the packet in the fourth tunnel.
 pub const MAX_TUNNELS: u8 = 4;
 
 /// The protocol of a tunnel.
@@ -135,9 +135,9 @@ impl Decoded {
             && matches!(self.protocol, IpProtocol::TCP | IpProtocol::UDP)
     }
 
-    /// False if no tunnel around the packet has sequence numbers. If true, [`numbered_tunnels`] gives the exact
-    /// result for all tunnels, also for tunnels that the decoder did not enter. A tunnel that the decoder did not enter
-    /// is recognised by the decode error that it left.
+    /// False if no tunnel around the packet has sequence numbers. If true, [`numbered_tunnels`] gives the exact result
+    /// for all tunnels, also for tunnels that the decoder did not enter. A tunnel that the decoder did not enter is
+    /// recognised by the decode error that the decoder stored.
     #[inline(always)]
     pub fn may_have_sequence(&self) -> bool {
         !self.is_common_case && self.has_tunnel_or_error()

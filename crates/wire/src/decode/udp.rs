@@ -8,7 +8,7 @@
 //! | GENEVE (RFC 8926) | to 6081 | version 0; the reserved six bits and the last byte are 0; the options fit |
 //! | GTP-U (TS 29.281) | to 2152 | version 1, not GTP'; the length fits; only a G-PDU is entered, other messages are ordinary UDP |
 //! | Teredo (RFC 4380) | from or to 3544 | IPv6 to the end of the datagram exactly, or without a payload (a bubble, which may have trailers); one address in 2001::/32, or the source link-local |
-//! | GRE (RFC 8086) | to 4754 | as over IP |
+//! | GRE (RFC 8086) | to 4754 | the same rules as for GRE over IP |
 //!
 //! In all cases a valid IP header must follow (see [`super::Decoded`]).
 

@@ -116,7 +116,8 @@ fn losses_of_a_mirror_are_counted_for_any_mirrored_frames() {
             _ => vec![0; 60],
         };
         let frame = mirrored(which as u16, sent[which], &inner);
-        // Numbers near the begin and the end are never lost, because such losses are not detected.
+        // The test drops no numbers near the beginning and the end of a session, because `Sessions` cannot detect such
+        // losses.
         if prng.below(10) == 0 && (50..4900).contains(&n) {
             lost += 1;
         } else if common::decoded(&frame).may_have_sequence() {

@@ -16,7 +16,7 @@ pub fn built(frame: Frame<'_>) -> Vec<u8> {
     frame.write(&mut buffer).unwrap().to_vec()
 }
 
-/// Decodes an Ethernet frame that was captured whole.
+/// Decodes an Ethernet frame that was not truncated.
 pub fn decoded(frame: &[u8]) -> Decoded {
     Decoded::of(frame, frame.len() as u32, link::ETHERNET)
 }
