@@ -346,7 +346,7 @@ typedef struct netgrain_second {
     /* Appended later: test with NETGRAIN_HAS. */
     uint64_t tunnel_numbered;   /* packets with a tunnel sequence number; of both directions, in the row of NETGRAIN_IN */
     uint64_t tunnel_missing;    /* missing tunnel sequence numbers; of both directions, in the row of NETGRAIN_IN */
-    uint64_t tunnel_late;       /* packets counted as missing that arrived later; of both directions, in the row of NETGRAIN_IN */
+    uint64_t tunnel_late;       /* late tunnel sequence numbers; of both directions, in the row of NETGRAIN_IN */
     const uint64_t *losses;     /* ledger.lost by cause: loss_count numbers; netgrain_loss_name returns their names */
     const uint64_t *notes;      /* notes: note_count numbers; netgrain_note_name returns their names */
     uint32_t loss_count;
