@@ -88,10 +88,10 @@ typedef struct netgrain_query {
 /* One packet. `data` is valid until the next call with the same handle. */
 typedef struct netgrain_packet {
     uint64_t ts;               /* its timestamp */
-    const unsigned char *data; /* its first `caplen` bytes; never NULL */
+    const unsigned char *data; /* the first `caplen` bytes of the packet; never NULL */
     uint32_t caplen;           /* captured bytes */
     uint32_t wire_len;         /* bytes on the wire */
-    uint32_t link_type;        /* format of its first bytes, numbered as in pcap */
+    uint32_t link_type;        /* link-layer format of `data`, numbered as in pcap */
     uint32_t origin;           /* index of its origin, see netgrain_get_origin */
     uint64_t lost;             /* packets known to be lost on this origin since its previous packet in these results */
 } netgrain_packet;
@@ -298,7 +298,7 @@ typedef struct netgrain_flow {
     uint32_t tunnel_id;         /* VNI, VSID, TEID, session or key */
     uint32_t queue;             /* queue of its packet files */
     uint64_t position;          /* stream position of its first packet in the queue, bytes; NETGRAIN_NONE if not stored */
-    uint64_t position_span;     /* bytes from there to the position of its last packet; NETGRAIN_NONE if not stored */
+    uint64_t position_span;     /* bytes from `position` to that of its last packet; NETGRAIN_NONE if not stored */
     uint64_t syn_rtt_ns;        /* ns from SYN to SYN+ACK; NETGRAIN_NONE if not seen */
     uint64_t ack_rtt_ns;        /* ns from SYN+ACK to the ACK; NETGRAIN_NONE if not seen */
     uint64_t lost;              /* packets that the interface lost in the seconds of this record */
@@ -337,16 +337,16 @@ typedef struct netgrain_second {
     uint64_t syn_ack;           /* TCP packets with SYN and ACK */
     uint64_t fin, rst;          /* TCP packets with FIN, with RST */
     uint64_t flows_active;      /* flows at the end of the second; both directions, in the row of NETGRAIN_IN */
-    uint64_t flows_new;         /* flows that began in the second; likewise */
-    uint64_t flows_ended;       /* flows that ended in the second; likewise */
+    uint64_t flows_new;         /* flows that began in the second; both directions, in the row of NETGRAIN_IN */
+    uint64_t flows_ended;       /* flows that ended in the second; both directions, in the row of NETGRAIN_IN */
     uint64_t sources, destinations; /* distinct addresses, estimated (+-1.6 %) */
     netgrain_volume peak_1ms;   /* most packets and most bytes within 1 ms, not necessarily the same millisecond */
     netgrain_volume peak_10ms;  /* the same within 10 ms */
     netgrain_tally ledger;      /* outcome of the packets; of both directions, in the row of NETGRAIN_IN */
     /* Appended later: test with NETGRAIN_HAS. */
     uint64_t tunnel_numbered;   /* packets with a tunnel sequence number; of both directions, in the row of NETGRAIN_IN */
-    uint64_t tunnel_missing;    /* missing tunnel sequence numbers; likewise */
-    uint64_t tunnel_late;       /* packets counted as missing that arrived later; likewise */
+    uint64_t tunnel_missing;    /* missing tunnel sequence numbers; of both directions, in the row of NETGRAIN_IN */
+    uint64_t tunnel_late;       /* late tunnel sequence numbers; of both directions, in the row of NETGRAIN_IN */
     const uint64_t *losses;     /* ledger.lost by cause: loss_count numbers; netgrain_loss_name returns their names */
     const uint64_t *notes;      /* notes: note_count numbers; netgrain_note_name returns their names */
     uint32_t loss_count;
