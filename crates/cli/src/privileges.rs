@@ -180,8 +180,8 @@ pub fn for_repair(args: &RepairArgs) -> Result<(), Failure> {
     finish(READING.with(override_for(&written)))?;
     // Landlock before version 2 forbids to rename a file into another directory, which recovery does.
     if sys::landlock::version() >= 2 {
-        // A killed recorder leaves the page with its counter of offered packets; repair removes the page after it has
-        // added the count to the ledger.
+        // A killed recorder leaves its counter page, a file with the number of offered packets; repair adds the number
+        // to the ledger and then removes the file.
         roots.extend(Some(PathBuf::from(store::offered_page::FOLDER)).filter(|pages| pages.is_dir()));
         write_only_below(&roots)?;
     }

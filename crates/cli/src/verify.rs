@@ -94,7 +94,7 @@ struct ProgressLine {
     json: bool,
     terminal: bool,
     shown: Instant,
-    /// The first error of the output.
+    /// The error of the first failed write to standard output.
     outcome: io::Result<()>,
     /// True if files of a dead recorder are not recovered yet: their losses are not in the ledger.
     has_leftovers: bool,

@@ -55,7 +55,7 @@ impl FlowQuery {
         Self { source, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: Some(id), fields: None }
     }
 
-    /// The store, if the source is one.
+    /// The path of the store; `None` if the query reads files or the network.
     pub fn store(&self) -> Option<&Path> {
         match &self.source {
             RecordSource::Store(store) => Some(store),

@@ -56,7 +56,7 @@ enum Feed {
 }
 
 impl<'a> Records<'a> {
-    /// Opens the source; only interface names are read yet.
+    /// Opens the source and reads its interface names, but no records yet.
     pub fn open(flow_query: &'a FlowQuery, stop: Arc<AtomicBool>) -> Result<Self, Failure> {
         let mut names = Names::default();
         let feed = match &flow_query.source {
@@ -131,7 +131,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// The interface names known so far.
+    /// The interface names that were read from the source so far.
     pub fn names(&self) -> &Names {
         &self.names
     }
@@ -171,8 +171,8 @@ impl<'a> Records<'a> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// True if the record is of a wanted interface. A store was queried for these interfaces only; other sources need
-    /// the check.
+    /// True if the interface of the record is selected. The query of a store selects interfaces itself; files and the
+    /// network also give records of other interfaces.
     fn is_of_interfaces(&self, record: &Record) -> bool {
         let wanted = &self.query.interfaces;
         matches!(self.feed, Feed::Store(_))
@@ -220,7 +220,8 @@ impl<'a> Records<'a> {
     }
 }
 
-/// The maximum delay of records: as given, or as stored by the run that makes them.
+/// The maximum time from the last packet of a flow to its record: the value of `--max-lateness` if given, otherwise the
+/// value that the `netgrain run` that writes the store has saved in the store.
 fn late(flow_query: &FlowQuery) -> Duration {
     flow_query.late.unwrap_or_else(|| match flow_query.store() {
         Some(store) if flow_query.interfaces.is_empty() => {

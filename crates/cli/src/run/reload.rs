@@ -1,5 +1,6 @@
-//! SIGHUP: rereads the configuration and applies changes of collectors, retention, groups and packet programs.
-//! Other changes are reported and wait for the next start. An invalid configuration changes nothing.
+//! SIGHUP: rereads the configuration and applies changes of collectors, retention, groups and packet programs. Other
+//! changes are reported, and take effect only at the next start of the process. An invalid configuration changes
+//! nothing.
 
 use super::captures::{CapturedInterface, RunningCaptures};
 use super::verb::Verb;

@@ -70,7 +70,7 @@ struct Totals {
     fill: f64,
     lost: u64,
     lost_by_cause: BTreeMap<&'static str, u64>,
-    /// Present if an interface has a meter.
+    /// The flow counters of the meters; `None` if no interface has a meter.
     flows: Option<FlowTotals>,
 }
 
@@ -158,7 +158,7 @@ fn line(now: &Totals, last: &Totals) -> String {
     )
 }
 
-/// The write error of a recorder, otherwise of a sink of the meter.
+/// The write error of a recorder, or, if no recorder has one, of a sink of the meter.
 fn write_error(report: &Report) -> Option<String> {
     let recorder = report.queues.iter().find_map(|q| q.recorder.as_ref()?.error.clone());
     let mut sinks = report.meter.iter().flat_map(|m| &m.sinks);

@@ -141,7 +141,7 @@ pub struct Lines {
     layout: Layout,
     paint: Paint,
     zone: Zone,
-    /// The date printed above the last lines; used where lines have only the time of day.
+    /// The date that was last printed above a line; used only in tables whose lines have a time of day without a date.
     date: String,
 }
 

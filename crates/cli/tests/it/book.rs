@@ -128,7 +128,8 @@ fn run_page(test: &str, page: &str) {
     }
     fs::create_dir(testbed.dir.join("data")).expect("a folder for stores");
     std::os::unix::fs::symlink(repository().join("dist"), testbed.dir.join("dist")).expect("a link");
-    // The mount point is short because the path of a socket in a store has at most 107 bytes. `/run` is the test's own.
+    // The mount point is short because the path of a socket in a store has at most 107 bytes. The namespace of the test
+    // has its own `/run`, so nothing is mounted on the host.
     let mount = "mkdir /run/data\nmount --bind data /run/data\n";
     let script = format!("{mount}{}", script.replace("/data/", "/run/data/"));
     fs::write(testbed.dir.join("page.sh"), script).expect("the script");

@@ -155,7 +155,7 @@ fn argus(mut program: Command, mut ra: Command, dir: &TempDir, capture: &Path) -
         let protocol = match cells[2] {
             "tcp" => 6,
             "udp" => 17,
-            // The header line, management records, and protocols that are not compared.
+            // Skips the header line, management records, and records of other protocols, which are not compared.
             _ => continue,
         };
         let number = |at: usize| cells[at].parse::<u64>().unwrap_or_else(|e| panic!("{e}: {line}"));
