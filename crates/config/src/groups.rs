@@ -165,7 +165,8 @@ impl Group {
         self.interfaces.is_empty() || self.interfaces.iter().any(|p| p == port)
     }
 
-    /// The group after a reload of `new`: members, interfaces, policy and fold of a running group cannot change.
+    /// The group after a reload of the section `new`: the keys members, interfaces, policy and fold keep their values,
+    /// because those of a running group cannot change.
     pub fn settled(&self, new: &Self) -> Self {
         let (interfaces, members) = (self.interfaces.clone(), self.members.clone());
         Self { policy: self.policy, fold: self.fold, interfaces, members, ..new.clone() }

@@ -24,7 +24,8 @@ pub fn cpu_list(text: &str) -> Result<CpuList, ValueError> {
     Ok(CpuList(cpus))
 }
 
-/// A smaller ring has no space for the gap of a segment.
+/// The smallest ring in bytes: in a smaller ring there is no space for the gap that the producer leaves between two
+/// segments.
 pub const MIN_RING: u64 = 8 << 20;
 
 /// The smallest segment size of a recorder.
