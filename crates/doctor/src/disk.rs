@@ -108,7 +108,7 @@ fn file_system(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
 }
 
 fn space(s: &Subject, room: FsSpace, segment: u64, fastest: Option<u32>) -> Finding {
-    /// Below this share of free space file systems slow down, whatever their size.
+    /// The share of free space below which file systems slow down, whatever their size.
     const LITTLE: f64 = 0.05;
     /// If the volume is full in fewer minutes, an operator cannot react in time.
     const SHORT: f64 = 5.0;
@@ -136,7 +136,7 @@ fn queue(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
     // Linux's encoding of st_dev (include/linux/kdev_t.h, new_encode_dev).
     let (major, minor) = (device >> 8 & 0xfff | device >> 32 & 0xffff_f000, device & 0xff | device >> 12 & 0xffff_ff00);
     let base = format!("sys/dev/block/{major}:{minor}");
-    // A partition has the queue of its disk.
+    // The directory of a partition has no `queue`; the request queue is in the directory of its disk.
     let queue = [format!("{base}/queue"), format!("{base}/../queue")].into_iter().find(|q| tree.has(q));
     let Some(queue) = queue else {
         return Finding::good(&checks::DEVICE, s, "no block device of its own");
@@ -171,7 +171,7 @@ struct Cleared(PathBuf);
 
 impl Drop for Cleared {
     fn drop(&mut self) {
-        // Fails only if the file was not created.
+        // An error means that the test file was not created, so there is no file to remove.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -198,7 +198,7 @@ fn write(device: &mut DiskDevice, file: FileId, blocks: u64) -> io::Result<(u64,
             for end in done.drain(..) {
                 *in_flight -= 1;
                 match end.result {
-                    // A file system need not support preallocation.
+                    // An error of the preallocation is ignored, because not every file system supports preallocation.
                     Err(_) if end.token == ALLOCATE => {}
                     result => drop(result?),
                 }

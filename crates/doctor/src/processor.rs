@@ -6,7 +6,8 @@ use crate::setting::{Change, Setting};
 use sys::cpu::Ticks;
 use sys::sysfs::Tree;
 
-/// If a processor takes longer to wake up, a ring of 512 descriptors fills at 10 Gb/s (34 us at 14.88 Mpps).
+/// The longest wake-up time of a processor that is not reported. At 10 Gb/s (14.88 Mpps), a NIC ring of 512 descriptors
+/// is full after 34 us.
 const LONG_WAKE_MICROS: u64 = 30;
 
 /// The facts that the kernel reports about the processors.
@@ -121,7 +122,7 @@ fn irqbalance(f: &Facts) -> Finding {
 }
 
 fn steal(f: &Facts) -> Finding {
-    /// A larger share of stolen time overflows rings that hold microseconds of traffic.
+    /// The share of stolen time above which rings that hold microseconds of traffic overflow.
     const NOTICEABLE: f64 = 0.01;
     let s = Subject::Machine;
     let place = if f.is_virtual { "a virtual machine" } else { "no hypervisor" };
