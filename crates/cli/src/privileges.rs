@@ -303,9 +303,10 @@ fn become_user(name: &str, groups: &[u32], sockets: Option<&Path>, keep: Capabil
         let made = std::fs::create_dir_all(folder);
         made.and_then(|()| std::os::unix::fs::chown(folder, Some(user.uid), Some(user.gid))).map_err(refused)?;
     }
-    // Capabilities of `keep` that are permitted now stay permitted after the change; no others are added.
+    // Capabilities in `keep` that the process has stay permitted after the change of the user; no capabilities are
+    // added.
     let keep = keep.and(privilege::permitted());
-    // Before the change, because the bounding set cannot be reduced after it.
+    // The bounding set is reduced before the change of the user, because it cannot be reduced afterwards.
     privilege::clear_bounding();
     privilege::become_user(user.uid, user.gid, groups).map_err(refused)?;
     privilege::set(keep).map_err(|e| failed("keep capabilities", &e))?;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use store::DiskDevice;
 use upkeep::verify::{Finding, FindingKind, Level, Totals, Verify};
 
-/// The period of progress on a terminal.
+/// The time between two updates of the progress line on a terminal.
 const PROGRESS: Duration = Duration::from_millis(200);
 
 #[derive(Args)]

@@ -103,7 +103,8 @@ impl Files for Targets {
 
     fn begin(&mut self, number: u64, first: Timestamp) -> io::Result<Target> {
         if self.is_stdout() {
-            // Bypasses the line buffer of `Stdout`, which would search each packet for a newline.
+            // Writes to the file descriptor directly, because `Stdout` would search the bytes of each packet for a
+            // newline.
             let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
             return Ok(Target { file, place: None });
         }

@@ -58,7 +58,7 @@ const RING: u64 = 1 << 30;
 /// The size of a packet file. Files are small, because each file is allocated in full before packets fill it.
 const SEGMENT: u64 = 256 << 20;
 
-/// The ring socket, in the directory of the store.
+/// The file name of the ring socket in the directory of the store.
 const SOCKET: &str = ".listen";
 
 /// The time of the query during capture, as a share of the duration: the scan is active then.

@@ -39,9 +39,9 @@ pub struct FlowQuery {
     pub follow: bool,
     /// With `--live`: the maximum time from the last packet of a flow to its record, if the user gave one.
     pub late: Option<Duration>,
-    /// The ID of the only flow to select.
+    /// If set, only the flow with this ID is selected.
     pub id: Option<u64>,
-    /// The fields of records that are needed; `None` for all.
+    /// The names of the record fields that the query reads; `None` for all.
     pub fields: Option<Vec<String>>,
 }
 

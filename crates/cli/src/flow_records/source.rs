@@ -31,7 +31,7 @@ const IDLE_SLEEP: Duration = Duration::from_millis(100);
 pub enum Step {
     /// A record that matches the query.
     Record(Record),
-    /// No record at the moment; more may follow.
+    /// No record is available at the moment; more records may follow.
     Idle,
     /// No more records.
     End,
@@ -43,7 +43,7 @@ pub struct Records<'a> {
     feed: Feed,
     names: Names,
     examined: u64,
-    /// The maximum number of records to examine.
+    /// The query ends after this number of examined records.
     examined_max: u64,
     warnings: Vec<String>,
     stop: Arc<AtomicBool>,
@@ -96,7 +96,8 @@ impl<'a> Records<'a> {
                 return Ok(Step::Record(record));
             }
             if self.query.follow {
-                // The caller gets control after a number of skipped records, because a periodic ranking may be due.
+                // After a number of skipped records this function returns without a record, because the caller may have
+                // to print a periodic ranking.
                 return Ok(Step::Idle);
             }
         }
@@ -148,7 +149,7 @@ impl<'a> Records<'a> {
             Feed::Files(..) => Vec::new(),
             Feed::Network(network) => network.warnings(),
         };
-        // If two queries have opened the same file, its error is in the list twice and is reported once.
+        // If two queries have opened the same file, the list contains the error of the file twice; it is reported once.
         let mut reported = Vec::new();
         for warning in self.warnings.iter().cloned().chain(more) {
             if !reported.contains(&warning) {

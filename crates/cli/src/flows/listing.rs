@@ -99,7 +99,7 @@ impl Listing {
         self.layout.header()
     }
 
-    /// A text that names the columns that were left out to fit the terminal.
+    /// A text with the names of the columns that were left out so that lines fit the terminal.
     pub fn dropped(&self) -> Option<String> {
         self.layout.dropped()
     }
