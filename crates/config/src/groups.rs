@@ -25,7 +25,7 @@ macro_rules! keys {
         #[derive(Clone, Debug, PartialEq)]
         pub struct Group {
             $($(#[doc = $meaning])+ pub $key: $type,)+
-            /// The text of the program, from `program` or from `file`.
+            /// The text of the group's program, taken from the key `program` or from the file of the key `file`.
             pub source: Option<String>,
         }
 
@@ -97,7 +97,7 @@ impl Setting for JoinPolicy {
     }
 }
 
-/// A member that is served by the engine itself: an interface or a file.
+/// A member that the engine itself serves: an interface through which it sends, or a file that it writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member(pub MemberPlan);
 

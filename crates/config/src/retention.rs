@@ -21,7 +21,7 @@ pub const MIN_AGE: Duration = Duration::from_secs(1);
 /// The reason why retention rules do not fit a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RetentionError {
-    /// The maximum total size has no space for the files that a recorder needs.
+    /// The maximum total size is too small for the files that a recorder needs.
     MaxSize {
         /// The maximum total size in bytes.
         max_size: u64,
@@ -118,7 +118,7 @@ impl RetentionRules {
         }
     }
 
-    /// The rules for the files of a store; `segment` is the size of the files that a recorder makes.
+    /// The retention rules for the files of a store; `segment` is the size in bytes of the files that a recorder makes.
     ///
     /// # Errors
     /// Rules that would keep no file, or that this volume or archive cannot satisfy.

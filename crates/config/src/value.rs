@@ -298,7 +298,7 @@ impl Setting for SourceKind {
 /// The space to keep free on the volume.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KeepFree {
-    /// No limit: a recorder waits while the volume is full.
+    /// `none`: no files are removed to free space; the recorder waits while the volume is full.
     None,
     /// The given space or share.
     Some(Free),
