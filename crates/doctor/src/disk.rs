@@ -14,7 +14,7 @@ use store::device::{Content, Device, DiskDevice, FileId, Op};
 use sys::sysfs::Tree;
 use sys::timex::{self, FsSpace};
 
-/// Bytes of one write, as in the recorder.
+/// The size of a write in bytes, the same as in the recorder.
 const BLOCK: usize = 1 << 20;
 /// The maximum number of bytes that the probe writes.
 const PROBE_MAX: u64 = 256 << 20;
@@ -22,10 +22,11 @@ const PROBE_MAX: u64 = 256 << 20;
 const PROBE_TIME: Duration = Duration::from_secs(2);
 /// Writes in flight.
 const DEPTH: usize = 16;
-/// The probe uses at most the free space divided by this number.
+/// The test file of the probe has at most the size of the free space divided by this number.
 const PROBE_SHARE: u64 = 4;
 
-/// File systems in memory; [`REMOTE`] lists those behind a network or a process.
+/// Names of file systems whose files are in memory. [`REMOTE`] has the names of file systems that access their files
+/// through a network or a process.
 const IN_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "devtmpfs"];
 const REMOTE: [&str; 9] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "virtiofs", "fuse", "glusterfs"];
 
@@ -130,7 +131,8 @@ fn space(s: &Subject, room: FsSpace, segment: u64, fastest: Option<u32>) -> Find
     Finding::good(&checks::SPACE, s, found)
 }
 
-/// Inspects the block device of the volume; good for file systems without a block device of their own.
+/// Inspects the block device of the volume. A file system without a block device of its own gets a finding of state
+/// good.
 fn queue(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
     let device = folder.metadata().map(|m| m.dev()).unwrap_or(0);
     // Linux's encoding of st_dev (include/linux/kdev_t.h, new_encode_dev).

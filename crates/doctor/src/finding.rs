@@ -62,7 +62,7 @@ pub struct Finding {
     pub state: State,
     /// The observed fact, in a few words.
     pub found: String,
-    /// The command or the step that fixes it.
+    /// The command or the step by which a user can fix the finding.
     pub fix: Option<String>,
     /// The changes that `--fix` would make.
     pub changes: Vec<Change>,

@@ -350,7 +350,7 @@ mod tests {
         }
         assert_eq!(steps, [4000, 16_000, 64_000, 65_536, 600, 1200, 2400]);
         assert_eq!(found(&Facts { softnet: n, ..good_facts() }, "softnet").state, State::Good);
-        // --fix does not lower a value above the recommended maximum, which the administrator has set.
+        // A backlog above the recommended maximum was set by the administrator, and --fix does not lower it.
         let beyond = Softnet { dropped: 3, backlog: 1 << 20, ..Softnet::default() };
         assert_eq!(found(&Facts { softnet: beyond, ..good_facts() }, "softnet").state, State::Good);
     }

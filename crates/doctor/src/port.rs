@@ -143,7 +143,8 @@ pub fn irqs(port: &str, device: Option<&str>, tree: &Tree) -> Vec<Irq> {
             continue;
         }
         let list = |file: &str| tree.cpus(&format!("proc/irq/{number}/{file}")).filter(|c| !c.is_empty());
-        // The effective affinity is where the interrupt really goes; not every interrupt controller reports it.
+        // The effective affinity has the processors that really handle the interrupt, but not every interrupt
+        // controller reports it.
         let cpus = list("effective_affinity_list").or_else(|| list("smp_affinity_list"));
         irqs.push(Irq { number, cpus: cpus.unwrap_or_default() });
     }
@@ -204,7 +205,7 @@ fn source(f: &Facts, kind: SourceKind, reason: &Reason) -> Finding {
         return Finding::new(&checks::SOURCE, &s, state, found)
             .fix(format!("use another NIC: the driver ({driver}) has no native XDP"));
     }
-    // A virtual interface has no zero-copy alternative, so only physical interfaces get the warning.
+    // A virtual interface cannot be replaced by a NIC with zero copy, so only physical interfaces get the warning.
     if kind == SourceKind::AfXdp && f.is_physical() && !can(feature::XSK_ZEROCOPY) {
         return Finding::new(&checks::SOURCE, &s, State::Warning, found).fix("use a NIC whose driver has zero copy");
     }
@@ -233,7 +234,8 @@ fn virtual_function(f: &Facts) -> Finding {
     }
 }
 
-/// Makes the finding about features that are on and should be off, with the change that switches them off.
+/// Returns a finding about NIC features that should be off; if some are on, the finding offers the change that switches
+/// them off.
 fn switched(check: &'static Check, f: &Facts, names: &[&'static str], state: State, fix: bool) -> Finding {
     let s = f.subject();
     if f.features.is_none() {

@@ -13,11 +13,12 @@ const LONG_WAKE_MICROS: u64 = 30;
 /// The facts that the kernel reports about the processors.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Processors with their governors, where the frequency can be scaled.
+    /// The processors whose frequency can be scaled, each with its frequency governor.
     pub governors: Vec<(usize, String)>,
-    /// True if all of these processors offer the governor `performance`.
+    /// True if the governor `performance` is available on all processors whose frequency can be scaled.
     pub can_perform: bool,
-    /// Name and exit latency of the deepest enabled idle state, of the processor with the largest latency.
+    /// The deepest enabled idle state of the processor on which this state has the largest exit latency: its name, and
+    /// its exit latency in microseconds.
     pub deepest: Option<(String, u64)>,
     pub isolated: Vec<usize>,
     pub irqbalance: bool,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sys::sysfs::Tree;
 use sys::timex::{self, ClockStatus};
 
-/// Kernel clock sources that are read without a system call and count at a steady rate.
+/// The kernel clock sources that a process can read without a system call and that count at a steady rate.
 const STEADY: [&str; 4] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
 
 /// The clock error above which the packets of two machines cannot be put in order reliably.
