@@ -103,8 +103,8 @@ impl Totals {
         all
     }
 
-    /// The last column: `0 lost`, or the losses with their causes; then the packets and records that the meter and its
-    /// sinks did not process.
+    /// The last column: `0 lost`, or the losses with their causes; then the packets that were not metered and the
+    /// records that were not exported.
     fn losses(&self) -> String {
         let mut text = format!("{} lost", show_count(self.lost));
         if self.lost > 0 {

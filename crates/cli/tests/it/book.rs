@@ -74,7 +74,7 @@ fn pages() -> Vec<String> {
     all
 }
 
-/// The shell blocks of a page in order.
+/// Returns the shell blocks of a page in their order in the page.
 fn blocks(page: &str) -> Vec<Block> {
     let text = read(page);
     let (mut found, mut open): (Vec<Block>, Option<(&str, Block)>) = (Vec::new(), None);
@@ -99,7 +99,7 @@ fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
-/// The folder of a Python with a package, for `$PATH`.
+/// Returns the folder of a Python interpreter that has the package; the page's script gets this folder in `$PATH`.
 fn python_folder(test: &str, package: &str) -> Option<PathBuf> {
     let python = testkit::python_with(test, package)?.get_program().to_owned();
     Some(Path::new(&python).parent().unwrap_or(Path::new("")).to_owned())

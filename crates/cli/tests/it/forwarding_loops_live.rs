@@ -79,8 +79,9 @@ fn a_packet_forwarded_to_its_own_interface_is_sent_once() {
             (40, 20),
             "each packet once in each direction: {stats}"
         );
-        // If the program does not test the direction, the group skips packets that the engine has sent (`forward_own`).
-        // If it does, the egress interface skips them (`own_traffic`).
+        // If the packet program does not test the direction of packets, the group skips packets that the engine has
+        // sent (counter `forward_own`). If the program tests it, the egress interface skips them (counter
+        // `own_traffic`).
         let skipped = more("/forward_own") + more("/interfaces/0/own_traffic");
         assert_eq!(skipped, 20, "{stats}");
         testbed.run_ok("netgrain group delete -i eth1 back");

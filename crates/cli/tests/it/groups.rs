@@ -552,7 +552,7 @@ fn a_group_of_two_interfaces_sends_both_directions_to_one_member() {
     };
     until("both interfaces are captured", || passed().is_some());
     let forward = frames(5);
-    // The replies, with source and destination exchanged.
+    // The reply frames: source and destination are exchanged.
     let reverse: Vec<Vec<u8>> = forward
         .iter()
         .map(|frame| {

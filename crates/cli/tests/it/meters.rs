@@ -143,7 +143,7 @@ fn softflowd(mut program: Command, dir: &TempDir, capture: &Path) -> SumsByPair 
     all
 }
 
-/// argus writes records that `ra` prints, one per line; long flows have several.
+/// argus writes flow records to a file, and `ra` prints them, one per line; a long flow has several records.
 fn argus(mut program: Command, mut ra: Command, dir: &TempDir, capture: &Path) -> SumsByPair {
     let records = dir.join("records.argus");
     run_program(program.args(["-r", arg(capture), "-w", arg(&records)]));

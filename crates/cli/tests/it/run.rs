@@ -99,7 +99,7 @@ fn each_interface_of_a_pcapng_has_its_own_records_and_rows() {
     let rejected = run(&["run", "-r", arg(&both), "--store", arg(&dir.join("x")), "--export", "file:/tmp/never.ipfix"]);
     assert_eq!((rejected.status, rejected.err.lines().count()), (Some(2), 1), "{rejected:?}");
     assert!(rejected.err.contains("a file has the data of one interface, but the capture has 2"), "{}", rejected.err);
-    // A missing file is reported before the number of interfaces.
+    // A missing capture file is reported first, before the error that the captures have more than one interface.
     let rejected = run(&["run", "-r", arg(&both), "/nowhere.pcap", "--store", arg(&dir.join("x"))]);
     assert!(rejected.status == Some(2) && rejected.err.contains("/nowhere.pcap"), "{rejected:?}");
 }
