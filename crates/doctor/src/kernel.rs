@@ -26,7 +26,7 @@ const MAX_BUDGET: u64 = 2400;
 
 const POOL: &str = "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
-/// The facts that the kernel reports.
+/// The facts that the kernel reports about its features, memory and losses.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub release: String,

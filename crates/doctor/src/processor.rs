@@ -17,8 +17,8 @@ pub struct Facts {
     pub governors: Vec<(usize, String)>,
     /// True if the governor `performance` is available on all processors whose frequency can be scaled.
     pub can_perform: bool,
-    /// The deepest enabled idle state of the processor on which this state has the largest exit latency: its name, and
-    /// its exit latency in microseconds.
+    /// The enabled idle state with the largest exit latency of all processors: its name, and the latency in
+    /// microseconds.
     pub deepest: Option<(String, u64)>,
     pub isolated: Vec<usize>,
     pub irqbalance: bool,
