@@ -93,7 +93,7 @@ impl NetworkRecords {
         let (arrived, unread) = self.subscriber.arrived();
         let counts = [
             (arrived.missed, "records were sent and did not arrive: the network or this machine lost them"),
-            (arrived.without_template, "IPFIX sets arrived before their template, so their records could not be decoded"),
+            (arrived.without_template, "IPFIX sets arrived before their template and could not be decoded"),
             (unread, "messages were not IPFIX"),
         ];
         let some = counts.into_iter().filter(|(count, _)| *count > 0);
