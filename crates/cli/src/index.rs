@@ -42,7 +42,7 @@ enum IndexOutcome {
     Made(Box<IndexBuild>),
     UpToDate,
     OfStore,
-    /// The file is an index itself: a shell pattern often includes indexes among the captures.
+    /// The named file is itself an index: a shell pattern for captures often matches their indexes too.
     IsIndex,
     Fits,
     DoesNotFit(String),

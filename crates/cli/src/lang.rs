@@ -158,7 +158,7 @@ fn compile_for_link(link_type: u16, text: &str, name: &str) -> Result<Compiled, 
     }
 }
 
-/// The failure, after printing its source line.
+/// Prints the source line of the error, and returns the error as a failure.
 fn print_error(e: &lang::Error, text: &str, name: &str) -> Result<Failure, Failure> {
     write!(std::io::stderr(), "{}", e.excerpt(text))?;
     Ok(failure_of(e, text, name))

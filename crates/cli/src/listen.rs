@@ -64,10 +64,10 @@ pub struct ListenArgs {
     pub json: bool,
 }
 
-/// The maximum number of descriptors taken at a time from each ring.
+/// The maximum number of descriptors that are read from a ring at a time.
 const BATCH: usize = 1024;
 
-/// The period of printing counts and of checking that the engine runs.
+/// The time between two outputs of the counts, and between two checks that the engine runs.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The longest wait for the end of the delivery after the member has left.
@@ -79,7 +79,7 @@ const BUFFER: usize = 256 << 10;
 /// Runs the verb; returns `No` if packets were missed.
 pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
     if let Some(text) = &args.filter {
-        // Checked before attaching, so that a wrong filter does not register a listener.
+        // The filter is checked before attaching, so that no listener registers with an invalid filter.
         Filter::parse(text).map_err(|e| Failure::filter(&e))?;
     }
     let socket = match (&args.socket, &args.interface) {
@@ -87,7 +87,7 @@ pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
         (None, Some(interface)) => engine::default_socket(interface),
         (None, None) => return Err(Failure::Said("name an interface with -i, or a socket with --socket".into())),
     };
-    // The output is opened before attaching, so that a file that cannot be written registers no listener.
+    // The output is opened before attaching, so that no listener registers if the file cannot be written.
     let target = Target::open(args, &socket)?;
     let mode = if args.lossless { Mode::Lossless } else { Mode::Lossy };
     let stop = signals::stop_or_hangup_flag();
@@ -380,7 +380,8 @@ struct PacketMeta {
     queue: u16,
     /// The class for which a group delivered the packet; `None` without a group.
     class: Option<u8>,
-    /// 0 is no mark; packets of a group always have one.
+    /// The mark that a packet program gave the packet, or 0 if no program gave a mark. Packets that a group delivers
+    /// always have a mark.
     mark: u32,
 }
 

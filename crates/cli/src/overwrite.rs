@@ -29,8 +29,8 @@ pub fn check(path: &Path, force: bool) -> io::Result<()> {
     if force || is_stdout(path) {
         return Ok(());
     }
-    // The metadata are those of the link's target. A dangling link counts as an existing file, because renaming the
-    // output would replace the link.
+    // `metadata` follows links. A dangling link counts as an existing file, because renaming the output to its name
+    // would replace the link.
     match path.metadata().or_else(|_| path.symlink_metadata()) {
         Ok(there) if there.is_file() || there.is_symlink() => Err(exists(path)),
         _ => Ok(()),

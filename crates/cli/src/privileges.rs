@@ -180,8 +180,8 @@ pub fn for_repair(args: &RepairArgs) -> Result<(), Failure> {
     finish(READING.with(override_for(&written)))?;
     // Landlock before version 2 forbids to rename a file into another directory, which recovery does.
     if sys::landlock::version() >= 2 {
-        // A killed recorder leaves the page with its counter of offered packets; repair removes the page after it has
-        // added the count to the ledger.
+        // A killed recorder leaves its counter page, a file with the number of offered packets; repair adds the number
+        // to the ledger and then removes the file.
         roots.extend(Some(PathBuf::from(store::offered_page::FOLDER)).filter(|pages| pages.is_dir()));
         write_only_below(&roots)?;
     }
@@ -303,9 +303,10 @@ fn become_user(name: &str, groups: &[u32], sockets: Option<&Path>, keep: Capabil
         let made = std::fs::create_dir_all(folder);
         made.and_then(|()| std::os::unix::fs::chown(folder, Some(user.uid), Some(user.gid))).map_err(refused)?;
     }
-    // Capabilities of `keep` that are permitted now stay permitted after the change; no others are added.
+    // Capabilities in `keep` that the process has stay permitted after the change of the user; no capabilities are
+    // added.
     let keep = keep.and(privilege::permitted());
-    // Before the change, because the bounding set cannot be reduced after it.
+    // The bounding set is reduced before the change of the user, because it cannot be reduced afterwards.
     privilege::clear_bounding();
     privilege::become_user(user.uid, user.gid, groups).map_err(refused)?;
     privilege::set(keep).map_err(|e| failed("keep capabilities", &e))?;

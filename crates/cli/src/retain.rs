@@ -198,7 +198,7 @@ fn unreachable(scope: &RetentionScope, rules: &Rules) -> Option<String> {
         held |= worker.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
     }
     held |= worker.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
-    // Files held by a query or by another retention worker may be released during the wait.
+    // A query or another retention worker may release the files that it holds during this wait.
     if held || worker.is_content(at) {
         return None;
     }
@@ -213,7 +213,7 @@ fn unreachable(scope: &RetentionScope, rules: &Rules) -> Option<String> {
     ))
 }
 
-/// The interfaces to process, by name.
+/// The names of the interfaces to which the retention rules are applied.
 fn interfaces(args: &RetainArgs) -> Result<Vec<String>, Failure> {
     let existing = catalogue::interfaces(&args.store).map_err(|e| {
         Failure::Said(format!("{}: {}; name the folder of a store", args.store.display(), sys::advice::cause(&e)))

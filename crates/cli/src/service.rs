@@ -67,7 +67,7 @@ impl Service {
     }
 }
 
-/// The sums over all interfaces, the fullest ring, and the write error of a recorder.
+/// The status text: sums over all interfaces, the fill level of the fullest ring, and the write error of a recorder.
 fn status(reports: &[Report]) -> String {
     let sum = |of: fn(&Counts) -> u64| show_count(reports.iter().map(|r| of(&r.counts)).sum());
     let queues = || reports.iter().flat_map(|r| &r.queues);
@@ -121,7 +121,7 @@ fn threads(interface: &str, q: &QueueReport) -> Vec<(String, f64, bool)> {
     let name = |thread: &str| format!("{thread} of {interface} queue {}", q.queue);
     let mut all = vec![(name("engine"), q.engine_cpu_seconds, false)];
     if let Some(r) = &q.recorder {
-        // A write error of the volume counts like a wait.
+        // While the volume has a write error, the index and writer threads are exempt, as if they waited for the disk.
         let refused = r.error.is_some();
         all.push((name("index"), r.index_cpu_seconds, refused || r.waiting.index));
         all.push((name("writer"), r.writer_cpu_seconds, refused || r.waiting.writer));

@@ -64,11 +64,11 @@ pub struct Paint(pub bool);
 pub enum StylePart {
     /// The titles of a table.
     Header,
-    /// Text that is similar in every line, such as times.
+    /// A part that is similar in every line, such as the time.
     Faint,
     /// Losses, resets, retransmissions.
     Bad,
-    /// Conditions to notice, such as gaps.
+    /// A condition that a reader should notice, such as a gap.
     Notable,
     /// A sparkline.
     Sparkline,

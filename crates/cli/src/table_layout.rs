@@ -11,7 +11,7 @@ pub struct Column {
     /// Its width in characters.
     pub width: usize,
     pub align: Align,
-    /// The title and the width of the column when it is narrowed.
+    /// The title and the width that replace those above when the column is narrowed.
     pub narrow: Option<(&'static str, usize)>,
 }
 

@@ -60,7 +60,7 @@ fn values_of(e: &clap::Error, kind: ContextKind) -> Vec<String> {
     }
 }
 
-/// clap's own text in one line.
+/// The text that clap itself makes for the error, in one line.
 fn plain(e: &clap::Error) -> String {
     let text = e.render().to_string();
     let lines = text.lines().map(str::trim).filter(|l| !l.is_empty());

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use store::DiskDevice;
 use upkeep::verify::{Finding, FindingKind, Level, Totals, Verify};
 
-/// The period of progress on a terminal.
+/// The time between two updates of the progress line on a terminal.
 const PROGRESS: Duration = Duration::from_millis(200);
 
 #[derive(Args)]
@@ -94,7 +94,7 @@ struct ProgressLine {
     json: bool,
     terminal: bool,
     shown: Instant,
-    /// The first error of the output.
+    /// The error of the first failed write to standard output.
     outcome: io::Result<()>,
     /// True if files of a dead recorder are not recovered yet: their losses are not in the ledger.
     has_leftovers: bool,

@@ -74,7 +74,8 @@ impl Zone {
         )))
     }
 
-    /// The last instant of a specification that begins at `begin` and is written with this precision.
+    /// The last instant of a time that is written with this precision and begins at `begin`: for a minute, the last
+    /// nanosecond of the minute.
     ///
     /// # Errors
     /// As [`Zone::at`].
@@ -212,7 +213,7 @@ mod tests {
             ("2026-11-23T11:42", "2026-11-23T10:42:00"),
             ("2026-07-01T12:42:07", "2026-07-01T10:42:07"),
             ("2026-07-01", "2026-06-30T22:00:00"),
-            // Local time is already on the 24th.
+            // In this zone the local date is already the 24th.
             ("00:15", "2026-11-23T23:15:00"),
             ("11:42+02:00", "2026-11-24T09:42:00"),
             ("2026-11-23T11:42Z", "2026-11-23T11:42:00"),

@@ -22,7 +22,8 @@ impl fmt::Display for ConfigError {
 pub struct Similar(pub Option<String>);
 
 impl Similar {
-    /// Compares the whole name, then its last part with the names in other sections.
+    /// Finds the known name that is similar to the complete name `name`; if there is none, a name in any section whose
+    /// last part is similar to the last part of `name`.
     pub(crate) fn of<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Self {
         let last = |full: &'a str| full.rsplit('.').next().unwrap_or(full);
         let known: Vec<&str> = known.collect();

@@ -25,7 +25,7 @@ macro_rules! keys {
         #[derive(Clone, Debug, PartialEq)]
         pub struct Group {
             $($(#[doc = $meaning])+ pub $key: $type,)+
-            /// The text of the program, from `program` or from `file`.
+            /// The text of the group's program, taken from the key `program` or from the file of the key `file`.
             pub source: Option<String>,
         }
 
@@ -97,7 +97,7 @@ impl Setting for JoinPolicy {
     }
 }
 
-/// A member that is served by the engine itself: an interface or a file.
+/// A member that the engine itself serves: an interface through which it sends, or a file that it writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member(pub MemberPlan);
 
@@ -165,7 +165,8 @@ impl Group {
         self.interfaces.is_empty() || self.interfaces.iter().any(|p| p == port)
     }
 
-    /// The group after a reload of `new`: members, interfaces, policy and fold of a running group cannot change.
+    /// The group after a reload of the section `new`: the keys members, interfaces, policy and fold keep their values,
+    /// because those of a running group cannot change.
     pub fn settled(&self, new: &Self) -> Self {
         let (interfaces, members) = (self.interfaces.clone(), self.members.clone());
         Self { policy: self.policy, fold: self.fold, interfaces, members, ..new.clone() }

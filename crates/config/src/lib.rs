@@ -53,7 +53,7 @@ pub fn check_file(path: &Path, config: &mut Config) -> Result<Vec<String>, LoadE
     let errors = read::read(&text, folder, config).err().unwrap_or_default();
     let mut all: Vec<(usize, String)> = errors.into_iter().map(|error| (error.line, error.text)).collect();
     let places = read::positions(&text);
-    // A key that is not in the file has no line; its problem is listed last.
+    // A key that is not in the file has no line number; problems of such keys are listed last.
     let line = |finding: &Problem| places.get(&finding.key).copied().unwrap_or(usize::MAX);
     all.extend(contradictions(config).into_iter().map(|finding| (line(&finding), finding.text)));
     all.sort();
@@ -150,7 +150,7 @@ fn wrapped(text: &str, most: usize) -> Vec<String> {
     lines
 }
 
-/// The defaults with the given values, each in the syntax of a flag.
+/// A configuration with the given values, each in the syntax of a flag, and otherwise the defaults.
 ///
 /// # Errors
 /// The first invalid key or value.

@@ -29,7 +29,7 @@ pub enum LoadError {
     Invalid {
         /// The file.
         path: PathBuf,
-        /// The error nearest to the beginning of the file.
+        /// The first error in the order of the lines of the file.
         first: ConfigError,
         /// The number of further errors.
         more: usize,

@@ -15,12 +15,13 @@ pub enum RawValue {
     Yes(bool),
     /// An array.
     List(Vec<RawValue>),
-    /// A TOML type that no key accepts, by its name in TOML.
+    /// A value of a TOML type that no key accepts; the text is the name of the type in TOML.
     Else(&'static str),
 }
 
 impl RawValue {
-    /// Reads a flag as TOML would read it without quotes, otherwise as text. Commas separate the elements of a list.
+    /// Reads the value of a flag: a boolean or an integer if TOML would read the text as such, otherwise a string.
+    /// Commas separate the elements of a list.
     pub fn from_flag(text: &str) -> Self {
         match text {
             "true" => Self::Yes(true),

@@ -129,7 +129,7 @@ fn sections() -> impl Iterator<Item = &'static str> {
     KEYS.iter().map(Key::section).filter(move |s| std::mem::replace(&mut last, s) != *s)
 }
 
-/// The error text for a key outside all sections: the section with a key of that name.
+/// The hint in the error for a key outside of all sections: the section that has a key of this name, or no text.
 fn section_hint(name: &str) -> String {
     KEYS.iter().find(|k| k.key() == name).map_or_else(String::new, |k| format!("; [{}] has this key", k.section()))
 }

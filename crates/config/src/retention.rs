@@ -15,13 +15,13 @@ use upkeep::retention::{Free, Rules};
 /// it, the file being completed, and one file to keep.
 const MIN_FILES: u64 = 4;
 
-/// Retention by age removes no file that is younger.
+/// The smallest permitted value of a maximum age: retention by age never removes a file that is younger.
 pub const MIN_AGE: Duration = Duration::from_secs(1);
 
 /// The reason why retention rules do not fit a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RetentionError {
-    /// The maximum total size has no space for the files that a recorder needs.
+    /// The maximum total size is too small for the files that a recorder needs.
     MaxSize {
         /// The maximum total size in bytes.
         max_size: u64,
@@ -34,9 +34,9 @@ pub enum RetentionError {
     KeepFree {
         /// The space to keep free in bytes.
         wanted: u64,
-        /// The store.
+        /// The directory of the store.
         store: PathBuf,
-        /// The size in bytes of its volume.
+        /// The size in bytes of the volume of the store.
         total: u64,
     },
     /// The archive is not a directory.
@@ -46,7 +46,7 @@ pub enum RetentionError {
 }
 
 impl RetentionError {
-    /// The key of the `packets` section whose value does not fit.
+    /// The key of the section `packets` whose value causes this error.
     pub const fn key(&self) -> &'static str {
         match self {
             Self::MaxSize { .. } => "packets.max_size",
@@ -118,7 +118,7 @@ impl RetentionRules {
         }
     }
 
-    /// The rules for the files of a store; `segment` is the size of the files that a recorder makes.
+    /// The retention rules for the files of a store; `segment` is the size in bytes of the files that a recorder makes.
     ///
     /// # Errors
     /// Rules that would keep no file, or that this volume or archive cannot satisfy.

@@ -13,9 +13,9 @@ use store::MeterKey;
 /// When a change takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakesEffect {
-    /// At the next start.
+    /// A change takes effect at the next start of the process; SIGHUP does not apply it.
     Start,
-    /// At the next start or at SIGHUP.
+    /// A change takes effect at the next start of the process, or at SIGHUP if that comes first.
     Reload,
 }
 

@@ -9,7 +9,7 @@ pub struct CpuList(pub Vec<usize>);
 /// Reads `2`, `2,3` or `4-7`.
 ///
 /// # Errors
-/// The text and the accepted form.
+/// The text is invalid; the error contains the text and the accepted form.
 pub fn cpu_list(text: &str) -> Result<CpuList, ValueError> {
     let bad = || ValueError::text(text, "a list of processors: write 2 or 2,3 or 4-7");
     let mut cpus = Vec::new();
@@ -24,7 +24,8 @@ pub fn cpu_list(text: &str) -> Result<CpuList, ValueError> {
     Ok(CpuList(cpus))
 }
 
-/// A smaller ring has no space for the gap of a segment.
+/// The smallest ring in bytes: in a smaller ring there is no space for the gap that the producer leaves between two
+/// segments.
 pub const MIN_RING: u64 = 8 << 20;
 
 /// The smallest segment size of a recorder.
@@ -37,7 +38,7 @@ pub struct Mode(pub u32);
 /// Reads `660`.
 ///
 /// # Errors
-/// The text and the accepted form.
+/// The text is invalid; the error contains the text and the accepted form.
 pub fn octal(text: &str) -> Result<Mode, ValueError> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 => Ok(Mode(mode)),
@@ -48,7 +49,7 @@ pub fn octal(text: &str) -> Result<Mode, ValueError> {
 /// `1000000`, `1M`, `100k`.
 ///
 /// # Errors
-/// The text and the accepted form.
+/// The text is invalid; the error contains the text and the accepted form.
 pub fn count(text: &str) -> Result<u64, ValueError> {
     let bad = || ValueError::text(text, "a whole number: write 100k, 1M, 1000000");
     let (digits, scale) = match text.chars().last() {

@@ -15,7 +15,8 @@ use std::net::ToSocketAddrs;
 use std::path::Path;
 use sys::privilege;
 
-/// More shards give no speed: one thread decodes the packets for all shards.
+/// The largest number of shards of the flow table. More shards do not make the meter faster, because one thread decodes
+/// the packets for all shards.
 const MAX_SHARDS: u64 = 64;
 
 /// The longest name of an interface in bytes, alternative names included (if_link.h: ALTIFNAMSIZ minus its zero byte).
@@ -30,7 +31,7 @@ pub const METRICS_FORM: &str = "write an address and a port, as in 127.0.0.1:960
 /// One invalid value or contradiction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The key to change, as `section.key`, or `group.N` for the Nth group from 0.
+    /// The key whose value is the problem, as `section.key`, or `group.N` for the group with index N, counted from 0.
     pub key: String,
     /// The error, with the name of the key.
     pub text: String,
@@ -42,15 +43,16 @@ impl Problem {
     }
 }
 
-/// All problems of a configuration. The existence of interfaces and collectors is checked only by a run.
+/// Returns all problems of a configuration except missing interfaces and unreachable collectors, which only a run
+/// detects.
 pub fn contradictions(config: &Config) -> Vec<Problem> {
     let mut found = contradictions_now(config);
     names(config, &mut found);
     found
 }
 
-/// The problems that a reload can introduce: names that were resolved at the start (accounts, addresses) are not
-/// resolved again.
+/// Returns the problems that a reload can introduce. Account names and addresses are not resolved again, because the
+/// start of the run has resolved them.
 pub fn contradictions_now(config: &Config) -> Vec<Problem> {
     let mut found = numbers(config);
     ports(config, &mut found);

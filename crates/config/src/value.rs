@@ -13,7 +13,7 @@ use upkeep::retention::{Free, ParseFreeError};
 use wire::IpProtocol;
 
 impl RawValue {
-    /// The value as text; a number counts as its digits.
+    /// The value as text; an integer is returned as its decimal digits.
     fn text(&self) -> Result<String, ValueError> {
         match self {
             Self::Text(text) => Ok(text.clone()),
@@ -25,7 +25,7 @@ impl RawValue {
 
 /// The type of a configuration key.
 pub trait Setting: Sized {
-    /// The name of the type in the manual.
+    /// The name of the type, as `docs/reference/configuration.md` prints it.
     const KIND: &'static str;
 
     /// Converts a raw value.
@@ -159,7 +159,8 @@ impl Setting for MeterKey {
 
     fn read(given: &RawValue) -> Result<Self, ValueError> {
         match given {
-            // A flag of digits only is parsed as an integer, which loses leading zeros; the format restores them.
+            // A flag whose value has only digits was parsed as an integer without its leading zeros; the format adds
+            // them again.
             RawValue::Whole(n) if *n >= 0 => Ok(format!("{n:016}").parse()?),
             other => Ok(other.text()?.parse()?),
         }
@@ -175,7 +176,7 @@ impl Setting for MeterKey {
 pub struct IdleOf {
     /// The protocol.
     pub protocol: IpProtocol,
-    /// The idle timeout of its flows.
+    /// The idle timeout of flows of this protocol.
     pub idle: Duration,
 }
 
@@ -204,7 +205,7 @@ impl<T: Setting> Setting for Vec<T> {
     fn read(given: &RawValue) -> Result<Self, ValueError> {
         match given {
             RawValue::List(values) => values.iter().map(T::read).collect(),
-            // A flag has no brackets, so a single value is a list of one element.
+            // The value of a flag has no brackets, so a single value is read as a list of one element.
             RawValue::Text(text) if text.is_empty() => Ok(Self::new()),
             RawValue::Text(text) => text.split(',').map(|part| T::read(&RawValue::from_flag(part.trim()))).collect(),
             one => Ok(vec![T::read(one)?]),
@@ -297,7 +298,7 @@ impl Setting for SourceKind {
 /// The space to keep free on the volume.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KeepFree {
-    /// No limit: a recorder waits while the volume is full.
+    /// `none`: no files are removed to free space; the recorder waits while the volume is full.
     None,
     /// The given space or share.
     Some(Free),
@@ -311,7 +312,7 @@ impl FromStr for KeepFree {
     }
 }
 
-/// The free space that packet files leave; `None` is `auto`, the default.
+/// The space on the volume that retention of packet files keeps free; `None` is `auto`, the default.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Keep(pub Option<KeepFree>);
 

@@ -28,7 +28,7 @@ pub enum ValueError {
     },
     /// The weight of a member is out of range; the text has the form `weight=N`.
     Weight(String),
-    /// The value is not a quantity with a unit.
+    /// The value is not an amount with a unit, such as a size or a time span.
     Unit(ParseUnitError),
     /// The value is not a secret key.
     MeterKey(NotAKey),

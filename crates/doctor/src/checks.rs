@@ -32,7 +32,7 @@ pub enum Cost {
 }
 
 impl Cost {
-    /// Returns the name in tables and documents.
+    /// Returns the name of the cost in tables and documents.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fails => "fails",
@@ -48,12 +48,12 @@ impl Cost {
 /// A row of the table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Check {
-    /// The name, as `--only` takes it.
+    /// The name of the check, which `--only` accepts.
     pub name: &'static str,
     pub(crate) about: CheckSubject,
-    /// The kind of cost.
+    /// The kind of cost that a wrong setting has.
     pub cost: Cost,
-    /// The cost in a sentence.
+    /// The cost of a wrong setting, in a sentence.
     pub why: &'static str,
     /// True if `--fix` can correct the setting in at least some cases.
     pub can_fix: bool,

@@ -14,7 +14,7 @@ use store::device::{Content, Device, DiskDevice, FileId, Op};
 use sys::sysfs::Tree;
 use sys::timex::{self, FsSpace};
 
-/// Bytes of one write, as in the recorder.
+/// The size of a write in bytes, the same as in the recorder.
 const BLOCK: usize = 1 << 20;
 /// The maximum number of bytes that the probe writes.
 const PROBE_MAX: u64 = 256 << 20;
@@ -22,10 +22,11 @@ const PROBE_MAX: u64 = 256 << 20;
 const PROBE_TIME: Duration = Duration::from_secs(2);
 /// Writes in flight.
 const DEPTH: usize = 16;
-/// The probe uses at most the free space divided by this number.
+/// The test file of the probe has at most the size of the free space divided by this number.
 const PROBE_SHARE: u64 = 4;
 
-/// File systems in memory; [`REMOTE`] lists those behind a network or a process.
+/// Names of file systems whose files are in memory. [`REMOTE`] has the names of file systems that access their files
+/// through a network or a process.
 const IN_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "devtmpfs"];
 const REMOTE: [&str; 9] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "virtiofs", "fuse", "glusterfs"];
 
@@ -108,7 +109,7 @@ fn file_system(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
 }
 
 fn space(s: &Subject, room: FsSpace, segment: u64, fastest: Option<u32>) -> Finding {
-    /// Below this share of free space file systems slow down, whatever their size.
+    /// The share of free space below which file systems slow down, whatever their size.
     const LITTLE: f64 = 0.05;
     /// If the volume is full in fewer minutes, an operator cannot react in time.
     const SHORT: f64 = 5.0;
@@ -130,13 +131,14 @@ fn space(s: &Subject, room: FsSpace, segment: u64, fastest: Option<u32>) -> Find
     Finding::good(&checks::SPACE, s, found)
 }
 
-/// Inspects the block device of the volume; good for file systems without a block device of their own.
+/// Inspects the block device of the volume. A file system without a block device of its own gets a finding of state
+/// good.
 fn queue(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
     let device = folder.metadata().map(|m| m.dev()).unwrap_or(0);
     // Linux's encoding of st_dev (include/linux/kdev_t.h, new_encode_dev).
     let (major, minor) = (device >> 8 & 0xfff | device >> 32 & 0xffff_f000, device & 0xff | device >> 12 & 0xffff_ff00);
     let base = format!("sys/dev/block/{major}:{minor}");
-    // A partition has the queue of its disk.
+    // The directory of a partition has no `queue`; the request queue is in the directory of its disk.
     let queue = [format!("{base}/queue"), format!("{base}/../queue")].into_iter().find(|q| tree.has(q));
     let Some(queue) = queue else {
         return Finding::good(&checks::DEVICE, s, "no block device of its own");
@@ -171,7 +173,7 @@ struct Cleared(PathBuf);
 
 impl Drop for Cleared {
     fn drop(&mut self) {
-        // Fails only if the file was not created.
+        // An error means that the test file was not created, so there is no file to remove.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -198,7 +200,7 @@ fn write(device: &mut DiskDevice, file: FileId, blocks: u64) -> io::Result<(u64,
             for end in done.drain(..) {
                 *in_flight -= 1;
                 match end.result {
-                    // A file system need not support preallocation.
+                    // An error of the preallocation is ignored, because not every file system supports preallocation.
                     Err(_) if end.token == ALLOCATE => {}
                     result => drop(result?),
                 }

@@ -9,11 +9,11 @@ use std::fmt;
 /// The state of the subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// The setting is good, or the check does not apply.
+    /// The setting is good, or the check does not apply to this machine or interface.
     Good,
     /// The kernel does not report the fact.
     Unknown,
-    /// The setting could be better, or the fact is worth knowing.
+    /// The setting could be better, or the kernel reports a fact that the user of a capture should consider.
     Warning,
     /// The setting makes capture fail, lose packets or record them wrongly.
     Bad,
@@ -62,7 +62,7 @@ pub struct Finding {
     pub state: State,
     /// The observed fact, in a few words.
     pub found: String,
-    /// The command or the step that fixes it.
+    /// The command or the step by which a user can fix the finding.
     pub fix: Option<String>,
     /// The changes that `--fix` would make.
     pub changes: Vec<Change>,

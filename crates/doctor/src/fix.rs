@@ -22,9 +22,9 @@ pub struct Step {
 /// The result of `apply`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FixResult {
-    /// Steps made.
+    /// Number of steps that were made.
     pub made: usize,
-    /// Steps that the kernel refused; none of them is in force.
+    /// Number of steps that the kernel refused; their settings do not have the new values.
     pub refused: usize,
 }
 

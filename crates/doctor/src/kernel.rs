@@ -9,23 +9,24 @@ use base::units::{show_bytes, show_count};
 use sys::privilege::{self, CAPTURE, CAPTURE_OPTIONAL, Capabilities, Capability};
 use sys::sysfs::Tree;
 
-/// From this release on drivers report their XDP features, and XDP programs are attached by links.
+/// The oldest recommended release of Linux: from this release on, drivers report their XDP features, and XDP programs
+/// are attached by links.
 const OLDEST: (u32, u32) = (6, 3);
 
-/// Bytes of a huge page, as the ring requests them.
+/// The size in bytes of the huge pages that the ring requests.
 const HUGE_PAGE: u64 = 2 << 20;
 
-/// The largest recommended backlog of one processor in packets: at a million packets per second they wait 65 ms; beyond
-/// that the processor is too slow, and a longer queue does not help.
+/// The largest recommended backlog of one processor in packets. At a million packets per second, a packet waits 65 ms
+/// in such a backlog; if the backlog still overflows, the processor is too slow, and a longer queue does not help.
 const MAX_BACKLOG: u64 = 65_536;
 
 /// The largest recommended budget of one NAPI round in packets: eight times the kernel's default. A longer round delays
-/// everything else on the processor.
+/// all other work of the processor.
 const MAX_BUDGET: u64 = 2400;
 
 const POOL: &str = "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
-/// The facts that the kernel reports.
+/// The facts that the kernel reports about its features, memory and losses.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub release: String,
@@ -251,13 +252,13 @@ fn pages(f: &Facts, ring: u64) -> Finding {
 }
 
 fn network_stack(f: &Facts) -> Finding {
-    /// Tolerated share of rounds that run out of time: one in this number.
+    /// If more than one in this number of NAPI rounds has used up its time budget, the check gives a warning.
     const SQUEEZED: u64 = 1000;
     let (s, n) = (Subject::Machine, &f.softnet);
     let found =
         format!("{} dropped, time budget exceeded {} times since boot", show_count(n.dropped), show_count(n.squeezed));
-    // The counters start at boot and still contain losses from before an earlier fix. So a value that is already large
-    // enough is not raised, whatever values the counters have.
+    // The counters start at boot, so they still contain losses from before a fix of the setting. A setting that already
+    // has the largest recommended value is therefore reported as good, whatever the counters show.
     let (path, value) = if n.dropped > 0 && (1..MAX_BACKLOG).contains(&n.backlog) {
         ("proc/sys/net/core/netdev_max_backlog", (n.backlog * 4).min(MAX_BACKLOG))
     } else if n.squeezed * SQUEEZED > n.processed && (1..MAX_BUDGET).contains(&n.budget) {
@@ -349,7 +350,7 @@ mod tests {
         }
         assert_eq!(steps, [4000, 16_000, 64_000, 65_536, 600, 1200, 2400]);
         assert_eq!(found(&Facts { softnet: n, ..good_facts() }, "softnet").state, State::Good);
-        // --fix does not lower a value above the recommended maximum, which the administrator has set.
+        // A backlog above the recommended maximum was set by the administrator, and --fix does not lower it.
         let beyond = Softnet { dropped: 3, backlog: 1 << 20, ..Softnet::default() };
         assert_eq!(found(&Facts { softnet: beyond, ..good_facts() }, "softnet").state, State::Good);
     }

@@ -30,8 +30,8 @@ impl Netns {
         Some(Self { inode, name: name_of(tree, inode) })
     }
 
-    /// Returns the namespace that a setting depends on: settings of interfaces and files below the kernel's network
-    /// directories do.
+    /// Returns the network namespace that a setting belongs to: the namespace of the calling thread for settings of
+    /// interfaces and for files below the kernel's network directories, otherwise `None`.
     pub fn of(setting: &Setting, tree: &Tree) -> Option<Self> {
         let has_one = match setting {
             Setting::File { path } => path.starts_with("proc/sys/net/") || path.starts_with("sys/class/net/"),
@@ -40,7 +40,8 @@ impl Netns {
         has_one.then(|| Self::here(tree)).flatten()
     }
 
-    /// Returns the command prefix that runs a command in this namespace; `None` if it has neither a process nor a name.
+    /// Returns the command prefix that runs a command in this namespace; `None` if the namespace has neither a process
+    /// nor a name.
     pub fn way_in(&self, tree: &Tree) -> Option<String> {
         if let Some(name) = name_of(tree, self.inode) {
             return Some(format!("ip netns exec {name}"));

@@ -12,11 +12,11 @@ use sys::netlink::netdev::feature;
 use sys::netlink::{Link, Netlink};
 use sys::sysfs::Tree;
 
-/// From this speed on, one queue does not suffice for small packets.
+/// The link speed from which on one queue does not suffice for small packets.
 const FAST_MEGABITS: u32 = 10_000;
 
-/// Names of the drivers' counters of packets lost for want of descriptors or memory (ixgbe and igb; i40e and ice; mlx5;
-/// virtio_net and ena; bnxt).
+/// Names of the driver counters of packets that were lost because the NIC had no free descriptor or memory (ixgbe and
+/// igb; i40e and ice; mlx5; virtio_net and ena; bnxt).
 const LOSS_NAMES: [&str; 9] = [
     "rx_no_dma_resources",
     "rx_missed_errors",
@@ -50,11 +50,11 @@ pub struct Facts {
     pub stamping: Option<Stamping>,
     pub stamps_all: bool,
     pub rss: Option<Rss>,
-    /// Packet types for which RSS can include the transport ports, and whether it does.
+    /// The packet types whose RSS hash can include the transport ports; true if it includes them now.
     pub hashed: Vec<(&'static str, bool)>,
     pub lost: Vec<(String, u64)>,
     pub irqs: Vec<Irq>,
-    /// NUMA node of the NIC with its processors, if the machine has several nodes.
+    /// The NUMA node of the NIC and the processors of this node; `None` if the machine has a single node.
     pub node: Option<(usize, Vec<usize>)>,
     /// Processors that this process may use.
     pub allowed: Vec<usize>,
@@ -108,8 +108,8 @@ impl Facts {
         self.features.as_deref().unwrap_or_default().iter().find(|f| f.name == name)
     }
 
-    /// Returns the names of those of these features that are on: first those that can be switched off, then the fixed
-    /// ones.
+    /// Returns those of the named features that are switched on: first the features that the driver can switch off,
+    /// then the features that it cannot switch off.
     fn on(&self, names: &[&'static str]) -> (Vec<&'static str>, Vec<&'static str>) {
         let on = names.iter().copied().filter(|n| self.feature(n).is_some_and(|f| f.on));
         on.partition(|n| self.feature(n).is_some_and(|f| f.can_change))
@@ -143,7 +143,8 @@ pub fn irqs(port: &str, device: Option<&str>, tree: &Tree) -> Vec<Irq> {
             continue;
         }
         let list = |file: &str| tree.cpus(&format!("proc/irq/{number}/{file}")).filter(|c| !c.is_empty());
-        // The effective affinity is where the interrupt really goes; not every interrupt controller reports it.
+        // The effective affinity has the processors that really handle the interrupt, but not every interrupt
+        // controller reports it.
         let cpus = list("effective_affinity_list").or_else(|| list("smp_affinity_list"));
         irqs.push(Irq { number, cpus: cpus.unwrap_or_default() });
     }
@@ -204,7 +205,7 @@ fn source(f: &Facts, kind: SourceKind, reason: &Reason) -> Finding {
         return Finding::new(&checks::SOURCE, &s, state, found)
             .fix(format!("use another NIC: the driver ({driver}) has no native XDP"));
     }
-    // A virtual interface has no zero-copy alternative, so only physical interfaces get the warning.
+    // A virtual interface cannot be replaced by a NIC with zero copy, so only physical interfaces get the warning.
     if kind == SourceKind::AfXdp && f.is_physical() && !can(feature::XSK_ZEROCOPY) {
         return Finding::new(&checks::SOURCE, &s, State::Warning, found).fix("use a NIC whose driver has zero copy");
     }
@@ -233,7 +234,8 @@ fn virtual_function(f: &Facts) -> Finding {
     }
 }
 
-/// Makes the finding about features that are on and should be off, with the change that switches them off.
+/// Returns a finding about NIC features that should be off; if some are on, the finding offers the change that switches
+/// them off.
 fn switched(check: &'static Check, f: &Facts, names: &[&'static str], state: State, fix: bool) -> Finding {
     let s = f.subject();
     if f.features.is_none() {

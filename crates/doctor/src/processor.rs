@@ -6,17 +6,19 @@ use crate::setting::{Change, Setting};
 use sys::cpu::Ticks;
 use sys::sysfs::Tree;
 
-/// If a processor takes longer to wake up, a ring of 512 descriptors fills at 10 Gb/s (34 us at 14.88 Mpps).
+/// The longest wake-up time of a processor that is not reported. At 10 Gb/s (14.88 Mpps), a NIC ring of 512 descriptors
+/// is full after 34 us.
 const LONG_WAKE_MICROS: u64 = 30;
 
 /// The facts that the kernel reports about the processors.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Processors with their governors, where the frequency can be scaled.
+    /// The processors whose frequency can be scaled, each with its frequency governor.
     pub governors: Vec<(usize, String)>,
-    /// True if all of these processors offer the governor `performance`.
+    /// True if the governor `performance` is available on all processors whose frequency can be scaled.
     pub can_perform: bool,
-    /// Name and exit latency of the deepest enabled idle state, of the processor with the largest latency.
+    /// The enabled idle state with the largest exit latency of all processors: its name, and the latency in
+    /// microseconds.
     pub deepest: Option<(String, u64)>,
     pub isolated: Vec<usize>,
     pub irqbalance: bool,
@@ -121,7 +123,7 @@ fn irqbalance(f: &Facts) -> Finding {
 }
 
 fn steal(f: &Facts) -> Finding {
-    /// A larger share of stolen time overflows rings that hold microseconds of traffic.
+    /// The share of stolen time above which rings that hold microseconds of traffic overflow.
     const NOTICEABLE: f64 = 0.01;
     let s = Subject::Machine;
     let place = if f.is_virtual { "a virtual machine" } else { "no hypervisor" };

@@ -6,19 +6,20 @@ use std::path::PathBuf;
 /// The subjects of an inspection.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// These interfaces; if empty, all physical interfaces, and then no finding about an interface offers a change.
+    /// Names of the interfaces to inspect. If the list is empty, all physical interfaces are inspected, and no finding
+    /// about an interface offers a change.
     pub ports: Vec<String>,
     /// The directory of a store; the inspection writes a test file to it.
     pub store: Option<PathBuf>,
     /// Names of the checks to make; if empty, all checks.
     pub only: Vec<String>,
-    /// Bytes of all rings together, as the recorder would allocate them.
+    /// The total size of all rings in bytes, as the recorder would allocate them.
     pub ring: u64,
-    /// Bytes of one packet file, as the recorder would allocate it.
+    /// The size of a packet file in bytes, as the recorder would allocate it.
     pub segment: u64,
     /// True if the interfaces are dedicated to capture although the host uses them.
     pub dedicated: bool,
-    /// True to capture test frames on a private veth pair as well.
+    /// True if test frames are to be captured on a private veth pair too.
     pub trial: bool,
 }
 

@@ -102,7 +102,8 @@ impl Setting {
         }
     }
 
-    /// Writes a value and reads it back, because some drivers and files accept values that they do not keep.
+    /// Writes the value of the setting and reads it back, because some drivers and files accept a value without storing
+    /// it.
     ///
     /// # Errors
     /// The error of the kernel; [`io::ErrorKind::Other`] if the setting has another value afterwards.

@@ -6,10 +6,10 @@ use std::time::Duration;
 use sys::sysfs::Tree;
 use sys::timex::{self, ClockStatus};
 
-/// Kernel clock sources that are read without a system call and count at a steady rate.
+/// The kernel clock sources that a process can read without a system call and that count at a steady rate.
 const STEADY: [&str; 4] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
 
-/// With a larger error, packets of two machines are hard to put in order.
+/// The clock error above which the packets of two machines cannot be put in order reliably.
 const ERROR_MAX: Duration = Duration::from_millis(10);
 
 /// The facts that the kernel reports about its clocks.

@@ -56,7 +56,7 @@ fn attempt() -> Result<(u32, String), Finding> {
     while captured < FRAMES && Instant::now() < until {
         for source in &mut sources {
             how.clone_from(&source.info().description);
-            // Count only the test frames, each once and in order.
+            // Only test frames are counted, each once and in the order in which they were sent.
             let take = |f: &capture::Frame<'_>| captured += u32::from(f.bytes == frame(captured).as_slice());
             match source.poll(256, Duration::from_millis(10), take).map_err(refused)? {
                 Polled::End => return Ok((captured, how)),
@@ -67,11 +67,12 @@ fn attempt() -> Result<(u32, String), Finding> {
     Ok((captured, how))
 }
 
-/// Makes a network namespace with a veth pair; the calling thread enters it for good.
+/// Creates a network namespace with a veth pair in it. The calling thread enters the namespace and does not return.
 fn pair() -> io::Result<(u32, u32)> {
     Namespace::unshare()?;
     for file in ["all/disable_ipv6", "default/disable_ipv6"] {
-        // Without IPv6 in the kernel the file does not exist, and the kernel sends no IPv6 frames.
+        // If the kernel has no IPv6, the write fails because the file does not exist; then no IPv6 frames are sent
+        // either.
         let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{file}"), "1");
     }
     let mut netlink = Netlink::route()?;

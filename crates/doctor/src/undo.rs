@@ -1,7 +1,7 @@
 //! The journal of changes with their old values, on disk, so that a later run can undo them.
 //!
-//! Invariant: the entry of a change is on disk before the change is made. After a crash the journal has at most one
-//! entry whose change was not made, and to undo that entry changes nothing.
+//! Invariant: the journal entry of a change is on disk before the change is made. After a crash the journal has at most
+//! one entry whose change was not made; the undo of such an entry changes nothing.
 
 use crate::netns::Netns;
 use crate::setting::Setting;

@@ -1,4 +1,4 @@
-//! Changing settings and restoring them, on a folder with the files of a machine.
+//! Changes and restores settings in a directory tree that imitates `/proc` and `/sys` of a machine.
 
 use base::Prng;
 use netgrain_doctor::{Change, Check, Finding, Journal, Setting, State, Subject, apply, steps, undo};
@@ -74,7 +74,7 @@ fn a_refused_step_is_reported_and_the_others_are_made_and_undone() {
     let tree = machine(&dir, &[("sys/a", "1"), ("sys/b", "1"), ("sys/c", "1")]);
     let state = dir.join("var/undo.json");
     let plan = steps(&[finding_with(vec![file("sys/a", "2"), file("sys/b", "2"), file("sys/c", "2")])], &tree);
-    // This setting no longer exists when its step is made.
+    // The file of the second setting is removed, so the second step fails.
     std::fs::remove_file(tree.path("sys/b")).expect("a file");
     let mut reported = Vec::new();
     let done =

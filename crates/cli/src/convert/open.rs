@@ -31,8 +31,8 @@ pub fn open(path: &Path) -> io::Result<Bytes> {
     })
 }
 
-/// Opens a file for reading. Directories are refused here, because they can be opened and would fail later with a worse
-/// message.
+/// Opens a file for reading. Directories are rejected here: opening a directory succeeds, and the first read would fail
+/// with an error without advice.
 fn file(path: &Path) -> io::Result<std::fs::File> {
     let file = std::fs::File::open(path)?;
     if file.metadata()?.is_dir() {
@@ -44,17 +44,17 @@ fn file(path: &Path) -> io::Result<std::fs::File> {
     Ok(file)
 }
 
-/// A .zst file (RFC 8878). The decoder reads a single frame, but a file may have several with skippable frames between
-/// them. The decoder refuses a frame that needs more than 100 MiB of memory.
+/// A .zst file (RFC 8878). `FrameDecoder` reads a single zstd frame, but a file may have several frames, with skippable
+/// frames between them. The decoder rejects a frame that needs more than 100 MiB of memory.
 struct Zstd<S> {
     source: S,
     decoder: FrameDecoder,
-    /// True while a frame is not read to its end.
+    /// True if the current zstd frame has not been read to its end.
     within: bool,
 }
 
 impl<S: BufRead> Zstd<S> {
-    /// Begins the next frame; `false` at the end of the file.
+    /// Begins the next zstd frame; returns `false` at the end of the file.
     fn begin(&mut self) -> io::Result<bool> {
         while !self.source.fill_buf()?.is_empty() {
             match self.decoder.reset(&mut self.source) {

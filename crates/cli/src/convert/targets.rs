@@ -64,7 +64,8 @@ impl Targets {
         &self.published
     }
 
-    /// The text of an error. The text of an error of the output begins with the path of the output.
+    /// The text of an error of the conversion. If the error is about the output, the text begins with the path of the
+    /// output.
     pub fn with_path(&self, error: &convert::Error) -> String {
         match error {
             convert::Error::Output(e) => format!("{}: {e}", self.name()),
@@ -102,7 +103,8 @@ impl Files for Targets {
 
     fn begin(&mut self, number: u64, first: Timestamp) -> io::Result<Target> {
         if self.is_stdout() {
-            // Bypasses the line buffer of `Stdout`, which would search each packet for a newline.
+            // Writes to the file descriptor directly, because `Stdout` would search the bytes of each packet for a
+            // newline.
             let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
             return Ok(Target { file, place: None });
         }
@@ -129,14 +131,15 @@ impl Files for Targets {
         Ok(())
     }
 
-    /// True if an output without packets is written: standard output and devices. An empty regular file is not
-    /// published, because the corrected command would then need --force.
+    /// True if the output is written even without packets, which holds for standard output and devices. An empty
+    /// regular file is not published: if it existed, the user would need --force to repeat the command with a corrected
+    /// filter.
     fn takes_empty(&self) -> bool {
         self.is_stdout() || self.out.metadata().is_ok_and(|there| !there.is_file())
     }
 }
 
-/// A file being written. It is removed if dropped before it is published.
+/// An output file being written. It is removed if this value is dropped before the file is published.
 pub struct Target {
     file: File,
     place: Option<Place>,

@@ -1,6 +1,6 @@
-//! The incident of the demo: for a third of the time, one host sends SYNs to one port of all other hosts. They are a
-//! small share of the packets and a negligible share of the bytes, but each frame is a flow of its own, so the time
-//! series shows them.
+//! The incident of the demo: for a third of the time, one host sends SYNs to one port of all other hosts. The SYNs are
+//! a small share of the packets and a negligible share of the bytes, but each SYN is a flow of its own, so the time
+//! series shows the scan in its numbers of flows and of SYNs.
 
 use base::Timestamp;
 use std::net::Ipv4Addr;
@@ -39,7 +39,7 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// A scan that lasts a third of this duration, from 40 % of it on.
+    /// A scan that begins after 40 % of `duration` and lasts a third of `duration`.
     pub fn during(duration: Duration) -> Self {
         let total = (duration.as_secs_f64() / 3.0 * RATE as f64) as u64;
         Self { begin: duration.mul_f64(0.4), total: total.min(HOSTS * PORTS) }
@@ -50,13 +50,13 @@ impl Scan {
         self.total
     }
 
-    /// The number of frames that are due after this time.
+    /// The number of scan frames that must have been sent when `elapsed` has passed since the begin of the traffic.
     pub fn due(&self, elapsed: Duration) -> u64 {
         let since = elapsed.saturating_sub(self.begin).as_nanos();
         u64::try_from(since * u128::from(RATE) / 1_000_000_000).unwrap_or(u64::MAX).min(self.total)
     }
 
-    /// Builds the frame with this number.
+    /// Builds the scan frame with this number, counted from 0.
     pub fn frame(number: u64) -> [u8; FRAME] {
         let target = Ipv4Addr::from(NETWORK + (number % HOSTS) as u32);
         let port = (FROM_PORT + number / HOSTS % PORTS) as u16;
@@ -67,7 +67,8 @@ impl Scan {
     }
 }
 
-/// The first and the last second of the time series with a SYN of the scan; `None` if there is none.
+/// The time from the begin of the first second to the end of the last second in which the time series has a SYN of the
+/// scan; `None` if it has none.
 pub fn seconds(rows: &[Second]) -> Option<(Timestamp, Timestamp)> {
     let mut with = rows.iter().filter(|row| row.tcp_syn > 0).map(|row| row.second);
     let first = with.next()?;
@@ -75,7 +76,7 @@ pub fn seconds(rows: &[Second]) -> Option<(Timestamp, Timestamp)> {
     Some((Timestamp::from_secs_nanos(first, 0), Timestamp::from_secs_nanos(last + 1, 0)))
 }
 
-/// The needed columns of a series row.
+/// The columns of a series row that the demo reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 pub struct Second {
     pub second: u64,

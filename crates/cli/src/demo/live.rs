@@ -20,15 +20,16 @@ use std::time::{Duration, Instant};
 use sys::netlink::Netlink;
 use sys::packet::PacketSocket;
 
-/// The two ends of the pair.
+/// The names of the two ends of the veth pair.
 const FROM: &str = "ng-demo0";
 const TO: &str = "ng-demo1";
 
-/// The bytes of a frame without its link header.
+/// The maximum length of a frame in bytes, without its Ethernet header.
 const MTU: u32 = 1500;
 
-/// The longest wait for remaining frames after the end of both senders. It ends when all sent frames are counted; the
-/// whole time passes only if frames were lost on the way to the interface, or on a busy machine.
+/// The longest wait for remaining frames after the end of both senders. The wait ends when the capture has counted all
+/// sent frames. It lasts for the full time only if frames were lost on the way to the interface, or if the machine is
+/// busy.
 const ARRIVAL_MAX: Duration = Duration::from_secs(10);
 
 /// The number of scan frames that one system call sends.
@@ -156,7 +157,8 @@ impl Generator {
 
 impl Drop for Generator {
     fn drop(&mut self) {
-        // After an error no other code waits for the child; after a regular end it has already exited.
+        // After an error of the demo the generator still runs and is killed here; after a regular end of the demo it
+        // has exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

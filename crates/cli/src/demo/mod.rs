@@ -51,20 +51,20 @@ pub struct DemoArgs {
     pub json: bool,
 }
 
-/// The size of the ring: it holds the packets that arrive while the volume stalls for a second. A larger ring would
-/// take longer to allocate.
+/// The size of the ring: it has space for the packets that arrive while the volume stalls for a second. A larger ring
+/// would take longer to allocate.
 const RING: u64 = 1 << 30;
 
 /// The size of a packet file. Files are small, because each file is allocated in full before packets fill it.
 const SEGMENT: u64 = 256 << 20;
 
-/// The ring socket, in the directory of the store.
+/// The file name of the ring socket in the directory of the store.
 const SOCKET: &str = ".listen";
 
 /// The time of the query during capture, as a share of the duration: the scan is active then.
 const QUERIED_AT: f64 = 0.6;
 
-/// The period of checking for the end of the traffic.
+/// The time between two checks for the end of the traffic.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The results of the capture and of the senders.
@@ -141,7 +141,7 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::of(good))
 }
 
-/// Prints the progress until the end of the traffic, and runs the live query at its time.
+/// Prints the progress until the end of the traffic, and runs the query during the recording when it is due.
 fn watch(
     args: &DemoArgs,
     capture: &Capture,
@@ -177,7 +177,7 @@ fn begin(source: SourcePlan, store: &Path, cpus: &[usize]) -> Result<Capture, En
         ring: Some(RING),
         segment: SEGMENT,
         cpus: cpus.to_vec(),
-        // Queries read the last second from the ring by this socket.
+        // A query connects to this socket to read the packets of the last second from the ring.
         socket: Some(SocketPlan {
             path: store.join(SOCKET),
             mode: 0o600,
@@ -200,7 +200,7 @@ fn print_live_query(result: &QueryRun, out: &mut impl Write) -> Result<(), Failu
     Ok(result.describe(out)?)
 }
 
-/// Prints the number of packets that were sent, and the number in each data type.
+/// Prints the number of sent packets, and the number of packets that the capture counted in each data type.
 fn conservation(done: &DemoResult, meter: &MeterReport, out: &mut impl Write) -> Result<(), Failure> {
     writeln!(out, "the same packets in every data type:")?;
     let mut row = |name: &str, packets: u64, more: String| {

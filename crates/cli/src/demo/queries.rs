@@ -45,7 +45,7 @@ pub fn query(verb: &str, store: &Path, words: &[&str]) -> QueryRun {
     }
 }
 
-/// The JSON objects of the output that have the expected form.
+/// The lines of the output that are JSON objects of type `T`; other lines are skipped.
 pub fn objects<T: serde::de::DeserializeOwned>(result: &QueryRun) -> Vec<T> {
     result.text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }

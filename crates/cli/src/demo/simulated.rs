@@ -26,7 +26,7 @@ const NAME: &str = "sim";
 /// The number of background frames, and of scan frames, that are written between two checks of the clock.
 const BATCH: u64 = 256;
 
-/// The sleep while no frame is due.
+/// The time that the traffic thread sleeps while no frame is due.
 const IDLE_SLEEP: Duration = Duration::from_millis(1);
 
 /// Runs until the end of the traffic or a signal.
@@ -53,8 +53,8 @@ pub fn run(
         name: Some(NAME.into()),
     };
     let mut capture = begin(source, store, &[])?;
-    // The capture has its own handle of the pipe. This handle is closed so that the writer gets an error when the
-    // capture ends.
+    // The capture has opened the read end of the pipe itself. `reader` is closed here, so that the traffic thread gets
+    // a write error when the capture ends.
     drop(reader);
     let _ = ready.send(());
     watch(args, &capture, live_query, || Ok(!capture.finished() && !stop.load(Ordering::Relaxed)))?;
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use pcap::Reader;
 
-    /// A receiver whose pipeline is ready from the start.
+    /// A channel that reports at once that the pipeline is ready.
     fn ready() -> Receiver<()> {
         let (ready, begun) = sync_channel(1);
         ready.send(()).expect("the channel has room");

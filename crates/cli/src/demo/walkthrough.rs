@@ -29,7 +29,7 @@ pub struct Walkthrough {
     pub disagreements: Vec<String>,
 }
 
-/// The needed fields of a group of `netgrain flows --group src`.
+/// The fields that the demo reads of a group in the output of `netgrain flows --group src`.
 #[derive(serde::Deserialize)]
 struct SourceHost {
     src: String,
@@ -37,7 +37,7 @@ struct SourceHost {
     packets: u64,
 }
 
-/// The needed fields of a flow record.
+/// The fields of a flow record that the demo reads.
 #[derive(serde::Deserialize)]
 struct Flow {
     id: String,
@@ -87,7 +87,7 @@ impl Walkthrough {
         self.check_scanner(&hosts, scanned);
     }
 
-    /// Compares the source with the most flows with the senders.
+    /// Compares the source with the most flows with the scanning host: its address, its number of flows and of packets.
     fn check_scanner(&mut self, hosts: &[SourceHost], scanned: u64) {
         match hosts.first() {
             Some(first) if first.src == SCANNER.to_string() => {

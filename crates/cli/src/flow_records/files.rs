@@ -111,8 +111,8 @@ enum Content {
 }
 
 impl Opened {
-    /// Opens a file by its format. If it is a capture, the captures that follow it in `more` are taken out and continue
-    /// its stream.
+    /// Opens a file by its format. If the file is a capture, the captures that follow it in `more` are removed from
+    /// `more` and metered as the continuation of its packet stream.
     pub fn open(path: PathBuf, more: &mut std::vec::IntoIter<PathBuf>) -> Result<Self, Failure> {
         let mut file_names = Names::default();
         let content = match format(&path)? {

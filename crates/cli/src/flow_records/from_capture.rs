@@ -1,5 +1,5 @@
-//! Flow records and series rows made from capture files, for `flows -r` and `series -r`: the same that `run -r` would
-//! store.
+//! Flow records and series rows made from capture files, for `flows -r` and `series -r`: the records and rows equal
+//! those that `run -r` would store.
 
 use super::names::Names;
 use crate::outcome::Failure;
@@ -109,7 +109,7 @@ impl Captures {
     /// The next flow record or row; `None` at the end or after the stop flag is set.
     ///
     /// # Errors
-    /// The error that ended a port early, after all readable records and rows were returned.
+    /// The error that ended the packets of an interface early, after all readable records and rows were returned.
     pub fn next(&mut self) -> Result<Option<MeterOutput>, CaptureError> {
         loop {
             if self.stop.load(Ordering::Relaxed) {

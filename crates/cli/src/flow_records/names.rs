@@ -16,7 +16,7 @@ impl Names {
         }
     }
 
-    /// The number of a name; a new number if the name is unknown.
+    /// The number of an interface name; if the name has no number yet, it gets the next free number.
     pub fn number(&mut self, name: &str) -> u16 {
         if let Some((number, _)) = self.0.iter().find(|(_, known)| known == name) {
             return *number;
@@ -26,7 +26,7 @@ impl Names {
         number
     }
 
-    /// Adds the new names of a list that only grows. The position of a name in the list is its number.
+    /// Adds the new interface names of a list that only grows. The position of a name in the list is its number.
     pub fn extend(&mut self, all: &[String]) {
         for (number, name) in all.iter().enumerate().skip(self.0.len()) {
             self.set(number as u16, name);
@@ -38,7 +38,7 @@ impl Names {
         self.0.clear();
     }
 
-    /// All names in the order in which they were added.
+    /// All interface names in the order in which they were added.
     pub fn all(&self) -> &[(u16, String)] {
         &self.0
     }
@@ -49,7 +49,7 @@ impl Names {
         known.map_or_else(|| number.to_string(), |(_, name)| name.clone())
     }
 
-    /// The value of a group field as text.
+    /// The value of a field by which flow records are grouped, as text.
     pub fn value(&self, value: &Value) -> String {
         match value {
             Value::Interface(number) => self.interface(*number),

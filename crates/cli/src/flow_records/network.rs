@@ -25,7 +25,7 @@ const ENODEV: i32 = 19;
 pub struct NetworkRecords {
     subscriber: Subscriber,
     group: SocketAddr,
-    /// The interface number in this process, by the exporter's address and interface number.
+    /// Maps the exporter's address and interface number to the interface number in this process.
     numbers: HashMap<(IpAddr, u16), u16>,
 }
 
@@ -71,8 +71,8 @@ impl NetworkRecords {
         }
     }
 
-    /// The number of an exporter's interface in this process. Only the address identifies an exporter, because an
-    /// exporter has one socket for each data type.
+    /// The number by which this process identifies an exporter's interface. Exporters are distinguished by address and
+    /// not by port, because an exporter has one socket for each data type.
     fn number(&mut self, from: SocketAddr, exporter_number: u16, names: &mut Names) -> u16 {
         if self.numbers.len() >= INTERFACES_MAX {
             self.numbers.clear();
@@ -93,7 +93,7 @@ impl NetworkRecords {
         let (arrived, unread) = self.subscriber.arrived();
         let counts = [
             (arrived.missed, "records were sent and did not arrive: the network or this machine lost them"),
-            (arrived.without_template, "sets of records arrived before their template and could not be decoded"),
+            (arrived.without_template, "IPFIX sets arrived before their template and could not be decoded"),
             (unread, "messages were not IPFIX"),
         ];
         let some = counts.into_iter().filter(|(count, _)| *count > 0);

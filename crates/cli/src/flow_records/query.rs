@@ -39,9 +39,9 @@ pub struct FlowQuery {
     pub follow: bool,
     /// With `--live`: the maximum time from the last packet of a flow to its record, if the user gave one.
     pub late: Option<Duration>,
-    /// The ID of the only flow to select.
+    /// If set, only the flow with this ID is selected.
     pub id: Option<u64>,
-    /// The fields of records that are needed; `None` for all.
+    /// The names of the record fields that the query reads; `None` for all.
     pub fields: Option<Vec<String>>,
 }
 
@@ -55,7 +55,7 @@ impl FlowQuery {
         Self { source, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: Some(id), fields: None }
     }
 
-    /// The store, if the source is one.
+    /// The path of the store; `None` if the query reads files or the network.
     pub fn store(&self) -> Option<&Path> {
         match &self.source {
             RecordSource::Store(store) => Some(store),

@@ -31,7 +31,7 @@ const IDLE_SLEEP: Duration = Duration::from_millis(100);
 pub enum Step {
     /// A record that matches the query.
     Record(Record),
-    /// No record at the moment; more may follow.
+    /// No record is available at the moment; more records may follow.
     Idle,
     /// No more records.
     End,
@@ -43,7 +43,7 @@ pub struct Records<'a> {
     feed: Feed,
     names: Names,
     examined: u64,
-    /// The maximum number of records to examine.
+    /// The query ends after this number of examined records.
     examined_max: u64,
     warnings: Vec<String>,
     stop: Arc<AtomicBool>,
@@ -56,7 +56,7 @@ enum Feed {
 }
 
 impl<'a> Records<'a> {
-    /// Opens the source; only interface names are read yet.
+    /// Opens the source and reads its interface names, but no records yet.
     pub fn open(flow_query: &'a FlowQuery, stop: Arc<AtomicBool>) -> Result<Self, Failure> {
         let mut names = Names::default();
         let feed = match &flow_query.source {
@@ -96,7 +96,8 @@ impl<'a> Records<'a> {
                 return Ok(Step::Record(record));
             }
             if self.query.follow {
-                // The caller gets control after a number of skipped records, because a periodic ranking may be due.
+                // After a number of skipped records this function returns without a record, because the caller may have
+                // to print a periodic ranking.
                 return Ok(Step::Idle);
             }
         }
@@ -131,7 +132,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// The interface names known so far.
+    /// The interface names that were read from the source so far.
     pub fn names(&self) -> &Names {
         &self.names
     }
@@ -148,7 +149,7 @@ impl<'a> Records<'a> {
             Feed::Files(..) => Vec::new(),
             Feed::Network(network) => network.warnings(),
         };
-        // If two queries have opened the same file, its error is in the list twice and is reported once.
+        // If two queries have opened the same file, the list contains the error of the file twice; it is reported once.
         let mut reported = Vec::new();
         for warning in self.warnings.iter().cloned().chain(more) {
             if !reported.contains(&warning) {
@@ -171,8 +172,8 @@ impl<'a> Records<'a> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// True if the record is of a wanted interface. A store was queried for these interfaces only; other sources need
-    /// the check.
+    /// True if the interface of the record is selected. The query of a store selects interfaces itself; files and the
+    /// network also give records of other interfaces.
     fn is_of_interfaces(&self, record: &Record) -> bool {
         let wanted = &self.query.interfaces;
         matches!(self.feed, Feed::Store(_))
@@ -220,7 +221,8 @@ impl<'a> Records<'a> {
     }
 }
 
-/// The maximum delay of records: as given, or as stored by the run that makes them.
+/// The maximum time from the last packet of a flow to its record: the value of `--max-lateness` if given, otherwise the
+/// value that the `netgrain run` that writes the store has saved in the store.
 fn late(flow_query: &FlowQuery) -> Duration {
     flow_query.late.unwrap_or_else(|| match flow_query.store() {
         Some(store) if flow_query.interfaces.is_empty() => {

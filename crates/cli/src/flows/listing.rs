@@ -63,7 +63,7 @@ const STEPS: [Step; 13] = [
 pub struct Listing {
     layout: Layout,
     zone: Zone,
-    /// The date printed above the last lines; used where lines have only the time of day.
+    /// The date that was last printed above a line; used only in tables whose lines have a time of day without a date.
     date: String,
 }
 
@@ -99,7 +99,7 @@ impl Listing {
         self.layout.header()
     }
 
-    /// A text that names the columns that were left out to fit the terminal.
+    /// A text with the names of the columns that were left out so that lines fit the terminal.
     pub fn dropped(&self) -> Option<String> {
         self.layout.dropped()
     }

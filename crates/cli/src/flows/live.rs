@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// The default period.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Lines of the terminal that are not available for groups: the header lines and the cursor line.
+/// The number of terminal lines that are not available for groups: the header lines and the cursor line.
 const OTHER_LINES: usize = 4;
 
 /// Parses the period of a ranking, which is at least one second.
@@ -48,7 +48,7 @@ pub fn rank(args: &FlowsArgs, plan: &Plan, records: &mut Records) -> Result<u64,
             if !is_last || report.records > 0 {
                 rankings.print(&report, records)?;
             }
-            // Periods that ended while the table was written are merged into the next one.
+            // If periods end while a ranking is being written, they are merged into the next period.
             let now = Instant::now();
             due = if due + every > now { due + every } else { now + every };
         }

@@ -144,7 +144,7 @@ pub struct FlowsArgs {
 }
 
 impl FlowsArgs {
-    /// The style of a table of groups.
+    /// The layout and colours of a table of groups.
     fn table_style(&self) -> ranking::TableStyle {
         ranking::TableStyle {
             room: self.width.available_width(),

@@ -49,7 +49,7 @@ pub fn records(
                 }
             }
         };
-        // Names are read after the last record, because those of files arrive with the records.
+        // The names are collected after the last record, because files contain interface names between the records.
         let names = || records.borrow().names().all().to_vec();
         let written = match &flow_query.source {
             // Files may have records in any order; the Parquet file is sorted by flow start.

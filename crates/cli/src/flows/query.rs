@@ -103,7 +103,7 @@ mod tests {
             if !ranked && !args.fields.is_empty() {
                 export::text::choose::<flow::Record>(&args.fields.join(",")).unwrap_or_else(|e| panic!("{e}"));
             }
-            // The words after -r include file names.
+            // In the examples, the words after -r also contain file names, which are not part of the filter.
             let words: Vec<&str> = args.words.iter().map(String::as_str).filter(|w| !w.contains(".pcap")).collect();
             let words = words.join(" ");
             FlowFilter::parse(&words).unwrap_or_else(|e| panic!("{words}: {e}"));

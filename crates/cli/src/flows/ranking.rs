@@ -23,7 +23,7 @@ pub struct TableStyle {
     pub zone: Zone,
 }
 
-/// The period of the summed records, for repeated rankings.
+/// The time range of the records in a ranking, for rankings that are printed periodically.
 #[derive(Clone, Copy, Debug)]
 pub struct Period {
     pub from: Timestamp,

@@ -35,13 +35,13 @@ impl ReportedGroup {
         documents.into_iter().map(Self::read).collect()
     }
 
-    /// True if both are the same group, which is reported by the socket of each of its interfaces.
+    /// True if both reports are about the same group, which is reported by the socket of each of its interfaces.
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.report.group, &self.report.sources) == (&other.report.group, &other.report.sources)
     }
 }
 
-/// The values of a group. An older engine may lack some, which are then zero or empty.
+/// The values of a group. The report of an older engine may lack some values, which are then zero or empty.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct GroupReport {

@@ -15,7 +15,7 @@ const USAGE: &str = "A binding (`web = has_port 80`) is stored, an action is exp
     lists the functions. Input continues on the next line after `do`, `=`, `(` or an operator; an empty line ends it. \
     `:t NAME` shows a type; `:q` or Ctrl-D ends.";
 
-/// The binding name under which a type is queried.
+/// The name to which an expression is bound in order to compute its type.
 const TYPE_BINDING: &str = "it_is";
 
 /// Runs until the end of the input.
@@ -55,7 +55,7 @@ struct Prompt {
     /// True if the input is a terminal.
     is_terminal_input: bool,
     lines: Lines<StdinLock<'static>>,
-    /// The line that ended the previous input.
+    /// The line that ended the previous input and is the first line of the next input.
     next: Option<String>,
 }
 

@@ -71,7 +71,7 @@ pub fn run(args: &RunArgs, compile: impl FnOnce(u16) -> Result<Compiled, Failure
     if sums.wire_raised > 0 {
         sys::say!("netgrain: {name}: {}", pcap::wire_raised(sums.wire_raised));
     }
-    // The packets before the end of a truncated capture are counted.
+    // The packets before the point at which a capture is truncated are counted.
     end.map(|()| Outcome::Yes)
 }
 
@@ -137,7 +137,8 @@ fn device_name(program: &Program, device: u16) -> String {
     program.devices.get(usize::from(device)).cloned().unwrap_or_default()
 }
 
-/// The actions on a packet other than its delivery, in order, each log with its text.
+/// The actions of the program on a packet except delivery, in the order of execution; a log action is shown with its
+/// text.
 fn actions(program: &Program, execution: &Execution, packet: &LogSubject<'_>) -> Vec<String> {
     let mut traces = execution.traces.iter();
     let mut all: Vec<_> = execution

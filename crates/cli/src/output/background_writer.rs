@@ -8,10 +8,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The preferred size of a write call; the memory holds at most about three times as much.
+/// The preferred size of a write call in bytes. Up to about three chunks of this size are buffered in memory.
 const CHUNK: usize = 1 << 20;
 
-/// The longest time that an incomplete chunk is held back.
+/// The longest time that bytes wait in memory for their chunk to be filled before they are written.
 const TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A background writer; see the module. If dropped without [`BackgroundWriter::finish`], it writes the remaining bytes

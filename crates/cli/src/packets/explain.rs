@@ -18,7 +18,7 @@ impl Clock {
         Self { begun: Instant::now(), first: None, total: Duration::ZERO }
     }
 
-    /// Notes that a packet was found.
+    /// Called for each found packet; the first call stores the time since the begin of the query.
     #[inline]
     pub fn packet(&mut self) {
         if self.first.is_none() {

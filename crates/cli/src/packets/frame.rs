@@ -222,7 +222,7 @@ impl fmt::Display for Line<'_> {
 }
 
 impl Packet<'_> {
-    /// The part after time and interface.
+    /// Writes the part of the line that follows the time and the interface.
     fn text(&self, f: &mut fmt::Formatter<'_>, paint: Paint) -> fmt::Result {
         if self.queue > 0 {
             write!(f, " q{}", self.queue)?;

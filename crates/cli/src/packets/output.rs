@@ -22,7 +22,7 @@ pub struct PacketOutput {
     json: bool,
     packets: u64,
     bytes: u64,
-    /// The text of the current packet.
+    /// The buffer for the text of the current packet.
     line: Vec<u8>,
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use sys::locks::holder_names;
 
-/// The pause between two checks for held hour directories.
+/// The pause between two checks whether queries still hold hour directories.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The smallest accepted `--max-size`: a smaller value probably has a wrong unit.

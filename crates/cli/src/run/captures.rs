@@ -38,10 +38,10 @@ pub struct CapturedInterface {
 }
 
 impl RunningCaptures {
-    /// Reads the configuration, gives up privileges and starts all captures.
+    /// Reads the configuration, drops the privileges that are not needed, and starts all captures.
     ///
     /// # Errors
-    /// The first setting that is invalid, or the first resource that cannot be had.
+    /// The first setting that is invalid, or the first resource that cannot be opened or allocated.
     pub fn start(verb: Verb<'_>, stop: &Arc<AtomicBool>) -> Result<Self, Failure> {
         let config = verb.configuration()?;
         let mut plans = plan::plans(verb, &config, stop)?;
@@ -97,7 +97,7 @@ impl RunningCaptures {
         metrics::serve(address, move || Observer::all_measured(&observers)).map(Some)
     }
 
-    /// True if all captures have ended by themselves.
+    /// True if all engine threads of all captures have ended.
     pub fn are_finished(&self) -> bool {
         self.interfaces.iter().all(|i| i.capture.finished())
     }
@@ -137,7 +137,8 @@ fn announce(capture: &Capture, plan: &Plan) {
     }
 }
 
-/// Writes the greatest delay of flow records beside them, for each interface that records flows into the store.
+/// Writes the greatest delay of flow records into the interface directory of the store, for each interface that records
+/// flows.
 fn keep_flow_lateness(config: &Config, plans: &[Plan]) -> Result<(), Failure> {
     let Some(store) = config.store.dir.as_ref().filter(|_| config.flow.record) else { return Ok(()) };
     let late = columns::flow_lateness(config.flow.longest_timeout());

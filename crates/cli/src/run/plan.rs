@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// The missing source, with an example of each kind.
+/// The error for a configuration without a source of packets, with an example of each kind of source.
 const NO_SOURCE: &str = "no source of packets: add an interface (-i eth1), a capture file (-r monday.pcap) or a simulation \
     (--sim 60,packets=1000); see netgrain run --help";
 
@@ -21,7 +21,7 @@ const NO_SOURCE: &str = "no source of packets: add an interface (-i eth1), a cap
 /// meters.
 ///
 /// # Errors
-/// The contradiction, with the name of its key or flag; a source that cannot be captured.
+/// Two settings contradict each other (the error names a key or flag), or a source cannot be captured.
 pub fn plans(verb: Verb<'_>, config: &Config, stop: &AtomicBool) -> Result<Vec<Plan>, Failure> {
     let args = verb.capture();
     if args.read.is_empty() && args.sim.is_none() && config.capture.interfaces.is_empty() {

@@ -1,5 +1,6 @@
-//! SIGHUP: rereads the configuration and applies changes of collectors, retention, groups and packet programs.
-//! Other changes are reported and wait for the next start. An invalid configuration changes nothing.
+//! SIGHUP: rereads the configuration and applies changes of collectors, retention, groups and packet programs. Other
+//! changes are reported, and take effect only at the next start of the process. An invalid configuration changes
+//! nothing.
 
 use super::captures::{CapturedInterface, RunningCaptures};
 use super::verb::Verb;
@@ -80,7 +81,7 @@ fn try_reload(verb: Verb<'_>, captures: &mut RunningCaptures) -> Result<String, 
     Ok(changes.join("; "))
 }
 
-/// Swaps the program of each interface; returns a text about each.
+/// Swaps the packet program of each interface; returns one text per interface with the result.
 fn swap_programs(captures: &RunningCaptures, program: &ProgramPlan) -> Result<Vec<String>, Failure> {
     let swap = |i: &CapturedInterface| program::swap(&i.capture, program).map(|text| format!("{}: {text}", i.label));
     captures.interfaces.iter().map(swap).collect()
@@ -104,9 +105,9 @@ fn reconcile_groups(captures: &RunningCaptures, next: &Config) -> bool {
 /// The keys with different values.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Difference {
-    /// Keys that change now.
+    /// The changed keys whose new values apply at this reload.
     now: Vec<&'static str>,
-    /// Keys that change at the next start.
+    /// The changed keys whose new values apply only at the next start.
     later: Vec<String>,
 }
 
@@ -133,7 +134,7 @@ impl Difference {
         self.now.iter().any(|name| name.split('.').next() == Some(section))
     }
 
-    /// The old configuration with those changes of the new one that apply without a restart.
+    /// The configuration after the reload: the old configuration with those changes that apply without a restart.
     fn applied(&self, old: &Config, new: &Config) -> Config {
         let mut next = old.clone();
         if self.touches("capture") {

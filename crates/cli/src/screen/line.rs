@@ -7,15 +7,16 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 
-/// Prints the state once a second: one line that is overwritten on a terminal, plain lines elsewhere. With a meter the
-/// line has columns of flows, without a meter that of the disk; both together would not fit into 80 columns.
+/// Prints the state of the capture once a second: on a terminal in one line that is overwritten, otherwise in a new
+/// line each time. With a meter the line has columns about flows, without a meter columns about the disk; both together
+/// would not fit into 80 columns of text.
 pub struct StatusLine {
     last: Totals,
     terminal: bool,
     lines: u64,
 }
 
-/// The header is repeated after this many plain lines.
+/// On an output that is not a terminal, the header is repeated after this many lines.
 const HEADER_EVERY: u64 = 20;
 
 const HEADER: &str = "  time    packets       wire     ring        disk  lost";
@@ -66,11 +67,11 @@ struct Totals {
     bytes: u64,
     /// Bytes of packet files.
     written: u64,
-    /// The greatest fill level of a ring.
+    /// The fill level of the fullest ring.
     fill: f64,
     lost: u64,
     lost_by_cause: BTreeMap<&'static str, u64>,
-    /// Present if an interface has a meter.
+    /// The flow counters of the meters; `None` if no interface has a meter.
     flows: Option<FlowTotals>,
 }
 
@@ -102,7 +103,8 @@ impl Totals {
         all
     }
 
-    /// `0 lost`, or the losses with their causes; then the packets and records that the meter and its sinks left out.
+    /// The last column: `0 lost`, or the losses with their causes; then the packets that were not metered and the
+    /// records that were not exported.
     fn losses(&self) -> String {
         let mut text = format!("{} lost", show_count(self.lost));
         if self.lost > 0 {
@@ -132,7 +134,7 @@ impl FlowTotals {
     }
 }
 
-/// The rates since the last line, and the losses since the start.
+/// One line: the rates since the previous line, and the losses since the start.
 fn line(now: &Totals, last: &Totals) -> String {
     let span = (now.seconds - last.seconds).max(1e-9);
     let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / span;
@@ -158,7 +160,7 @@ fn line(now: &Totals, last: &Totals) -> String {
     )
 }
 
-/// The write error of a recorder, otherwise of a sink of the meter.
+/// The write error of a recorder, or, if no recorder has one, of a sink of the meter.
 fn write_error(report: &Report) -> Option<String> {
     let recorder = report.queues.iter().find_map(|q| q.recorder.as_ref()?.error.clone());
     let mut sinks = report.meter.iter().flat_map(|m| &m.sinks);

@@ -7,10 +7,10 @@ use meter::{MeterReport, TunnelReport};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// With a larger share of stolen CPU time, a ring of a few milliseconds overflows.
+/// The share of stolen CPU time above which a ring that holds a few milliseconds of traffic overflows.
 const STEAL_NOTICEABLE: f64 = 0.01;
 
-/// The reader name of the recorder.
+/// The name of the recorder in the list of ring readers.
 const RECORDER: &str = "recorder";
 
 /// The final report as text: the accounting equation, loss causes and notes.

@@ -10,12 +10,13 @@ use std::io::{IsTerminal, Write};
 pub struct Warnings {
     /// The warnings of the last report.
     reported: Vec<String>,
-    /// For each lossless reader, the lost packets when they were last printed, and the time of that line in seconds of
-    /// the report.
+    /// For each lossless reader, the number of lost packets in the last line that was printed about the reader, and the
+    /// time of that line in seconds since the start of the capture.
     cost: BTreeMap<String, (u64, f64)>,
 }
 
-/// Continuing losses are printed again after this many seconds, or at once if they are ten times as many.
+/// While a reader keeps losing packets, its losses are printed again after this many seconds, or at once if the number
+/// of lost packets is ten times that of the last line.
 const COST_AGAIN: f64 = 60.0;
 
 impl Warnings {
@@ -33,7 +34,8 @@ impl Warnings {
         }
     }
 
-    /// Packets lost because of lossless readers since they were last printed.
+    /// A message for each lossless reader whose losses are due to be printed, with the packets lost because of the
+    /// reader since the start.
     fn costs(&mut self, lost_by_reader: &BTreeMap<String, u64>, seconds: f64) -> Vec<String> {
         let mut messages = Vec::new();
         for (reader, lost) in lost_by_reader.iter().filter(|(_, lost)| **lost > 0) {

@@ -17,7 +17,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-/// All rows in order of time: one for each second, interface and direction.
+/// All rows of the files in order of time, one row for each second, interface and direction.
 pub struct SeriesFromFiles {
     rows: std::vec::IntoIter<Row>,
     pub names: Names,

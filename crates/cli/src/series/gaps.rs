@@ -13,7 +13,7 @@ pub struct Gap {
 /// Finds gaps in the rows of several interfaces.
 #[derive(Default)]
 pub struct Gaps {
-    /// The second after the last row of each interface, in any direction.
+    /// For each interface, the second that follows its last row of either direction.
     next: BTreeMap<u16, u64>,
     seconds: u64,
 }

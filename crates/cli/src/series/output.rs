@@ -87,7 +87,8 @@ impl<T: table::LineSubject> Output<T> {
         })
     }
 
-    /// Writes one row or step; `row` has its time, `step` its duration and `known` its known seconds.
+    /// Writes one row or step. `row` contains its time; `step` is its duration in seconds, and `known` the number of
+    /// seconds in it about which there is data.
     pub fn write(&mut self, subject: &T, row: Row, step: u64, known: u64, names: &Names) -> Result<(), Failure> {
         self.step = step;
         let gap = self.gaps.before(&row, step);
@@ -126,7 +127,7 @@ impl<T: table::LineSubject> Output<T> {
                 } });
                 out.get_mut().write_all(format!("{}\n", versioned(value)).as_bytes())?;
             }
-            // All lines of a CSV file have the same columns, so a gap appears only as missing lines.
+            // All lines of a CSV file have the same columns, so a gap has no line; only the missing times show it.
             Form::Csv(_) => {}
         }
         Ok(())
@@ -157,7 +158,7 @@ impl<T: table::LineSubject> Output<T> {
     }
 }
 
-/// Bits per second over the seconds of which something is known.
+/// The mean in bits per second over those seconds of the step about which there is data.
 fn bit_rate(row: &Row, known: u64) -> f64 {
     row.total.bytes as f64 * 8.0 / known.max(1) as f64
 }

@@ -111,14 +111,14 @@ impl Rows {
         Ok(None)
     }
 
-    /// True if the row is of a wanted interface and time. A store was queried for these only; other sources need the
-    /// check.
+    /// True if the interface and the time of the row are selected. The query of a store selects rows itself; files and
+    /// the network also give other rows.
     fn is_wanted(&self, row: &Row) -> bool {
         let wanted = |name: String| self.interfaces.is_empty() || self.interfaces.contains(&name);
         (self.from.secs()..=self.to.secs()).contains(&row.second) && wanted(self.names.interface(row.interface))
     }
 
-    /// The interface names known so far.
+    /// The interface names that were read from the source so far.
     pub fn names(&self) -> &Names {
         &self.names
     }

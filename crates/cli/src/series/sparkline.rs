@@ -23,7 +23,7 @@ pub struct Sparkline {
 }
 
 impl Sparkline {
-    /// Adds a value; values of the same second are summed.
+    /// Adds a value to the series; values of the same second are summed.
     pub fn push(&mut self, second: u64, value: f64) {
         *self.values.entry(second).or_default() += value;
     }
@@ -92,8 +92,8 @@ impl TimeAxis {
     /// no round time is in range, the begin is marked.
     pub fn lines(&self, zone: &Zone) -> (String, String) {
         let at = |second| Timestamp::from_secs_nanos(second, 0);
-        // The offset of the zone at the begin is used for the whole axis; after a change of the clocks, marks may not
-        // be at round times.
+        // The zone offset at the begin of the axis is used for the whole axis; if the clocks change within the axis,
+        // later marks may not be at round times.
         let east = zone.east(at(self.first));
         let last = self.first + (self.cells as u64 - 1) * self.each;
         // Each mark needs space for its label and two blanks.

@@ -141,7 +141,7 @@ pub struct Lines {
     layout: Layout,
     paint: Paint,
     zone: Zone,
-    /// The date printed above the last lines; used where lines have only the time of day.
+    /// The date that was last printed above a line; used only in tables whose lines have a time of day without a date.
     date: String,
 }
 
@@ -179,7 +179,7 @@ impl Lines {
     /// The line of a gap.
     pub fn gap(&mut self, from: u64, to: u64, interface: &str) -> String {
         let (date, begin) = self.time(from);
-        // The end of a gap is printed with its date, because it may be on another day than the begin.
+        // The end of a gap is printed with its date, because the gap may end on another day than it begins.
         let end = self.zone.show_second(Timestamp::from_secs_nanos(to, 0));
         let width = if self.layout.is_narrow(TIME) { CLOCK_WIDTH } else { TIME_WIDTH };
         let text = format!("{begin:<width$}  {interface:<9}  no data for {} s, to {end}", show_count(to - from + 1),);

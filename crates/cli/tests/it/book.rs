@@ -74,7 +74,7 @@ fn pages() -> Vec<String> {
     all
 }
 
-/// The shell blocks of a page in order.
+/// Returns the shell blocks of a page in their order in the page.
 fn blocks(page: &str) -> Vec<Block> {
     let text = read(page);
     let (mut found, mut open): (Vec<Block>, Option<(&str, Block)>) = (Vec::new(), None);
@@ -99,7 +99,7 @@ fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
-/// The folder of a Python with a package, for `$PATH`.
+/// Returns the folder of a Python interpreter that has the package; the page's script gets this folder in `$PATH`.
 fn python_folder(test: &str, package: &str) -> Option<PathBuf> {
     let python = testkit::python_with(test, package)?.get_program().to_owned();
     Some(Path::new(&python).parent().unwrap_or(Path::new("")).to_owned())
@@ -128,7 +128,8 @@ fn run_page(test: &str, page: &str) {
     }
     fs::create_dir(testbed.dir.join("data")).expect("a folder for stores");
     std::os::unix::fs::symlink(repository().join("dist"), testbed.dir.join("dist")).expect("a link");
-    // The mount point is short because the path of a socket in a store has at most 107 bytes. `/run` is the test's own.
+    // The mount point is short because the path of a socket in a store has at most 107 bytes. The namespace of the test
+    // has its own `/run`, so nothing is mounted on the host.
     let mount = "mkdir /run/data\nmount --bind data /run/data\n";
     let script = format!("{mount}{}", script.replace("/data/", "/run/data/"));
     fs::write(testbed.dir.join("page.sh"), script).expect("the script");

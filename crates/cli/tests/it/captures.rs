@@ -74,7 +74,7 @@ fn captures_and_a_store_of_them_give_equal_flows_and_series() {
         let of = |args: &[&str]| sorted_objects(&[args, more].concat());
         assert_equal(&of(&of_files("flows")), &of(&of_store("flows")), more[1]);
     }
-    // Filters, compressed files, and a capture on standard input.
+    // The results are also equal with a filter, with compressed files, and with a capture on standard input.
     let one = sorted_objects(&["flows", "--store", arg(&store), "--from", "1970-01-02", "--limit", "1"]);
     let host = serde_json::from_str::<Value>(&one[0]).expect("an object")["src"].as_str().expect("a host").to_owned();
     let filter = format!("host {host}");

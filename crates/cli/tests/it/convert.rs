@@ -180,7 +180,7 @@ fn no_match_exits_1_and_leaves_no_file() {
     assert_eq!(walk(dir.path()), std::slice::from_ref(&file));
     let output = run(&["convert", arg(&file), "-w", arg(&out), "--filter", "vlan 77", "--json"]);
     assert_eq!((output.status, &objects(&output.out)[0]["files"]), (Some(1), &0.into()), "{output:?}");
-    // No file is left in the way: the corrected command works without --force.
+    // The failed conversion left no output file, so the corrected command works without --force.
     assert_eq!(run(&["convert", arg(&file), "-w", arg(&out), "--filter", "ip"]).status, Some(0));
     // Without a matching packet the existing file is kept, also with --force.
     let before = bytes(&out);

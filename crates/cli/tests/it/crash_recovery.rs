@@ -45,7 +45,8 @@ fn assert_store_is_consistent(store: &Path, note: &str) -> u64 {
     let mut verified = run(&["verify", "--json", arg(store)]);
     let has_no_index = |o: &serde_json::Value| o["finding"]["kind"] == "no_index";
     if common::objects(&verified.out).iter().any(has_no_index) {
-        // Retention removes the index before the packet file and may have been killed between the two.
+        // Retention removes the index of a packet file first; if the recorder is killed before retention removes the
+        // packet file, the packet file has no index.
         let repaired = run(&["repair", arg(store)]);
         assert_eq!(repaired.status, Some(0), "{note}: {repaired:?}");
         verified = run(&["verify", "--json", arg(store)]);
@@ -76,7 +77,8 @@ fn assert_files_are_complete(store: &Path, note: &str) -> usize {
         while reader.next().unwrap_or_else(|e| panic!("{note}: {shown}: {e}")).is_some() {
             records += 1;
         }
-        // Retention removes the index before the packet file and may have been killed between the two.
+        // Retention removes the index of a packet file first; if the recorder is killed before retention removes the
+        // packet file, the packet file has no index.
         let Ok(index) = File::open(path.with_extension("ngi")) else {
             without_index += 1;
             continue;
@@ -106,7 +108,7 @@ fn after_each_of_100_kills_files_are_complete_and_recording_restarts() {
     for round in 0..ROUNDS {
         let dir = TempDir::new("killed");
         let store = dir.join("store");
-        // In every other round retention removes a file for each new one.
+        // In every second round the store has a maximum size, so retention removes an old file for each new file.
         let bounded = round % 2 == 1;
         let more: &[&str] = if bounded { &["--max-size", "8MiB", "--quiet"] } else { &["--quiet"] };
         let (mut running, _err) = Running::start(&mut record(&store, more));
@@ -137,7 +139,7 @@ fn packets_reported_stored_2_s_before_a_kill_are_recovered() {
     for round in 0..4 {
         let dir = TempDir::new("reported");
         let store = dir.join("store");
-        // In every other round no file is published before the kill, so all packets have to be recovered.
+        // In every second round the recorder is killed before it publishes a file, so all packets have to be recovered.
         let segment = if round % 2 == 0 { "2MiB" } else { "256MiB" };
         let (mut running, _err) = Running::start(&mut record(&store, &["--json", "--segment", segment]));
         let mut lines = BufReader::new(running.0.stdout.take().expect("a pipe")).lines();

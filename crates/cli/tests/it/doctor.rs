@@ -113,7 +113,8 @@ fn undo_restores_an_interface_only_in_its_own_network_namespace() {
     let merges = || ethtool::features("vb").expect("features").iter().any(|f| f.name == "rx-gro" && f.on);
     let fixed = run(&["doctor", "-i", "vb", "--only", "merging", "--fix", "--yes", "--state", arg(&state)]);
     assert_eq!(fixed.status, Some(0), "{fixed:?}");
-    // A process that stays in the namespace: `nsenter --target` needs one, and a thread is not enough.
+    // `nsenter --target` needs a process in the namespace, not only a thread; this process stays in the namespace until
+    // the end of the test.
     let mut sleeper = std::process::Command::new("sleep");
     let _sleeper = common::Running(sleeper.arg("600").spawn().expect("the process starts"));
     let undo = || run(&["doctor", "--undo", "--state", arg(&state)]);

@@ -66,8 +66,8 @@ fn the_commands_of_the_page_split_an_interface_over_four_processes() {
     let mut seen = BTreeSet::new();
     for worker in 1..=4 {
         let part = frames(&testbed.dir.join(format!("worker{worker}.pcap")));
-        // The key of the hash is drawn for each engine, so shares differ; 90 flows leave a worker without any in 1 of
-        // 10¹⁰ runs.
+        // Each engine has a random hash key, so the shares of the workers differ from run to run. With 90 flows, a
+        // worker gets no flow in 1 of 10¹⁰ runs.
         assert!(!part.is_empty(), "worker {worker} has no packet of 1800");
         for frame in part {
             let flow = number(&frame, 72);

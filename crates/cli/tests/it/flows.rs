@@ -419,7 +419,7 @@ fn damage_within_a_journal_loses_one_batch_and_every_verb_reports_it() {
     let (store, mut prng) = (dir.join("store"), Prng::new(testkit::seed("damage_in_the_middle_of_a_journal")));
     let records: Vec<Record> = (0..400).map(|id| record(&mut prng, id)).collect();
     let writer = || columns::Writer::new(columns::Config::new(&store, "eth1")).expect("threads");
-    // The store has an earlier published file.
+    // Besides the growing journal, the store has a file that was published earlier.
     let mut before = writer();
     before.row(&series::Row { second: BEGIN, ..series::Row::default() });
     before.finish();
@@ -476,7 +476,7 @@ fn damage_within_a_journal_loses_one_batch_and_every_verb_reports_it() {
     let output = flows(&store, &["--json"]);
     assert_eq!((output.status, ids(&output)), (Some(0), 360), "{}", output.err);
 
-    // A torn end is not damage, and no copy of it is kept.
+    // An incomplete record at the end of a journal is not reported as damage, and no copy of such a journal is saved.
     for path in common::walk(&store).iter().filter(|path| arg(path).contains(".flows.")) {
         std::fs::remove_file(path).expect("a file");
     }
@@ -528,7 +528,7 @@ fn live_prints_flows_as_they_end() {
                 Ok(line) => break line,
                 Err(_) => assert!(begun.elapsed() < WAIT_MAX, "waited too long for record {turn}"),
             }
-            // The writer needs ticks, which a meter sends as time passes.
+            // The writer writes its buffered records at ticks, which in a run come from the meter as time passes.
             writer.tick(now());
         };
         let id = objects(&line)[0]["id"].as_str().expect("an id").to_owned();

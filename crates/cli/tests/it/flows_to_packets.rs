@@ -11,7 +11,7 @@ use testkit::TempDir;
 use wire::build::{Frame, tunnel};
 use wire::{EtherType, IpProtocol};
 
-/// The number of flows per capture whose packets are queried, beside flows with VLAN tags or MPLS labels.
+/// The number of flows per capture whose packets are queried, in addition to flows with VLAN tags or MPLS labels.
 const FLOWS_PER_CAPTURE: usize = 3;
 
 /// The largest number of flows with VLAN tags or MPLS labels per capture.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use testkit::{RawReader, RawSender};
 use workspace::Testbed;
 
-/// A wait without a packet after which no more are expected; a looping packet would arrive every 1 to 2 ms.
+/// If no packet arrives for this time, the test expects no more packets; a looping packet would arrive every 1 to 2 ms.
 const QUIET: Duration = Duration::from_millis(500);
 
 /// Numbered ARP requests, which every packaged firewall passes.
@@ -31,13 +31,14 @@ fn is_request(frame: &[u8]) -> bool {
     frame.len() == 80 && frame[12..14] == [8, 6]
 }
 
-/// The requests that arrive until none arrives for [`QUIET`].
+/// Reads packets until none arrives for [`QUIET`], and returns the ARP requests among them.
 fn received(reader: &mut RawReader) -> Vec<Vec<u8>> {
-    // The limit ends the test if packets loop.
+    // If packets loop, the limit of 2000 packets ends the test.
     std::iter::from_fn(|| reader.next(QUIET)).take(2000).filter(|frame| is_request(frame)).collect()
 }
 
-/// The requests that arrive: at least `count`, and those that follow until none arrives for [`QUIET`].
+/// Waits for at least `count` ARP requests, then reads packets until none arrives for [`QUIET`]; returns all ARP
+/// requests.
 fn received_at_least(reader: &mut RawReader, count: usize) -> Vec<Vec<u8>> {
     let mut all = reader.at_least(count, Duration::ZERO, is_request);
     all.extend(received(reader));
@@ -78,8 +79,9 @@ fn a_packet_forwarded_to_its_own_interface_is_sent_once() {
             (40, 20),
             "each packet once in each direction: {stats}"
         );
-        // If the program does not test the direction, the group skips packets that the engine has sent (`forward_own`).
-        // If it does, the egress interface skips them (`own_traffic`).
+        // If the packet program does not test the direction of packets, the group skips packets that the engine has
+        // sent (counter `forward_own`). If the program tests it, the egress interface skips them (counter
+        // `own_traffic`).
         let skipped = more("/forward_own") + more("/interfaces/0/own_traffic");
         assert_eq!(skipped, 20, "{stats}");
         testbed.run_ok("netgrain group delete -i eth1 back");

@@ -139,7 +139,7 @@ fn a_replay_through_configured_groups_writes_every_packet() {
     let sink = &some["members"][0]["sink"];
     assert_eq!((&sink["sent"], &sink["failed"]), (&12.into(), &13.into()), "{some}");
     assert_eq!(some["counters"]["2"], 25);
-    // Existing files of an earlier run are kept, and a new run writes beside them.
+    // A new run leaves the member files of an earlier run unchanged, and writes to new names in the same directory.
     let again = run(&["run", "-r", arg(&capture), "--config", arg(&config), "--set", "capture.ring=8MiB"]);
     assert!(again.status == Some(0) && again.out.contains("all.pcap exists already"), "{again:?}");
     assert_eq!((sum(&flows(&dir.join("all.pcap"))), sum(&flows(&dir.join("all-2.pcap")))), (1000, 1000));
@@ -552,7 +552,7 @@ fn a_group_of_two_interfaces_sends_both_directions_to_one_member() {
     };
     until("both interfaces are captured", || passed().is_some());
     let forward = frames(5);
-    // The replies, with source and destination exchanged.
+    // The reply frames: source and destination are exchanged.
     let reverse: Vec<Vec<u8>> = forward
         .iter()
         .map(|frame| {

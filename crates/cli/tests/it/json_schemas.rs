@@ -79,7 +79,8 @@ impl Validator<'_> {
                 inner.violations.is_empty()
             };
             if choices.iter().find(fits).is_none() {
-                // The violations of the first choice are more informative than a message that no choice fits.
+                // No alternative of the schema matches. The violations of the first alternative are more informative
+                // than a message that none matches.
                 self.check(&choices[0], value, at);
             }
         }
@@ -408,7 +409,8 @@ fn page() -> String {
         let _ = writeln!(out, "| key | type | meaning |\n|---|---|---|");
         rows(schema, "", &mut out);
         for (def, object) in schema["$defs"].as_object().into_iter().flatten() {
-            // An object of several documents is shown once, in the report.
+            // An object that several documents contain is described once, in the section of the document
+            // `capture-live`.
             if name == "capture-live" || schemas["capture-live"]["$defs"].get(def).is_none() {
                 let _ = writeln!(out, "\n### Object `{def}`\n\n| key | type | meaning |\n|---|---|---|");
                 rows(object, "", &mut out);

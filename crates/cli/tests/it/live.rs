@@ -158,7 +158,7 @@ fn generator_recorder_and_checker_agree_on_a_live_interface() {
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, b) = sandbox.veth("va", "vb");
     for port in [&a, &b] {
-        // With a queueing discipline the sender waits instead of dropping frames.
+        // With a queueing discipline on the veth interfaces, the sender waits instead of dropping frames.
         sandbox.netlink().add_fifo(port.index, 1000).expect("a queue");
     }
     let dir = TempDir::new("wire");

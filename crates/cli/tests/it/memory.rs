@@ -97,7 +97,8 @@ fn a_small_capture_is_replayed_into_all_data_types_within_100_mib() {
     assert!((1 << 20..100 << 20).contains(&memory), "{memory}");
     let ring = report["queues"][0]["ring"].as_str().expect("a ring");
     assert!(ring.starts_with("8.00 MiB") && ring.ends_with("allocated when written"), "{ring}");
-    // In this control group the kernel would kill a process that uses more than 100 MiB at any moment.
+    // In this control group the kernel kills a process that uses more than 100 MiB at any moment, which would fail the
+    // test.
     let Some(group) = Group::new(test, 100 << 20) else { return };
     let again = dir.join("again");
     let output = group.run(&["run", "-r", arg(&file), "--store", arg(&again), "-q"]);

@@ -143,7 +143,7 @@ fn softflowd(mut program: Command, dir: &TempDir, capture: &Path) -> SumsByPair 
     all
 }
 
-/// argus writes records that `ra` prints, one per line; long flows have several.
+/// argus writes flow records to a file, and `ra` prints them, one per line; a long flow has several records.
 fn argus(mut program: Command, mut ra: Command, dir: &TempDir, capture: &Path) -> SumsByPair {
     let records = dir.join("records.argus");
     run_program(program.args(["-r", arg(capture), "-w", arg(&records)]));
@@ -155,7 +155,7 @@ fn argus(mut program: Command, mut ra: Command, dir: &TempDir, capture: &Path) -
         let protocol = match cells[2] {
             "tcp" => 6,
             "udp" => 17,
-            // The header line, management records, and protocols that are not compared.
+            // Skips the header line, management records, and records of other protocols, which are not compared.
             _ => continue,
         };
         let number = |at: usize| cells[at].parse::<u64>().unwrap_or_else(|e| panic!("{e}: {line}"));

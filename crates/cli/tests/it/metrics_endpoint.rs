@@ -59,7 +59,7 @@ fn half_open_requests_and_few_descriptors_block_no_packet_or_scrape() {
     until_filtered(&running.0);
     let half_open = |_| {
         let mut stream = TcpStream::connect(address).expect("a connection");
-        // The recorder may close a connection above its limit while this is sent.
+        // The recorder may close a connection above its limit while the client sends this request.
         let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: te");
         stream
     };

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 use testkit::{Sandbox, TempDir};
 
-/// A second network namespace, held by an idle process that ends with the test.
+/// A second network namespace; an idle child process, which is killed at the end of the test, keeps it in existence.
 struct OtherNamespace(Child);
 
 impl OtherNamespace {
@@ -123,7 +123,8 @@ fn several_subscribers_on_another_host_receive_flows_and_rows() {
     assert_eq!(parts.len(), 200, "each record once");
     assert!(objects(&some.out).iter().all(|record| record["protocol"] == "udp"), "{}", some.out);
     assert_eq!(rows[1]["second"].as_u64(), rows[0]["second"].as_u64().map(|second| second + 1));
-    // The name of the interface is in the options data, which a subscriber has if it was present from the start.
+    // The exporter sends the interface name in an options data record; this subscriber was present from the start and
+    // has received the record.
     assert!(rows.iter().all(|row| row["interface"] == "sim" && row["packets"].as_u64() > Some(0)), "{rows:?}");
 }
 

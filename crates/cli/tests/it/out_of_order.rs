@@ -31,7 +31,8 @@ fn capture(path: &Path, stamps: impl Iterator<Item = Timestamp>) {
     std::fs::write(path, file).expect("a capture");
 }
 
-/// Four captures of 10 s each, the fourth of an hour earlier. About one packet in 50 is up to 90 ms late.
+/// Four captures of 10 s each; the fourth begins an hour before the others. About one packet in 50 has a timestamp that
+/// is up to 90 ms earlier than its position in the capture.
 fn parts(dir: &TempDir) -> Vec<PathBuf> {
     let mut prng = Prng::new(1);
     let begins = [0, 10, 20, -3600];

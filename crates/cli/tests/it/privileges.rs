@@ -27,7 +27,7 @@ fn assert_capabilities(child: &Child, expected: Capabilities, uid: u32) {
         calls_filtered: true,
         uid,
     };
-    // The filter is installed when every file and socket is open.
+    // A process installs its system call filter after it has opened every file and socket.
     until("every thread has a filter of system calls", || {
         of_threads(child.id()).iter().all(|thread| thread.calls_filtered)
     });
@@ -147,7 +147,7 @@ fn ambient_capabilities_suffice_and_are_dropped_after_the_start() {
     let store = dir.join("store");
     chown(&store, Some(NOBODY), Some(NOBODY)).expect("chown to nobody");
     sandbox.veth("va", "vb");
-    // The same credentials as under the service manager.
+    // The recorder gets the user, group and capabilities that the service manager gives to its unit.
     let names = "+net_raw,+net_admin,+bpf,+ipc_lock,+sys_nice";
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
     command.args([

@@ -22,7 +22,8 @@ fn frames(port: u16) -> Vec<Vec<u8>> {
 fn a_kernel_program_is_loaded_and_swapped_with_few_privileges() {
     let test = "a_kernel_program_is_loaded_and_swapped_with_few_privileges";
     let Some(testbed) = Testbed::new(test) else { return };
-    // The program reads at offsets that depend on the packet, for which the kernel requires CAP_PERFMON.
+    // The packet program reads at offsets that depend on the packet; the kernel loads such a program only with
+    // CAP_PERFMON.
     testbed.run_ok("echo 'main = udp >-> when (has_port 9) drop >-> steer_flow' > port.ng");
     let mut engine =
         testbed.spawn("exec netgrain record -i eth1 --dedicated --store /data/store --program port.ng >log 2>&1");

@@ -76,7 +76,7 @@ fn a_time_zone_affects_arguments_and_text_but_not_json() {
     let (utc, east) = (flows(&store, &minute), in_the_east(&store, "flows", &local));
     assert_eq!((utc.status, east.status), (Some(0), Some(0)), "{east:?}");
     assert!(utc.out.lines().count() > 2);
-    // The same records with the same timestamps, printed in the time zone.
+    // Both outputs have the same records with the same timestamps; only the zone of the printed times differs.
     let times = |output: &Output| -> Vec<Timestamp> {
         let first = |line: &str| line.split_whitespace().next().map(str::to_owned).expect("a time");
         let parse = |text: String| Timestamp::parse(&text, Timestamp::ZERO).unwrap_or_else(|e| panic!("{e}"));
@@ -192,7 +192,7 @@ fn colours_are_used_on_terminals_or_on_request() {
 fn a_live_ranking_counts_every_record_in_one_period() {
     let dir = TempDir::new("live-ranking");
     let (store, all) = store(&dir, "a_live_ranking_counts_every_record_in_one_period");
-    // An interval in the past is one period, which ends with the interval.
+    // A live ranking of an interval in the past has a single period, which ends at the end of the interval.
     let interval = ["--from", "2026-11-21T10:00", "--to", "2026-11-21T11:00", "--group", "src", "--json"];
     let (once, live) = (flows(&store, &interval), flows(&store, &[&interval[..], &["--live"]].concat()));
     assert_eq!((once.status, live.status), (Some(0), Some(0)), "{live:?}");
@@ -209,7 +209,7 @@ fn a_live_ranking_counts_every_record_in_one_period() {
     let heading = table.out.lines().next().unwrap_or_default();
     assert!(heading.contains(&format!("{} records, 2 of ", all.len())), "{}", table.out);
 
-    // A live ranking without an end prints each period when it is over.
+    // A live ranking without `--to` prints a ranking at the end of each period.
     let mut command =
         netgrain(&["flows", "--store", arg(&store), "--live", "--from", "2026-11-21T10:00", "--group", "proto"]);
     let command = command.args(["--fields", "records", "--by", "records", "--every", "1s", "--json"]);

@@ -198,7 +198,8 @@ fn the_memory_of_a_replay_does_not_grow_with_the_capture_duration() {
             peak_memory(&[verb, &given[..], rings].concat())
         };
         let (slow, fast) = (of(&slow, "slow"), of(&fast, "fast"));
-        // With memory per second of the capture, the difference was seven gigabytes.
+        // If a run needed memory for each second of the capture, the capture of hours would take seven gigabytes more
+        // than the capture of seconds.
         assert!(slow < fast + (200 << 20), "{verb:?}: {slow} bytes for hours, {fast} for seconds");
     }
 }

@@ -215,7 +215,8 @@ fn the_archive_is_a_store_with_the_same_file_names() {
 #[test]
 fn the_report_is_the_last_line_and_counts_every_removed_file() {
     let dir = TempDir::new("retain-last-line");
-    // More files than retention can remove before the recording ends, which it does after the first removal.
+    // The store has more files than retention can remove before the recording ends; the test ends the recording after
+    // the first removal.
     let files = store(&dir, "sim", 1500);
     let at = dir.join("store");
     let args = ["record", "--sim", "60,rate=1kpps", "--ring", "8MiB", "--segment", "8MiB", "--max-size", "32MiB"];
@@ -242,7 +243,7 @@ fn a_quiet_recorder_reports_removed_and_recovered_files() {
     assert_eq!(common::run_command(&mut record("60,packets=100", &[])).status, Some(0));
     let packets = walk(&at).into_iter().find(|p| p.extension().is_some_and(|e| e == "pcap")).expect("a file");
     let interface = packets.strip_prefix(&at).expect("in the store").iter().next().expect("a folder");
-    // The store has more files than the rule keeps, and a hidden file of a killed recorder.
+    // The store has more files than the retention rule keeps, and a hidden file of a killed recorder.
     let files = store(&dir, interface.to_str().expect("a name"), 400);
     let stem = packets.file_stem().and_then(|s| s.to_str()).expect("a name");
     for ending in ["pcap", "ngi"] {

@@ -99,7 +99,7 @@ fn each_interface_of_a_pcapng_has_its_own_records_and_rows() {
     let rejected = run(&["run", "-r", arg(&both), "--store", arg(&dir.join("x")), "--export", "file:/tmp/never.ipfix"]);
     assert_eq!((rejected.status, rejected.err.lines().count()), (Some(2), 1), "{rejected:?}");
     assert!(rejected.err.contains("a file has the data of one interface, but the capture has 2"), "{}", rejected.err);
-    // A missing file is reported before the number of interfaces.
+    // A missing capture file is reported first, before the error that the captures have more than one interface.
     let rejected = run(&["run", "-r", arg(&both), "/nowhere.pcap", "--store", arg(&dir.join("x"))]);
     assert!(rejected.status == Some(2) && rejected.err.contains("/nowhere.pcap"), "{rejected:?}");
 }
@@ -429,8 +429,9 @@ fn run_applies_the_retention_rules_of_each_data_type() {
     let kinds = [".pcap", ".flows.parquet", ".series.parquet"];
     let first_run = kinds.map(|kind| bytes(&store, kind));
     assert!(first_run.iter().all(|bytes| *bytes > 0), "{first_run:?}");
-    // A small limit removes the files of an earlier run, and only of its data type. Retention may run before or after
-    // this run seals its own files, and the rows of a complete day may be one file by then.
+    // A small maximum size of one data type removes the files of an earlier run of this data type only. Retention may
+    // run before or after this run seals its own files, and the rows of a complete day may have been merged into one
+    // file by then.
     all(&["flow.max_size=1"]);
     let more = kinds.map(|kind| bytes(&store, kind));
     assert!(
@@ -544,7 +545,7 @@ fn sighup_keeps_unchanged_collectors_and_does_not_wait_for_removed_ones() {
     let store = dir.join("store");
     let (running, mut err) =
         Running::start(&mut netgrain(&[&args[..], &["--store", arg(&store), "--json", "-q"]].concat()));
-    // When a record is in the file, the same record is in the queue of the dead collector.
+    // When the file of the file target has a record, the queue of the dead collector has the same record.
     until("a record is exported", || !run(&["flows", "-r", arg(&sent), "--json"]).out.is_empty());
     for more in [&["udp:127.0.0.1:9"][..], &[], &["udp:127.0.0.1:9"], &[]] {
         std::thread::sleep(std::time::Duration::from_millis(700));

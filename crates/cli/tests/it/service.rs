@@ -267,7 +267,8 @@ fn the_unit_permits_every_system_call_of_a_recorder() {
     }
     let [unit, run, programs] = [UNITS[0], UNITS[1], "netgrain-record-programs.conf"]
         .map(|name| std::fs::read_to_string(units().join(name)).expect("the unit"));
-    // Each line adds calls to those of the lines before it, or removes some; the lines of both units are the same.
+    // A `SystemCallFilter=` line adds calls to the set that the earlier lines permit, or removes calls from the set.
+    // Both units have the same lines.
     let mut allowed = BTreeSet::new();
     for line in unit.lines().filter_map(|l| l.strip_prefix("SystemCallFilter=")) {
         match line.strip_prefix('~') {

@@ -185,7 +185,7 @@ impl Member {
     }
 }
 
-/// The change of membership before a phase.
+/// The change of the group's members before a phase.
 #[derive(Clone, Debug)]
 enum Change {
     Nothing,

@@ -1,7 +1,8 @@
 //! Unresponsive queues: `netgrain group` names them in its messages and statistics, and its exit status is 1.
 //!
-//! A dispatcher fails only because of a bug, so no real engine has one. The engine here consists of the registry and
-//! the control server of a real engine; the dispatcher of its second queue has ended before its stream.
+//! A dispatcher fails only because of a bug, so a real engine has no failed dispatcher. The engine of this test
+//! consists of the registry and the control server of a real engine; the dispatcher of its second queue has already
+//! ended, while its stream continues.
 
 use crate::common;
 

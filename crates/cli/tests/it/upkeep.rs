@@ -459,7 +459,8 @@ fn repeated_replays_keep_all_rows_and_verify_finds_missing_ones() {
     let output = verify();
     assert_eq!((output.status, damage(&output)), (Some(1), vec!["rows".to_owned()]), "{output:?}");
     assert!(output.out.contains("8 packets have no one-second row"), "{output:?}");
-    // The file of the last replay may not be compacted yet; this removes it, and the next replay compacts the rest.
+    // The rows of the last replay may be in a file that is not compacted yet. The test removes this file; the next
+    // replay compacts the other files.
     std::fs::remove_file(first.last().expect("rows")).expect("a file of rows");
     capture(&path, &[SECOND]);
     let replay = ["run", "-r", arg(&path), "--name", "small", "--store", arg(&store), "--quiet"];

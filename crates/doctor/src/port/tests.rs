@@ -1,4 +1,5 @@
-//! Interfaces that this machine does not have, as facts and as sysfs directories.
+//! Tests with interfaces that the test machine does not have: their facts are made up, or read from made-up sysfs
+//! directories.
 
 use super::*;
 use capture::auto::HostUse;
