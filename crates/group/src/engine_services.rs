@@ -74,7 +74,7 @@ pub trait EngineServices: Send + Sync {
     ) -> Result<Arc<SinkCounts>, ServiceError>;
 
     /// True if the host does not receive what arrives at this interface unless a program passes it to the host.
-    fn shuts_host_out(&self, _port: &IngressInterface) -> bool {
+    fn is_dedicated(&self, _port: &IngressInterface) -> bool {
         false
     }
 

@@ -344,7 +344,7 @@ fn explain(records: &Records, found: u64, seconds: f64, json: bool) {
     let examined = records.examined();
     if json {
         let value = serde_json::json!({ "explain": {
-            "records_looked_at": examined, "records": found, "seconds": seconds,
+            "records_scanned": examined, "records": found, "seconds": seconds,
         } });
         sys::say!("{}", crate::outcome::versioned(value));
         return;
