@@ -30,7 +30,8 @@ use std::time::Instant;
 
 #[derive(Args)]
 #[command(
-    override_usage = "netgrain flows --store <DIR> [OPTIONS] [FILTER]\n       netgrain flows -r <FILE>... [OPTIONS] [FILTER]\n       netgrain flows --live --from-multicast <GROUP:PORT> [OPTIONS] [FILTER]",
+    override_usage = "netgrain flows --store <DIR> [OPTIONS] [FILTER]\n       netgrain flows -r <FILE>... [OPTIONS] \
+     [FILTER]\n       netgrain flows --live --from-multicast <GROUP:PORT> [OPTIONS] [FILTER]",
     after_help = format!("Examples:
   netgrain flows --store /data --from -10min 'host 10.1.2.3 and port 53'
   netgrain flows --store /data --around 10:42 --top 10 --by bytes

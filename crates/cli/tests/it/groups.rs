@@ -160,7 +160,8 @@ fn sighup_swaps_changed_programs_and_leaves_the_others() {
     let line = engine.message("nothing is changed");
     assert!(line.contains("line 3: group.program"), "{line}");
     write(
-        "[[group]]\nname = \"web\"\nprogram = \"main = tcp >-> steer_flow\"\n[[group]]\nname = \"dns\"\n[[group]]\nname = \"new\"\n",
+        "[[group]]\nname = \"web\"\nprogram = \"main = tcp >-> steer_flow\"\n[[group]]\nname = \
+         \"dns\"\n[[group]]\nname = \"new\"\n",
     );
     signal(&engine.running.0, "HUP");
     engine.message("configuration reloaded: changed group");
