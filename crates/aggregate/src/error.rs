@@ -50,7 +50,8 @@ impl fmt::Display for ReportError {
                 write!(f, "`{word}`: an IPv4 address has 32 bits and an IPv6 address 128; write src/24 or src/24/48")
             }
             Self::MixedEnds => f.write_str(
-                "host and port refer to both endpoints, src, dst, sport and dport to one: group by fields of one kind only",
+                "host and port refer to both endpoints, src, dst, sport and dport to one: group by fields of one kind \
+                 only",
             ),
             Self::TooManyGroups { limit } => write!(
                 f,

@@ -147,7 +147,8 @@ fn write_records(args: &ColumnsArgs, set: &Set, store: &Path, sheet: &mut Output
         files: files.len(),
     };
     let text = format!(
-        "writing: {:.2} M records/s of one core; {:.0} ns each, of which {:.0} in the calling thread; {:.2} s; {:.1} B each, {} in {} files",
+        "writing: {:.2} M records/s of one core; {:.0} ns each, of which {:.0} in the calling thread; {:.2} s; {:.1} \
+         B each, {} in {} files",
         row.mrecords_per_core_second,
         row.ns_per_record,
         row.handing_over_ns,

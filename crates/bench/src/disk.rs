@@ -157,7 +157,8 @@ fn verdict(study: &SampleStats) -> String {
             format!("enough for a full {port} Gb/s Ethernet port at any packet size")
         }
         Some(port) => format!(
-            "enough for a full {port} Gb/s Ethernet port at any packet size if the ring holds the packets of slower periods ({:.2} Gb/s)",
+            "enough for a full {port} Gb/s Ethernet port at any packet size if the ring holds the packets of slower \
+             periods ({:.2} Gb/s)",
             study.p5
         ),
         None => format!("enough for {:.0} % of a 1 Gb/s Ethernet port", 100.0 * lower_bound / demand(1.0, LEN_MAX)),

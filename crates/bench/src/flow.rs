@@ -99,7 +99,8 @@ pub fn run(args: &FlowArgs, out: &mut dyn Write) -> Result<(), Stop> {
     }
     let work = ScratchDir::below(&args.dir)?;
     sheet.head(format_args!(
-        "packets of {SNAPLEN} bytes in memory -> decoded, metered (bidirectional, full record), one core; {} runs, medians",
+        "packets of {SNAPLEN} bytes in memory -> decoded, metered (bidirectional, full record), one core; {} runs, \
+         medians",
         args.repeat
     ))?;
     sheet.head("meter      traffic                       packets        Mpps (min..max)      records  bytes/flow")?;

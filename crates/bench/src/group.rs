@@ -79,14 +79,18 @@ struct Row {
 pub fn run(args: &GroupArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let mut sheet = Output::begin(out, args.json, "group")?;
     sheet.head(format_args!(
-        "60 B frames of {} flows from memory -> ring of {} -> dispatcher ({}) -> members in other processes; {} runs of {} s, medians",
+        "60 B frames of {} flows from memory -> ring of {} -> dispatcher ({}) -> members in other processes; {} runs \
+         of {} s, medians",
         show_count(args.flows),
         show_bytes(args.ring),
         args.program,
         args.repeat,
         args.seconds
     ))?;
-    sheet.head("members   Mpps (min..max)          dispatcher ns   member ns   M records/core-second   uneven %      lost of copies")?;
+    sheet.head(
+        "members   Mpps (min..max)          dispatcher ns   member ns   M records/core-second   uneven %      \
+     lost of copies",
+    )?;
     // Runs with different numbers of members alternate, so that other load of the machine affects all of them equally.
     let mut runs = vec![Vec::new(); args.members.len()];
     for _ in 0..args.repeat {
@@ -149,9 +153,13 @@ fn swaps(args: &GroupArgs, sheet: &mut Output<'_>) -> Result<(), Stop> {
         copies: run.parts.iter().sum::<u64>() + run.lost(),
         lost: run.lost(),
     };
-    sheet.head("swaps of packets (in s)   swap us: median p99 max   compile us: median p99 max   request to answer us: median p99 max")?;
+    sheet.head(
+        "swaps of packets (in s)   swap us: median p99 max   compile us: median p99 max   request to answer \
+     us: median p99 max",
+    )?;
     let line = format!(
-        "{:>5} of {} ({:.1})   {}   {}   {}   (every packet is accounted for, and generations only increased; members lost {} of {})",
+        "{:>5} of {} ({:.1})   {}   {}   {}   (every packet is accounted for, and generations only increased; members \
+         lost {} of {})",
         row.swaps,
         show_count(row.packets),
         row.seconds,

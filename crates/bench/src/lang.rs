@@ -128,7 +128,8 @@ struct Variant {
 pub fn run(args: &LangArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let mut sheet = Output::begin(out, args.json, "lang")?;
     sheet.head(format_args!(
-        "{FRAME} B frames in memory ({} in {} MB) -> descriptor, headers, program, verdict; one core, batches of {}; {} runs, medians",
+        "{FRAME} B frames in memory ({} in {} MB) -> descriptor, headers, program, verdict; one core, batches of {}; \
+         {} runs, medians",
         show_count(args.frames),
         args.frames * PLACE as u64 / 1_000_000,
         args.batch,
@@ -137,7 +138,10 @@ pub fn run(args: &LangArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let frames = Frames::make(args.frames, 100_000)?;
     variants(args, &frames, &mut sheet)?;
     sheet.head("                          all work, from memory: Mpps                     the program alone: ns")?;
-    sheet.head("program             flows               native  least  interpreted  ratio    native  interpr.  ratio  compiled")?;
+    sheet.head(
+        "program             flows               native  least  interpreted  ratio    native  interpr.  ratio  \
+     compiled",
+    )?;
     for case in &CASES {
         self::case(args, case, &frames, &mut sheet)?;
     }

@@ -411,7 +411,8 @@ fn engine(
     }
     if counts.residue != 0 || checked.records != counts.stored {
         return Err(Stop::error(format_args!(
-            "the residue of the ledger is {} packets, and the files have {} packets where the ledger has {}; please report this",
+            "the residue of the ledger is {} packets, and the files have {} packets where the ledger has {}; please \
+             report this",
             counts.residue, checked.records, counts.stored
         )));
     }

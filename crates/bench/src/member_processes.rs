@@ -225,7 +225,8 @@ impl MemberProcesses {
         if !counts.contradictions().is_empty() || !agrees {
             let lost = run.lost();
             return Err(Stop::error(format_args!(
-                "{stored} packets are stored, the members counted {seen} received and {lost} lost, but the accounting of the group is {counts:?}; please report this"
+                "{stored} packets are stored, the members counted {seen} received and {lost} lost, but the accounting \
+                 of the group is {counts:?}; please report this"
             )));
         }
         Ok(run)

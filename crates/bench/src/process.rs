@@ -133,7 +133,10 @@ pub fn end_children(pid: u32) {
 pub fn netgrain() -> Result<PathBuf, Stop> {
     let beside = std::env::current_exe().ok().map(|program| program.with_file_name("netgrain"));
     beside.filter(|path| path.is_file()).or_else(|| find("netgrain")).ok_or_else(|| {
-        Stop::error("the program netgrain is neither in the directory of this program nor installed; build it with cargo build --release")
+        Stop::error(
+            "the program netgrain is neither in the directory of this program nor installed; build it with \
+         cargo build --release",
+        )
     })
 }
 

@@ -177,7 +177,8 @@ fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: 
                 let (duration, theirs) = timed(command)?;
                 if theirs != bytes {
                     return Err(Stop::error(format_args!(
-                        "{question}: the result of netgrain has {bytes} bytes, that of tcpdump {theirs}; please report this"
+                        "{question}: the result of netgrain has {bytes} bytes, that of tcpdump {theirs}; please \
+                         report this"
                     )));
                 }
                 Some(duration)
@@ -320,7 +321,8 @@ fn depths(args: &QueryArgs, store: &Path, sheet: &mut Output<'_>) -> Result<(), 
     }
     let (Some(few), Some(many)) = (rows.first(), rows.last()) else { return Ok(()) };
     sheet.verdict(format_args!(
-        "from {} to {} files, the time to the first packet grows by a factor of {:.2}, to the first packet of the last second by {:.2}",
+        "from {} to {} files, the time to the first packet grows by a factor of {:.2}, to the first packet of the \
+         last second by {:.2}",
         few.files,
         many.files,
         many.any_ms.median / few.any_ms.median,

@@ -128,7 +128,8 @@ pub fn run(args: &RecordArgs, out: &mut dyn Write) -> Result<(), Stop> {
     sheet.row("summary", &summary, line)?;
     let cores = MedianRange::of(runs.iter().map(|r| r.writer_cores));
     sheet.verdict(format_args!(
-        "the recorder reaches {:.1} % of the rate of direct writes, its writer uses {:.3} core; bottleneck: {}; at 90 % of that rate {} packets are lost",
+        "the recorder reaches {:.1} % of the rate of direct writes, its writer uses {:.3} core; bottleneck: {}; at 90 \
+         % of that rate {} packets are lost",
         100.0 * summary.of_direct.median,
         cores.median,
         summary.bottleneck,
@@ -237,7 +238,8 @@ fn record(args: &RecordArgs, spec: &sim::Spec, folder: &Path, span: Duration) ->
     let expected = header + counts.stored_bytes + counts.stored * ring::RECORD_HEADER as u64;
     if counts.residue != 0 || bytes != expected {
         return Err(Stop::error(format_args!(
-            "the residue of the ledger is {} packets, and the files have {bytes} bytes where the ledger has {expected}; please report this",
+            "the residue of the ledger is {} packets, and the files have {bytes} bytes where the ledger has \
+             {expected}; please report this",
             counts.residue
         )));
     }

@@ -122,7 +122,8 @@ pub fn run(args: &RingArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let places = CpuPlacement::find();
     let mut sheet = Output::begin(out, args.json, "ring")?;
     sheet.head(format_args!(
-        "one producer (processor {}) -> ring of {} -> lossy listeners in other processes (processor {} and on), {}; {} runs of {} s, medians",
+        "one producer (processor {}) -> ring of {} -> lossy listeners in other processes (processor {} and on), {}; \
+         {} runs of {} s, medians",
         places.engine(),
         show_bytes(args.ring),
         places.other(0),
@@ -130,7 +131,10 @@ pub fn run(args: &RingArgs, out: &mut dyn Write) -> Result<(), Stop> {
         args.repeat,
         args.seconds
     ))?;
-    sheet.head("traffic    listeners  producer M/s (min..max)     ns   slowest listener M/s      all M/s   listener ns      missed of published")?;
+    sheet.head(
+        "traffic    listeners  producer M/s (min..max)     ns   slowest listener M/s      all M/s   listener \
+     ns      missed of published",
+    )?;
     for listeners in &args.listeners {
         let runs = (0..args.repeat).map(|_| once(args, &spec, *listeners, &places)).collect::<Result<Vec<_>, _>>()?;
         let row = Row::of(args, *listeners, &runs);

@@ -66,7 +66,8 @@ pub fn run(args: &XdpArgs, out: &mut dyn Write) -> Result<(), Stop> {
         args.openings
     ))?;
     sheet.head(
-        "program                                      in kernel  verified          Mpps (min..max)       % below (95 %)   by opening  (at most)     lost",
+        "program                                      in kernel  verified          Mpps (min..max)       % below (95 \
+         %)   by opening  (at most)     lost",
     )?;
     rates::rates(args, &places, &mut sheet)?;
     if args.swaps > 0 {

@@ -293,7 +293,8 @@ impl AfXdp {
             link_type: 1,
             timestamp_source: TimestampSource::Engine,
             counted_from: if config.programmed {
-                "frames that the XDP program decided on or redirected to the queue's socket, and frames that the NIC missed"
+                "frames that the XDP program decided on or redirected to the queue's socket, and frames that the NIC \
+                 missed"
             } else {
                 "frames that the XDP program redirected to the queue's socket, and frames that the NIC missed"
             },

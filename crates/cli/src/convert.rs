@@ -260,7 +260,7 @@ fn object(plan: &Plan, report: &Report, targets: &Targets) -> serde_json::Value 
         "cut": report.cut,
         "files": report.files,
         "bytes": report.bytes,
-        "not_understood": report.unknown_link_types.iter().map(|(link_type, packets)| serde_json::json!({
+        "unsupported": report.unknown_link_types.iter().map(|(link_type, packets)| serde_json::json!({
             "link_type": link_type, "packets": packets,
         })).collect::<Vec<_>>(),
         "out_of_order": report.out_of_order,

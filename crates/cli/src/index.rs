@@ -189,7 +189,7 @@ fn object(file: &Path, done: &IndexOutcome) -> serde_json::Value {
         object["index_bytes"] = made.bytes.into();
         object["bytes"] = made.capture_bytes.into();
         object["packets"] = made.summary.tally.stored.into();
-        object["not_understood"] = made.unknown_link_types.values().sum::<u64>().into();
+        object["unsupported"] = made.unknown_link_types.values().sum::<u64>().into();
         object["wire_raised"] = made.summary.tally.notes[Note::WireRaised as usize].into();
         object["blocks"] = made.summary.blocks.into();
         object["first"] = stamp(|s| s.0).into();

@@ -111,15 +111,15 @@ fn print(event: &RepairEvent, json: bool) -> io::Result<()> {
     }
     let kind = match event {
         RepairEvent::Recovered(_) => "recovered",
-        RepairEvent::Repaired { .. } => "mended",
+        RepairEvent::Repaired { .. } => "repaired",
         RepairEvent::Salvaged { .. } => "salvaged",
         RepairEvent::Sealed { .. } => "sealed",
         RepairEvent::Unhidden { .. } => "removed",
         RepairEvent::JournalSetAside { .. } => "set_aside",
-        RepairEvent::Marked(_) => "noted",
-        RepairEvent::WouldRepair(_) => "would_mend",
-        RepairEvent::FileSetAside { .. } => "put_aside",
-        RepairEvent::Undamaged(_) => "sound",
+        RepairEvent::Marked(_) => "marked",
+        RepairEvent::WouldRepair(_) => "would_repair",
+        RepairEvent::FileSetAside { .. } => "set_aside",
+        RepairEvent::Undamaged(_) => "undamaged",
         RepairEvent::Refused { .. } => "refused",
         RepairEvent::Unreadable { .. } => "unreadable",
     };

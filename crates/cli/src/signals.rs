@@ -1,10 +1,18 @@
-//! SIGINT and SIGTERM end a verb in order; a second signal ends the process at once. SIGHUP makes a capture reread its
+//! SIGINT and SIGTERM end a verb in order; a signal more than a second later ends the process at once. SIGHUP makes a capture reread its
 //! files. If there is no file to reread and the process has a controlling terminal, the terminal was closed, and SIGHUP
 //! ends the capture in order, as it ends a reader in another process.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Signals within this time after the first signal are one request: `timeout` sends its signal to the process and then
+/// to the whole process group.
+const REPEATED_SIGNAL: Duration = Duration::from_secs(1);
+
+/// Exit status of a process that a later signal ends, as for a process that SIGINT ends in a shell.
+const ENDED_AT_ONCE: i32 = 130;
 
 /// The signals of a capture.
 pub struct CaptureSignals {
@@ -37,15 +45,7 @@ pub fn stop_or_hangup_flag() -> Arc<AtomicBool> {
 }
 
 fn stop_at(signals: &[i32]) -> Arc<AtomicBool> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for &signal in signals {
-        // The order of the two registrations matters: at the first signal the flag is not yet set, and the second
-        // handler sets it; at the second signal the first handler finds the flag set and ends the process. If a handler
-        // cannot be installed, the signal ends the process by default.
-        let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop));
-        let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
-    }
-    stop
+    sys::signals::stop_flag(signals, REPEATED_SIGNAL, ENDED_AT_ONCE)
 }
 
 /// True if the process has a controlling terminal: only then /dev/tty can be opened (tty(4)).

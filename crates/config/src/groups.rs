@@ -73,7 +73,7 @@ keys! {
     /// Interfaces whose packets the group gets; an empty list means all.
     interfaces: Vec<String> = Vec::new();
     /// Interfaces and files that are members, to which the engine sends or writes packets: `interface:NAME` or
-    /// `file:PATH`, optionally followed by `,weight=N`, `,class=NAME` and, for files, `,most=SIZE`.
+    /// `file:PATH`, optionally followed by `,weight=N`, `,class=NAME` and, for files, `,max_size=SIZE`.
     members: Vec<Member> = Vec::new();
 }
 
@@ -124,10 +124,10 @@ impl Setting for Member {
                     let n = n.parse().ok().filter(|n| (1..=WEIGHT_MAX).contains(n));
                     weight = n.ok_or_else(|| ValueError::Weight(part.to_owned()))?;
                 }
-                (Some(("most", size)), PacketSink::File { max_bytes: most, .. }) => {
+                (Some(("max_size", size)), PacketSink::File { max_bytes: most, .. }) => {
                     *most = parse_bytes(size)?;
                 }
-                _ => return Err(ValueError::form(part, "weight=N, class=NAME or, for a file, most=SIZE")),
+                _ => return Err(ValueError::form(part, "weight=N, class=NAME or, for a file, max_size=SIZE")),
             }
         }
         Ok(Self(MemberPlan { to, classes, weight }))
@@ -137,7 +137,7 @@ impl Setting for Member {
         let MemberPlan { to, classes, weight } = &self.0;
         let mut text = match to {
             PacketSink::Port(name) => format!("interface:{name}"),
-            PacketSink::File { path, max_bytes: most } => format!("file:{},most={most}", path.display()),
+            PacketSink::File { path, max_bytes: most } => format!("file:{},max_size={most}", path.display()),
         };
         classes.iter().for_each(|class| text += &format!(",class={class}"));
         if *weight != 1 {
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn dumped_groups_read_back_as_the_same_groups() {
         let text = "[[group]]\nname = \"web\"\nprogram = \"steer tcp port 443\"\npolicy = \"shared\"\n\
-            members = [\"interface:eth2,weight=2\", \"file:/data/web.pcap,most=1MiB,class=user\"]\n\
+            members = [\"interface:eth2,weight=2\", \"file:/data/web.pcap,max_size=1MiB,class=user\"]\n\
             [[group]]\nname = \"all\"\ninterfaces = [\"eth1\"]\n";
         let mut config = Config::default();
         read(text, "".as_ref(), &mut config).expect("right");

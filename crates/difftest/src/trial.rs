@@ -233,7 +233,8 @@ impl Trial {
             let facts = back_end.source(packet);
             let _ = writeln!(
                 out,
-                "packet {i}, link {}, time {}, on the wire {}, mark {}, queue {}, ingress {}, rss {:#x}, outgoing {}: {hex}",
+                "packet {i}, link {}, time {}, on the wire {}, mark {}, queue {}, ingress {}, rss {:#x}, outgoing {}: \
+                 {hex}",
                 case.link_type,
                 facts.time,
                 facts.wire_len,

@@ -91,17 +91,21 @@ checks! {
     RX_RING: "rx-ring", Port, Loses, fix,
         "the ring of the NIC is short, and overflows in bursts that a longer ring would hold";
     QUEUES: "queues", Port, Slows, fix,
-        "with more queues than processors, threads wait for each other; with one queue, one processor handles all packets";
+        "with more queues than processors, threads wait for each other; with one queue, one processor handles all \
+         packets";
     RSS: "rss", Port, Reorders, command,
-        "the two directions of a connection arrive in different queues, so the order of their packets follows only from timestamps";
+        "the two directions of a connection arrive in different queues, so the order of their packets follows only \
+         from timestamps";
     INTERRUPTS: "interrupts", Port, Slows, command,
         "all queues interrupt one processor, or a processor of another NUMA node";
     NUMA: "numa", Port, Loses, command,
-        "if the ring is in the memory of another NUMA node than the NIC, packets are lost (34 to 47 % in a thesis about packet capture)";
+        "if the ring is in the memory of another NUMA node than the NIC, packets are lost (34 to 47 % in a thesis \
+         about packet capture)";
     MTU: "mtu", Port, Slows, command,
         "packets larger than an XDP buffer force TPACKET if the driver has no multi-buffer support";
     PAUSE: "pause", Port, Lies, fix,
-        "pause frames make the link partner wait: bursts arrive late, and the link partner loses packets that no counter of this host shows";
+        "pause frames make the link partner wait: bursts arrive late, and the link partner loses packets that no \
+         counter of this host shows";
     COUNTERS: "counters", Port, Loses, command,
         "the NIC has lost packets since the interface came up";
     CARD_STAMPS: "card-stamps", Port, Lies, command,

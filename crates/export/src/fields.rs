@@ -305,12 +305,16 @@ fn standard(table: &mut Vec<Field>) {
     t.row(157, "flowEndNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Direction { get: |r, s, _| to_ntp(last(r, s)), set: |d, s, _, v| d.record.directions[s].last = from_ntp(v), index: 0 }, "time of the last packet of this record");
     t.row(2, "packetDeltaCount", Unsigned64, DeltaCounter, Packets, 8, Always, side!(packets), "packets");
     t.row(1, "octetDeltaCount", Unsigned64, DeltaCounter, Octets, 8, Always, side!(ip_bytes), "octets of the IP packets");
-    t.row(352, "layer2OctetDeltaCount", Unsigned64, DeltaCounter, Octets, 8, Always, side!(bytes), "octets of the frames on the wire");
+    t.row(352, "layer2OctetDeltaCount", Unsigned64, DeltaCounter, Octets, 8, Always, side!(bytes), "octets of the \
+     frames on the wire");
     t.row(401, "transportOctetDeltaCount", Unsigned64, DeltaCounter, Octets, 8, Always, side!(payload_bytes), "payload octets of the transport protocol");
     t.row(402, "transportPacketDeltaCount", Unsigned64, DeltaCounter, Packets, 8, Always, side!(payload_packets), "packets with transport payload");
-    t.row(198, "octetDeltaSumOfSquares", Unsigned64, DeltaCounter, None, 8, Always, side!(length.squares), "sum of the squares of the lengths of the IP packets; at most 2^64 - 1");
-    t.row(25, "minimumIpTotalLength", Unsigned64, Semantics::Default, Octets, 4, Always, side!(length.min), "shortest IP packet");
-    t.row(26, "maximumIpTotalLength", Unsigned64, Semantics::Default, Octets, 4, Always, side!(length.max), "longest IP packet");
+    t.row(198, "octetDeltaSumOfSquares", Unsigned64, DeltaCounter, None, 8, Always, side!(length.squares), "sum of \
+     the squares of the lengths of the IP packets; at most 2^64 - 1");
+    t.row(25, "minimumIpTotalLength", Unsigned64, Semantics::Default, Octets, 4, Always, side!(length.min), "shortest \
+     IP packet");
+    t.row(26, "maximumIpTotalLength", Unsigned64, Semantics::Default, Octets, 4, Always, side!(length.max), "longest \
+     IP packet");
     t.row(6, "tcpControlBits", Unsigned16, Flags, None, 2, Always, Body::Direction { get: |r, s, _| flags_union(r, s).into(), set: |_, _, _, _| (), index: 0 }, "union of the TCP flags of the packets");
     for (id, name, index, meaning) in [
         (219, "tcpFinTotalCount", 0, "packets of this record with FIN"),
@@ -352,19 +356,26 @@ fn own(table: &mut Vec<Field>) {
     t.row(9, "packetLocationFirst", Unsigned64, Identifier, Octets, 8, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).first.into(), set: |d, v| d.location.first = v as u64 }, "stream position of the first packet in the queue");
     t.row(10, "packetLocationLast", Unsigned64, Identifier, Octets, 8, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).last.into(), set: |d, v| d.location.last = v as u64 }, "stream position of the last packet in the queue");
     t.row(11, "interfaceLostPackets", Unsigned64, DeltaCounter, Packets, 8, Always, Body::Flow { get: |r, _| r.lost.into(), set: |d, v| d.record.lost = v as u64 }, "packets that the interface lost in the seconds of this record");
-    t.row(20, "interArrivalTimeCount", Unsigned64, DeltaCounter, None, 8, Always, side!(iat_count), "number of inter-arrival times of one direction");
-    t.row(21, "interArrivalTimeSum", Unsigned64, DeltaCounter, Nanoseconds, 8, Always, side!(iat.sum), "sum of the inter-arrival times; the mean is interArrivalTimeSum / interArrivalTimeCount");
-    t.row(22, "interArrivalTimeMinimum", Unsigned64, Quantity, Nanoseconds, 8, Always, side!(iat.min), "shortest inter-arrival time");
-    t.row(23, "interArrivalTimeMaximum", Unsigned64, Quantity, Nanoseconds, 8, Always, side!(iat.max), "longest inter-arrival time");
+    t.row(20, "interArrivalTimeCount", Unsigned64, DeltaCounter, None, 8, Always, side!(iat_count), "number of \
+     inter-arrival times of one direction");
+    t.row(21, "interArrivalTimeSum", Unsigned64, DeltaCounter, Nanoseconds, 8, Always, side!(iat.sum), "sum of the \
+     inter-arrival times; the mean is interArrivalTimeSum / interArrivalTimeCount");
+    t.row(22, "interArrivalTimeMinimum", Unsigned64, Quantity, Nanoseconds, 8, Always, side!(iat.min), "shortest \
+     inter-arrival time");
+    t.row(23, "interArrivalTimeMaximum", Unsigned64, Quantity, Nanoseconds, 8, Always, side!(iat.max), "longest \
+     inter-arrival time");
     t.row(24, "interArrivalTimeDeviation", Float64, Quantity, Nanoseconds, 8, Always, Body::Direction { get: |r, s, _| r.directions[s].iat.deviation(r.directions[s].iat_count).to_bits().into(), set: |_, _, _, _| (), index: 0 }, "sample standard deviation of the inter-arrival times");
     t.row(25, "interArrivalTimeSumOfSquares", OctetArray, Semantics::Default, None, 16, Always, side!(iat.squares), "exact sum of the squares of the inter-arrival times, in 16 octets, with which the deviation of several records together can be computed");
     for (id, name, index, meaning) in [(26, "tcpEcePackets", 6, "packets with ECE"), (27, "tcpCwrPackets", 7, "packets with CWR")] {
         t.row(id, name, Unsigned64, DeltaCounter, Packets, 8, Always, Body::Direction { get: |r, s, i| r.directions[s].flags[i].into(), set: |d, s, i, v| d.record.directions[s].flags[i] = v as u64, index }, meaning);
     }
-    t.row(28, "zeroWindowPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(zero_window), "packets that advertised a window of zero (without RST)");
-    t.row(29, "retransmittedPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(retransmitted), "packets whose payload was completely sent before");
+    t.row(28, "zeroWindowPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(zero_window), "packets that \
+     advertised a window of zero (without RST)");
+    t.row(29, "retransmittedPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(retransmitted), "packets \
+     whose payload was completely sent before");
     t.row(30, "retransmittedOctets", Unsigned64, DeltaCounter, Octets, 8, Always, side!(retransmitted_bytes), "payload octets of the retransmitted packets");
-    t.row(31, "outOfOrderPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(out_of_order), "packets that arrived after packets with later sequence numbers");
+    t.row(31, "outOfOrderPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(out_of_order), "packets that \
+     arrived after packets with later sequence numbers");
     t.row(32, "maximumDiffServCodePoint", Unsigned8, Identifier, None, 1, Always, side!(dscp.1), "greatest DSCP");
     t.row(34, "tunnelSequenceKnown", Unsigned8, Identifier, None, 1, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.is_some().into(), set: |d, s, _, v| d.numbered[s] = v != 0, index: 0 }, "1 if a packet had a tunnel sequence number (ERSPAN, GRE, GTP-U); if no packet had one, 0, and tunnelSequenceFirst and tunnelSequenceLast are invalid");
     t.row(35, "tunnelSequenceFirst", Unsigned32, Identifier, None, 4, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.map_or(0, |n| n.0).into(), set: |d, s, _, v| d.record.directions[s].tunnel_sequence.get_or_insert_default().0 = v as u32, index: 0 }, "tunnel sequence number of the first packet with such a number");
@@ -393,7 +404,8 @@ fn lists(table: &mut Vec<Field>) {
         t.row(291, "basicList", BasicList, List, None, VARIABLE, Always, body, meaning);
     }
     t.own = true;
-    t.row(33, "transportPayload", OctetArray, Semantics::Default, Octets, VARIABLE, Always, Body::Payload, "first payload bytes of the transport protocol, if the meter keeps them");
+    t.row(33, "transportPayload", OctetArray, Semantics::Default, Octets, VARIABLE, Always, Body::Payload, "first \
+     payload bytes of the transport protocol, if the meter keeps them");
 }
 
 /// Our element for the direction of an initial packet, which only occurs in a list.

@@ -72,7 +72,8 @@ impl Link {
         Ok(match self {
             Self::Other => {
                 return Err(
-                    "frames of this link type are not decoded; only `len`, `less`, `greater` and `link[…]` apply to them",
+                    "frames of this link type are not decoded; only `len`, `less`, `greater` and `link[…]` apply to \
+                     them",
                 );
             }
             Self::Ethernet => ethernet(ethertype, kind, payload),

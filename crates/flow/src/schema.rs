@@ -64,7 +64,8 @@ const HEAD: &[FieldRow] = &[
     (
         "id",
         "",
-        "flow ID, the same in all records of a flow: an unsigned 64-bit number (in JSON a string, because some readers would round a number)",
+        "flow ID, the same in all records of a flow: an unsigned 64-bit number (in JSON a string, because some \
+         readers would round a number)",
         "",
         TextAndColumns,
     ),
@@ -93,7 +94,8 @@ const HEAD: &[FieldRow] = &[
     (
         "end_reason",
         "",
-        "flow end reason: `idle_timeout`, `active_timeout` (the flow may continue), `end_of_flow` (FIN, RST), `forced_end`, `lack_of_resources`",
+        "flow end reason: `idle_timeout`, `active_timeout` (the flow may continue), `end_of_flow` (FIN, RST), \
+         `forced_end`, `lack_of_resources`",
         "",
         TextAndColumns,
     ),
@@ -235,7 +237,8 @@ const TAIL: &[FieldRow] = &[
     (
         "initial_lengths",
         "bytes",
-        "lengths of the IP packets of the initial packets; negative for packets from `dst` (-2147483648 for a length of 0)",
+        "lengths of the IP packets of the initial packets; negative for packets from `dst` (-2147483648 for a length \
+         of 0)",
         "",
         TextAndColumns,
     ),

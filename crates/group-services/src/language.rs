@@ -29,7 +29,7 @@ struct CompiledProgram {
     /// The numbers of the program's counters. The names include the counter of log lines.
     counters: Arc<[u8]>,
     counter_names: Vec<String>,
-    wants_kernel: bool,
+    passes_to_host: bool,
     info: ProgramInfo,
     context: ProgramContext,
 }
@@ -54,7 +54,7 @@ pub struct ProgramContext {
 /// The source is not a valid program, or the program cannot run.
 pub fn compile(source: &str, context: &ProgramContext) -> Result<Arc<dyn Compiled>, GroupProgramError> {
     let mut program = check_for(source, context.link_type)?;
-    let wants_kernel = program.effects().has(Effect::Kernel);
+    let passes_to_host = program.effects().has(Effect::Kernel);
     let partition_by = partition_keys(&program);
     let mut notes = Vec::new();
     if partition_by.len() > 1 {
@@ -89,7 +89,7 @@ pub fn compile(source: &str, context: &ProgramContext) -> Result<Arc<dyn Compile
         text: source.to_owned(),
         counter_names: counters.iter().map(u8::to_string).chain([LOGGED.to_owned()]).collect(),
         counters: counters.into(),
-        wants_kernel,
+        passes_to_host,
         info,
         context: context.clone(),
     }))
@@ -216,7 +216,7 @@ impl Compiled for CompiledProgram {
         &self.counter_names
     }
 
-    fn knows_direction(&self) -> bool {
+    fn reads_direction(&self) -> bool {
         self.executable.program().reads_direction()
     }
 
@@ -238,8 +238,8 @@ impl Compiled for CompiledProgram {
         (!transfer.is_empty()).then(|| transfer.to_string())
     }
 
-    fn wants_kernel(&self) -> bool {
-        self.wants_kernel
+    fn passes_to_host(&self) -> bool {
+        self.passes_to_host
     }
 
     fn about(&self, queues: usize) -> ProgramInfo {

@@ -107,12 +107,12 @@ impl EngineServices for Services {
         Ok(counts)
     }
 
-    fn shuts_host_out(&self, interface: &IngressInterface) -> bool {
+    fn is_dedicated(&self, interface: &IngressInterface) -> bool {
         self.dedicated.contains(&interface.name)
     }
 
     fn host(&self, interface: &IngressInterface) -> Result<Option<String>, ServiceError> {
-        if !self.shuts_host_out(interface) {
+        if !self.is_dedicated(interface) {
             return Ok(None);
         }
         let mut hosts = lock(&self.resources.host_interfaces);

@@ -61,9 +61,9 @@ impl Registry {
             return Ok(());
         };
         program.ports().iter().try_for_each(|port| self.may_send(client, port))?;
-        if program.wants_kernel()
+        if program.passes_to_host()
             && self.is_unprivileged(client.uid)
-            && self.rings_of(entry).any(|t| self.services.shuts_host_out(&t.source))
+            && self.rings_of(entry).any(|t| self.services.is_dedicated(&t.source))
         {
             return Err(PermissionError::Host(self.own_uid).into());
         }
@@ -74,7 +74,7 @@ impl Registry {
             return Err(LimitError::ProgramMemory { needed_mib, limit_mib, advice }.into());
         }
         // The interface to the host counts as an egress interface too.
-        let ports = program.ports().len() + usize::from(program.wants_kernel());
+        let ports = program.ports().len() + usize::from(program.passes_to_host());
         let more = of_program(ports * self.rings_of(entry).count(), Some(program));
         Ok(self.admit(state, client, Some(name), ResourceUse { groups, ..more })?)
     }

@@ -76,7 +76,7 @@ pub trait EngineServices: Send + Sync {
 
     /// True if the interface is dedicated to capture: the host receives a packet of the interface only if a program
     /// passes the packet to the host.
-    fn shuts_host_out(&self, _port: &IngressInterface) -> bool {
+    fn is_dedicated(&self, _port: &IngressInterface) -> bool {
         false
     }
 

@@ -36,8 +36,8 @@ pub struct Swap {
     pub ports: Vec<Port>,
     /// Names of all egress interfaces, in the program's order.
     pub names: Vec<String>,
-    /// See [`crate::Compiled::knows_direction`].
-    pub knows_direction: bool,
+    /// See [`crate::Compiled::reads_direction`].
+    pub reads_direction: bool,
     /// The interface that brings packets to the host, if the program passes packets to the host and needs one.
     pub host: Option<String>,
     /// Names of the program's counters, in the program's order.
@@ -55,7 +55,7 @@ pub struct Group {
     /// Maps the program's interface indexes to indexes into `ports`.
     routes: Vec<usize>,
     /// True if packets that this host sent are forwarded as well.
-    knows_direction: bool,
+    reads_direction: bool,
     /// Index in `ports` of the interface that brings packets to the host.
     host: Option<usize>,
     counts: Counts,
@@ -95,7 +95,7 @@ impl Group {
             branches: [const { None }; MEMBERS],
             ports: Vec::new(),
             routes: Vec::new(),
-            knows_direction: false,
+            reads_direction: false,
             host: None,
             counts: Counts::default(),
             counters: Vec::new(),
@@ -122,7 +122,7 @@ impl Group {
         let port = |name: &String| self.ports.iter().position(|p| p.name == *name);
         self.routes = swap.names.iter().map(|name| port(name).unwrap_or(usize::MAX)).collect();
         self.host = swap.host.as_ref().and_then(port);
-        self.knows_direction = swap.knows_direction;
+        self.reads_direction = swap.reads_direction;
         if let (Some(new), Some(old)) = (&mut swap.program, &mut self.program) {
             new.transfer_state(&mut **old);
         }
@@ -183,7 +183,7 @@ impl Group {
     }
 
     fn deliver(&mut self, batch: &[Packet<'_>]) {
-        let Self { verdicts, membership, branches, ports, routes, knows_direction, host, counts, generation, .. } =
+        let Self { verdicts, membership, branches, ports, routes, reads_direction, host, counts, generation, .. } =
             self;
         counts.received += batch.len() as u64;
         // Most packets of a batch have the same classes, so the eligible members are computed only when the classes
@@ -195,7 +195,7 @@ impl Group {
                 let desc = packet.desc.evaluated_by(0, *generation, verdict.mark);
                 let route = |port: &u8| routes.get(usize::from(*port)).copied().unwrap_or(usize::MAX);
                 let to = verdict.forwards.as_slice();
-                if packet.desc.flags & flag::OUTGOING != 0 && !*knows_direction {
+                if packet.desc.flags & flag::OUTGOING != 0 && !*reads_direction {
                     counts.forwards += to.len() as u64;
                     counts.forward_own += to.len() as u64;
                 } else {

@@ -422,7 +422,7 @@ impl Registry {
         let rings: Vec<&RingHandle> = self.rings_of(entry).collect();
         let queues: Vec<IngressInterface> = rings.iter().map(|ring| ring.source.clone()).collect();
         // Each ingress interface has its own interface to the host.
-        let wants_host = to.is_some_and(|c| c.wants_kernel());
+        let wants_host = to.is_some_and(|c| c.passes_to_host());
         let host = |port: &IngressInterface| if wants_host { self.services.host(port) } else { Ok(None) };
         let hosts: Vec<Option<String>> = queues.iter().map(host).collect::<Result<_, _>>()?;
         let instances = to.map(|c| c.instances(&queues, group)).transpose()?;
@@ -434,7 +434,7 @@ impl Registry {
                 generation: entry.generation,
                 ports: Vec::new(),
                 names: names.clone(),
-                knows_direction: to.is_some_and(|c| c.knows_direction()),
+                reads_direction: to.is_some_and(|c| c.reads_direction()),
                 host: host.clone(),
                 counters: counters.clone(),
             })

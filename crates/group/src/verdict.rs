@@ -241,7 +241,7 @@ pub trait Compiled: Any + Send + Sync {
     /// True if the program tests the direction of packets. For other programs the group forwards only incoming packets:
     /// an outgoing packet may have been forwarded by another engine on this host, and the two engines would exchange it
     /// endlessly.
-    fn knows_direction(&self) -> bool {
+    fn reads_direction(&self) -> bool {
         false
     }
 
@@ -263,7 +263,7 @@ pub trait Compiled: Any + Send + Sync {
     }
 
     /// True if the program passes packets to the host.
-    fn wants_kernel(&self) -> bool {
+    fn passes_to_host(&self) -> bool {
         false
     }
 

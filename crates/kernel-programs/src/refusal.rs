@@ -60,11 +60,13 @@ impl fmt::Display for Refusal {
             ),
             Self::Maps { need } => write!(
                 f,
-                "the program needs {need} maps in the kernel, which permits {MAPS_MAX}; use fewer flow maps in its first stage"
+                "the program needs {need} maps in the kernel, which permits {MAPS_MAX}; use fewer flow maps in its \
+                 first stage"
             ),
             Self::TooLong { distance } => write!(
                 f,
-                "the program is too long for the kernel: a jump spans {distance} instructions; at most 32767 are possible"
+                "the program is too long for the kernel: a jump spans {distance} instructions; at most 32767 are \
+                 possible"
             ),
         }
     }

@@ -21,7 +21,7 @@ use sys::nofollow::{self, OpenOptions};
 pub const HOLD: &str = ".hold";
 
 /// Name of the file that the retention worker of an interface locks: only the store's owner can open it.
-pub const RETENTION_LOCK: &str = ".keeper";
+pub const RETENTION_LOCK: &str = ".retention";
 
 /// Default time for which retention waits for readers, and for which readers wait for a process with an exclusive lock.
 pub const WAIT: Duration = Duration::from_secs(5);

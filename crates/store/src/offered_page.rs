@@ -8,7 +8,7 @@
 //! (flock(2)) as long as the recorder runs.
 //!
 //! ```text
-//! word  0 "NGBEAT1\0" | 1 packets offered | 2 second of the last | 3 number of the active slot | 4 ended in order
+//! word  0 "NGOFFR1\0" | 1 packets offered | 2 second of the last | 3 number of the active slot | 4 ended in order
 //! slots: words 8 and 16: start time of the current file | its stream position | packets in the files before it
 //! byte 512: length of the directory's path u64 | path
 //! ```
@@ -27,8 +27,8 @@ use sys::memory::SharedMemory;
 /// removes files in it when a unit with `RemoveIPC=yes` ends.
 pub const FOLDER: &str = "/dev/shm";
 /// Prefix of the pages' names.
-const PREFIX: &str = "netgrain-beat-";
-const MAGIC: u64 = u64::from_le_bytes(*b"NGBEAT1\0");
+const PREFIX: &str = "netgrain-offered-";
+const MAGIC: u64 = u64::from_le_bytes(*b"NGOFFR1\0");
 const PAGE: usize = 4096;
 const PATH_AT: usize = 512;
 

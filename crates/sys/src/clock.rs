@@ -25,11 +25,15 @@ pub fn realtime() -> Timestamp {
     Timestamp::from_secs_nanos(t.tv_sec as u64, t.tv_nsec as u64)
 }
 
+/// The kernel's monotonic clock: time since the boot, without the time of suspension.
+pub fn monotonic() -> Duration {
+    let t = clock_gettime(ClockId::Monotonic);
+    Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
+}
+
 /// Offset from the kernel's monotonic clock, which programs in the kernel read, to nanoseconds since 1970.
 pub fn since_monotonic() -> Duration {
-    let t = clock_gettime(ClockId::Monotonic);
-    let monotonic = Duration::new(t.tv_sec as u64, t.tv_nsec as u32);
-    Duration::from_nanos(realtime().nanos()).saturating_sub(monotonic)
+    Duration::from_nanos(realtime().nanos()).saturating_sub(monotonic())
 }
 
 /// The CPU's time stamp counter; on CPUs without a usable counter, nanoseconds of the monotonic clock.

@@ -23,6 +23,7 @@ pub mod priority;
 pub mod privilege;
 pub mod process;
 pub mod seccomp;
+pub mod signals;
 pub mod simd;
 pub mod stderr;
 pub mod sysfs;

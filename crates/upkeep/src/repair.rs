@@ -302,7 +302,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         for (path, broken) in self.wrong(&findings) {
             self.damaged(&path, broken);
         }
-        findings.iter().filter(|finding| is_unreadable_row_file(finding)).for_each(|finding| self.put_aside(finding));
+        findings.iter().filter(|finding| is_unreadable_row_file(finding)).for_each(|finding| self.set_aside(finding));
         for finding in findings.iter().filter(|f| f.kind == FindingKind::Unmarked) {
             let root = interface_of(finding.path.parent().unwrap_or(path));
             if self.claimed(&root) {
@@ -352,14 +352,14 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
     /// restores the header.
     fn unreadable(&mut self, finding: &Finding) {
         let path = &finding.path;
-        let mended = match finding.kind {
+        let repaired = match finding.kind {
             FindingKind::Version => self.head_of(path, |device, file, head| {
                 device.put(file, 0, head)?;
                 crate::recovery::sync(device, file)
             }),
             _ => Ok(None),
         };
-        (self.report)(match mended {
+        (self.report)(match repaired {
             Ok(None) => RepairEvent::Unreadable { path: path.clone(), why: finding.text.clone() },
             Ok(Some(tally)) => {
                 let (path, tally) = (path.clone(), Box::new(tally));
@@ -471,7 +471,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
             return self.unreadable(finding);
         }
         if let Some(finding) = findings.iter().find(|finding| is_unreadable_row_file(finding)) {
-            return self.put_aside(finding);
+            return self.set_aside(finding);
         }
         // Verification accepts a file without an index, but a file of the store needs an index.
         let called = FileNames::published(&name).filter(|called| called.start().is_some());
@@ -484,7 +484,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
 
     /// Renames an unreadable file of flow records or series rows so that queries skip it. Its content cannot be
     /// salvaged, because the damaged footer contains the offsets of the content.
-    fn put_aside(&mut self, finding: &Finding) {
+    fn set_aside(&mut self, finding: &Finding) {
         let path = &finding.path;
         if !self.claimed(&interface_of(path.parent().unwrap_or(path))) {
             return;
@@ -541,7 +541,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
     }
 
     fn salvage_into(&mut self, path: &Path, name: &str, file: FileId) -> io::Result<RepairEvent> {
-        let temporary = path.with_file_name(format!(".{name}.mended"));
+        let temporary = path.with_file_name(format!(".{name}.repaired"));
         let aside = name.strip_suffix(&format!(".{DAMAGED}"));
         let to = aside.map_or_else(|| path.to_owned(), |name| path.with_file_name(format!("{name}.salvaged")));
         match self.device.remove(&temporary) {

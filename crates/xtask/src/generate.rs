@@ -72,7 +72,8 @@ fn rust(spec: &Spec) -> String {
         let events: Vec<&Event> = spec.event.iter().filter(|e| e.kind == kind).collect();
         let _ = write!(
             out,
-            "\n/// {doc}\n#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]\n#[repr(u8)]\npub enum {type_name} {{\n"
+            "\n/// {doc}\n#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]\n#[repr(u8)]\npub enum \
+             {type_name} {{\n"
         );
         for (i, e) in events.iter().enumerate() {
             let _ =
@@ -105,7 +106,10 @@ fn rust(spec: &Spec) -> String {
             }
             out.push_str("        }\n    }\n\n");
         }
-        out.push_str("    /// The counter with this number, if there is one.\n    pub fn from_number(number: u8) -> Option<Self> {\n        Self::ALL.get(usize::from(number)).copied()\n    }\n}\n");
+        out.push_str(
+            "    /// The counter with this number, if there is one.\n    pub fn from_number(number: u8) -> \
+         Option<Self> {\n        Self::ALL.get(usize::from(number)).copied()\n    }\n}\n",
+        );
     };
     write_enum(&mut out, "loss", "Cause", "The causes why an offered packet is not in the store.");
     write_enum(&mut out, "note", "Note", "An informational counter of stored packets or of the run.");

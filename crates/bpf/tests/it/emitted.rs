@@ -202,7 +202,8 @@ const PROGRAMS: [(&str, usize); 17] = [
     ("main = when is_tcp steer_rss", 1),
     ("flows = flow_map 0 key_5tuple\nmain = incr_fstate flows >-> steer_flow", 2),
     (
-        "hosts = for_ms 1 (up_to 8 (flow_map 0 key_ip_src))\nmain = do\n  add_fstate hosts 1\n  filter (get_fstate hosts .<= 2)\n",
+        "hosts = for_ms 1 (up_to 8 (flow_map 0 key_ip_src))\nmain = do\n  add_fstate hosts 1\n  filter (get_fstate \
+         hosts .<= 2)\n",
         2,
     ),
     ("main = bpf \"tcp port 80 or udp port 53 or ip6\" >-> steer_link", 2),

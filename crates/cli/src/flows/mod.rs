@@ -30,7 +30,8 @@ use std::time::Instant;
 
 #[derive(Args)]
 #[command(
-    override_usage = "netgrain flows --store <DIR> [OPTIONS] [FILTER]\n       netgrain flows -r <FILE>... [OPTIONS] [FILTER]\n       netgrain flows --live --from-multicast <GROUP:PORT> [OPTIONS] [FILTER]",
+    override_usage = "netgrain flows --store <DIR> [OPTIONS] [FILTER]\n       netgrain flows -r <FILE>... [OPTIONS] \
+     [FILTER]\n       netgrain flows --live --from-multicast <GROUP:PORT> [OPTIONS] [FILTER]",
     after_help = format!("Examples:
   netgrain flows --store /data --from -10min 'host 10.1.2.3 and port 53'
   netgrain flows --store /data --around 10:42 --top 10 --by bytes
@@ -344,7 +345,7 @@ fn explain(records: &Records, found: u64, seconds: f64, json: bool) {
     let examined = records.examined();
     if json {
         let value = serde_json::json!({ "explain": {
-            "records_looked_at": examined, "records": found, "seconds": seconds,
+            "records_scanned": examined, "records": found, "seconds": seconds,
         } });
         sys::say!("{}", crate::outcome::versioned(value));
         return;

@@ -162,6 +162,6 @@ fn object(compiled: &Compiled) -> serde_json::Value {
            "kernel": in_kernel.map_or_else(
                |why| json!({"stages": 0, "reason": why.to_string()}),
                |object| json!({"stages": object.stages, "instructions": object.code.insns().len(),
-                               "judged_again": object.is_evaluated_again, "walks": object.parses_headers})),
+                               "evaluated_again": object.is_evaluated_again, "parses_headers": object.parses_headers})),
            "maps": maps, "clusters": clusters})
 }

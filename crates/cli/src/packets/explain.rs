@@ -39,7 +39,7 @@ pub fn print(c: &Cost, clock: &Clock, given: u64, json: bool) {
         let value = serde_json::json!({ "explain": {
             "files": c.files, "files_skipped": c.files_skipped,
             "blocks": c.blocks, "blocks_skipped_time": c.blocks_skipped_time,
-            "blocks_skipped_keys": c.blocks_skipped_keys, "blocks_skipped_place": c.blocks_skipped_sub_block,
+            "blocks_skipped_keys": c.blocks_skipped_keys, "blocks_skipped_position": c.blocks_skipped_sub_block,
             "blocks_read": c.blocks_read,
             "bytes": c.bytes, "bytes_read": c.bytes_read, "index_bytes_read": c.index_bytes_read,
             "packets_looked_at": c.packets, "packets_from_ring": c.from_ring, "packets": given,

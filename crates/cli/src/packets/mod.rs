@@ -26,7 +26,8 @@ use std::sync::atomic::Ordering;
 
 #[derive(Args)]
 #[command(
-    override_usage = "netgrain packets --store <DIR> [OPTIONS] [FILTER]\n       netgrain packets -r <FILE>... [OPTIONS] [FILTER]",
+    override_usage = "netgrain packets --store <DIR> [OPTIONS] [FILTER]\n       netgrain packets -r <FILE>... \
+     [OPTIONS] [FILTER]",
     after_help = format!("Examples:
   netgrain packets --store /data --from -10min 'host 10.1.2.3 and port 53'
   netgrain packets --store /data --around 10:42 -i eth1 -w out.pcapng

@@ -77,7 +77,7 @@ mod tests {
         };
         assert_eq!(fresh_of(&[]), [""; 0]);
         assert_eq!(fresh_of(&["full"]), ["full"]);
-        assert_eq!(fresh_of(&["mended", "full"]), ["mended"], "a thread earlier in the list reports a warning");
+        assert_eq!(fresh_of(&["stalled", "full"]), ["stalled"], "a thread earlier in the list reports a warning");
         assert_eq!(fresh_of(&["full", "free"]), ["free"], "as many warnings as before, but the oldest was dropped");
         assert_eq!(fresh_of(&["full", "free"]), [""; 0]);
         assert_eq!(fresh_of(&["free", "full"]), [""; 0]);

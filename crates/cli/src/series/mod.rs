@@ -32,7 +32,8 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 #[command(
-    override_usage = "netgrain series --store <DIR> [OPTIONS] [FILTER]\n       netgrain series -r <FILE>... [OPTIONS]\n       netgrain series --live --from-multicast <GROUP:PORT> [OPTIONS]",
+    override_usage = "netgrain series --store <DIR> [OPTIONS] [FILTER]\n       netgrain series -r <FILE>... \
+     [OPTIONS]\n       netgrain series --live --from-multicast <GROUP:PORT> [OPTIONS]",
     after_help = format!("Examples:
   netgrain series --store /data --from -10min
   netgrain series --store /data --from 10:00 --to 11:00 --step 1m -i eth1

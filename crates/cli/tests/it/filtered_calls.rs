@@ -70,7 +70,8 @@ impl Exporting {
 
 fn text(targets: &[&str]) -> String {
     format!(
-        "[capture]\nring = \"8MiB\"\n[flow]\nidle_timeout = \"1s\"\nactive_timeout = \"1s\"\n[export]\ntargets = {targets:?}\n"
+        "[capture]\nring = \"8MiB\"\n[flow]\nidle_timeout = \"1s\"\nactive_timeout = \"1s\"\n[export]\ntargets = \
+         {targets:?}\n"
     )
 }
 

@@ -115,7 +115,7 @@ fn a_replay_through_configured_groups_writes_every_packet() {
         "[[group]]\nname = \"all\"\nmembers = [\"file:all.pcap\"]\n\
          [[group]]\nname = \"two\"\nprogram = \"main = ip >-> steer_flow\"\n\
          members = [\"file:a.pcap\", \"file:b.pcap\"]\n\
-         [[group]]\nname = \"some\"\nfile = \"some.ng\"\nmembers = [\"file:some.pcap,most=1000\"]\n",
+         [[group]]\nname = \"some\"\nfile = \"some.ng\"\nmembers = [\"file:some.pcap,max_size=1000\"]\n",
     )
     .expect("written");
     let checked = run(&["config", "--check", arg(&config)]);
@@ -160,7 +160,8 @@ fn sighup_swaps_changed_programs_and_leaves_the_others() {
     let line = engine.message("nothing is changed");
     assert!(line.contains("line 3: group.program"), "{line}");
     write(
-        "[[group]]\nname = \"web\"\nprogram = \"main = tcp >-> steer_flow\"\n[[group]]\nname = \"dns\"\n[[group]]\nname = \"new\"\n",
+        "[[group]]\nname = \"web\"\nprogram = \"main = tcp >-> steer_flow\"\n[[group]]\nname = \
+         \"dns\"\n[[group]]\nname = \"new\"\n",
     );
     signal(&engine.running.0, "HUP");
     engine.message("configuration reloaded: changed group");
@@ -235,7 +236,7 @@ fn a_full_file_is_reported_once_and_stays_in_the_statistics() {
     let dir = TempDir::new("full");
     let config = dir.join("c.toml");
     let group = "[[group]]\nname = \"g\"\nprogram = \"main = filter (has_src_port 1003)\"\n";
-    std::fs::write(&config, format!("{group}members = [\"file:full.pcap,most=1000\"]\n")).expect("written");
+    std::fs::write(&config, format!("{group}members = [\"file:full.pcap,max_size=1000\"]\n")).expect("written");
     let more = ["--set", "capture.source=tpacket", "--config", arg(&config)];
     let mut engine = Engine::start(&b, dir.path(), &more);
     assert_eq!(engine.group("stats", &["g"]).status, Some(0));
@@ -623,7 +624,7 @@ fn the_metrics_have_the_statistics_of_groups() {
     }
     assert_eq!(testkit::exposition_problems(&text), [""; 0]);
     assert_eq!(testkit::promtool_problems(test, &text), "");
-    let delivered = "netgrain_group_member_delivered_packets_total{interface=\"vb\",group=\"web\",place=\"0\"";
+    let delivered = "netgrain_group_member_delivered_packets_total{interface=\"vb\",group=\"web\",slot=\"0\"";
     assert!(text.lines().any(|l| l.starts_with(delivered) && l.ends_with(" 80")), "{text}");
 }
 

@@ -77,6 +77,23 @@ fn an_interrupt_ends_cleanly_with_the_summary() {
     }
 }
 
+/// `timeout -s INT` sends the signal to the process and to its group, so the process gets two signals at once.
+#[test]
+fn two_signals_at_once_end_a_recording_in_order() {
+    let dir = TempDir::new("two-signals");
+    let store = dir.join("store");
+    let args = ["record", "--sim", "200,rate=10kpps", "--store", arg(&store), "--rotate", "1s"];
+    let (running, err) = Running::start(&mut netgrain(&[&args, &RING[..]].concat()));
+    until("a file is published", || walk(&store).iter().any(|p| arg(p).ends_with(".pcap")));
+    for _ in 0..2 {
+        signal(&running.0, "INT");
+    }
+    let output = running.end(err);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    let partial: Vec<_> = walk(&store).into_iter().filter(|p| arg(p).ends_with(".partial")).collect();
+    assert!(partial.is_empty(), "{partial:?}");
+}
+
 #[test]
 fn sighup_without_a_terminal_does_not_end_a_capture() {
     let test = "sighup_without_a_terminal_does_not_end_a_capture";

@@ -135,7 +135,8 @@ fn an_invalid_configuration_is_rejected_with_lines_and_suggestions() {
     let output = run(&["run", "--sim", "60,packets=1", "--config", arg(&file)]);
     assert_eq!((output.status, output.err.lines().count()), (Some(2), 1), "{output:?}");
     assert!(output.err.contains("and 1 more"), "{}", output.err);
-    let together = "[capture]\ninterfaces = [\"eth1\"]\nring = \"1MiB\"\n[[group]]\nname = \"web\"\nprogram = \"steer\"\ninterfaces = [\"eth9\"]\n";
+    let together = "[capture]\ninterfaces = [\"eth1\"]\nring = \"1MiB\"\n[[group]]\nname = \"web\"\nprogram = \
+     \"steer\"\ninterfaces = [\"eth9\"]\n";
     std::fs::write(&file, together).expect("a file");
     let output = run(&["config", "--check", arg(&file)]);
     assert!(

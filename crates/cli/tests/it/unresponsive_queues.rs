@@ -76,7 +76,8 @@ impl Drop for Engine {
 fn an_unresponsive_queue_is_named_and_the_command_exits_1() {
     let dir = TempDir::new("unresponsive_queues");
     let engine = Engine::start(dir.path());
-    let named = "netgrain: queue 1 of p0: its dispatcher ended before its stream, and no program evaluates its packets any more";
+    let named = "netgrain: queue 1 of p0: its dispatcher ended before its stream, and no program evaluates its \
+     packets any more";
     let states = |object: &serde_json::Value| {
         let of = |one: &serde_json::Value| json!([one["interface"], one["queue"], one["state"]]);
         object["unresponsive"].as_array().expect("a list").iter().map(of).collect::<Vec<_>>()

@@ -114,12 +114,12 @@ fn a_flipped_bit_is_found_listed_by_dry_run_and_repaired() {
     let before = walk(&store);
     let reported = run(&["repair", "--dry-run", "--json", arg(&store)]);
     assert_eq!((reported.status, walk(&store)), (Some(1), before), "{reported:?}");
-    assert!(objects(&reported.out).iter().all(|o| o["repair"]["kind"] == "would_mend"), "{}", reported.out);
+    assert!(objects(&reported.out).iter().all(|o| o["repair"]["kind"] == "would_repair"), "{}", reported.out);
     assert_eq!(std::fs::read(&file).expect("the file"), damaged);
     let repaired = run(&["repair", "--json", arg(&store)]);
     assert_eq!(repaired.status, Some(0), "{repaired:?}");
     let done = &objects(&repaired.out)[0]["repair"];
-    assert_eq!((&done["kind"], &done["done"]), (&"mended".into(), &true.into()), "{}", repaired.out);
+    assert_eq!((&done["kind"], &done["done"]), (&"repaired".into(), &true.into()), "{}", repaired.out);
     let kept = walk(&store).into_iter().filter(|path| arg(path).ends_with(".damaged"));
     assert!(kept.map(|path| std::fs::read(path).expect("the damaged file")).any(|bytes| bytes == damaged));
     let output = run(&["verify", "--json", arg(&store)]);

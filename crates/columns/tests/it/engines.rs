@@ -22,8 +22,10 @@ p = pl.read_parquet(path)
 for i, c in enumerate(columns):
     theirs = [(str(pc.sum(t[c].cast("int64")).as_py() or 0), len(t) - t[c].null_count), (str(p[c].cast(pl.Int64).sum()), p[c].count())]
     assert theirs == [(d[2 * i] or "0", d[2 * i + 1])] * 2, (c, theirs, d[2 * i:2 * i + 2])
-one = "select sum(len(initial_lengths)), sum(list_sum(initial_iats_ns)), sum(list_sum(initial_flags)), min(src), count(distinct dst), " \
-      "count(*) filter (abs(epoch_us(last - first) - duration_ns // 1000) > 1), count(distinct date_trunc('minute', first)), " \
+one = "select sum(len(initial_lengths)), sum(list_sum(initial_iats_ns)), sum(list_sum(initial_flags)), min(src), \
+ count(distinct dst), " \
+      "count(*) filter (abs(epoch_us(last - first) - duration_ns // 1000) > 1), count(distinct date_trunc('minute', \
+       first)), " \
       "string_agg(distinct interface, ','), string_agg(distinct end_reason, ',' order by end_reason), " \
       "string_agg(distinct protocol, ',' order by protocol) from '%s'" % path
 print(*(x for row in duckdb.sql(one).fetchall() for x in row))
@@ -222,7 +224,8 @@ assert not troubles, "\n".join(troubles)
 path = paths[0]
 a = pq.read_table(path, columns=["fwd_bytes", "src_port"])
 print(sum(a["fwd_bytes"].to_pylist()), sum(a["src_port"].to_pylist()),
-      *duckdb.connect().execute("select sum(fwd_bytes)::bigint, sum(src_port)::bigint, count(date_trunc('minute', first)) from '%s'" % path).fetchall()[0])
+      *duckdb.connect().execute("select sum(fwd_bytes)::bigint, sum(src_port)::bigint, count(date_trunc('minute', \
+       first)) from '%s'" % path).fetchall()[0])
 "#;
 
 fn read_by(test: &str, environment: &str, more: &[&str]) {

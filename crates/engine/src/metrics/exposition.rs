@@ -226,7 +226,7 @@ fn metered(meter: &MeterReport, page: &mut Page<'_>) {
     let mut family =
         |name: &str, kind: &str, help: &str, samples: &[(String, f64)]| page.family(name, kind, help, samples);
     let errors = meter.decode_errors.iter();
-    let errors: Vec<_> = errors.map(|(error, n)| (format!(",odd=\"{error}\""), *n as f64)).collect();
+    let errors: Vec<_> = errors.map(|(error, n)| (format!(",error=\"{error}\""), *n as f64)).collect();
     family(
         "decode_errors_total",
         "counter",
@@ -252,7 +252,7 @@ fn metered(meter: &MeterReport, page: &mut Page<'_>) {
 /// Adds the metrics of the interface's program.
 fn programmed(program: &ProgramReport, mut family: impl FnMut(&str, &str, &str, &[(String, f64)])) {
     let unsent = [("kernel", program.kernel.unsent), ("user", program.user.unsent)];
-    let unsent = unsent.map(|(place, n)| (format!(",place=\"{place}\""), n as f64));
+    let unsent = unsent.map(|(part, n)| (format!(",part=\"{part}\""), n as f64));
     family(
         "program_unsent_total",
         "counter",
@@ -277,8 +277,7 @@ fn programmed(program: &ProgramReport, mut family: impl FnMut(&str, &str, &str, 
     );
     let maps =
         program.maps.iter().flat_map(|m| m.kernel.map(|k| (m, "kernel", k)).into_iter().chain([(m, "user", m.user)]));
-    let maps: Vec<_> =
-        maps.map(|(m, place, it)| (format!(",map=\"{}\",place=\"{place}\"", escape(&m.map)), it)).collect();
+    let maps: Vec<_> = maps.map(|(m, part, it)| (format!(",map=\"{}\",part=\"{part}\"", escape(&m.map)), it)).collect();
     let used: Vec<_> = maps.iter().filter_map(|(labels, it)| Some((labels.clone(), it.used? as f64))).collect();
     family(
         "program_map_entries",
@@ -312,7 +311,7 @@ fn retention(report: &RetentionReport, mut family: impl FnMut(&str, &str, &str, 
         report.unarchived_bytes,
     );
     family(
-        "retention_held_folders",
+        "retention_held_directories",
         "gauge",
         "Hour directories with files that the rules would remove, but that queries are reading.",
         report.held_hours as f64,

@@ -59,7 +59,7 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
     let member = |value: &dyn Fn(&GroupView, &MemberView) -> f64| -> Vec<(String, f64)> {
         let of = |g| move |m| (g, m);
         let all = groups.iter().flat_map(|g: &GroupView| g.members.iter().map(of(g)));
-        all.map(|(g, m)| (format!("{},place=\"{}\",member=\"{}\"", label(g), m.slot, escape(&m.name)), value(g, m)))
+        all.map(|(g, m)| (format!("{},slot=\"{}\",member=\"{}\"", label(g), m.slot, escape(&m.name)), value(g, m)))
             .collect()
     };
     let part = |g: &GroupView, m: &MemberView| g.counts.members[usize::from(m.slot)];

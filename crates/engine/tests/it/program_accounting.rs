@@ -240,8 +240,8 @@ fn a_full_map_is_reported_during_the_run_and_at_its_end() {
         until_offered(&capture, 10);
         let ended = stop(capture, &plan);
         assert_eq!(reported(ended.report.program.as_ref().expect("a program")), (Some(3), 4), "{kind:?}");
-        let place = if kind == SourceKind::AfXdp { "kernel" } else { "user" };
-        let sample = format!("refused_total{{interface=\"{}\",map=\"m\",place=\"{place}\"}} 4\n", b.name);
+        let part = if kind == SourceKind::AfXdp { "kernel" } else { "user" };
+        let sample = format!("refused_total{{interface=\"{}\",map=\"m\",part=\"{part}\"}} 4\n", b.name);
         assert!(exposition(&ended.report).contains(&sample), "{sample}");
     }
 }

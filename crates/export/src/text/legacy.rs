@@ -63,7 +63,8 @@ impl<W: Write, P: Write> LegacyFlows<W, P> {
         let (lengths, gaps) = (lengths(side), gaps(side));
         writeln!(
             self.text,
-            "{} {} {} {} p{} {} {} {} {} {} {} {} {lengths} {gaps} {} {fin} {syn} {rst} {psh} {ack} {urg} {ece} {cwr} {} {} {}",
+            "{} {} {} {} p{} {} {} {} {} {} {} {} {lengths} {gaps} {} {fin} {syn} {rst} {psh} {ack} {urg} {ece} {cwr} \
+             {} {} {}",
             ends.src,
             ends.dst,
             mac(side.mac),

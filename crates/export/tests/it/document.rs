@@ -15,7 +15,8 @@ fn the_page_has_the_tables_of_the_code() {
     let (current, _) = rest.split_once("<!-- /elements -->").expect("the second marker");
     assert!(
         current.trim() == tables().trim(),
-        "copy the output of `cargo run -p netgrain-export --example elements` between the markers of docs/reference/export.md"
+        "copy the output of `cargo run -p netgrain-export --example elements` between the markers of \
+         docs/reference/export.md"
     );
 }
 

@@ -34,7 +34,8 @@ fn seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> = vec![
         b"[capture]\ninterfaces = [\"eth0\", \"eth1\"]\nsnaplen = 128\n\n[flow]\nidle_timeout = \"15s\"\n".to_vec(),
         b"[[group]]\nname = \"web\"\nprogram = \"main = tcp >-> steer_flow\"\npolicy = \"shared\"\nfold = true\n\
-          interfaces = [\"eth0\"]\nmembers = [\"interface:eth1,weight=2\", \"file:/tmp/a.pcap,most=1GiB,class=x\"]\n"
+          interfaces = [\"eth0\"]\nmembers = [\"interface:eth1,weight=2\", \
+           \"file:/tmp/a.pcap,max_size=1GiB,class=x\"]\n"
             .to_vec(),
     ];
     // One seed for each section, with all keys and without the comments, because short seeds mutate better.

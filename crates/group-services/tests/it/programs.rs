@@ -77,7 +77,7 @@ fn programs_can_read_the_direction_of_a_packet() {
         out[0].mark
     };
     assert_eq!((mark(ring::flag::OUTGOING), mark(0)), (1, 2));
-    assert!(compile(text).knows_direction() && !compile("main = forward \"eth1\"").knows_direction());
+    assert!(compile(text).reads_direction() && !compile("main = forward \"eth1\"").reads_direction());
 }
 
 #[test]
@@ -111,8 +111,8 @@ fn a_capture_filter_applies_to_the_link_type_of_the_frames() {
 
 #[test]
 fn a_program_reports_that_it_passes_packets_to_the_host() {
-    assert!(compile("main = kernel").wants_kernel());
-    assert!(!compile("main = ip").wants_kernel());
+    assert!(compile("main = kernel").passes_to_host());
+    assert!(!compile("main = ip").passes_to_host());
 }
 
 #[test]

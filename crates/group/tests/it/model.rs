@@ -72,7 +72,7 @@ fn swap(seed: u64, generation: u64) -> Swap {
         generation,
         ports,
         names,
-        knows_direction: false,
+        reads_direction: false,
         host: None,
         counters,
     }
@@ -377,7 +377,7 @@ fn groups_agree_with_a_simple_model_on_a_random_walk() {
 /// A swap to no program: every packet is copied.
 fn swap_to_no_program() -> Swap {
     let (ports, names, counters) = (Vec::new(), Vec::new(), Vec::new());
-    Swap { program: None, generation: 1, ports, names, knows_direction: false, host: None, counters }
+    Swap { program: None, generation: 1, ports, names, reads_direction: false, host: None, counters }
 }
 
 #[test]

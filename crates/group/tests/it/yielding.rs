@@ -55,7 +55,7 @@ fn slow_groups(packets_per_evaluation: &[usize], grace: Duration) -> (Dispatcher
     for (id, packets) in (1..).zip(packets_per_evaluation) {
         let program = Some(Box::new(Slow(producer.clone(), *packets)) as Box<dyn Program>);
         let (ports, names, counters) = (Vec::new(), Vec::new(), Vec::new());
-        let swap = Swap { program, generation: 1, ports, names, knows_direction: false, host: None, counters };
+        let swap = Swap { program, generation: 1, ports, names, reads_direction: false, host: None, counters };
         let group = Box::new(Group::new(id, Arc::<Membership>::default(), swap));
         commands.push(DispatcherCommand::Add { group, joined: channel().0 });
     }

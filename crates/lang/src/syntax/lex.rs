@@ -141,7 +141,8 @@ fn token(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
         return prefix.map(|prefix| (Kind::Address(prefix), len)).ok_or_else(|| {
             let error = Error::new(at..at + len, format!("`{text}` is neither an address nor a network"));
             error.help(if text.contains(':') {
-                "eight groups of up to four hexadecimal digits, `::` in place of groups of zeros, and after `/` up to 128 bits: `2001:db8::/32`"
+                "eight groups of up to four hexadecimal digits, `::` in place of groups of zeros, and after `/` up to \
+                 128 bits: `2001:db8::/32`"
             } else {
                 "four numbers up to 255, and after `/` up to 32 bits: `10.0.0.0/8`"
             })

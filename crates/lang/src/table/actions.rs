@@ -101,7 +101,8 @@ pub const FILTERS: &[Function] = &[
         "bloom_filter",
         "Int -> [Net] -> Int -> Act",
         DROP,
-        "Passes packets with a source or destination address in this list; the last number is the prefix length that is compared. The set is exact; the first number, the size, is ignored.",
+        "Passes packets with a source or destination address in this list; the last number is the prefix length that \
+         is compared. The set is exact; the first number, the size, is ignored.",
         |g| filter(super::predicates::bloom(Endpoint::Any, g)?)
     ),
     row!(
@@ -141,7 +142,8 @@ pub const FILTERS: &[Function] = &[
         "incoming_host",
         "Act",
         &[Effect::Drop, Effect::Local],
-        "Passes packets with an address of the interface on which they arrived, and frames with a broadcast or multicast link address as destination.",
+        "Passes packets with an address of the interface on which they arrived, and frames with a broadcast or \
+         multicast link address as destination.",
         |_| filter(super::predicates::incoming_host())
     ),
     row!("rtp", "Act", DROP, "Passes packets whose content has the form of RTP.", |_| filter(Pred::Voip(Voip::Rtp))),
@@ -189,7 +191,8 @@ pub const CONTROL: &[Function] = &[
         "case_of",
         "Prop -> [Arm] -> Act",
         &[],
-        "Applies the arm that has the value of the property: `case_of p $ with [0 ~> drop, 1 ~> kernel]`; if there is no such arm, the packet passes.",
+        "Applies the arm that has the value of the property: `case_of p $ with [0 ~> drop, 1 ~> kernel]`; if there is \
+         no such arm, the packet passes.",
         |g| {
             let arms = g.list(1)?;
             if arms.is_empty() {
@@ -216,7 +219,8 @@ pub const CONTROL: &[Function] = &[
         "sequence",
         "Act -> Act -> Act",
         &[],
-        "Applies the first action, and then the second to the packets that the first passes; written `>->`, or as lines of a `do`.",
+        "Applies the first action, and then the second to the packets that the first passes; written `>->`, or as \
+         lines of a `do`.",
         |g| act(g.act(0)?.then("", g.act(1)?, ""))
     ),
     row!(
@@ -230,7 +234,8 @@ pub const CONTROL: &[Function] = &[
         "par",
         "Act -> Act -> Act",
         &[Effect::Fanout, Effect::Classes],
-        "Applies the actions in turn until one of them does not drop the packet. Kind, classes and hashes are reset before the next action; marks, counts and copies of earlier actions remain.",
+        "Applies the actions in turn until one of them does not drop the packet. Kind, classes and hashes are reset \
+         before the next action; marks, counts and copies of earlier actions remain.",
         |g| par(g, 2)
     ),
     row!(
@@ -279,7 +284,8 @@ pub const CONTROL: &[Function] = &[
         "shift",
         "Act -> Act",
         TUNNEL,
-        "Applies the action to the innermost IP packet of a tunnel; drops packets with fewer tunnels than nested `shift`s.",
+        "Applies the action to the innermost IP packet of a tunnel; drops packets with fewer tunnels than nested \
+         `shift`s.",
         |g| act(ActionTerm::Within(INNER, g.act(0)?.into()))
     ),
     row!(
@@ -350,7 +356,8 @@ pub const DELIVERY: &[Function] = &[
         "dispatch"["class_steering"],
         "Int -> Act",
         &[Effect::Drop, Effect::Fanout, Effect::Classes, Effect::Tunnel, Effect::Datagram],
-        "Delivers to one of the members of this class, by the hash of `steer_flow`; a later steering action sets another hash. Drops packets that are not IP.",
+        "Delivers to one of the members of this class, by the hash of `steer_flow`; a later steering action sets \
+         another hash. Drops packets that are not IP.",
         |g| seq([ActionTerm::Classify(class(g)?), ActionTerm::Steer(Steering::Flow)])
     ),
     row!("kernel", "Act", STACK, "Passes a copy to the network stack of this host.", |_| act(ActionTerm::Kernel)),
@@ -372,7 +379,8 @@ pub const DELIVERY: &[Function] = &[
         "detour_if",
         "Pred -> Act",
         STACK_DROP,
-        "If the predicate holds, passes the packet to the network stack of this host and to no member; otherwise the packet passes.",
+        "If the predicate holds, passes the packet to the network stack of this host and to no member; otherwise the \
+         packet passes.",
         |g| {
             let steps = [ActionTerm::Kernel, ActionTerm::Drop].map(|a| (String::new(), a)).to_vec();
             act(ActionTerm::If(g.pred(0)?, ActionTerm::Seq(steps).into(), ActionTerm::Unit.into()))

@@ -127,7 +127,8 @@ pub const PREDICATES: &[Function] = &[
         "flow_port",
         "Int -> Pred",
         &[Effect::Tunnel, Effect::Datagram],
-        "The innermost packet has this source or destination port; a later fragment has the ports of its first fragment.",
+        "The innermost packet has this source or destination port; a later fragment has the ports of its first \
+         fragment.",
         |g| match g.number(0, 65_535)? {
             0 => Err(EvaluationError::FlowPort),
             port => pred(Pred::FlowPort(Endpoint::Any, port as u16)),
@@ -170,7 +171,8 @@ pub const PREDICATES: &[Function] = &[
         "bloom",
         "Int -> [Net] -> Int -> Pred",
         NONE,
-        "The source or destination address is in this list; the last number is the prefix length that is compared. The set is exact; the first number, the size, is ignored.",
+        "The source or destination address is in this list; the last number is the prefix length that is compared. \
+         The set is exact; the first number, the size, is ignored.",
         |g| pred(bloom(Endpoint::Any, g)?)
     ),
     row!(
@@ -214,7 +216,8 @@ pub const PREDICATES: &[Function] = &[
         "is_incoming_host",
         "Pred",
         &[Effect::Local],
-        "The source or destination address is an address of the interface on which the packet arrived, or the destination link address is a broadcast or multicast address.",
+        "The source or destination address is an address of the interface on which the packet arrived, or the \
+         destination link address is a broadcast or multicast address.",
         |_| pred(incoming_host())
     ),
     row!("is_incoming", "Pred", NONE, "The packet arrived at the interface.", |_| pred(Pred::Not(
@@ -224,7 +227,8 @@ pub const PREDICATES: &[Function] = &[
         "is_outgoing",
         "Pred",
         NONE,
-        "This host sent the packet through the interface. A program with neither `is_incoming` nor `is_outgoing` forwards only packets that arrived.",
+        "This host sent the packet through the interface. A program with neither `is_incoming` nor `is_outgoing` \
+         forwards only packets that arrived.",
         |_| pred(Pred::Outgoing)
     ),
     row!("is_rtp", "Pred", NONE, "The content of the packet has the form of RTP.", |_| pred(Pred::Voip(Voip::Rtp))),
@@ -314,7 +318,8 @@ pub const PROPERTIES: &[Function] = &[
         "field",
         "Int -> Int -> Prop",
         NONE,
-        "Bytes of the frame as a number. The arguments are the offset from the begin of the frame and the number of bytes (1 to 8).",
+        "Bytes of the frame as a number. The arguments are the offset from the begin of the frame and the number of \
+         bytes (1 to 8).",
         |g| prop(Prop::Bytes(g.number(0, 65_535)? as u32, super::steering::size(g, 1, 8)?))
     ),
     row!("bits", "Prop -> Int -> Prop", NONE, "The bitwise AND of the property and this number.", |g| prop(Prop::Op(

@@ -46,7 +46,8 @@ pub const FLOWS: &[Function] = &[
         "flow_map",
         "Int -> Key -> Map",
         NONE,
-        "A flow map: a table with a number for each flow; the key defines the flow. The name of the map is that of its binding, otherwise the given number. Default: 1,048,576 flows without expiry.",
+        "A flow map: a table with a number for each flow; the key defines the flow. The name of the map is that of \
+         its binding, otherwise the given number. Default: 1,048,576 flows without expiry.",
         |g| {
             let (n, key) = (g.number(0, 63)?, g.key(1)?);
             if key.is_empty() {
@@ -82,7 +83,8 @@ pub const FLOWS: &[Function] = &[
         "for_ms",
         "Int -> Map -> Map",
         NONE,
-        "Removes a flow from the map this number of milliseconds after its first packet, so that the number of the flow counts within an interval.",
+        "Removes a flow from the map this number of milliseconds after its first packet, so that the number of the \
+         flow counts within an interval.",
         |g| {
             let ms = milliseconds(g)?;
             changed(&g.map(1)?, |m| m.expiry = Expiry::Lifetime(ms * MS))
@@ -92,7 +94,8 @@ pub const FLOWS: &[Function] = &[
         "get_fstate",
         "Map -> Prop",
         READ,
-        "The number of the flow in the map; 0 for a flow without an entry. Used as a predicate, it holds if the number is not 0.",
+        "The number of the flow in the map; 0 for a flow without an entry. Used as a predicate, it holds if the \
+         number is not 0.",
         |g| Ok(Value::Prop(Prop::Flow(g.map(0)?)))
     ),
     row!("has_fstate", "Map -> Pred", READ, "The flow has an entry in the map.", |g| Ok(Value::Pred(Pred::Known(
@@ -178,7 +181,9 @@ pub const BLOOM: &[Function] = &[
         "bloomCalcM",
         "Int -> Chance -> Int",
         NONE,
-        "Number of bits for this number of hosts at this probability of a false positive: `0.001`, or a whole number of millionths. Sets are exact in this language; the functions `bloomCalc…` exist for programs that compute with the sizes.",
+        "Number of bits for this number of hosts at this probability of a false positive: `0.001`, or a whole number \
+         of millionths. Sets are exact in this language; the functions `bloomCalc…` exist for programs that compute \
+         with the sizes.",
         |g| {
             let (n, p) = (g.number(0, 1 << 40)? as f64, g.chance(1)?);
             whole((-HASHES * n / (1.0 - p.powf(1.0 / HASHES)).ln()).ceil())

@@ -57,21 +57,24 @@ pub const STEERING: &[Function] = &[
         "steer_to",
         "Int -> Act",
         PLAIN,
-        "Delivers to the member in this member slot, counted from 0, modulo the number of members; a new member gets the lowest free slot.",
+        "Delivers to the member in this member slot, counted from 0, modulo the number of members; a new member gets \
+         the lowest free slot.",
         |g| steering(Steering::To(g.number(0, u32::MAX.into())? as u32))
     ),
     row!(
         "steer_link"["steer_mac"],
         "Act",
         CASTS,
-        "Steers by both link addresses; delivers a frame from or to the broadcast address to all members. Drops frames that are not Ethernet.",
+        "Steers by both link addresses; delivers a frame from or to the broadcast address to all members. Drops \
+         frames that are not Ethernet.",
         |_| steering(Steering::Link)
     ),
     row!(
         "steer_local_link",
         "Text -> Act",
         CASTS,
-        "Steers by the link address that is not the given address of the gateway. If neither address is that of the gateway, delivers to the members of both addresses. Delivers broadcast frames to all members.",
+        "Steers by the link address that is not the given address of the gateway. If neither address is that of the \
+         gateway, delivers to the members of both addresses. Delivers broadcast frames to all members.",
         |g| {
             let text = g.text(0)?;
             let mac = filter::mac(&text).ok_or(EvaluationError::LinkAddress(text))?;
@@ -82,25 +85,30 @@ pub const STEERING: &[Function] = &[
         "double_steer_mac",
         "Act",
         CASTS,
-        "Delivers to the member of the source link address and to the member of the destination link address. Delivers broadcast frames to all members.",
+        "Delivers to the member of the source link address and to the member of the destination link address. \
+         Delivers broadcast frames to all members.",
         |_| steering(Steering::DoubleMac)
     ),
     row!("steer_vlan", "Act", DROPS, "Steers by the VLAN id; drops frames without a tag.", |_| steering(
         Steering::Vlan
     )),
-    row!("steer_p2p" ["steer_ip", "steer_ip6"], "Act", ALL, "Steers by both addresses, equally in both directions; delivers packets with the address 255.255.255.255 to all members; drops packets that are not IP.", |_| steering(Steering::Pair)),
+    row!("steer_p2p" ["steer_ip", "steer_ip6"], "Act", ALL, "Steers by both addresses, equally in both directions; \
+     delivers packets with the address 255.255.255.255 to all members; drops packets that are not \
+     IP.", |_| steering(Steering::Pair)),
     row!(
         "double_steer_ip",
         "Act",
         FLOWS,
-        "Delivers to the member of the source address and to the member of the destination address; drops packets that are not IP.",
+        "Delivers to the member of the source address and to the member of the destination address; drops packets \
+         that are not IP.",
         |_| { steering(Steering::DoubleIp) }
     ),
     row!(
         "steer_local_ip",
         "Net -> Act",
         FLOWS,
-        "Steers by the address that is in this network. If both addresses are in the network, delivers to the members of both. Drops packets without an address in the network.",
+        "Steers by the address that is in this network. If both addresses are in the network, delivers to the members \
+         of both. Drops packets without an address in the network.",
         |g| {
             let net = g.net(0)?;
             local(net, net.bits().into(), if net.is_v4() { 32 } else { 128 })
@@ -110,21 +118,25 @@ pub const STEERING: &[Function] = &[
         "steer_flow",
         "Act",
         FLOWS,
-        "Steers by addresses, ports and protocol of the innermost packet, equally in both directions. Later fragments go to the member of their first fragment. Drops packets that are not IP. Uses the hash of the descriptor if the packet is complete and in no tunnel.",
+        "Steers by addresses, ports and protocol of the innermost packet, equally in both directions. Later fragments \
+         go to the member of their first fragment. Drops packets that are not IP. Uses the hash of the descriptor if \
+         the packet is complete and in no tunnel.",
         |_| steering(Steering::Flow)
     ),
     row!(
         "steer_local_net"["steer_net"],
         "Net -> Int -> Int -> Act",
         FLOWS,
-        "Steers like `steer_local_ip`; the arguments are the network, its prefix length, and the number of address bits in the hash: `steer_local_net \"131.114.0.0\" 16 24`.",
+        "Steers like `steer_local_ip`; the arguments are the network, its prefix length, and the number of address \
+         bits in the hash: `steer_local_net \"131.114.0.0\" 16 24`.",
         |g| local(g.net(0)?, g.number(1, 128)?, g.number(2, 128)?)
     ),
     row!(
         "steer_field",
         "Int -> Int -> Act",
         DROPS,
-        "Steers by bytes of the frame. The numbers are the offset from the begin of the frame and the number of bytes (1 to 4). Drops shorter frames.",
+        "Steers by bytes of the frame. The numbers are the offset from the begin of the frame and the number of bytes \
+         (1 to 4). Drops shorter frames.",
         |g| steering(Steering::Bytes(offset(g, 0)?, size(g, 1, 4)?))
     ),
     row!(
@@ -155,14 +167,17 @@ pub const STEERING: &[Function] = &[
         "steer_common",
         "Act",
         FLOWS,
-        "Steers by the fields that the keys of all flow maps of the program have in common, equally in both directions, so that all packets of an entry of a map go to one member (except later fragments of tunnels, whose keys are those of the outer packet). Drops packets that lack a field of the key.",
+        "Steers by the fields that the keys of all flow maps of the program have in common, equally in both \
+         directions, so that all packets of an entry of a map go to one member (except later fragments of tunnels, \
+         whose keys are those of the outer packet). Drops packets that lack a field of the key.",
         |_| steering(Steering::Common)
     ),
     row!(
         "steer_rtp",
         "Act",
         FLOWS,
-        "Steers RTP and its RTCP to the same member; drops all other packets. Later fragments go to the member of their first fragment, and are dropped if the first fragment is unknown.",
+        "Steers RTP and its RTCP to the same member; drops all other packets. Later fragments go to the member of \
+         their first fragment, and are dropped if the first fragment is unknown.",
         |_| steering(Steering::Rtp(false))
     ),
     row!(
@@ -176,7 +191,9 @@ pub const STEERING: &[Function] = &[
         "steer_gtp_usr"["gtp_steer"],
         "Net -> Int -> Act",
         ALL,
-        "Steers GTP user packets by the address of the subscriber inside the tunnel, which is in the given network with the given prefix length. Delivers the control plane to all members, and drops all other packets. Treats later fragments like `steer_rtp`.",
+        "Steers GTP user packets by the address of the subscriber inside the tunnel, which is in the given network \
+         with the given prefix length. Delivers the control plane to all members, and drops all other packets. Treats \
+         later fragments like `steer_rtp`.",
         |g| {
             let bits = g.number(1, 128)? as u8;
             let net = g.net(0)?;

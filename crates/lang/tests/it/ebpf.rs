@@ -27,7 +27,8 @@ fn program(text: &str) -> Program {
 
 #[test]
 fn an_object_has_exactly_the_maps_that_its_stages_use() {
-    let text = "flows = up_to 100 (flow_map 0 key_5tuple)\nmain = do\n  incr_fstate flows\n  when is_udp (bridge \"eth1\")\n  inc 4\n";
+    let text = "flows = up_to 100 (flow_map 0 key_5tuple)\nmain = do\n  incr_fstate flows\n  when is_udp (bridge \
+     \"eth1\")\n  inc 4\n";
     let object = emit(&program(text), &OPTIONS).expect("all stages run in the kernel");
     let roles: Vec<_> = object.maps.iter().map(|m| m.role).collect();
     for role in [Role::Flow(0), Role::Counters, Role::Devices, Role::Sockets, Role::Outcomes] {

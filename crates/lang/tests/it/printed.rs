@@ -138,7 +138,8 @@ fn naming_the_packet_parameter_changes_nothing() {
     for named in [
         "web p = has_port 80 p\nmain pkt = ip pkt >-> when (web pkt .&&. is_tcp pkt) (mark 3 pkt) >-> steer_flow pkt",
         "web p = has_port 80 p\nmain = ip >-> when (web .&&. is_tcp) (mark 3) >-> steer_flow",
-        "web p = has_port 80 p\nrest p = steer_flow p\nenif_main p = do\n  ip p\n  when (web p .&&. is_tcp) $ mark 3\n  rest p",
+        "web p = has_port 80 p\nrest p = steer_flow p\nenif_main p = do\n  ip p\n  when (web p .&&. is_tcp) $ mark \
+         3\n  rest p",
         "web _ = has_port 80\nmain = (\\p -> ip p) >=> when (web .&&. is_tcp) (mark 3) >=> steer_flow",
     ] {
         assert_eq!(world(named).program.blocks, plain.blocks, "{named}");

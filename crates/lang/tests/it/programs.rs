@@ -286,7 +286,8 @@ fn port_knocking_accepts_only_the_right_sequence() {
 #[test]
 fn maps_count_expire_and_are_bounded() {
     let mut w = world(
-        "syns = for_ms 1000 (up_to 2 (flow_map 0 key_ip_src))\nmain = do\n  add_fstate syns 1\n  filter (get_fstate syns .<= 2)\n",
+        "syns = for_ms 1000 (up_to 2 (flow_map 0 key_ip_src))\nmain = do\n  add_fstate syns 1\n  filter (get_fstate \
+         syns .<= 2)\n",
     );
     let kinds = [0, 10, 20, 1_000_000_001].map(|t| {
         w.time = t;
@@ -372,7 +373,8 @@ fn a_symmetric_key_has_one_entry_for_both_directions() {
 #[test]
 fn programs_for_pfq_and_haskell_syntax_compile() {
     for text in [
-        "import Network.PFQ.Lang\nimport qualified Data.Bits as B -- bits\nmain :: Function (Qbuff -> Action Qbuff)\nmain = ip >-> steer_ip",
+        "import Network.PFQ.Lang\nimport qualified Data.Bits as B -- bits\nmain :: Function (Qbuff -> Action \
+         Qbuff)\nmain = ip >-> steer_ip",
         "dns = has_port 53\nmain = do\n  ip\n  conditional dns\n    broadcast\n    steer_p2p\n",
         "main = filter (ip_tos ./= 0) >> when' is_udp (class' 3)",
         "main = addr (\"192.168.0.0\", 24) >-> unit",
@@ -423,7 +425,8 @@ fn errors_name_the_cause_and_the_correction() {
         ),
         ("main = steer_common", "the program has no flow map", "`steer_key key_5tuple`"),
         (
-            "a = flow_map 0 key_ip_src\nb = flow_map 1 key_vlan\nmain = incr_fstate a >-> incr_fstate b >-> steer_common",
+            "a = flow_map 0 key_ip_src\nb = flow_map 1 key_vlan\nmain = incr_fstate a >-> incr_fstate b >-> \
+             steer_common",
             "no field in common: ip_src for a; vlan for b",
             "a separate program",
         ),

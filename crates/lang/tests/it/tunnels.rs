@@ -107,7 +107,8 @@ fn keys_of_outer_and_inner_packets_form_separate_clusters() {
         "both keys of the outermost packet have a common field"
     );
     let frames = program(
-        "m = flow_map 0 (key_vlan <> key_ip_src)\nn = flow_map 1 (key_vlan <> key_ip_dst)\nmain = incr_fstate m >-> outer (incr_fstate n)",
+        "m = flow_map 0 (key_vlan <> key_ip_src)\nn = flow_map 1 (key_vlan <> key_ip_dst)\nmain = incr_fstate m >-> \
+         outer (incr_fstate n)",
     );
     assert_eq!(
         clusters(&[&frames]),

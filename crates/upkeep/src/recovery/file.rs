@@ -282,8 +282,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         header: &Header,
         findings: &Findings,
     ) -> io::Result<Outcome> {
-        let mended = self.path(&self.called.recovered_packets());
-        let copy = self.volume.device.create(&mended, Content::Index)?;
+        let repaired = self.path(&self.called.recovered_packets());
+        let copy = self.volume.device.create(&repaired, Content::Index)?;
         let copied = self.copy_into(file, copy, header, findings);
         let rebuilt = copied.and_then(|rebuilt| self.volume.sync(copy).map(|()| rebuilt));
         self.volume.device.close(copy);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use store::names::{INDEX, PACKETS, PARTIAL, PREPARED};
 
 /// Suffix of the files that recovery writes before it changes the old files.
-const RECOVERED: &str = "mended";
+const RECOVERED: &str = "recovered";
 
 /// Suffix of the stem of a sealed index while it is hidden.
 const SEALED: &str = ".sealed";

@@ -58,7 +58,7 @@ impl Compiled for OneWordProgram {
         &self.1
     }
 
-    fn wants_kernel(&self) -> bool {
+    fn passes_to_host(&self) -> bool {
         self.0 == "kernel"
     }
 
