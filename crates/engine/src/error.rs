@@ -59,7 +59,7 @@ impl fmt::Display for EngineError {
             Self::Socket(path, e) => {
                 write!(
                     f,
-                    "{}: cannot let listeners in: {e}; choose another place with --socket PATH, or none",
+                    "{}: cannot open the socket for listeners: {e}; choose another path with --socket PATH, or none",
                     path.display()
                 )
             }
