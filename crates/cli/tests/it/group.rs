@@ -63,7 +63,7 @@ impl Worker {
             netgrain(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the process starts");
         let mut line = String::new();
         BufReader::new(child.stderr.as_mut().expect("a pipe")).read_line(&mut line).expect("text");
-        assert!(line.contains("place"), "{line}");
+        assert!(line.contains("slot"), "{line}");
         until_filtered(&child);
         Self { running: Running(child), path }
     }
@@ -253,7 +253,7 @@ impl Client {
         let mut client = Self::start(&["group", "join", "--socket", arg(&engine.groups), group]);
         let mut line = String::new();
         client.err.read_line(&mut line).expect("text");
-        assert!(line.contains("place"), "{line}");
+        assert!(line.contains("slot"), "{line}");
         client
     }
 
@@ -359,7 +359,7 @@ fn a_failed_join_changes_no_file_and_a_failed_open_joins_no_group() {
     assert_eq!(engine.group("create", &["g", "copy"]).status, Some(0));
     let nowhere = engine.group("join", &["g", "-w", "/nonexist/x.pcap"]);
     assert!(nowhere.status == Some(2) && nowhere.err.contains("/nonexist/x.pcap"), "{nowhere:?}");
-    assert!(!nowhere.err.contains("place"), "{nowhere:?}");
+    assert!(!nowhere.err.contains("slot"), "{nowhere:?}");
     let (old, new) = (dir.join("old.pcap"), dir.join("new.pcap"));
     std::fs::write(&old, "a capture").expect("written");
     for path in [&old, &new] {

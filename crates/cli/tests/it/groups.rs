@@ -249,7 +249,7 @@ fn a_full_file_is_reported_once_and_stays_in_the_statistics() {
         12,
         "the file has the packets that the statistics count while the member is attached"
     );
-    let line = engine.message("is full");
+    let line = engine.message("the file is full");
     assert!(line.contains("full.pcap"), "{line}");
     assert_eq!(engine.group("stats", &["g"]).status, Some(1), "packets that are not written are unhealthy");
     assert_eq!(engine.group("detach", &["g", "0"]).status, Some(0));
@@ -332,7 +332,7 @@ fn lines_of_members_and_logs_have_queue_class_mark_and_group() {
         let mut member = Running(member.expect("the process starts"));
         let mut line = String::new();
         BufReader::new(member.0.stderr.as_mut().expect("a pipe")).read_line(&mut line).expect("text");
-        assert!(line.contains("place"), "{line}");
+        assert!(line.contains("slot"), "{line}");
         RawSender::new(&a).send(&frames(1));
         let mut out = String::new();
         member.0.stdout.as_mut().expect("a pipe").read_to_string(&mut out).expect("text");

@@ -36,7 +36,7 @@ fn explain_shows_types_effects_placement_and_costs() {
     assert!(out.starts_with("main : Act"), "{out}");
     let stages: Vec<_> = out.lines().filter(|l| l.starts_with("kernel ") || l.starts_with("user ")).collect();
     assert!(stages.len() == 3 && stages.iter().all(|s| s.starts_with("kernel ")), "{out}");
-    assert!(stages[1].contains("leaves packets that are copied"), "{out}");
+    assert!(stages[1].contains("undecided: packets that are copied"), "{out}");
     let object: serde_json::Value =
         serde_json::from_str(succeeds(&run(&["lang", "explain", "--json", "-e", STEERED]))).unwrap();
     assert_eq!(object["stages"][1]["stage"], "when is_tcp (forward \"eth1\")", "{object}");

@@ -160,7 +160,7 @@ fn unknown_arguments_are_rejected_with_advice() {
         "is `netgrain record` running",
     );
     assert_error(&run(&["listen", "--socket", "x", "--filter", "port http and"]), "filter", "");
-    assert_error(&run(&["check", arg(dir.path())]), arg(dir.path()), "name the folder of a store");
+    assert_error(&run(&["check", arg(dir.path())]), arg(dir.path()), "name the directory of a store");
     // Every error was reported before a file was created.
     assert!(common::walk(dir.path()).is_empty());
 }
@@ -221,7 +221,7 @@ fn an_unsuitable_source_is_rejected_with_a_suitable_one() {
             "--duration",
             "200ms",
         ]);
-        assert_error(&output, "tn: its frames", "not Ethernet; capture the interface below it");
+        assert_error(&output, "tn: its frames", "not Ethernet; capture its lower interface");
     }
 }
 
@@ -414,8 +414,13 @@ fn an_unreadable_file_is_reported_with_the_cause() {
             outputs.push((run_as_nobody(&[verb, &["secret.pcap"]].concat()), "secret.pcap", "no permission"));
         }
     }
-    for verb in [&["packets", "-r"][..], &["flows", "-r"], &["series", "-r"], &["lang", "check"]] {
-        outputs.push((run(&[verb, &[arg(&dir)]].concat()), arg(&dir), "a folder"));
+    for (verb, cause) in [
+        (&["packets", "-r"][..], "a directory"),
+        (&["flows", "-r"], "a folder"),
+        (&["series", "-r"], "a folder"),
+        (&["lang", "check"], "a folder"),
+    ] {
+        outputs.push((run(&[verb, &[arg(&dir)]].concat()), arg(&dir), cause));
     }
     if is_root {
         for verb in ["packets", "flows", "series"] {
