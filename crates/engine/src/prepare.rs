@@ -170,7 +170,8 @@ impl Capture {
             }
             capture.meter = Some(Meter::start(&meter, readers, sinks, live, plan.store.is_some())?);
         }
-        // The preparation of large rings takes time that is not counted as capture time.
+        // The capture time begins here, because the preparation of large rings takes long and does not count as capture
+        // time.
         (capture.started, capture.ticks) = (Instant::now(), Ticks::now());
         if let Some(socket) = &plan.socket {
             let rings: Vec<OfferedRing> = capture.queues.iter().map(|q| q.offer.clone()).collect();
@@ -254,7 +255,7 @@ fn open(
     Ok((sources, program))
 }
 
-/// Returns how the packets of a source arrive.
+/// Returns how the packets of a source arrive: from a dedicated interface, from a shared interface, or from a replay.
 fn access(source: &SourcePlan) -> Access {
     match source {
         SourcePlan::Interface(interface) if interface.kind == SourceKind::AfXdp => Access::Owned,

@@ -137,7 +137,7 @@ impl Retention {
     }
 
     /// Ends the threads, scans the store again and returns the final report. The scan is necessary because the recorder
-    /// has just published its last files and freed its preallocated space. No event follows.
+    /// has just published its last files and freed its preallocated space. The function emits no event.
     pub fn end(self) -> RetentionReport {
         let shared = Arc::clone(&self.shared);
         drop(self);
