@@ -182,7 +182,8 @@ impl ProgramSequence {
         let r = &of.record;
         let record = Verdict::resumed(r.kind, r.classes, [r.hash, r.hash2], r.mark, r.state);
         if !is_current {
-            // The user part of that program no longer exists, so the verdict of the kernel part is final.
+            // Another program's kernel part processed this packet, and the user part of that program no longer exists.
+            // So the verdict of that kernel part is final.
             return (record, false);
         }
         if self.user_part.all_in_kernel { (record, false) } else { (self.run(packet, Some(record)), true) }
