@@ -12,7 +12,7 @@ use std::path::Path;
 /// Readable by owner and group only, because packets contain private data.
 const MODE: u32 = 0o640;
 
-/// Alignment of direct writes to a file, in bytes.
+/// The alignment in bytes that direct I/O to a file requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectAlign {
     /// Alignment of the address in memory.

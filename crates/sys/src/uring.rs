@@ -97,7 +97,7 @@ impl Deref for Aligned {
 
 impl DerefMut for Aligned {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and borrowed mutably with this value.
+        // SAFETY: `len` bytes from `base` are allocated and initialised, and the mutable borrow is that of this value.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
     }
 }

@@ -221,7 +221,7 @@ impl Sender {
     /// The kernel's counters.
     ///
     /// # Errors
-    /// An error of the kernel.
+    /// Returns the kernel's error if a system call fails.
     pub fn statistics(&self) -> io::Result<Statistics> {
         statistics(&self.fd)
     }
