@@ -111,7 +111,7 @@ pub struct Plan {
     pub format: Format,
     /// The begin of the interval.
     pub from: Timestamp,
-    /// The inclusive end of the interval.
+    /// The end of the time interval of the packets that are written. The interval includes this time.
     pub to: Timestamp,
     /// Packets that do not match this filter are not written.
     pub filter: Filter,
@@ -131,7 +131,7 @@ pub struct Plan {
 }
 
 impl Default for Plan {
-    /// All packets unchanged, into nanosecond pcap.
+    /// Returns the default plan, which writes all packets unchanged into nanosecond pcap.
     fn default() -> Self {
         Self {
             format: Format::default(),
