@@ -9,10 +9,12 @@ use series::Row;
 use std::fmt;
 use std::time::Duration;
 
-/// The smallest limit of a message; our longest template fits into it.
+/// The smallest permitted limit of the message length in bytes. The longest template of netgrain fits into a message of
+/// this length.
 pub const MESSAGE_MIN: usize = 1232;
 
-/// The usual limit over UDP: fits an Ethernet frame through most tunnels.
+/// The default limit of the message length over UDP in bytes. A message of this length fits into one Ethernet frame,
+/// even inside most tunnels.
 pub const MESSAGE_UDP: usize = 1400;
 
 /// The greatest length of a message (its length field has 16 bits); for files and TCP.
@@ -109,7 +111,7 @@ impl Config {
 pub struct Message<'a> {
     /// The bytes to send.
     pub bytes: &'a [u8],
-    /// Number of submitted records and rows in the message.
+    /// Number of submitted flow records and series rows in the message.
     pub items: u32,
 }
 
@@ -119,10 +121,10 @@ pub type MessageSink<'a> = &'a mut dyn FnMut(Message<'_>);
 /// How a submitted record was encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EncodeResult {
-    /// Completely.
+    /// The record was encoded completely.
     Whole,
-    /// Without payload, or without payload and initial packets, because the complete record would not have fitted into
-    /// a message.
+    /// The record was encoded without payload, or without payload and initial packets, because the complete record
+    /// would not have fitted into a message.
     Trimmed,
 }
 
@@ -147,8 +149,9 @@ impl fmt::Display for TooLarge {
 
 impl std::error::Error for TooLarge {}
 
-/// Turns records into messages. The caller supplies the current time, which becomes the export time of the messages and
-/// decides when templates are repeated. A message is passed on when it is full or at [`Encode::flush`].
+/// Turns flow records and series rows into messages. The caller supplies the current time, which becomes the export
+/// time of the messages and decides when templates are repeated. A message is passed on when it is full or at
+/// [`Encode::flush`].
 pub trait Encode: Send {
     /// Adds a flow record.
     ///
@@ -168,7 +171,8 @@ pub trait Encode: Send {
     /// Sets the name of an interface, which is sent with the templates.
     fn interface(&mut self, number: u16, name: &str);
 
-    /// Counts records that were not sent; the statistics that are sent with the templates contain the number.
+    /// Counts flow records and series rows that were not sent. The exporter statistics that are sent with the templates
+    /// contain the number.
     fn not_sent(&mut self, items: u64);
 
     /// Advances the time; sends templates and options data again if that is due.

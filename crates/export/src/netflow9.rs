@@ -32,11 +32,12 @@ mod at {
 
 const VERSION: u16 = 9;
 
-/// Ids of FlowSets that are not data.
+/// The ids of FlowSets that contain templates instead of data.
 const TEMPLATES: u16 = 0;
 const OPTIONS_TEMPLATES: u16 = 1;
 
-/// Ids of our templates; those of flow records are the first of four.
+/// The template ids that netgrain uses. `FLOWS` is the first of four consecutive ids, one for each shape of flow
+/// records.
 mod id {
     pub const FLOWS: u16 = 256;
     pub const SERIES: u16 = 272;

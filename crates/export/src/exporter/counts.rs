@@ -72,7 +72,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Records that are neither sent nor unsent yet.
+    /// Number of offered records that are neither sent nor counted as unsent yet.
     pub fn waiting(&self) -> u64 {
         self.offered.saturating_sub(self.sent + self.unsent.iter().sum::<u64>())
     }

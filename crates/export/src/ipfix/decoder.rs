@@ -60,7 +60,7 @@ pub struct StreamCounts {
     pub missed: u64,
     /// Data sets that could not be decoded because their template had not arrived.
     pub without_template: u64,
-    /// Records that are neither flow records nor rows nor known options.
+    /// Number of data records that are neither flow records nor series rows nor known options records.
     pub foreign: u64,
 }
 

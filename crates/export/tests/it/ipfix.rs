@@ -399,7 +399,7 @@ fn truncated_or_changed_messages_never_make_the_decoder_panic() {
         let mut message = sent[prng.below(sent.len() as u64) as usize].clone();
         for _ in 0..prng.below(6) {
             let at = prng.below(message.len() as u64) as usize;
-            // Lengths and counts matter more than other bytes: small, large and random values.
+            // Small, large and random values make the lengths and counts of the message invalid.
             message[at] = [0, 1, 4, 255, prng.next_u64() as u8][prng.below(5) as usize];
         }
         if prng.below(4) == 0 {
