@@ -101,7 +101,8 @@ fn main() -> ExitCode {
     sys::memory_limit::keep_heaps_within_limit();
     let outcome = match Bench::try_parse() {
         Ok(bench) => bench.stage.run(&mut std::io::stdout()),
-        // Help and version are not errors.
+        // Clap returns the texts of --help and --version as errors, but they are not failures, so they are only
+        // printed.
         Err(e) if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = e.print();
             return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
