@@ -21,7 +21,7 @@ pub enum EngineError {
     Filter(filter::FilterError),
     /// The interface cannot run the program.
     Program(ProgramError),
-    /// The capture started without a program, so there is none to swap.
+    /// The capture was started without a program, so there is no program that can be replaced.
     NoProgram,
     /// The memory of this process is too small for the plan.
     Sizes(SizesError),

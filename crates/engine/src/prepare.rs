@@ -53,7 +53,7 @@ impl Capture {
         Self::claimed(plan, &plan.store.as_ref().map(|store| store.dir.clone()), |_| Ok(Vec::new()))
     }
 
-    /// Starts a capture with sinks for flow records and rows. `store` is the store with the directory of this
+    /// Starts a capture with sinks for flow records and series rows. `store` is the store with the directory of this
     /// interface. `sinks` creates the sinks from the interface's name, after the claim on that directory.
     ///
     /// # Errors

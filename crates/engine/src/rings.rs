@@ -75,7 +75,8 @@ pub fn warm<'a>(
     }
     let work = move || {
         if !numa_cpus.is_empty() {
-            // If pinning fails, the pages are on another NUMA node, which is slower but correct.
+            // If this thread cannot be pinned to the CPUs of the engine thread, the pages may be on another NUMA node,
+            // which is slower but correct.
             let _ = sys::cpu::pin_to(&numa_cpus);
         }
         let _ = sys::cpu::set_nice(WARM_NICE);
