@@ -48,7 +48,7 @@ pub struct OwnTraffic<'a> {
     pub outgoing: bool,
 }
 
-/// Warnings about sinks that fail, in order.
+/// Warnings about sinks that fail, in order of time.
 pub type Warnings = Arc<Mutex<Vec<String>>>;
 
 /// A thread that moves the packets of branches to a sink, and its counters.
@@ -180,7 +180,7 @@ impl PcapSink {
         Ok(Self { name, file, bytes_left, complete_bytes, buffer, records, ends, warnings })
     }
 
-    /// Ends the file and adds a warning.
+    /// Ends the sink's output file and adds a warning with the reason.
     fn end(&mut self, reason: &str) {
         self.bytes_left = None;
         let text = format!(
