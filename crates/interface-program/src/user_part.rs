@@ -21,8 +21,9 @@ use jit::{Packet, Verdict};
 use kernel_programs::{KernelVerdict, METADATA_BYTES};
 use std::sync::Arc;
 
-/// A number that is greater than the number of packets in a queue's memory. After so many packets without a generation,
-/// all packets that arrived before the swap have been read.
+/// A number that is greater than the number of packets that fit into the receive memory of a queue. After a swap, once
+/// this number of packets without a generation has been read, all packets that arrived before the swap have been read
+/// too.
 const WITHOUT_GENERATION_MAX: u64 = 1 << 17;
 
 /// The programs of one queue, one after the other.
