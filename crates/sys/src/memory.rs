@@ -62,7 +62,8 @@ pub fn prefer_huge_pages(region: std::ops::Range<*const u8>) {
     }
 }
 
-/// Prefetches the cache line of an address. Has no other effect for any address.
+/// Prefetches the cache line of an address into the CPU caches. The address may be invalid, because a prefetch never
+/// faults.
 #[inline]
 pub fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -52,7 +52,8 @@ mod at {
     pub const MAC: usize = 24;
     pub const VLAN_TCI: usize = 32;
     pub const VLAN_TPID: usize = 36;
-    /// `sockaddr_ll.sll_pkttype`, after a header of 48 bytes.
+    /// Offset of the field `sll_pkttype` in a record: the structure `sockaddr_ll` follows the record header of 48
+    /// bytes.
     pub const PACKET_TYPE: usize = 58;
 }
 
