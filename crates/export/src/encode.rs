@@ -1,6 +1,7 @@
 //! Common parts of IPFIX and NetFlow v9: configuration, and the interface of the encoders.
 //!
-//! An encoder does no I/O: records, rows and time go in, complete messages come out. [`crate::Exporter`] sends them.
+//! An encoder does no I/O: flow records, series rows and time go in, complete messages come out. [`crate::Exporter`]
+//! sends them.
 
 use crate::element::PEN;
 use base::Timestamp;
@@ -162,10 +163,10 @@ pub trait Encode: Send {
     /// Adds a row of a time series. Its ledger is also added to the loss statistics of its interface.
     ///
     /// # Errors
-    /// [`TooLarge`]: the row fits into no message and was not added.
+    /// [`TooLarge`]: the series row fits into no message and was not added.
     fn row(&mut self, row: &Row, now: Timestamp, out: MessageSink<'_>) -> Result<(), TooLarge>;
 
-    /// Adds a row's ledger to the loss statistics without exporting the row.
+    /// Adds a series row's ledger to the loss statistics without exporting the series row.
     fn ledger(&mut self, row: &Row);
 
     /// Sets the name of an interface, which is sent with the templates.
@@ -182,7 +183,7 @@ pub trait Encode: Send {
     fn flush(&mut self, now: Timestamp, out: MessageSink<'_>);
 
     /// Begins a new session: the collector has no templates yet. Discards the incomplete message and returns the number
-    /// of records and rows in it.
+    /// of flow records and series rows in it.
     fn restart(&mut self) -> u32;
 }
 

@@ -69,7 +69,7 @@ pub struct Encoder {
     series: Vec<&'static rows::Field>,
     interfaces: BTreeMap<u16, Interface>,
     templates: Repetition,
-    /// True once the template of rows has been announced.
+    /// True once the template of series rows has been announced.
     has_rows: bool,
     /// When the uptime began, in whole seconds.
     boot: Option<Timestamp>,
@@ -131,7 +131,7 @@ impl Encoder {
         bytes[at::SOURCE].copy_from_slice(&source.to_be_bytes());
         self.exported.messages += 1;
         self.exported.octets += bytes.len() as u64;
-        // Records and rows never share a message with templates or options data.
+        // Flow records and series rows never share a message with templates or options data.
         self.exported.records += if items > 0 { u64::from(records) } else { 0 };
         out(Message { bytes, items });
         self.message.clear();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Default number of records and rows that may wait; about 1.2 kB each.
+/// Default number of flow records and series rows that may wait; about 1.2 kB each.
 pub const QUEUE: usize = 16_384;
 
 /// Default time for sending the waiting records at the end. [`Exporter::leave`](super::Exporter::leave) is called on
@@ -30,8 +30,8 @@ pub enum Clock {
     /// The system clock.
     #[default]
     System,
-    /// The clock is the latest timestamp in the exported records and rows, so that repeated exports of the same capture
-    /// give identical messages.
+    /// The clock is the latest timestamp in the exported flow records and series rows, so that repeated exports of the
+    /// same capture give identical messages.
     Data,
 }
 

@@ -1,4 +1,4 @@
-//! Random records and rows that the encoders can export completely, for the tests of this crate.
+//! Random flow records and series rows that the encoders can export completely, for the tests of this crate.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use base::{Prng, Timestamp};
@@ -134,7 +134,7 @@ pub fn record(prng: &mut Prng) -> Record {
     }
 }
 
-/// A row with random values.
+/// A series row with random values.
 pub fn row(prng: &mut Prng) -> Row {
     let volume = |p: &mut Prng| Volume { packets: any(p), bytes: any(p) };
     let mut row = Row {
