@@ -75,7 +75,7 @@ enum Stage {
     Query(QueryArgs),
     /// Flow metering: conversations and floods from memory, compared with nfpcapd, softflowd and argus
     Flow(FlowArgs),
-    /// Replay of a capture file, with packets, index, flow records and rows, compared with nfpcapd
+    /// Replay of a capture file, with packets, index, flow records and series rows, compared with nfpcapd
     Replay(ReplayArgs),
     /// Writing flow records to Parquet and ranking the top senders, compared with nfdump
     Columns(ColumnsArgs),
