@@ -195,7 +195,8 @@ impl Capture {
         Ok(PreparedCapture { capture, setup, threads, alive })
     }
 
-    /// Starts all prepared captures with these groups. The packets of a group may come from several interfaces.
+    /// Starts all prepared captures, and creates the groups of the configuration. The packets of a group may come from
+    /// several interfaces.
     ///
     /// # Errors
     /// The same as those of [`Capture::claimed`].
@@ -264,7 +265,7 @@ fn access(source: &SourcePlan) -> Access {
     }
 }
 
-/// Returns the source plan, with the option that a program will run on its interface.
+/// Returns the source plan. If a program will run on its interface, the options of AF_XDP include this.
 fn source_with_program(plan: &Plan) -> SourcePlan {
     let mut source = plan.source.clone();
     if let SourcePlan::Interface(interface) = &mut source {

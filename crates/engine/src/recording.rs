@@ -61,7 +61,7 @@ pub struct RecorderReport {
     pub writer_cpu_seconds: f64,
     /// CPU seconds of the thread that computes checksums and indexes.
     pub index_cpu_seconds: f64,
-    /// A text that describes how the files are written.
+    /// A text that describes the method by which packet files are written.
     pub device: String,
     /// The error of the current failure, if an operation fails at the moment.
     #[serde(skip_serializing_if = "Option::is_none")]

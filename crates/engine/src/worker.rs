@@ -73,7 +73,7 @@ pub struct Settings {
     pub options: capture::file::Options,
 }
 
-/// An engine thread before it runs.
+/// The state of an engine thread, created before the thread runs.
 pub struct Worker {
     /// The open source. `None` while the interface is missing, because an open source holds the interface, and no other
     /// source could be opened on it.

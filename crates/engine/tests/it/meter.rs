@@ -70,15 +70,15 @@ fn start_with(plan: &Plan, collector: &CollectingSink) -> Capture {
     Capture::claimed(plan, &store, |_| Ok(vec![sink])).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Runs a plan to its end, and asserts that the data types agree.
+/// Runs a plan to its end, and asserts that packets, flow records and series rows agree.
 fn run(plan: &Plan) -> (RecordsAndRows, Ended) {
     let collector = CollectingSink::default();
     let ended = common::end(start_with(plan, &collector), plan);
     (assert_data_types_agree(&collector, &ended), ended)
 }
 
-/// Asserts that the data types agree, by the counts of the report and by the flow records and series rows. Returns the
-/// flow records and series rows.
+/// Asserts that packets, flow records and series rows agree, by the counts of the report and by the flow records and
+/// series rows. Returns the flow records and series rows.
 fn assert_data_types_agree(collector: &CollectingSink, ended: &Ended) -> RecordsAndRows {
     let (data, meter) = (collector.collected(), meter(ended));
     assert_eq!(ended.report.faults, [""; 0]);

@@ -316,7 +316,8 @@ fn a_rejected_program_replaces_nothing() {
         ("main = log_msg \"x\"", "cannot write log lines"),
         // The peer of this interface accepts no XDP frames.
         ("main = forward \"e\" >-> drop", "interface e: its driver does not accept XDP frames"),
-        // Only the engine thread computes the member of a packet, and it cannot pass packets to the host.
+        // The program is rejected, because only the engine thread computes the member to which a packet is steered, and
+        // the engine thread cannot pass packets to the host.
         ("main = steer_rrobin >-> detour", "cannot pass packets to the host"),
         // With these programs, one packet would have two verdicts: for the host and for the capture or an egress
         // interface.
@@ -490,7 +491,7 @@ fn kernel_and_user_part_use_an_egress_interface_that_is_created_again() {
         !out.at_least(1, QUIET, |frame| frame == sent[0]).is_empty(),
         "the frames are sent through the new interface"
     );
-    // The interface moves to another namespace and returns with the same index.
+    // The interface moves to another network namespace and back. It has the same interface index afterwards.
     sandbox.netlink().move_to(c.index, other.namespace().as_fd()).expect("move");
     let unsent = |of: ProgramReport| of.kernel.unsent + of.user.unsent;
     let before = unsent(program_of(&capture));

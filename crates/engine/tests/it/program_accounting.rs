@@ -166,7 +166,7 @@ fn copies_for_a_deleted_interface_are_counted_and_reported() {
         sent.extend(
             [1, 2].map(|host| Frame::tcp4([10, 0, 0, host], 1000, [10, 0, 1, 1], 53).fill(&mut bytes).to_vec()),
         );
-        // Returns the number of frames sent, and of frames not sent.
+        // Returns the number of frames that were sent, and the number of frames that could not be sent.
         let sent_and_unsent = |report: &ProgramReport| {
             let (kernel, user) = (&report.kernel, &report.user);
             (user.copies + user.forwarded + kernel.forwarded, user.copies_unsent + user.unsent + kernel.unsent)
