@@ -264,7 +264,8 @@ impl XdpDispatcher {
         let _alone = self.generations_update.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = self.generations.get(&ONLY)?.unwrap_or_default();
         let Some(of_queue) = of_queue(&mut all, queue) else { return Ok(()) };
-        // A concurrent update by the program on another queue may be lost; its next packet repeats the update.
+        // A concurrent update by the XDP program on another queue may be lost. The program repeats the update at the
+        // next packet of that queue.
         *of_queue = QueueGenerations { by_user: generation, ..QueueGenerations::read(of_queue) }.bytes();
         self.generations.set(&ONLY, &all)
     }
@@ -412,7 +413,8 @@ fn code(programs: Option<&RawMap>, sockets: &impl AsFd, outcomes: &impl AsFd) ->
     asm.finish().expect("both labels are placed within reach of a jump")
 }
 
-/// `*(u64 *)(r0 + at) += 1`. Not atomic: the value is per CPU, and XDP programs do not interrupt each other.
+/// Appends `*(u64 *)(r0 + at) += 1`. The addition need not be atomic: the value is per CPU, and XDP programs do not
+/// interrupt each other.
 fn count(asm: &mut Asm, at: i16) {
     asm.load(Size::Dw, Reg::R1, Reg::R0, at);
     asm.alu(bpf::Alu::Add, Reg::R1, 1);

@@ -145,7 +145,7 @@ impl Transmitter {
         })
     }
 
-    /// True if the driver reads the memory of the sender without a copy.
+    /// True if the driver reads frames directly from the memory of the sender (zero-copy).
     pub fn is_zero_copy(&self) -> bool {
         self.sender.is_zero_copy()
     }
