@@ -303,7 +303,8 @@ impl SharedMemory {
         Ok(unsafe { munmap(area, len) }?)
     }
 
-    /// Fixes the size and forbids new writable mappings in any process; this mapping stays writable.
+    /// Seals the memory file: its size is fixed, and no process can map it writable any more. The existing mapping of
+    /// this process stays writable.
     ///
     /// # Errors
     /// If the kernel refuses the seals.

@@ -126,7 +126,7 @@ impl PacketSocket {
     /// Removes the filter of [`PacketSocket::refuse_all`].
     ///
     /// # Errors
-    /// `ENOENT` if there is none.
+    /// `ENOENT` if the socket has no filter.
     pub fn accept_all(&self) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0i32)
     }

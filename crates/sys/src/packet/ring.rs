@@ -64,7 +64,7 @@ pub struct Layout {
     pub block_bytes: u32,
     /// Number of blocks.
     pub blocks: u32,
-    /// After this time, in whole milliseconds, the kernel hands over a block that is not full.
+    /// The retire time: the time in whole milliseconds after which the kernel hands over a block that is not full.
     pub retire: Duration,
 }
 
