@@ -183,7 +183,7 @@ mod tests {
         for t in moments {
             assert_eq!(from_ntp(to_ntp(t)), t);
         }
-        // RFC 5905, section 6: 1970 in NTP's seconds.
+        // The year 1970 in seconds of NTP, according to RFC 5905, section 6.
         assert_eq!(to_ntp(Timestamp::ZERO) >> 32, 2_208_988_800);
     }
 }

@@ -198,7 +198,7 @@ impl Encoder {
         }
         self.emit(now, out);
         let (domain, sampling) = (u128::from(self.config.domain), self.config.sampling);
-        // 1: deterministic sampling, one of `one_of` packets.
+        // The sampling algorithm 1 is deterministic sampling: one of `one_of` packets is selected.
         let one_of = (u64::from(sampling.interval) + u64::from(sampling.space)) / u64::from(sampling.interval.max(1));
         self.option(&SAMPLING, &[domain, one_of.into(), 1], "", now, out);
         let e = &self.exported;

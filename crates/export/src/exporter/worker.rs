@@ -32,7 +32,7 @@ pub(super) struct Worker {
     /// Sessions by kind and interface if each has its own multicast group, otherwise one session.
     sessions: BTreeMap<(ExportKind, u16), Session>,
     now: Timestamp,
-    /// When the oldest record began to wait for its message to become full.
+    /// The time at which the oldest record began to wait until its message is full; `None` if no record waits.
     waits_since: Option<Instant>,
     retry: Option<Instant>,
     backoff: Duration,

@@ -185,7 +185,8 @@ impl Encoder {
 
     fn options(&mut self, now: Timestamp, out: MessageSink<'_>) {
         let (domain, sampling) = (self.config.domain, self.config.sampling);
-        // 1: systematic count-based sampling (RFC 5477); of all packets if `space` is 0.
+        // The selector algorithm 1 is systematic count-based sampling (RFC 5477). If `space` is 0, all packets are
+        // selected.
         self.option(&SAMPLING, &[domain.into(), 1, 1, sampling.interval.into(), sampling.space.into()], "", now, out);
         let e = &self.exported;
         let counts = [domain.into(), e.messages.into(), e.records.into(), e.octets.into(), e.not_sent.into()];

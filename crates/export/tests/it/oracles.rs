@@ -149,7 +149,7 @@ fn send(messages: &[Vec<u8>], to: SocketAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     for message in messages {
         socket.send_to(message, to).expect("sent");
-        // nfcapd's receive buffer is small and its thread may wait for a CPU.
+        // The test sends slowly, because the receive buffer of nfcapd is small and its thread may wait for a CPU.
         std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -180,7 +180,7 @@ pub fn row(prng: &mut Prng) -> Row {
     row
 }
 
-/// A record as of ordinary traffic: times in order, and counts that collectors accept.
+/// Returns a flow record like those of ordinary traffic: its times are in order, and collectors accept its counts.
 pub fn plausible(prng: &mut Prng) -> Record {
     let mut record = record(prng);
     let flow_start = Timestamp::from_secs_nanos(DAY + prng.below(3000), prng.below(1_000_000_000));
