@@ -131,7 +131,7 @@ impl Stage {
     /// Measures and prints the results. A closed pipe is no error.
     ///
     /// # Errors
-    /// One line: the measurement that failed and the next step.
+    /// The error is one line that names the measurement that failed and the next step.
     fn run(&self, out: &mut dyn Write) -> Result<(), String> {
         let outcome = match self {
             Self::Ring(args) => ring::run(args, out),
