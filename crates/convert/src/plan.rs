@@ -33,7 +33,7 @@ impl Format {
         }
     }
 
-    /// The format with this file name extension.
+    /// Returns the format that belongs to this file name extension.
     pub fn of_extension(extension: &str) -> Option<Self> {
         match extension.to_ascii_lowercase().as_str() {
             "pcap" | "cap" => Some(Self::Pcap),
@@ -77,11 +77,11 @@ impl fmt::Display for Format {
 /// The header after which packets are truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slice {
-    /// After the link header, VLAN tags and MPLS labels.
+    /// Packets are truncated after the link header, VLAN tags and MPLS labels.
     L2,
-    /// After the network header with its options and extension headers; ARP is kept completely.
+    /// Packets are truncated after the network header with its options and extension headers; ARP is kept completely.
     L3,
-    /// After the transport header with its options.
+    /// Packets are truncated after the transport header with its options.
     L4,
 }
 

@@ -51,7 +51,8 @@ pub struct DamagedInput {
     pub reason: String,
 }
 
-/// Information in the inputs that is missing in the output. The numbers are packets unless stated otherwise.
+/// Counters of information that the inputs contain and the output does not. They count packets, unless a counter states
+/// otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FormatLosses {
     /// Number of timestamps whose nanoseconds were cut to microseconds.

@@ -71,7 +71,7 @@ impl fmt::Debug for Key {
 /// The reason why a key file is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyError {
-    /// The file has this many bytes, which is no valid length.
+    /// The key file has this number of bytes, which is not a valid length of a key.
     Length(usize),
     /// The key contains only zeros.
     Zero,
