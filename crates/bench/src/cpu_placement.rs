@@ -26,7 +26,7 @@ impl CpuPlacement {
         self.engine
     }
 
-    /// The processor of the `i`th other thread.
+    /// Returns the processor for the thread with the number `i`, counted without the measured thread.
     pub fn other(&self, i: usize) -> usize {
         self.others[i % self.others.len()]
     }

@@ -41,7 +41,7 @@ pub struct DiskArgs {
     /// Size of each file
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
     pub file: u64,
-    /// Duration for each combination (at least three files)
+    /// Duration of the measurement of each combination of block size and queue depth (at least three files)
     #[arg(long, value_name = "SECONDS", default_value_t = 1.5, value_parser = crate::arguments::seconds)]
     pub seconds: f64,
     /// Duration of the run with the recorder's block size and depth, on which the verdict is based

@@ -180,7 +180,7 @@ struct SwapRow {
     program: String,
     packets: u64,
     seconds: f64,
-    /// From the command until the last queue runs the new program.
+    /// The time from the swap command until the last queue runs the new program.
     swap_us: Tail,
     /// Compilation to machine code.
     compile_us: Tail,

@@ -36,10 +36,11 @@ const BATCH: usize = 256;
 struct Row {
     flows: u64,
     compressed: u64,
-    /// Bytes in use per flow, all overhead included, and bytes of memory that were ever touched.
+    /// `held` is the number of bytes in use per flow, with all overhead; `touched` is the number of bytes per flow that
+    /// were ever accessed.
     held: f64,
     touched: f64,
-    /// Bytes per flow in use, and bytes of memory ever touched, without compression of idle flows.
+    /// The values of `held` and `touched` if idle flows are not compressed.
     held_uncompressed: f64,
     touched_uncompressed: f64,
     /// Nanoseconds to compress a flow, to process a packet of a compressed flow, and to process a packet of an

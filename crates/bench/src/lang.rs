@@ -24,7 +24,7 @@ use std::time::Instant;
 use wire::build::Frame;
 use wire::link;
 
-/// Bytes of a frame, and distance between frames.
+/// `FRAME` is the length of a frame, and `PLACE` the distance between the starts of two frames in memory, in bytes.
 const FRAME: usize = 60;
 const PLACE: usize = 64;
 

@@ -75,7 +75,7 @@ enum Stage {
     Query(QueryArgs),
     /// Flow metering: conversations and floods from memory, compared with nfpcapd, softflowd and argus
     Flow(FlowArgs),
-    /// Replay of a capture file, with packets, index, flow records and rows, compared with nfpcapd
+    /// Replay of a capture file, with packets, index, flow records and series rows, compared with nfpcapd
     Replay(ReplayArgs),
     /// Writing flow records to Parquet and ranking the top senders, compared with nfdump
     Columns(ColumnsArgs),
@@ -101,7 +101,8 @@ fn main() -> ExitCode {
     sys::memory_limit::keep_heaps_within_limit();
     let outcome = match Bench::try_parse() {
         Ok(bench) => bench.stage.run(&mut std::io::stdout()),
-        // Help and version are not errors.
+        // Clap returns the texts of --help and --version as errors, but they are not failures, so they are only
+        // printed.
         Err(e) if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = e.print();
             return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
@@ -130,7 +131,7 @@ impl Stage {
     /// Measures and prints the results. A closed pipe is no error.
     ///
     /// # Errors
-    /// One line: the measurement that failed and the next step.
+    /// The error is one line that names the measurement that failed and the next step.
     fn run(&self, out: &mut dyn Write) -> Result<(), String> {
         let outcome = match self {
             Self::Ring(args) => ring::run(args, out),

@@ -152,7 +152,7 @@ pub struct MedianRange {
 }
 
 impl MedianRange {
-    /// The median of at least one value.
+    /// Returns the median of the values, of which there must be at least one.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);

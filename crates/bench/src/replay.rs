@@ -1,5 +1,5 @@
-//! Measures `netgrain run -r` of a capture file, which writes packets, index, flow records and rows, compared with
-//! nfpcapd, which reads the same file and writes flows only.
+//! Measures `netgrain run -r` of a capture file, which writes packets, index, flow records and series rows, compared
+//! with nfpcapd, which reads the same file and writes flows only.
 //!
 //! Both programs read the file from the page cache and write below the same directory, and the programs take turns.
 //! netgrain syncs its files before it ends; nfpcapd does not. Between two runs sync(1) writes the dirty pages of the

@@ -26,8 +26,8 @@ const BATCH: usize = engine::BATCH;
 /// Descriptors that a listener reads at a time: 16 KiB, which fit a first-level cache.
 const SCAN_TIME: usize = 512;
 
-/// Sleep of a listener while the ring has no new records: a busy loop would take the processor from other processes,
-/// and would count as cost of the records.
+/// The sleep of a listener while the ring has no new records. A busy loop instead would take processor time from other
+/// processes, and the results would include it as cost of the records.
 const IDLE_SLEEP: Duration = Duration::from_micros(50);
 
 /// Frames in the prepared table.

@@ -79,7 +79,8 @@ mod tests {
 
     #[test]
     fn a_known_sample_has_the_expected_statistics() {
-        // 1..=5: mean 3, standard deviation sqrt(2.5), half = 4.604 * sqrt(2.5 / 5).
+        // The values 1 to 5 have the mean 3 and the standard deviation sqrt(2.5). Half the width of the confidence
+        // interval is 4.604 * sqrt(2.5 / 5).
         let s = SampleStats::of(&[5.0, 1.0, 4.0, 2.0, 3.0]);
         assert_eq!((s.mean, s.samples), (3.0, 5));
         assert!((s.ci99[1] - (3.0 + 4.604 * 0.5f64.sqrt())).abs() < 1e-9);
@@ -88,7 +89,7 @@ mod tests {
 
     #[test]
     fn the_expansion_continues_the_table() {
-        // Published values for 40, 60 and 120 degrees of freedom.
+        // The factors that statistical tables give for 40, 60 and 120 degrees of freedom.
         for (freedom, t) in [(40, 2.704), (60, 2.660), (120, 2.617)] {
             assert!((student_t99(freedom) - t).abs() < 0.001, "{freedom}: {}", student_t99(freedom));
         }

@@ -20,8 +20,8 @@ pub struct PacketQuery {
 /// # Safety
 /// `query` is null or points to a query whose texts and list meet the requirements of [`text`] and [`texts`].
 pub unsafe fn read(query: *const Query) -> Result<PacketQuery, Failure> {
-    // SAFETY: by the caller's contract. The version is read first, because the other fields may differ in another
-    // version.
+    // SAFETY: by the caller's contract, `query` is null or points to a query. The version is read first, because the
+    // other fields may differ in another API version.
     let version = unsafe { query.as_ref() }.map(|q| q.version).ok_or_else(|| Failure::argument("the query is NULL"))?;
     if version != API_VERSION {
         return Err(Failure::argument(format!(
@@ -29,7 +29,8 @@ pub unsafe fn read(query: *const Query) -> Result<PacketQuery, Failure> {
              the netgrain.h of this library"
         )));
     }
-    // SAFETY: by the caller's contract, and the structure has the layout of our version.
+    // SAFETY: by the caller's contract, `query` is valid; the version was checked, so the structure has the layout of
+    // this library.
     let q = unsafe { &*query };
     if q.flags & !flag::ALL != 0 {
         return Err(Failure::argument(format!("the flags {:#x} do not exist", q.flags & !flag::ALL)));

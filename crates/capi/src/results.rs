@@ -251,7 +251,8 @@ pub unsafe extern "C" fn netgrain_get_cost(handle: *mut Netgrain, cost: *mut Cos
     if cost.is_null() {
         return;
     }
-    // SAFETY: the caller's contract; not null.
+    // SAFETY: `cost` is not null, so by the caller's contract it points to memory for the structure; `handle` meets the
+    // requirements of `within`.
     unsafe {
         cost.write(within(handle, std::ptr::null_mut(), Cost::default(), |inner| Ok(inner.results.cost().into())))
     };

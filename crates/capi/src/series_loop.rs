@@ -18,7 +18,7 @@ pub type NetgrainSeries = Handle<Series>;
 pub struct Series {
     rows: SeriesLoop,
     common: Common,
-    /// The current item, valid until the next call: losses by cause, notes, and the C structure of the row.
+    /// The current item, valid until the next call: losses by cause, notes, and the C structure of the series row.
     current: Option<(Vec<u64>, Vec<u64>, Box<Second>)>,
 }
 
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn netgrain_series_open(
         if parsed.live {
             rows = rows.live();
         }
-        // Polls once, so that errors of the store are reported when the query opens, and not at the first row.
+        // Polls once, so that errors of the store are reported when the query opens, and not at the first series row.
         rows.poll(sys::clock::realtime())?;
         let stop = Arc::clone(&parsed.common.stop);
         Ok(Handle::into_raw(stop, Series { rows, common: parsed.common, current: None }))

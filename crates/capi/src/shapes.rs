@@ -322,7 +322,7 @@ pub struct Second {
 }
 
 impl Second {
-    /// The C structure of a row; it contains pointers to the losses by cause, to the notes and to the name.
+    /// The C structure of a series row; it contains pointers to the losses by cause, to the notes and to the name.
     pub fn of(row: &Row, losses: &[u64], notes: &[u64], interface_name: *const c_char) -> Self {
         let Row {
             second,

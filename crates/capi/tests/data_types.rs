@@ -95,7 +95,7 @@ fn writer(store: &Path, interface: &str) -> columns::Writer {
         .expect("threads")
 }
 
-/// A store of two interfaces, with records and rows from [`START`] on.
+/// A store of two interfaces, with flow records and series rows from [`START`] on.
 fn store(test: &str) -> TempDir {
     let store = TempDir::new(test);
     for (name, count) in [("eth1", 40), ("eth2", 10)] {
@@ -225,7 +225,7 @@ int main(void) {
     assert_eq!(reported.lines().collect::<Vec<_>>(), ["1 0 0", "1 0 0", "1 1"]);
 }
 
-/// Every quantity of a row, by its name in docs/reference/time-series.md, printed by a C program.
+/// Every quantity of a series row, by its name in docs/reference/time-series.md, printed by a C program.
 #[test]
 fn every_quantity_of_a_row_is_available_in_c() {
     let test = "every_quantity_of_a_row_is_available_in_c";
@@ -569,7 +569,7 @@ fn live_programs_get_each_record_and_row_once_and_end_on_sigint() {
         }
         panic!("{:?}", writer.counts());
     };
-    // One record and one row exist before the programs start; more follow, and a file is sealed meanwhile.
+    // One record and one series row exist before the programs start; more follow, and a file is sealed meanwhile.
     writer.record(&record(0, now()));
     writer.row(&row(now().secs() - 10, 1));
     flush(&mut writer, 0);

@@ -34,7 +34,7 @@ impl AnySource {
     /// Starts the delivery of frames, if the source was opened in the prepared state.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Returns the kernel's error if the system call fails.
     pub fn begin(&self) -> Result<(), SourceError> {
         match self {
             Self::AfXdp(source) => source.begin(),

@@ -53,27 +53,28 @@ impl fmt::Display for Choice {
 /// The reason for a source; the text names the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// TPACKET_V3: the interface is a loopback interface.
+    /// TPACKET_V3 is chosen because the interface is a loopback interface.
     Loopback,
-    /// TPACKET_V3: the host uses the interface in these ways.
+    /// TPACKET_V3 is chosen because the host uses the interface. The list contains the ways of use.
     HostUse(Vec<HostUse>),
-    /// TPACKET_V3: another XDP program is attached.
+    /// TPACKET_V3 is chosen because another XDP program is attached.
     XdpAttached,
-    /// TPACKET_V3: the kernel does not report the XDP features of the driver.
+    /// TPACKET_V3 is chosen because the kernel does not report the XDP features of the driver.
     UnknownFeatures,
-    /// TPACKET_V3: this driver does not support redirects in native XDP.
+    /// TPACKET_V3 is chosen because this driver does not support redirects in native XDP.
     NoRedirect {
         /// The driver.
         driver: String,
     },
-    /// TPACKET_V3: the frames are larger than one XDP buffer, and this driver uses only one for each frame.
+    /// TPACKET_V3 is chosen because the frames are larger than one XDP buffer, and this driver uses only one buffer for
+    /// each frame.
     LargeFrames {
         /// The driver.
         driver: String,
         /// The MTU in bytes.
         mtu: u32,
     },
-    /// AF_XDP: the driver has all required features.
+    /// AF_XDP is chosen because the driver has all required features.
     NativeXdp {
         /// The driver.
         driver: String,
@@ -178,7 +179,7 @@ pub fn choose(interface: &str, dedicated: bool) -> Result<Choice, SourceError> {
     Ok(decide(&PortFacts::gather(interface)?, dedicated))
 }
 
-/// Returns the choice for the given facts, without a query to the kernel.
+/// Returns the source to choose for the given facts about an interface. Does not query the kernel.
 pub fn decide(facts: &PortFacts, dedicated: bool) -> Choice {
     Choice { interface: facts.name.clone(), reason: reason(facts, dedicated) }
 }

@@ -70,7 +70,7 @@ pub struct VlanTag {
 /// The result of one call of [`Source::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polled {
-    /// This many frames, at least one.
+    /// The call has delivered this number of frames, at least one.
     Frames(usize),
     /// No frame arrived within the wait.
     Idle,
@@ -185,7 +185,7 @@ pub trait Source: Send {
     /// The cumulative counters, read now.
     ///
     /// # Errors
-    /// If the kernel refuses to read them.
+    /// Returns the kernel's error if the counters cannot be read.
     fn counts(&mut self) -> Result<Counts, SourceError>;
 
     /// Stops receiving frames from the wire. Further calls have no effect.

@@ -79,7 +79,7 @@ impl Egress {
     }
 }
 
-/// The reason why nothing can be sent through an interface; with its name.
+/// The reason why no frame can be sent through an interface. The error contains the name of the interface.
 #[derive(Debug)]
 pub enum EgressError {
     /// There is no such interface.

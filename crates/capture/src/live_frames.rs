@@ -40,7 +40,7 @@ pub const MAX_LEN: usize = 3392;
 /// Maximum number of flows: each costs one system call before the first frame and 24 bytes of kernel memory.
 pub const MAX_FLOWS: u32 = 1 << 20;
 
-/// Frames between two runs of the peer's receive loop.
+/// Number of frames that are sent between two runs of the peer's receive loop.
 pub const BATCH: u32 = 64;
 
 /// The approximate duration of one system call. It is short, because a stop takes effect only between two calls.
@@ -70,13 +70,14 @@ impl LiveFramesConfig {
 /// Cumulative counters of [`LiveFrames`]; the module documentation names their sources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveCounts {
-    /// Frames made; each has its own sequence number.
+    /// Number of frames that the XDP program has generated. Each frame has its own sequence number.
     pub made: u64,
-    /// Frames that the peer has received.
+    /// Number of frames that the peer has received.
     pub sent: u64,
-    /// Frames dropped because the peer's ring was full.
+    /// Number of frames that were dropped because the peer's ring was full.
     pub dropped: u64,
-    /// Frames that are in neither `sent` nor `dropped`: in flight, or lost if [`LiveFrames::flush`] returned false.
+    /// Number of frames that are counted in neither `sent` nor `dropped`. They are in flight; if [`LiveFrames::flush`]
+    /// returned false, they are lost.
     pub under_way: u64,
 }
 
@@ -137,7 +138,7 @@ impl LiveFrames {
     /// unless `count` is 0 or a signal interrupted the call.
     ///
     /// # Errors
-    /// An error of the kernel.
+    /// Returns the kernel's error if a system call fails.
     pub fn send(&mut self, count: u64) -> Result<u64, SourceError> {
         let count = count.min(self.frames_per_call);
         if count == 0 {
@@ -201,7 +202,7 @@ impl LiveFrames {
     /// Number of instructions of the sending program.
     ///
     /// # Errors
-    /// An error of the kernel.
+    /// Returns the kernel's error if a system call fails.
     pub fn instructions(&self) -> Result<u32, SourceError> {
         let info = self.program.get().info().map_err(|e| system_error(&self.name, "query the program", e))?;
         Ok(info.xlated_bytes / 8)

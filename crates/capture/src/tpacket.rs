@@ -43,8 +43,8 @@ pub struct Tpacket {
     account: SocketCounts,
     port: Port,
     retire: Duration,
-    /// The interface was down at the last check. Its removal while down causes no event, so `wait_for_frames` must poll
-    /// for the removal.
+    /// True if the interface was down at the last check. The removal of an interface that is down causes no event, so
+    /// `wait_for_frames` must poll for the removal.
     down: bool,
 }
 
@@ -59,7 +59,7 @@ struct BlockPosition {
 
 enum Phase {
     Capturing,
-    /// The filter refuses every frame. Frames that passed before are still delivered.
+    /// The filter refuses every frame. Frames that passed the filter before that are still delivered.
     Draining(Drain),
     /// The source was stopped and drained. No frame will follow.
     Drained,

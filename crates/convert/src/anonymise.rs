@@ -33,10 +33,11 @@ use base::units::show_count;
 /// The treatment of MAC addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Macs {
-    /// All 48 bits are mapped; equal vendor prefixes stay equal.
+    /// All 48 bits of a MAC address are mapped. Addresses with equal vendor prefixes have equal vendor prefixes after
+    /// the mapping too.
     #[default]
     All,
-    /// The 24 bits of the vendor are kept, the other bits are mapped.
+    /// The 24 vendor bits of a MAC address are kept, and the other 24 bits are mapped.
     Vendor,
     /// All bits are kept.
     Keep,
@@ -68,13 +69,13 @@ impl Anonymiser {
 /// Counters of anonymised packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnonymisationCounts {
-    /// Packets processed.
+    /// Number of packets that were anonymised.
     pub packets: u64,
-    /// Packets whose payload or padding was removed.
+    /// Number of packets whose payload or padding was removed.
     pub payload: u64,
-    /// Packets that were truncated at an unsupported or incomplete part.
+    /// Number of packets that were truncated at an unsupported or incomplete part.
     pub unknown: u64,
-    /// Options that may contain addresses and were blanked.
+    /// Number of protocol options that were blanked because they may contain addresses.
     pub options: u64,
 }
 

@@ -30,8 +30,8 @@ fn network_end(frame: &[u8], l3: usize, headers: &Headers) -> Option<usize> {
             let ip = Ipv6::parse(frame, l3).ok()?;
             let extensions = match ip.upper().payload {
                 Some(payload) => ip.payload().len() - payload.len(),
-                // A fragment other than the first, which mostly has the fragment header as its only extension header,
-                // or a packet with incomplete extension headers.
+                // The packet is a fragment other than the first, or its extension headers are incomplete. A fragment
+                // mostly has the fragment header as its only extension header.
                 None if ip.next_header() == IpProtocol::FRAGMENT => FRAGMENT_HEADER,
                 None => 0,
             };

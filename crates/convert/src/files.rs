@@ -5,7 +5,8 @@ use std::io::{self, Write};
 
 /// Creates the output files of a conversion, one after the other.
 pub trait Files {
-    /// The output of one file. The caller of `write` buffers, so this type needs no buffer.
+    /// The writer of one output file. The conversion buffers the data before it calls `write`, so this type needs no
+    /// buffer.
     type Sink: Write;
 
     /// Begins a file; the first file has number 1. `first` is the timestamp of the file's first packet, or, if files

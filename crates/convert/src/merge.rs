@@ -56,11 +56,11 @@ pub struct Merge<R> {
     described: Vec<Option<Rc<InterfaceDescription>>>,
     heads: BinaryHeap<Reverse<(Timestamp, usize)>>,
     current: Option<usize>,
-    /// Packets with a timestamp before that of the preceding packet of the same input.
+    /// Number of packets whose timestamp is earlier than the timestamp of the preceding packet of the same input.
     pub disordered: u64,
     /// Packets without a timestamp.
     pub unstamped: u64,
-    /// Packets whose wire length is less than their captured length.
+    /// Number of packets whose wire length is less than their captured length.
     pub wire_raised: u64,
     /// Inputs whose end could not be read.
     pub damaged: Vec<DamagedInput>,

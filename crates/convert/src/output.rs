@@ -98,7 +98,7 @@ struct CountingWriter<S: Write> {
 
 impl<'f, F: Files> Output<'f, F> {
     /// # Errors
-    /// If the plan contradicts the format.
+    /// The plan requires something that the output format does not support.
     pub fn new(files: &'f mut F, plan: &Plan) -> Result<Self, Error> {
         let Plan { format, split, snaplen, .. } = *plan;
         if let (Format::Raw, Some(bytes)) = (format, split.bytes)

@@ -33,7 +33,7 @@ impl Format {
         }
     }
 
-    /// The format with this file name extension.
+    /// Returns the format that belongs to this file name extension.
     pub fn of_extension(extension: &str) -> Option<Self> {
         match extension.to_ascii_lowercase().as_str() {
             "pcap" | "cap" => Some(Self::Pcap),
@@ -77,11 +77,11 @@ impl fmt::Display for Format {
 /// The header after which packets are truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slice {
-    /// After the link header, VLAN tags and MPLS labels.
+    /// Packets are truncated after the link header, VLAN tags and MPLS labels.
     L2,
-    /// After the network header with its options and extension headers; ARP is kept completely.
+    /// Packets are truncated after the network header with its options and extension headers; ARP is kept completely.
     L3,
-    /// After the transport header with its options.
+    /// Packets are truncated after the transport header with its options.
     L4,
 }
 
@@ -111,7 +111,7 @@ pub struct Plan {
     pub format: Format,
     /// The begin of the interval.
     pub from: Timestamp,
-    /// The inclusive end of the interval.
+    /// The end of the time interval of the packets that are written. The interval includes this time.
     pub to: Timestamp,
     /// Packets that do not match this filter are not written.
     pub filter: Filter,
@@ -131,7 +131,7 @@ pub struct Plan {
 }
 
 impl Default for Plan {
-    /// All packets unchanged, into nanosecond pcap.
+    /// Returns the default plan, which writes all packets unchanged into nanosecond pcap.
     fn default() -> Self {
         Self {
             format: Format::default(),

@@ -15,17 +15,17 @@ pub struct Report {
     pub written: u64,
     /// Packets outside of the interval.
     pub outside: u64,
-    /// Packets within the interval that did not match the filter.
+    /// Number of packets in the time interval that did not match the filter.
     pub filtered: u64,
-    /// Written packets that are shorter than in the input.
+    /// Number of written packets that are shorter than in the input.
     pub cut: u64,
     /// Files written.
     pub files: u64,
     /// Bytes written, headers included.
     pub bytes: u64,
-    /// Packets with a timestamp before that of the preceding packet of the same input.
+    /// Number of packets whose timestamp is earlier than the timestamp of the preceding packet of the same input.
     pub out_of_order: u64,
-    /// Packets written after a packet with a later timestamp.
+    /// Number of packets that were written after a packet with a later timestamp.
     pub late: u64,
     /// Packets in the interval with an unsupported link type, by link type; counted only if the plan has a filter or
     /// truncates by headers.
@@ -51,10 +51,11 @@ pub struct DamagedInput {
     pub reason: String,
 }
 
-/// Information in the inputs that is missing in the output. The numbers are packets unless stated otherwise.
+/// Counters of information that the inputs contain and the output does not. They count packets, unless a counter states
+/// otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FormatLosses {
-    /// Timestamps that lost their nanoseconds.
+    /// Number of timestamps whose nanoseconds were cut to microseconds.
     pub without_nanos: u64,
     /// Timestamps after the year 2106, or for RAW at the epoch itself, that were replaced by the nearest representable
     /// timestamp.
@@ -105,7 +106,7 @@ impl Report {
         warn(self.late, "packets were written after a packet with a later timestamp");
         warn(
             without_nanos,
-            &format!("timestamps lost their nanoseconds: {format} has microseconds; pcap has nanoseconds"),
+            &format!("timestamps lost their nanoseconds: {format} has microseconds; choose pcap to keep nanoseconds"),
         );
         warn(
             clamped,

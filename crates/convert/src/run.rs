@@ -64,7 +64,7 @@ pub fn convert<R: Read, F: Files>(inputs: Vec<Input<R>>, plan: &Plan, files: &mu
     })
 }
 
-/// The processing of each packet, and its buffers.
+/// Filters, anonymises and truncates each packet; contains the buffers for that.
 struct PacketPipeline<'p> {
     plan: &'p Plan,
     /// The anonymised packet.

@@ -46,7 +46,7 @@ impl<T> SortWindow<T> {
         self.arrivals += 1;
     }
 
-    /// Removes the oldest packet if the limit is exceeded.
+    /// Removes and returns the oldest packet if the packets in the window exceed the memory limit.
     pub fn overflow(&mut self) -> Option<HeldPacket<T>> {
         if self.bytes > self.limit && self.held.len() > 1 { self.pop() } else { None }
     }

@@ -28,7 +28,7 @@ use sys::cpu::Ticks;
 pub struct Capture {
     pub(crate) label: String,
     pub(crate) started: Instant,
-    /// The CPU time of the machine at the start.
+    /// The CPU time counters of the machine at the start of the capture.
     pub(crate) ticks: Ticks,
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) queues: Vec<Queue>,
@@ -123,7 +123,8 @@ impl Capture {
         }
     }
 
-    /// Replaces the sinks of this kind; the sinks named in `retained` continue.
+    /// Replaces the meter's sinks of the kind `kind` by `sinks`. Existing sinks of this kind whose names are in
+    /// `retained` continue to run.
     pub fn replace_sinks(&self, kind: &'static str, retained: Vec<String>, sinks: Vec<Box<dyn Sink>>) {
         if let Some(meter) = &self.meter {
             meter.replace(kind, retained, sinks);

@@ -21,13 +21,13 @@ pub enum EngineError {
     Filter(filter::FilterError),
     /// The interface cannot run the program.
     Program(ProgramError),
-    /// The capture started without a program, so there is none to swap.
+    /// The capture was started without a program, so there is no program that can be replaced.
     NoProgram,
     /// The memory of this process is too small for the plan.
     Sizes(SizesError),
-    /// The ring cannot be allocated; with the number of bytes requested.
+    /// The ring cannot be allocated. The error contains the number of bytes requested.
     Ring(u64, io::Error),
-    /// The listeners' socket cannot be opened; with its path.
+    /// The listeners' socket cannot be opened. The error contains the path of the socket.
     Socket(PathBuf, io::Error),
     /// The store cannot be written.
     Store(PathBuf, io::Error),

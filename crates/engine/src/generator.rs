@@ -32,13 +32,14 @@ const LIVE_BURST: u64 = 512;
 /// The counters of the sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Sent {
-    /// Frames made. Their sequence numbers are 0 to `made - 1`.
+    /// Number of frames that were generated. Their sequence numbers are 0 to `made - 1`.
     pub made: u64,
-    /// Frames that the driver accepted. Of live frames: the frames that the peer interface received.
+    /// Number of frames that the driver accepted. With the method "live frames", the number of frames that the peer
+    /// interface received.
     pub sent: u64,
-    /// Frames that the driver dropped because the peer interface had no space.
+    /// Number of frames that the driver dropped because the ring of the peer interface was full.
     pub dropped: u64,
-    /// Bytes of all frames made, without FCS.
+    /// Total size of the generated frames in bytes, without FCS.
     pub bytes: u64,
     /// Nanoseconds from the first frame to the last frame.
     pub nanos: u64,
@@ -50,10 +51,10 @@ pub enum Method {
     /// Live frames if the traffic and the interface permit them, otherwise AF_XDP.
     #[default]
     Auto,
-    /// Frames that an XDP program makes in the kernel. The method is possible for frames of one size whose flows take
-    /// turns, on veth interfaces. Frames are sent without a rate, or in bursts at a rate.
+    /// An XDP program makes the frames in the kernel. This method is possible on veth interfaces, for frames of one
+    /// size whose flows take turns. If a rate is given, the frames are sent in bursts.
     LiveFrames,
-    /// Frames that are sent through an AF_XDP socket. Possible for all traffic, on all interfaces.
+    /// The frames are sent through an AF_XDP socket. This method is possible for all traffic and on all interfaces.
     AfXdp,
 }
 
@@ -187,7 +188,8 @@ fn send_live_frames(
     let elapsed = started.elapsed();
     out.flush()?;
     let counts = out.counts()?;
-    // Frames that are still under way after the flush did not reach the peer interface.
+    // Frames that are still under way after the flush did not reach the peer interface, so they are reported as
+    // dropped.
     Ok(reported(LiveCounts { dropped: counts.dropped + counts.under_way, under_way: 0, ..counts }, elapsed))
 }
 

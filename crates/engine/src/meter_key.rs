@@ -6,8 +6,9 @@ use std::path::Path;
 use store::meter_key::{MeterKey, MeterKeyError};
 use store::names::interface_folder;
 
-/// Sets the key of the meter and of the flow table. It is the `wanted` key, otherwise the key of the interface in the
-/// store, otherwise a random key. A key other than the open key is written to the store.
+/// Sets the secret hash key of the meter and of the flow table: the `wanted` key if there is one, otherwise the key
+/// that the store contains for the interface, otherwise a random key. The key is also written to the store, unless it
+/// is the open key (the published default key).
 ///
 /// # Errors
 /// A key cannot be read or written.

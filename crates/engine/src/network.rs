@@ -19,7 +19,7 @@ const OPERATIONAL: u8 = 6;
 /// The longest time that both interfaces of a pair may need to come up.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Enters a new namespace and creates a pair of connected interfaces in it. Both are up and carry no traffic.
+/// Enters a new network namespace and creates a veth pair in it. Both interfaces are up and carry no traffic.
 ///
 /// GRO is enabled on the interface `to`. Without GRO (or an XDP program) on the receiving interface, veth accepts no
 /// XDP frames, which the fastest generator sends. GRO does not merge the frames of `netgrain gen`: the kernel merges
@@ -37,7 +37,7 @@ pub fn private_pair(from: &str, to: &str, mtu: u32) -> io::Result<()> {
     another_pair(from, to, mtu)
 }
 
-/// Creates another pair of this kind in the namespace of the calling thread.
+/// Creates another veth pair with the same settings in the network namespace of the calling thread.
 ///
 /// # Errors
 /// `PermissionDenied` without CAP_NET_ADMIN.

@@ -76,7 +76,8 @@ impl Observer {
     fn with_groups(&self, groups: impl Iterator<Item = GroupView>) -> Report {
         let groups = groups.filter(|view| is_reported_at(view, &self.label)).collect();
         let report = self.report();
-        // The numbers of the retention worker are recent enough. A query to the volume could block for a long time.
+        // If there is a retention worker, its last measurement of the free space is used: it is recent enough, and a
+        // query to the volume could block for a long time.
         let known = report.retention.as_ref().filter(|retention| retention.total > 0);
         let known = known.map(|retention| Space { free: retention.free, total: retention.total });
         let query = || DiskDevice::plain().space(self.store.as_deref()?).ok();

@@ -53,7 +53,7 @@ impl Capture {
         Self::claimed(plan, &plan.store.as_ref().map(|store| store.dir.clone()), |_| Ok(Vec::new()))
     }
 
-    /// Starts a capture with sinks for flow records and rows. `store` is the store with the directory of this
+    /// Starts a capture with sinks for flow records and series rows. `store` is the store with the directory of this
     /// interface. `sinks` creates the sinks from the interface's name, after the claim on that directory.
     ///
     /// # Errors
@@ -170,7 +170,8 @@ impl Capture {
             }
             capture.meter = Some(Meter::start(&meter, readers, sinks, live, plan.store.is_some())?);
         }
-        // The preparation of large rings takes time that is not counted as capture time.
+        // The capture time begins here, because the preparation of large rings takes long and does not count as capture
+        // time.
         (capture.started, capture.ticks) = (Instant::now(), Ticks::now());
         if let Some(socket) = &plan.socket {
             let rings: Vec<OfferedRing> = capture.queues.iter().map(|q| q.offer.clone()).collect();
@@ -194,7 +195,8 @@ impl Capture {
         Ok(PreparedCapture { capture, setup, threads, alive })
     }
 
-    /// Starts all prepared captures with these groups. The packets of a group may come from several interfaces.
+    /// Starts all prepared captures, and creates the groups of the configuration. The packets of a group may come from
+    /// several interfaces.
     ///
     /// # Errors
     /// The same as those of [`Capture::claimed`].
@@ -254,7 +256,7 @@ fn open(
     Ok((sources, program))
 }
 
-/// Returns how the packets of a source arrive.
+/// Returns how the packets of a source arrive: from a dedicated interface, from a shared interface, or from a replay.
 fn access(source: &SourcePlan) -> Access {
     match source {
         SourcePlan::Interface(interface) if interface.kind == SourceKind::AfXdp => Access::Owned,
@@ -263,7 +265,7 @@ fn access(source: &SourcePlan) -> Access {
     }
 }
 
-/// Returns the source plan, with the option that a program will run on its interface.
+/// Returns the source plan. If a program will run on its interface, the options of AF_XDP include this.
 fn source_with_program(plan: &Plan) -> SourcePlan {
     let mut source = plan.source.clone();
     if let SourcePlan::Interface(interface) = &mut source {

@@ -37,7 +37,7 @@ pub struct Recording {
     link: RecorderLink,
 }
 
-/// The engine thread's handle of its recorder.
+/// The handle through which an engine thread accesses its recorder.
 #[derive(Clone)]
 pub struct RecorderLink {
     handle: Handle,
@@ -61,7 +61,7 @@ pub struct RecorderReport {
     pub writer_cpu_seconds: f64,
     /// CPU seconds of the thread that computes checksums and indexes.
     pub index_cpu_seconds: f64,
-    /// A text that describes how the files are written.
+    /// A text that describes the method by which packet files are written.
     pub device: String,
     /// The error of the current failure, if an operation fails at the moment.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -152,7 +152,7 @@ impl Recording {
             start: Timestamp::ZERO,
             content: index::Content::Recorded,
         };
-        // If the page cannot be created, the number of packets lost by a crash will be unknown.
+        // If the offered counter page cannot be created, the number of packets that a crash loses will be unknown.
         let offered_page =
             OfferedPage::begin(&names::interface_folder(&plan.dir, label), info.queue).ok().map(Arc::new);
         let config = Config {

@@ -42,7 +42,7 @@ struct Work {
     thread: Option<JoinHandle<()>>,
     /// The earliest time of the next attempt after a failure.
     not_before: Option<Instant>,
-    /// Messages that the recorder has not fetched yet.
+    /// Messages about recovered files that the recorder has not fetched yet.
     messages: Vec<String>,
 }
 

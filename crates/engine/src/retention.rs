@@ -137,7 +137,7 @@ impl Retention {
     }
 
     /// Ends the threads, scans the store again and returns the final report. The scan is necessary because the recorder
-    /// has just published its last files and freed its preallocated space. No event follows.
+    /// has just published its last files and freed its preallocated space. The function emits no event.
     pub fn end(self) -> RetentionReport {
         let shared = Arc::clone(&self.shared);
         drop(self);
@@ -159,7 +159,8 @@ impl Drop for Retention {
         let stop_requested = Instant::now();
         while !archiving.is_finished() {
             if stop_requested.elapsed() >= STOP_TIMEOUT {
-                // The thread holds no lock. It ends when the archive's volume responds or the process ends.
+                // The archive thread is left running. It holds no lock, and ends when the archive's volume responds or
+                // the process ends.
                 let text = "the archive's volume does not respond; an incomplete copy (….moving) may remain there \
                             until the next start";
                 self.shared.report(&Event::Warning(text.to_owned()));

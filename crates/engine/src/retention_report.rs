@@ -34,11 +34,11 @@ pub struct RetentionReport {
     pub horizon_seconds: Option<f64>,
     /// Files removed since the start.
     pub removed: FileTotals,
-    /// Files moved to the archive since the start.
+    /// Number of packet files that were moved to the archive since the start of the capture.
     pub archived: FileTotals,
-    /// Files that were removed although they should have been moved to the archive.
+    /// Number of packet files that were removed although they should have been moved to the archive.
     pub unarchived_files: u64,
-    /// Bytes of the files that were removed instead of archived.
+    /// Total size in bytes of the files that were removed instead of moved to the archive.
     pub unarchived_bytes: u64,
     /// Number of hour directories with files that the rules would remove, but that queries are reading.
     pub held_hours: u64,

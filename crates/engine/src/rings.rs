@@ -60,8 +60,8 @@ pub fn producer(
         .map_err(|e| EngineError::Ring(bytes, e))
 }
 
-/// Touches and locks the rest of the rings' memory while packets already arrive. So capture starts after 0.25 s instead
-/// of 2.5 s. An error becomes a warning in `status`.
+/// Touches and locks the rest of the rings' memory while packets already arrive. Therefore the capture starts after
+/// 0.25 s, instead of 2.5 s if all memory were touched before. An error becomes a warning in `status`.
 pub fn warm<'a>(
     rings: impl Iterator<Item = &'a OfferedRing>,
     numa_cpus: Vec<usize>,
@@ -75,7 +75,8 @@ pub fn warm<'a>(
     }
     let work = move || {
         if !numa_cpus.is_empty() {
-            // If pinning fails, the pages are on another NUMA node, which is slower but correct.
+            // If this thread cannot be pinned to the CPUs of the engine thread, the pages may be on another NUMA node,
+            // which is slower but correct.
             let _ = sys::cpu::pin_to(&numa_cpus);
         }
         let _ = sys::cpu::set_nice(WARM_NICE);

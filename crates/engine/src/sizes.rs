@@ -33,7 +33,7 @@ const FLOW_BYTES: u64 = 448;
 /// belongs to no flow.
 const PACKET_BYTES: u64 = 24;
 
-/// The least capacity of a flow table whose size depends on the input.
+/// The smallest capacity, in flows, of a flow table whose size is derived from the size of the input.
 const MIN_FLOWS: u64 = 4096;
 
 /// Address space of a meter in addition to its flow table: stacks of its threads, journals, and the columns that are
@@ -200,11 +200,13 @@ impl Sizes {
             SourcePlan::File { .. } | SourcePlan::Files { .. } if !has_slow_readers => default.min(REPLAY),
             _ => default,
         };
-        // One additional block for the start of a segment, and one for the gap at its end.
+        // The ring needs space for all bytes of the input, one block for the start of a segment, and one block for the
+        // gap at the end of the segment.
         let needed = most_bytes(plan).map_or(u64::MAX, |bytes| bytes.saturating_add(2 * ring::BLOCK));
         let chosen = chosen.min(needed.checked_next_power_of_two().unwrap_or(u64::MAX)).max(MIN_TOTAL);
         let ring = plan.ring.unwrap_or(chosen);
-        // The rings of the other captures of this process are not allocated yet, so they are included.
+        // The check includes the rings of the other captures of this process, because they are not allocated yet and
+        // will need memory too.
         check_rings(memory_limit, reserved, ring, queues.saturating_mul(plan.shares.max(1)))?;
         if let Some(flows) = plan.meter.as_ref().and_then(|meter| meter.flows.as_ref()) {
             check_flows(memory_limit, flows.capacity as u64)?;

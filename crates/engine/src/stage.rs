@@ -14,7 +14,7 @@ use wire::{FlowHasher, Headers};
 /// and the filter.
 const HEAD: usize = 320;
 
-/// The data that the steps use. A value exists during one poll.
+/// The data that the steps for each frame use. A value of this type exists only during one poll of the source.
 pub struct Stage<'a> {
     /// The ring.
     pub producer: &'a mut Producer,
@@ -30,8 +30,8 @@ pub struct Stage<'a> {
     pub snaplen: usize,
     /// The link type, as pcap numbers it.
     pub link_type: u16,
-    /// True if the source cannot wait for the ring. Then a timestamp is raised to that of the previous frame if it is
-    /// earlier.
+    /// True if the source cannot wait for the ring. Then a timestamp that is earlier than the timestamp of the previous
+    /// frame is raised to it.
     pub live: bool,
     /// Timestamp of the previous frame.
     pub last: Timestamp,

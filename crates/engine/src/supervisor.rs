@@ -43,7 +43,8 @@ pub fn supervise(
             if let Some(program) = &program {
                 program.maintain();
             }
-            // The sources share one program and one fanout group, so they can only be opened again together.
+            // The sources of an interface share one XDP program and one fanout group, so a removed interface is opened
+            // again only when the threads of all its queues wait for it.
             if waiting.is_empty() || waiting.len() < alive.load(Ordering::Acquire) {
                 continue;
             }

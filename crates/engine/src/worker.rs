@@ -25,8 +25,9 @@ use wire::FlowHasher;
 /// The largest number of frames read from a source between two publications.
 pub const BATCH: usize = 256;
 
-/// A higher priority than that of all threads of normal priority. The difference is small enough that packets at full
-/// load do not starve them: the recorder's threads on the same core still get their weighted share.
+/// A higher priority than that of all threads of normal priority. The difference in priority is small enough that an
+/// engine thread at full load does not starve other threads: the recorder's threads on the same core still get their
+/// weighted share.
 const ENGINE_NICE: i32 = -5;
 
 /// The longest sleep of a poll while no packets arrive. It is short, so that stop requests, ticks and new listeners are
@@ -72,7 +73,7 @@ pub struct Settings {
     pub options: capture::file::Options,
 }
 
-/// An engine thread before it runs.
+/// The state of an engine thread, created before the thread runs.
 pub struct Worker {
     /// The open source. `None` while the interface is missing, because an open source holds the interface, and no other
     /// source could be opened on it.
@@ -84,8 +85,8 @@ pub struct Worker {
     clock: Clock,
     info: SourceInfo,
     counted: Counts,
-    /// Outcomes of the packets that the kernel part decided, summed over all sources, and the number of undecided
-    /// packets.
+    /// Outcomes of the packets that the kernel part of the interface's program decided, summed over all sources that
+    /// this thread has had, and the number of packets that the kernel part left undecided.
     kernel_outcomes: ProgramOutcomes,
     undecided: u64,
     /// Number of frames that this source has delivered. It is compared with the source's own count when the source is
@@ -137,7 +138,8 @@ impl Worker {
         {
             self.warn(format!("cannot run on CPUs {:?}: {e}; the thread runs on any CPU", self.settings.cpus));
         }
-        // Packets are lost if they wait, and other work is not. Without the privilege, the thread has normal priority.
+        // The engine thread gets a higher priority, because packets that wait too long are lost, while other work is
+        // only delayed. Without the privilege to raise it (CAP_SYS_NICE), the thread keeps the normal priority.
         let _ = sys::cpu::set_nice(ENGINE_NICE);
         sys::cpu::sleep_exactly();
         let started = Instant::now();
@@ -294,8 +296,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Adds the outcomes of the kernel part since the last call to the ledger. They count as offered and filtered in
-    /// the current second.
+    /// Adds the packets that the kernel part of the interface's program decided since the last call to the ledger. They
+    /// count as offered and filtered in the current second.
     fn account(&mut self, counts: &Counts) {
         let (now, before) = (counts.program_outcomes, self.counted.program_outcomes);
         let more = ProgramOutcomes {

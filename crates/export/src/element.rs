@@ -1,9 +1,9 @@
 //! Information elements (RFC 7012) with their types, semantics and units (RFC 5610).
 //!
-//! IANA elements are used wherever they have the same meaning. The others are our own, under [`PEN`]; their names and
-//! types are exported too (RFC 5610), so that a collector can learn them from the stream. The reverse of an IANA
-//! element (RFC 5103) has the same number under [`REVERSE_PEN`]; the reverse of one of ours has the number with
-//! [`REVERSE_BIT`].
+//! A quantity is exported as an IANA element if there is one with the same meaning. The other elements are netgrain's
+//! own, with the enterprise number [`PEN`]; their names and types are exported too (RFC 5610), so that a collector can
+//! read them from the stream. The reverse of an IANA element (RFC 5103) has the same number under [`REVERSE_PEN`]; the
+//! reverse of one of ours has the number with [`REVERSE_BIT`].
 
 use base::Timestamp;
 use std::borrow::Cow;
@@ -183,7 +183,7 @@ mod tests {
         for t in moments {
             assert_eq!(from_ntp(to_ntp(t)), t);
         }
-        // RFC 5905, section 6: 1970 in NTP's seconds.
+        // The year 1970 in seconds of NTP, according to RFC 5905, section 6.
         assert_eq!(to_ntp(Timestamp::ZERO) >> 32, 2_208_988_800);
     }
 }

@@ -1,6 +1,7 @@
 //! Common parts of IPFIX and NetFlow v9: configuration, and the interface of the encoders.
 //!
-//! An encoder does no I/O: records, rows and time go in, complete messages come out. [`crate::Exporter`] sends them.
+//! An encoder does no I/O: flow records, series rows and time go in, complete messages come out. [`crate::Exporter`]
+//! sends them.
 
 use crate::element::PEN;
 use base::Timestamp;
@@ -9,10 +10,12 @@ use series::Row;
 use std::fmt;
 use std::time::Duration;
 
-/// The smallest limit of a message; our longest template fits into it.
+/// The smallest permitted limit of the message length in bytes. The longest template of netgrain fits into a message of
+/// this length.
 pub const MESSAGE_MIN: usize = 1232;
 
-/// The usual limit over UDP: fits an Ethernet frame through most tunnels.
+/// The default limit of the message length over UDP in bytes. A message of this length fits into one Ethernet frame,
+/// even inside most tunnels.
 pub const MESSAGE_UDP: usize = 1400;
 
 /// The greatest length of a message (its length field has 16 bits); for files and TCP.
@@ -109,7 +112,7 @@ impl Config {
 pub struct Message<'a> {
     /// The bytes to send.
     pub bytes: &'a [u8],
-    /// Number of submitted records and rows in the message.
+    /// Number of submitted flow records and series rows in the message.
     pub items: u32,
 }
 
@@ -119,10 +122,10 @@ pub type MessageSink<'a> = &'a mut dyn FnMut(Message<'_>);
 /// How a submitted record was encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EncodeResult {
-    /// Completely.
+    /// The record was encoded completely.
     Whole,
-    /// Without payload, or without payload and initial packets, because the complete record would not have fitted into
-    /// a message.
+    /// The record was encoded without payload, or without payload and initial packets, because the complete record
+    /// would not have fitted into a message.
     Trimmed,
 }
 
@@ -147,8 +150,9 @@ impl fmt::Display for TooLarge {
 
 impl std::error::Error for TooLarge {}
 
-/// Turns records into messages. The caller supplies the current time, which becomes the export time of the messages and
-/// decides when templates are repeated. A message is passed on when it is full or at [`Encode::flush`].
+/// Turns flow records and series rows into messages. The caller supplies the current time, which becomes the export
+/// time of the messages and decides when templates are repeated. A message is passed on when it is full or at
+/// [`Encode::flush`].
 pub trait Encode: Send {
     /// Adds a flow record.
     ///
@@ -159,16 +163,17 @@ pub trait Encode: Send {
     /// Adds a row of a time series. Its ledger is also added to the loss statistics of its interface.
     ///
     /// # Errors
-    /// [`TooLarge`]: the row fits into no message and was not added.
+    /// [`TooLarge`]: the series row fits into no message and was not added.
     fn row(&mut self, row: &Row, now: Timestamp, out: MessageSink<'_>) -> Result<(), TooLarge>;
 
-    /// Adds a row's ledger to the loss statistics without exporting the row.
+    /// Adds a series row's ledger to the loss statistics without exporting the series row.
     fn ledger(&mut self, row: &Row);
 
     /// Sets the name of an interface, which is sent with the templates.
     fn interface(&mut self, number: u16, name: &str);
 
-    /// Counts records that were not sent; the statistics that are sent with the templates contain the number.
+    /// Counts flow records and series rows that were not sent. The exporter statistics that are sent with the templates
+    /// contain the number.
     fn not_sent(&mut self, items: u64);
 
     /// Advances the time; sends templates and options data again if that is due.
@@ -178,7 +183,7 @@ pub trait Encode: Send {
     fn flush(&mut self, now: Timestamp, out: MessageSink<'_>);
 
     /// Begins a new session: the collector has no templates yet. Discards the incomplete message and returns the number
-    /// of records and rows in it.
+    /// of flow records and series rows in it.
     fn restart(&mut self) -> u32;
 }
 

@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 use wire::{IpProtocol, MacAddr};
 
-/// The templates that have a field.
+/// The templates that contain a certain field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TemplateScope {
     Always,
@@ -23,8 +23,8 @@ pub(crate) enum TemplateScope {
     IcmpV6,
 }
 
-/// How a field is read from and written to a record. `side` is the sender: 0 for the source of the record, 1 for its
-/// destination.
+/// The functions that read a field from a flow record and write it into a flow record. Their argument `side` is the
+/// sender: 0 for the source of the record, 1 for its destination.
 #[derive(Clone, Copy)]
 pub(crate) enum Body {
     /// A number that occurs once per record.

@@ -88,7 +88,7 @@ fn length(header: &[u8; HEADER]) -> Result<u16, MessageError> {
     }
 }
 
-/// The reason why a file cannot be read further.
+/// The reason why an IPFIX file cannot be read beyond a certain offset.
 #[derive(Debug)]
 pub enum FileError {
     /// An I/O error.

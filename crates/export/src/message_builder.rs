@@ -20,7 +20,7 @@ pub(crate) struct MessageBuilder {
     pub records: u32,
     /// Data records in the message.
     pub data: u32,
-    /// Submitted records and rows that are completely in the message.
+    /// Submitted flow records and series rows that are completely in the message.
     pub items: u32,
 }
 

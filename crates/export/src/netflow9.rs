@@ -32,11 +32,12 @@ mod at {
 
 const VERSION: u16 = 9;
 
-/// Ids of FlowSets that are not data.
+/// The ids of FlowSets that contain templates instead of data.
 const TEMPLATES: u16 = 0;
 const OPTIONS_TEMPLATES: u16 = 1;
 
-/// Ids of our templates; those of flow records are the first of four.
+/// The template ids that netgrain uses. `FLOWS` is the first of four consecutive ids, one for each shape of flow
+/// records.
 mod id {
     pub const FLOWS: u16 = 256;
     pub const SERIES: u16 = 272;
@@ -68,7 +69,7 @@ pub struct Encoder {
     series: Vec<&'static rows::Field>,
     interfaces: BTreeMap<u16, Interface>,
     templates: Repetition,
-    /// True once the template of rows has been announced.
+    /// True once the template of series rows has been announced.
     has_rows: bool,
     /// When the uptime began, in whole seconds.
     boot: Option<Timestamp>,
@@ -130,7 +131,7 @@ impl Encoder {
         bytes[at::SOURCE].copy_from_slice(&source.to_be_bytes());
         self.exported.messages += 1;
         self.exported.octets += bytes.len() as u64;
-        // Records and rows never share a message with templates or options data.
+        // Flow records and series rows never share a message with templates or options data.
         self.exported.records += if items > 0 { u64::from(records) } else { 0 };
         out(Message { bytes, items });
         self.message.clear();
@@ -197,7 +198,7 @@ impl Encoder {
         }
         self.emit(now, out);
         let (domain, sampling) = (u128::from(self.config.domain), self.config.sampling);
-        // 1: deterministic sampling, one of `one_of` packets.
+        // The sampling algorithm 1 is deterministic sampling: one of `one_of` packets is selected.
         let one_of = (u64::from(sampling.interval) + u64::from(sampling.space)) / u64::from(sampling.interval.max(1));
         self.option(&SAMPLING, &[domain, one_of.into(), 1], "", now, out);
         let e = &self.exported;

@@ -17,21 +17,21 @@ pub(crate) struct Field {
     pub index: usize,
 }
 
-/// A number of a row.
+/// A number of a series row.
 macro_rules! at {
     ($($field:tt)+) => {
         Access { get: |r, _| u128::from(r.$($field)+), set: |r, _, v| r.$($field)+ = v as _ }
     };
 }
 
-/// One of several numbers of a row.
+/// Gives access to a number of a series row that is stored in an array; the index selects the number.
 macro_rules! each {
     ($array:ident . $($field:tt)+) => {
         Access { get: |r, i| u128::from(r.$array[i].$($field)+), set: |r, i, v| r.$array[i].$($field)+ = v as _ }
     };
 }
 
-/// How a number is read and written back.
+/// The functions that read a number from a series row and write it into a series row.
 struct Access {
     get: fn(&Row, usize) -> u128,
     set: fn(&mut Row, usize, u128),

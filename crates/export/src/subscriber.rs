@@ -11,7 +11,8 @@ use std::time::Duration;
 /// Greatest number of exporters that are tracked at once; beyond it, the least recently active one is evicted.
 pub const EXPORTERS_MAX: usize = 64;
 
-/// Receives flow records and rows from any number of exporters, each with its own templates and sequence numbers.
+/// Receives flow records and series rows from any number of exporters, each with its own templates and sequence
+/// numbers.
 #[derive(Debug)]
 pub struct Subscriber {
     socket: UdpSocket,

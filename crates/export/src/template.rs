@@ -104,7 +104,7 @@ pub(crate) fn columns(shape: Shape, which: Fields) -> Vec<Column> {
     columns
 }
 
-/// The columns of a template of rows.
+/// The columns of a template of series rows.
 pub(crate) fn row_columns(which: Fields) -> Vec<&'static rows::Field> {
     SERIES.iter().filter(|f| which == Fields::Full || !f.element.is_enterprise).collect()
 }
@@ -136,7 +136,7 @@ pub(crate) fn put_record(
     }
 }
 
-/// Encodes a row.
+/// Encodes a series row.
 pub(crate) fn put_row(columns: &[&rows::Field], row: &Row, out: &mut Vec<u8>) {
     for field in columns {
         put_number(out, (field.get)(row, field.index), usize::from(field.len));
@@ -213,7 +213,7 @@ fn put_list(out: &mut Vec<u8>, of: u16, pen: Option<u32>, len: u16, count: usize
     out[begin - 2..begin].copy_from_slice(&len.to_be_bytes());
 }
 
-/// A field specifier (RFC 7011, section 3.2).
+/// Appends a field specifier of a template (RFC 7011, section 3.2).
 pub(crate) fn put_specifier(out: &mut Vec<u8>, id: u16, pen: Option<u32>, len: u16) {
     let enterprise = if pen.is_some() { 0x8000 } else { 0 };
     out.extend_from_slice(&(id | enterprise).to_be_bytes());

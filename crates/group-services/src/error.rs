@@ -19,7 +19,7 @@ pub enum GroupProgramError {
         /// The column of the error, from 1.
         column: usize,
     },
-    /// The program forwards to more interfaces than are supported; with their number.
+    /// The program forwards to more interfaces than are supported. The error contains the number of interfaces.
     Interfaces(usize),
     /// The filter of a shorthand program is invalid.
     Filter(FilterError),
@@ -93,7 +93,7 @@ pub enum GroupsError {
     Join(ring::JoinError),
     /// A group of the configuration cannot be created.
     Plan(GroupPlanError),
-    /// The control socket failed; with its path.
+    /// The control socket for groups failed. The error contains the path of the socket.
     Socket(PathBuf, io::Error),
     /// A dispatcher's thread could not be started.
     Thread(io::Error),

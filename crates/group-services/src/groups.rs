@@ -21,7 +21,7 @@ pub fn groups_socket(listeners: &Path) -> PathBuf {
 /// See the module documentation.
 pub struct Groups {
     registry: Arc<Registry>,
-    /// One control socket for each interface that has one.
+    /// The control sockets for groups, at most one for each interface.
     servers: Mutex<Vec<ControlServer>>,
     /// The dispatcher threads, each with the name of its interface.
     threads: Mutex<Vec<(String, JoinHandle<()>)>>,

@@ -64,14 +64,14 @@ pub enum HostInterfaceError {
         /// The error of the kernel.
         error: io::Error,
     },
-    /// The pair for the captured interface belongs to another engine.
+    /// The veth pair for the captured interface belongs to another engine.
     InUse {
         /// The host's end.
         name: String,
         /// The captured interface.
         interface: String,
     },
-    /// An interface with the name of the pair exists, and its owner is unknown.
+    /// An interface with the name of the veth pair exists already, and its owner is unknown.
     UnknownOwner {
         /// The name.
         name: String,
@@ -102,13 +102,13 @@ impl fmt::Display for HostInterfaceError {
 
 impl std::error::Error for HostInterfaceError {}
 
-/// The state of the process that owns a pair.
+/// The state of the process that owns a veth pair.
 enum Owner {
     /// The process exists.
     Living,
     /// The process certainly does not exist.
     Dead,
-    /// The pair has no mark, or the process is not visible from here.
+    /// The alias of the interface has no mark of netgrain, or this process cannot see the owner's process.
     Unknown,
 }
 
@@ -128,7 +128,7 @@ impl HostInterface {
         let (name, entrance) = (format!("ng{}", link.index), format!("ng{}e", link.index));
         if let Ok(existing) = netlink.link(&name) {
             match Owner::of(&existing) {
-                // The engine that created this pair was killed after this engine had started.
+                // The engine that created this veth pair was killed after this engine had started.
                 Owner::Dead => netlink.delete_link(existing.index).map_err(|e| refused(&name, e))?,
                 Owner::Living => {
                     return Err(HostInterfaceError::InUse { name, interface: interface.to_owned() });
@@ -140,7 +140,7 @@ impl HostInterface {
         netlink.add_veth(&veth).map_err(|e| refused(&name, e))?;
         let outer = netlink.link(&name).map_err(|e| refused(&name, e))?.index;
         let mut host = Self { name, entrance, outer, stop: Arc::default(), thread: None };
-        // From here on, dropping the value removes the pair.
+        // From here on, dropping the value removes the veth pair.
         let thread = host.begin(&mut netlink, link.index, link.mac).map_err(|e| refused(&host.name, e))?;
         host.thread = Some(thread);
         Ok(host)
@@ -158,7 +158,8 @@ impl HostInterface {
         if let Some(mac) = mac {
             netlink.set_mac(outer, mac)?;
         }
-        // The host must send complete frames with checksums, because the frames are sent unchanged.
+        // The host must send complete frames with checksums, because the engine sends the host's frames unchanged on
+        // the wire.
         for offload in [Offload::TxChecksum, Offload::Tso, Offload::Gso] {
             offload.set(&self.name, false)?;
         }
@@ -166,7 +167,8 @@ impl HostInterface {
         from.ignore_outgoing()?;
         from.bind(inner, Some(ETH_P_ALL))?;
         to.bind(interface, None)?;
-        // Otherwise, IPv6 router solicitations of the host would be sent on the wire.
+        // The kernel must not assign an IPv6 address to the host's end. Otherwise, IPv6 router solicitations of the
+        // host would be sent on the wire.
         netlink.set_no_ipv6_address(outer)?;
         for link in [inner, outer] {
             netlink.set_up(link, true)?;
@@ -187,8 +189,8 @@ impl Owner {
     }
 }
 
-/// Removes the pairs of killed engines and returns messages about them. A pair that may belong to other software is
-/// reported and not removed. Without CAP_NET_ADMIN nothing is removed.
+/// Removes the veth pairs of killed engines and returns messages about them. A veth pair that may belong to other
+/// software is reported and not removed. Without CAP_NET_ADMIN nothing is removed.
 pub fn sweep() -> Vec<String> {
     let Ok(mut netlink) = Netlink::route() else { return Vec::new() };
     let links = netlink.links().unwrap_or_default();
@@ -201,8 +203,8 @@ pub fn sweep() -> Vec<String> {
     for link in links.iter().filter(pair) {
         let name = &link.name;
         match Owner::of(link) {
-            // The pair is removed by index, which the kernel does not reuse, because another process may have created
-            // an interface of the same name.
+            // The veth pair is removed by its interface index, which the kernel does not reuse, and not by its name,
+            // because another process may have created an interface of the same name.
             Owner::Dead if netlink.delete_link(link.index).is_ok() => {
                 messages.push(format!("{name}, a host interface of a killed engine, is removed"));
             }
@@ -264,16 +266,17 @@ mod tests {
             sandbox.netlink().set_alias(link_of(name).expect("the interface exists").index, &alias).expect("an alias");
         };
         sandbox.veth("p", "q");
-        // Pairs as they remain after `kill -9`, for captured interfaces that do not exist any more.
+        // Veth pairs as they remain after `kill -9`, for captured interfaces that do not exist any more.
         for (name, other, alias) in [
             ("ng99", "ng99e", format!("{MARK}{before}")),
-            // Pairs of a running engine, of an engine that is not visible from here, of older engines and of other
+            // Veth pairs of a running engine, of an engine in another PID namespace, of older engines and of other
             // software.
             ("ng98", "ng98e", format!("{MARK}{this}")),
             ("ng97", "ng97e", format!("{MARK}{elsewhere}")),
             ("ng96", "ng96e", before.to_string()),
             ("ng95", "ng95e", format!("{MARK}{before} ")),
-            // These names are not those of the engine's pairs, whatever their alias.
+            // These interface names differ from those of the engine's veth pairs, so the interfaces are not removed,
+            // whatever their alias.
             ("ngx", "ngxe", format!("{MARK}{before}")),
             ("ng5", "r", format!("{MARK}{before}")),
         ] {

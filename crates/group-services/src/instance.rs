@@ -18,17 +18,17 @@ pub struct Instance {
 }
 
 enum WorkerAccess {
-    /// The access of a program without flow maps, or of a program with one queue.
+    /// The instance owns its worker, because the program has no flow maps or the group has only one queue.
     Own {
         worker: Worker,
         /// The worker's counters at the state transfer. They are subtracted, because the group itself adds the counts
         /// of earlier programs.
         base: Box<[u64; COUNTERS as usize]>,
     },
-    /// The access of a program with flow maps on several queues.
+    /// The instance shares a worker with the other queues of the group, because the program has flow maps.
     Shared {
         handle: WorkerHandle,
-        /// The counts of this queue's packets.
+        /// The program's counters, restricted to the packets of this queue.
         counters: Vec<u64>,
     },
 }

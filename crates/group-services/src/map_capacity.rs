@@ -4,7 +4,8 @@
 use ir::Map;
 use jit::table::Table;
 
-/// Returns a sentence with the capacity with which all maps of the program need at most `bytes` bytes.
+/// Returns a sentence that recommends a capacity for the largest map, so that all maps of the program together need at
+/// most `bytes` bytes.
 pub fn advice(maps: &[Map], bytes: u64) -> String {
     let Some(largest) = maps.iter().max_by_key(|map| Table::bytes_of(map)) else {
         return "the program has no maps".into();

@@ -44,7 +44,8 @@ impl QueueContext {
             let index = *packet as usize;
             match (action, out.get_mut(index), batch.get(index)) {
                 (Action::Forward(egress), Some(out), _) => {
-                    // The verifier limits the number of forwards of a program, so the list has space for them.
+                    // The verifier of the packet language limits the number of forwards of a program, so the list of
+                    // egress interfaces always has space.
                     let _ = out.forwards.push(*egress as u8);
                 }
                 (Action::Log(log), _, Some(packet)) => {
@@ -58,7 +59,7 @@ impl QueueContext {
         }
     }
 
-    /// Returns the worker's counters minus `base`.
+    /// Returns the worker's program counters minus the values in `base`.
     pub fn counters_since(&self, worker: &Worker, base: &[u64; COUNTERS as usize]) -> Vec<u64> {
         let now = worker.counters();
         self.counters.iter().map(|n| usize::from(*n)).map(|n| now[n].wrapping_sub(base[n])).collect()

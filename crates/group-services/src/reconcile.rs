@@ -248,6 +248,6 @@ mod tests {
         );
         registry.delete(registry.engine(), "a").expect("the group exists");
         let (messages, _) = change(&registry, &[plan("a", "main = tcp")], &[plan("a", "main = tcp")]);
-        assert_eq!(messages, [Ok("group a created".to_owned())], "a client had deleted it");
+        assert_eq!(messages, [Ok("group a created".to_owned())], "a client had deleted the group");
     }
 }

@@ -95,8 +95,8 @@ impl WorkerHandle {
 
     /// Ends this queue's use of the previous worker, and schedules the transfer of its state to this worker.
     pub fn take_over(&self, before: &mut Self) {
-        // The queue leaves the previous worker before the lock is taken, because a queue that waits for this holds the
-        // lock.
+        // The queue leaves the previous worker before it takes the lock of the new worker, because another queue may
+        // hold that lock while it waits until this queue has left.
         before.leave();
         let mut inner = self.shared.lock();
         if !inner.has_transferred_state {

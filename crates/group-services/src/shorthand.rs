@@ -71,7 +71,7 @@ struct Instance {
 
 impl Program for Instance {
     fn evaluate(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
-        // The mark that the interface's program has set is not changed.
+        // A shorthand program does not change the mark that the interface's program has set in a packet.
         batch.iter().zip(out.iter_mut()).for_each(|(p, v)| v.mark = p.desc.mark);
         match self.word {
             Shorthand::Copy => {}

@@ -48,7 +48,7 @@ pub struct OwnTraffic<'a> {
     pub outgoing: bool,
 }
 
-/// Warnings about sinks that fail, in order.
+/// Warnings about sinks that fail, in order of time.
 pub type Warnings = Arc<Mutex<Vec<String>>>;
 
 /// A thread that moves the packets of branches to a sink, and its counters.
@@ -88,7 +88,7 @@ struct InterfaceSink {
     /// For each branch: true if packets that this host sent are sent out of this interface.
     outgoing: Vec<bool>,
     buffer: Vec<u8>,
-    /// The collected frames without gaps, and the end of each frame.
+    /// The bytes of the collected frames, one frame after the other. `ends` has the offset at which each frame ends.
     frames: Vec<u8>,
     ends: Vec<usize>,
 }
@@ -159,7 +159,7 @@ struct PcapSink {
     /// Number of bytes of complete packets in the file.
     complete_bytes: u64,
     buffer: Vec<u8>,
-    /// The collected records without gaps, and the end of each record.
+    /// The bytes of the collected records, one record after the other. `ends` has the offset at which each record ends.
     records: Vec<u8>,
     ends: Vec<usize>,
     warnings: Warnings,
@@ -180,7 +180,7 @@ impl PcapSink {
         Ok(Self { name, file, bytes_left, complete_bytes, buffer, records, ends, warnings })
     }
 
-    /// Ends the file and adds a warning.
+    /// Ends the sink's output file and adds a warning with the reason.
     fn end(&mut self, reason: &str) {
         self.bytes_left = None;
         let text = format!(
@@ -199,7 +199,8 @@ impl PcapSink {
         let Some(bytes_left) = self.bytes_left else { return false };
         let len = RECORD_HEADER as u64 + u64::from(desc.caplen);
         let Some(left) = bytes_left.checked_sub(len) else {
-            // The file ends here, even if a smaller packet would still fit, so that the file has no gaps.
+            // The packet exceeds the size limit. The file ends before it, even if a later, smaller packet would still
+            // fit, so that the file contains all packets up to its end.
             self.end(&format!("the file is full since {}", desc.timestamp()));
             return false;
         };
@@ -300,7 +301,7 @@ mod tests {
             (sums.sent, sums.failed)
         };
         assert_eq!(send(3), (3, 0));
-        sandbox.netlink().delete_link(c.index).expect("the removal of the pair");
+        sandbox.netlink().delete_link(c.index).expect("the removal of the veth pair");
         assert_eq!(send(2), (3, 2));
         let (_, d) = sandbox.veth("c", "d");
         let mut reader = RawReader::new(&d);

@@ -41,7 +41,7 @@ struct KernelMap {
 }
 
 impl KernelAccounting {
-    /// Begins to count for a program with this number of flow maps, or for no program.
+    /// Starts the accounting of a new program with this number of flow maps. Also called if no program runs any more.
     pub fn begin(&mut self, dispatcher: &XdpDispatcher, maps: usize) {
         let counters = dispatcher.map(Role::Counters);
         let same = match (&self.counters, &counters) {

@@ -140,12 +140,16 @@ mod tests {
     fn the_removal_and_the_return_of_an_interface_cause_one_warning_each() {
         let (mut state, now) = (state(), Instant::now());
         assert_eq!(state.refresh(Some(true), (5, 0), now), None);
-        let warning = state.refresh(None, (5, 3), now).expect("a warning after the removal");
+        let warning = state.refresh(None, (5, 3), now).expect("a warning after the removal of the interface");
         assert!(warning.contains("interface c is missing") && warning.contains("`unsent`"), "{warning}");
         assert_eq!(state.refresh(None, (5, 9), now), None, "the fault has caused a warning already");
-        let warning = state.refresh(Some(true), (5, 11), now).expect("a warning after the return");
+        let warning = state.refresh(Some(true), (5, 11), now).expect("a warning after the interface was created again");
         assert!(warning.contains("interface c accepts packets again"), "{warning}");
-        assert_eq!(state.refresh(Some(true), (6, 12), now), None, "the refused packet was sent before the return");
+        assert_eq!(
+            state.refresh(Some(true), (6, 12), now),
+            None,
+            "the refused packet was sent before the interface was created again"
+        );
         assert!(state.refresh(Some(false), (6, 12), now).is_some_and(|warning| warning.contains("is down")));
         assert_eq!(state.refresh(None, (6, 12), now), None, "the fault has caused a warning already");
     }

@@ -43,7 +43,7 @@ pub enum ProgramError {
     Away(String),
     /// The user part cannot run.
     UserPart(Refusal),
-    /// The kernel rejects the kernel part. The error may include the verifier log.
+    /// The kernel rejects the kernel part of the program. The error may include the verifier log.
     KernelPart(SourceError),
 }
 

@@ -47,7 +47,8 @@ struct State {
     dispatcher: Option<Weak<XdpDispatcher>>,
     kernel: KernelAccounting,
     mailboxes: BTreeMap<u16, Arc<ProgramMailbox>>,
-    /// The interface index last set for each egress interface of the kernel part; 0 for none.
+    /// The interface index that was last set for each egress interface of the kernel part; 0 if the interface was not
+    /// ready.
     egress_indices: Vec<u32>,
     /// For each map, the key after which the next sweep continues.
     swept: BTreeMap<u16, Vec<u8>>,

@@ -21,8 +21,9 @@ use jit::{Packet, Verdict};
 use kernel_programs::{KernelVerdict, METADATA_BYTES};
 use std::sync::Arc;
 
-/// A number that is greater than the number of packets in a queue's memory. After so many packets without a generation,
-/// all packets that arrived before the swap have been read.
+/// A number that is greater than the number of packets that fit into the receive memory of a queue. After a swap, once
+/// this number of packets without a generation has been read, all packets that arrived before the swap have been read
+/// too.
 const WITHOUT_GENERATION_MAX: u64 = 1 << 17;
 
 /// The programs of one queue, one after the other.
@@ -182,7 +183,8 @@ impl ProgramSequence {
         let r = &of.record;
         let record = Verdict::resumed(r.kind, r.classes, [r.hash, r.hash2], r.mark, r.state);
         if !is_current {
-            // The user part of that program no longer exists, so the verdict of the kernel part is final.
+            // Another program's kernel part processed this packet, and the user part of that program no longer exists.
+            // So the verdict of that kernel part is final.
             return (record, false);
         }
         if self.user_part.all_in_kernel { (record, false) } else { (self.run(packet, Some(record)), true) }

@@ -210,7 +210,7 @@ pub fn detach_link(link: BorrowedFd<'_>) -> io::Result<()> {
 /// `BPF_OBJ_GET_INFO_BY_FD` of a program.
 ///
 /// # Errors
-/// An error of the kernel.
+/// Returns the kernel's error if a system call fails.
 pub fn program_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
     // struct bpf_prog_info begins: type, id, tag[8], jited_prog_len, xlated_prog_len. The lengths of its lists are zero
     // here, so the kernel writes no lists; verified_insns is at byte 216.
@@ -224,7 +224,7 @@ pub fn program_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
 /// `BPF_OBJ_GET_INFO_BY_FD` of an XDP link.
 ///
 /// # Errors
-/// An error of the kernel.
+/// Returns the kernel's error if a system call fails.
 pub fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     // struct bpf_link_info begins: type, id, prog_id, (padding), and for XDP the ifindex.
     let words: [u32; 6] = object_info(link)?;
@@ -249,7 +249,7 @@ pub fn linked_program(ifindex: u32) -> Option<u32> {
         // SAFETY: the attributes (start_id, next_id) hold no pointers.
         unsafe { call(LINK_GET_NEXT_ID, &mut after) }.ok()?;
         id = after[1];
-        // A link may have been removed since it was listed.
+        // A link that was removed since the kernel returned its id is skipped.
         let Ok(link) = link_by_id(id) else { continue };
         // struct bpf_link_info begins with the type, as in `enum bpf_link_type`.
         const LINK_TYPE_XDP: u32 = 6;

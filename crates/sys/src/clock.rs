@@ -97,7 +97,7 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// Time at a tick count. Counts before the start of the fit give the start time of the fit.
+    /// Returns the time at a tick count. Tick counts before the start of the fit give the start time of the fit.
     #[inline]
     pub fn at(&self, ticks: u64) -> Timestamp {
         let since = ticks.wrapping_sub(self.ticks);
@@ -152,7 +152,8 @@ impl Fitter {
         self.last = sample;
     }
 
-    /// Difference between fit and system clock at the last sample, plus the width of the reading.
+    /// Returns the estimated error of the fit: its difference to the system clock at the last sample, plus the
+    /// uncertainty of that reading.
     pub fn error(&self) -> Duration {
         self.error
     }

@@ -69,7 +69,8 @@ impl CodePages {
         // SAFETY: the range is our own mapping, and the mapping that replaces it has the same bytes.
         unsafe { mmap(self.base.as_ptr().cast(), self.len, prot, flags, file, 0) }?;
         let sealed = fcntl_add_seals(file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL);
-        // The descriptor is closed in both cases: no other process has it.
+        // The descriptor of the memory file is closed even if the file could not be sealed. No other process has the
+        // descriptor.
         self.file = None;
         Ok(sealed?)
     }

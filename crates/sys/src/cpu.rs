@@ -106,7 +106,7 @@ fn resident_of(rollup: &str) -> u64 {
         value.unwrap_or(0)
     };
     // The value of `Pss` does not include reserved huge pages. Only rings use such pages, and each ring is mapped
-    // twice, so half of the shared ones are added.
+    // twice, so half of the shared huge pages are added.
     1024 * (kib("Pss:") + kib("Private_Hugetlb:") + kib("Shared_Hugetlb:") / 2)
 }
 

@@ -12,7 +12,7 @@ use std::path::Path;
 /// Readable by owner and group only, because packets contain private data.
 const MODE: u32 = 0o640;
 
-/// Alignment of direct writes to a file, in bytes.
+/// The alignment in bytes that direct I/O to a file requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectAlign {
     /// Alignment of the address in memory.
@@ -21,7 +21,7 @@ pub struct DirectAlign {
     pub offset: usize,
 }
 
-/// Opens a file for reading; `direct` bypasses the page cache.
+/// Opens a file for reading. With `direct`, reads bypass the page cache (O_DIRECT).
 ///
 /// # Errors
 /// `EINVAL` if the file system has no direct reads; the errors of `open(2)`.
@@ -34,7 +34,7 @@ pub fn open(path: &Path, direct: bool) -> io::Result<File> {
     options.open(path)
 }
 
-/// Creates a file that must not exist, for writing; `direct` bypasses the page cache.
+/// Creates a file for writing; the file must not exist. With `direct`, writes bypass the page cache (O_DIRECT).
 ///
 /// # Errors
 /// `EEXIST`; `EINVAL` if the file system has no direct writes (then no file is left behind); the errors of `open(2)`.

@@ -16,7 +16,8 @@ pub enum Prefault {
     /// All memory; locked if permitted.
     #[default]
     Whole,
-    /// This many bytes at the beginning; [`SharedMemory::prefault_more`] prefaults and locks the rest.
+    /// The given number of bytes at the beginning of the memory. [`SharedMemory::prefault_more`] prefaults and locks
+    /// the rest.
     Begin(usize),
     /// No part: each page is allocated at its first write, and no page is locked.
     Lazy,
@@ -61,7 +62,8 @@ pub fn prefer_huge_pages(region: std::ops::Range<*const u8>) {
     }
 }
 
-/// Prefetches the cache line of an address. Has no other effect for any address.
+/// Prefetches the cache line of an address into the CPU caches. The address may be invalid, because a prefetch never
+/// faults.
 #[inline]
 pub fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -98,7 +100,7 @@ pub struct SharedMemory {
 // SAFETY: the mapping is plain memory that stays mapped until drop; every access to it uses raw pointers, and the code
 // that uses them ensures synchronisation.
 unsafe impl Send for SharedMemory {}
-// SAFETY: as above; the methods of this type return pointers and never dereference them.
+// SAFETY: the memory stays mapped until drop; the methods of this type return pointers and never dereference them.
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
@@ -166,10 +168,10 @@ impl SharedMemory {
         let to = from.saturating_add(bytes.max(1)).checked_next_multiple_of(HUGE_PAGE).unwrap_or(end).min(end);
         // SAFETY: the range lies inside one half of this mapping, which is writable.
         let at = unsafe { self.base.as_ptr().add(from) }.cast();
-        // SAFETY: as above; the call allocates pages and changes no content.
+        // SAFETY: the range lies inside one half of this mapping; the call allocates pages and changes no content.
         unsafe { madvise(at, to - from, Advice::LinuxPopulateWrite) }?;
-        // Without the privilege this fails, and `locked` reports it; the pages are prefaulted in any case.
-        // SAFETY: as above.
+        // Locking fails without the privilege, and `locked` becomes false; the pages are prefaulted in any case.
+        // SAFETY: the range lies inside one half of this mapping, and locking changes no content.
         if self.locked.load(Ordering::Relaxed) && unsafe { mlock(at, to - from) }.is_err() {
             self.locked.store(false, Ordering::Relaxed);
         }
@@ -301,7 +303,8 @@ impl SharedMemory {
         Ok(unsafe { munmap(area, len) }?)
     }
 
-    /// Fixes the size and forbids new writable mappings in any process; this mapping stays writable.
+    /// Seals the memory file: its size is fixed, and no process can map it writable any more. The existing mapping of
+    /// this process stays writable.
     ///
     /// # Errors
     /// If the kernel refuses the seals.

@@ -340,7 +340,7 @@ impl Netlink {
     /// All interfaces.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Returns the kernel's error if the system call fails.
     pub fn links(&mut self) -> io::Result<Vec<Link>> {
         self.dump(libc::RTM_GETLINK, &link_header(0, 0, 0), decode_link)
     }
@@ -348,7 +348,7 @@ impl Netlink {
     /// The addresses of all interfaces.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Returns the kernel's error if the system call fails.
     pub fn addresses(&mut self) -> io::Result<Vec<Address>> {
         self.dump(libc::RTM_GETADDR, &[0; 8], decode_address)
     }
@@ -356,7 +356,7 @@ impl Netlink {
     /// The unicast routes of the main table.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Returns the kernel's error if the system call fails.
     pub fn routes(&mut self) -> io::Result<Vec<Route>> {
         self.dump(libc::RTM_GETROUTE, &[0; 12], decode_route)
     }

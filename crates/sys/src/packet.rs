@@ -99,7 +99,7 @@ impl PacketSocket {
     /// The index of the interface to which the socket is bound; `None` after the interface was removed.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Returns the kernel's error if the system call fails.
     pub fn bound_link(&self) -> io::Result<Option<u32>> {
         // SAFETY: `sockaddr_ll` is plain data for which all zeros is valid.
         let mut address: libc::sockaddr_ll = unsafe { zeroed() };
@@ -115,7 +115,7 @@ impl PacketSocket {
     /// Sending is not affected.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Returns the kernel's error if the system call fails.
     pub fn refuse_all(&self) -> io::Result<()> {
         // One instruction of classic BPF: return 0, which is the number of bytes to keep.
         let mut program = [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
@@ -126,7 +126,7 @@ impl PacketSocket {
     /// Removes the filter of [`PacketSocket::refuse_all`].
     ///
     /// # Errors
-    /// `ENOENT` if there is none.
+    /// `ENOENT` if the socket has no filter.
     pub fn accept_all(&self) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0i32)
     }
@@ -156,7 +156,7 @@ impl PacketSocket {
     /// Uses the NIC's timestamp of a frame, if there is one, instead of the kernel's.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Returns the kernel's error if the system call fails.
     pub fn hardware_stamps(&self) -> io::Result<()> {
         self.set(libc::SOL_PACKET, libc::PACKET_TIMESTAMP, &(libc::SOF_TIMESTAMPING_RAW_HARDWARE as i32))
     }
@@ -178,7 +178,7 @@ impl PacketSocket {
     /// Requests a receive queue of this many bytes, beyond the system's limit if the process has the privilege.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Returns the kernel's error if the system call fails.
     pub fn receive_buffer(&self, bytes: u32) -> io::Result<()> {
         Ok(set_socket_recv_buffer_size_force(&self.0, bytes as usize)?)
     }
@@ -186,7 +186,7 @@ impl PacketSocket {
     /// The counters since the last call. The kernel resets them on each read, so one caller must sum them.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Returns the kernel's error if the system call fails.
     pub fn take_statistics(&self) -> io::Result<Statistics> {
         // Sockets without a version 3 ring set only the first two numbers.
         let [packets, drops, freezes]: [u32; 3] = self.get(libc::SOL_PACKET, libc::PACKET_STATISTICS)?;
@@ -196,7 +196,7 @@ impl PacketSocket {
     /// Returns and clears the pending error: `ENETDOWN` if the interface went down or was removed.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Returns the kernel's error if the system call fails.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         Ok(socket_error(&self.0)?.err().map(io::Error::from))
     }
@@ -204,7 +204,7 @@ impl PacketSocket {
     /// Waits for a frame or an error, at most for `wait`. A signal ends the wait early.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Returns the kernel's error if the system call fails.
     pub fn wait_readable(&self, wait: Duration) -> io::Result<Ready> {
         let timeout = Timespec::try_from(wait).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
         let mut polled = [PollFd::new(&self.0, PollFlags::IN)];

@@ -68,9 +68,9 @@ fn schedule(policy: libc::c_int) -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Runs `urgent`, which takes microseconds and should not be interrupted, above all normal threads (SCHED_FIFO, lowest
-/// priority). Afterwards the thread has its former policy. Without CAP_SYS_NICE or a limit for real-time priorities
-/// (`RLIMIT_RTPRIO`), `urgent` runs with the present policy.
+/// Runs the closure `urgent` at a priority above all normal threads (SCHED_FIFO, its lowest priority), so that they do
+/// not interrupt it. The closure may take only microseconds. Afterwards the thread has its former policy. Without
+/// CAP_SYS_NICE or a limit for real-time priorities (`RLIMIT_RTPRIO`), `urgent` runs with the present policy.
 pub fn with_raised_priority<T>(urgent: impl FnOnce() -> T) -> T {
     struct Restore(libc::c_int, libc::sched_param);
     impl Drop for Restore {

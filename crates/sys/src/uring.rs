@@ -77,7 +77,7 @@ impl Aligned {
         // of 264 KiB of which 68 KiB are read into).
         let layout = len.checked_add(Self::ALIGN).and_then(|len| Layout::array::<u8>(len).ok());
         let layout = layout.expect("a length within the address space");
-        // SAFETY: the layout is not empty.
+        // SAFETY: the layout has a size of at least one byte, as `alloc_zeroed` requires.
         let allocated = unsafe { alloc_zeroed(layout) };
         let allocated = NonNull::new(allocated).unwrap_or_else(|| handle_alloc_error(layout));
         // SAFETY: the distance to the next page is shorter than the page that was allocated in addition to `len`.
@@ -97,7 +97,7 @@ impl Deref for Aligned {
 
 impl DerefMut for Aligned {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and borrowed mutably with this value.
+        // SAFETY: `len` bytes from `base` are allocated and initialised, and the mutable borrow is that of this value.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
     }
 }
@@ -147,7 +147,7 @@ pub struct UringCompletion<B> {
     pub buffer: Option<B>,
 }
 
-/// The memory that the kernel may still access.
+/// An operation in flight. The kernel may still access its buffer and its file.
 struct InFlight<B> {
     token: u64,
     #[expect(dead_code, reason = "kept open until the kernel has completed the operation")]

@@ -16,7 +16,7 @@ pub struct ZeroedPages {
 
 // SAFETY: this value owns the memory, and all access goes through the value.
 unsafe impl Send for ZeroedPages {}
-// SAFETY: as above; `&ZeroedPages` gives only `&[u64]`.
+// SAFETY: this value owns the memory, and a shared reference to it gives only `&[u64]`.
 unsafe impl Sync for ZeroedPages {}
 
 impl ZeroedPages {
@@ -51,7 +51,8 @@ impl Deref for ZeroedPages {
 
 impl DerefMut for ZeroedPages {
     fn deref_mut(&mut self) -> &mut [u64] {
-        // SAFETY: as above, and `&mut self` excludes other references.
+        // SAFETY: the mapping has at least `len` initialised words and exists as long as this value, and `&mut self`
+        // excludes other references.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
     }
 }

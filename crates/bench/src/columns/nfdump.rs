@@ -47,7 +47,8 @@ pub fn compare(
     ))?;
     for cache in ["cold", "warm"] {
         if cache == "cold" && cold().is_err() {
-            // The row with a cold cache is omitted; the reason was already printed instead of netgrain's row.
+            // The result of nfdump with a cold cache is omitted. The reason was printed when the result of netgrain
+            // with a cold cache was omitted.
             continue;
         }
         let begun = Instant::now();

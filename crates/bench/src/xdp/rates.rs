@@ -48,7 +48,7 @@ pub(super) struct Paired {
 }
 
 impl Paired {
-    /// The median of at least one value.
+    /// Returns the median of the values, of which there must be at least one.
     pub fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let (middle, half) = (values.len() as f64 / 2.0, 0.98 * (values.len() as f64).sqrt());

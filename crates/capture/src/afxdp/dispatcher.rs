@@ -18,8 +18,6 @@
 //! kernel/bpf/dispatcher.c calls `synchronize_rcu`). The wait of 8 to 15 ms is not needed here, because the generation
 //! of a packet shows which program processed it. PERF: a swap takes 15 ms by the link and 0.07 ms by the slot; the slot
 //! costs 1 ns per packet (records/2026-11-22-xdp.md).
-// PERF: a swap takes 15 ms by the link, 0.07 ms by the slot, which costs a packet 1 ns
-// (records/2026-11-22-xdp.md).
 
 use super::swap::{PortMap, PreparedProgram, spec};
 use crate::ProgramOutcomes;
@@ -34,7 +32,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use sys::packet::PacketSocket;
 
-/// The program's counters of one queue.
+/// The counters of the XDP program for one queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DispatcherCounts {
     /// Frames redirected to the socket.
@@ -261,12 +259,13 @@ impl XdpDispatcher {
     /// later packets need not carry the generation ([`QueueGenerations`]); before, each packet carries it.
     ///
     /// # Errors
-    /// An error of the kernel.
+    /// Returns the kernel's error if a system call fails.
     pub fn acknowledge(&self, queue: u32, generation: u32) -> io::Result<()> {
         let _alone = self.generations_update.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = self.generations.get(&ONLY)?.unwrap_or_default();
         let Some(of_queue) = of_queue(&mut all, queue) else { return Ok(()) };
-        // A concurrent update by the program on another queue may be lost; its next packet repeats the update.
+        // A concurrent update by the XDP program on another queue may be lost. The program repeats the update at the
+        // next packet of that queue.
         *of_queue = QueueGenerations { by_user: generation, ..QueueGenerations::read(of_queue) }.bytes();
         self.generations.set(&ONLY, &all)
     }
@@ -274,7 +273,7 @@ impl XdpDispatcher {
     /// The last generation with packets of `queue` that could not carry their generation; 0 if there were none.
     ///
     /// # Errors
-    /// An error of the kernel.
+    /// Returns the kernel's error if a system call fails.
     pub fn last_untagged(&self, queue: u32) -> io::Result<u32> {
         let mut all = self.generations.get(&ONLY)?.unwrap_or_default();
         Ok(of_queue(&mut all, queue).map_or(0, |of_queue| QueueGenerations::read(of_queue).last_untagged))
@@ -288,7 +287,7 @@ impl XdpDispatcher {
     /// Redirects the frames of `queue` to `socket` from now on.
     ///
     /// # Errors
-    /// An error of the kernel.
+    /// Returns the kernel's error if a system call fails.
     pub fn take(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         self.sockets.set(&queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes())
     }
@@ -296,7 +295,7 @@ impl XdpDispatcher {
     /// Leaves the frames of `queue` to the kernel from now on. Running programs may still choose the socket.
     ///
     /// # Errors
-    /// An error of the kernel.
+    /// Returns the kernel's error if a system call fails.
     pub fn give_back(&self, queue: u32) -> io::Result<()> {
         self.sockets.remove(&queue.to_ne_bytes()).map(drop)
     }
@@ -304,7 +303,7 @@ impl XdpDispatcher {
     /// The program's counters of `queue`.
     ///
     /// # Errors
-    /// An error of the kernel.
+    /// Returns the kernel's error if a system call fails.
     pub fn counts(&self, queue: u32) -> io::Result<DispatcherCounts> {
         let per_cpu = self.outcomes.get(&queue.to_ne_bytes())?.unwrap_or_default();
         let sum = |fate: PacketOutcome| {
@@ -414,7 +413,8 @@ fn code(programs: Option<&RawMap>, sockets: &impl AsFd, outcomes: &impl AsFd) ->
     asm.finish().expect("both labels are placed within reach of a jump")
 }
 
-/// `*(u64 *)(r0 + at) += 1`. Not atomic: the value is per CPU, and XDP programs do not interrupt each other.
+/// Appends `*(u64 *)(r0 + at) += 1`. The addition need not be atomic: the value is per CPU, and XDP programs do not
+/// interrupt each other.
 fn count(asm: &mut Asm, at: i16) {
     asm.load(Size::Dw, Reg::R1, Reg::R0, at);
     asm.alu(bpf::Alu::Add, Reg::R1, 1);

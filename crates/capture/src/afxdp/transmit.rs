@@ -132,7 +132,7 @@ impl Transmitter {
     /// The counters so far.
     ///
     /// # Errors
-    /// If the kernel refuses to read them.
+    /// Returns the kernel's error if the counters cannot be read.
     pub fn counts(&mut self) -> Result<TransmitCounts, SourceError> {
         self.sender.reap();
         let invalid = self.sender.statistics().map_err(|e| self.failed("read the counters", e))?.tx_invalid;
@@ -145,7 +145,7 @@ impl Transmitter {
         })
     }
 
-    /// True if the driver reads the memory of the sender without a copy.
+    /// True if the driver reads frames directly from the memory of the sender (zero-copy).
     pub fn is_zero_copy(&self) -> bool {
         self.sender.is_zero_copy()
     }

@@ -185,7 +185,7 @@ fn thread_died() -> io::Error {
 mod tests {
     use super::*;
 
-    /// Blocks until the channel delivers bytes, like a pipe.
+    /// A `Read` that blocks until the channel delivers bytes, as a pipe does.
     struct BlockingReader(Receiver<Vec<u8>>);
 
     impl Read for BlockingReader {

@@ -8,10 +8,10 @@ use std::time::Duration;
 /// The speed of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Speed {
-    /// As fast as the file can be read.
+    /// Packets are replayed as fast as the file can be read.
     #[default]
     Flat,
-    /// The given factor times as fast as the capture; 1 is the original speed.
+    /// Packets are replayed at the speed of the capture times the given factor; 1 is the original speed.
     Scaled(f64),
 }
 

@@ -33,11 +33,11 @@ mod flow {
     pub const BYTES: i16 = 0;
     /// The CRC: 4 bytes in network byte order.
     pub const CRC: i16 = 16;
-    /// Words of 4 bytes in a value.
+    /// Number of 4-byte words in a value of the map of flows.
     pub const WORDS: usize = 5;
 }
 
-/// Bytes of one table: 256 CRCs.
+/// Size in bytes of one CRC table, which has 256 CRCs of 4 bytes.
 const TABLE_BYTES: i16 = 1024;
 /// Bytes of a timestamp field; each has a table.
 const STAMP_BYTES: i16 = 12;

@@ -11,7 +11,8 @@ use std::io;
 use std::thread;
 use sys::netns::Namespace;
 
-/// A program with the link and the namespace that keep it in the table.
+/// An XDP program with the link and the network namespace that keep it in the kernel's table of directly called
+/// programs.
 pub(super) struct PreparedRun {
     link: Link,
     /// The interface lives as long as its namespace.

@@ -18,7 +18,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// Number of blocks that are encrypted together.
 const BATCH: usize = 32;
 
-/// Entries of the caches of whole addresses and of upper halves of IPv6 addresses.
+/// Number of entries of each cache: the cache of whole addresses, and the cache of upper halves of IPv6 addresses.
 const ENTRIES: usize = 1 << 14;
 
 /// Number of leading bits of IPv4 addresses whose flips are cached in a table that has an entry for each value of these

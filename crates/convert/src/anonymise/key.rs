@@ -49,7 +49,7 @@ impl Key {
         digits + "\n"
     }
 
-    /// Rejects a key of zeros, as in a key file that was created and never filled.
+    /// Rejects a key that contains only zeros: such a key file was created but never filled with random bytes.
     fn not_zero(bytes: [u8; LEN]) -> Result<Self, KeyError> {
         if bytes == [0; LEN] { Err(KeyError::Zero) } else { Ok(Self(bytes)) }
     }
@@ -71,7 +71,7 @@ impl fmt::Debug for Key {
 /// The reason why a key file is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyError {
-    /// The file has this many bytes, which is no valid length.
+    /// The key file has this number of bytes, which is not a valid length of a key.
     Length(usize),
     /// The key contains only zeros.
     Zero,

@@ -23,12 +23,14 @@ mod v6 {
     pub const KEPT: [u8; 2] = [5, 0xc2];
 }
 
-/// Replaces all other IPv4 options by no-operations; returns the number of replaced options.
+/// Replaces all IPv4 options that are not in the list of kept options by no-operations; returns the number of replaced
+/// options.
 pub fn blank_v4(options: &mut [u8]) -> u64 {
     blank(options, v4::END, v4::NOP, &[v4::ROUTER_ALERT])
 }
 
-/// Replaces all other TCP options by no-operations; returns the number of replaced options.
+/// Replaces all TCP options that are not in the list of kept options by no-operations; returns the number of replaced
+/// options.
 pub fn blank_tcp(options: &mut [u8]) -> u64 {
     blank(options, tcp::END, tcp::NOP, &tcp::KEPT)
 }
@@ -60,8 +62,8 @@ fn blank(options: &mut [u8], end: u8, nop: u8, kept: &[u8]) -> u64 {
     blanked
 }
 
-/// Replaces all other IPv6 options by padding; returns the number of replaced options. The length field of an IPv6
-/// option counts only the bytes after it.
+/// Replaces all IPv6 options that are not in the list of kept options by padding; returns the number of replaced
+/// options. The length field of an IPv6 option counts only the bytes after it.
 pub fn blank_v6(options: &mut [u8]) -> u64 {
     let (mut at, mut blanked) = (0, 0);
     while at < options.len() {

@@ -43,7 +43,7 @@ impl KeptBytes {
         Self { len, is_supported: false }
     }
 
-    /// The result for a header of `header` bytes followed by this part.
+    /// Returns the result for a larger part, which consists of a header of `header` bytes and of this part.
     pub const fn after_header(self, header: usize) -> Self {
         Self { len: header + self.len, ..self }
     }

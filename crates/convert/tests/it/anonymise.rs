@@ -274,7 +274,7 @@ fn all_as_one(files: &[PathBuf], settings: Option<Anonymiser>) -> Vec<u8> {
     memory.files.remove(0)
 }
 
-/// All values of these fields that tshark finds, for each packet and each field.
+/// Returns all values that tshark finds for the fields `names`, for each packet and each field.
 fn fields(mut tshark: Command, capture: &[u8], names: &[&str]) -> Vec<Vec<Vec<String>>> {
     let folder = testkit::TempDir::new("fields");
     let path = folder.join("all.pcapng");

@@ -1,6 +1,6 @@
 //! Tests that all data types agree about the same packets: every stored packet is metered, and every metered packet is
-//! in a row and in a flow record. Neither the number of shards or queues nor live or replayed capture changes the
-//! result.
+//! in a series row and in a flow record. Neither the number of shards or queues nor live or replayed capture changes
+//! the result.
 
 use crate::common;
 
@@ -21,14 +21,14 @@ use wire::{EtherType, IpProtocol};
 
 const START: Timestamp = Timestamp::from_secs_nanos(1_700_000_000, 0);
 
-/// The flow records and rows of a meter.
+/// The flow records and series rows of a meter.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct RecordsAndRows {
     records: Vec<Record>,
     rows: Vec<Row>,
 }
 
-/// A sink that collects all records and rows for the test.
+/// A sink that collects all flow records and series rows for the test.
 #[derive(Clone, Default)]
 struct CollectingSink(Arc<Mutex<RecordsAndRows>>);
 
@@ -70,15 +70,15 @@ fn start_with(plan: &Plan, collector: &CollectingSink) -> Capture {
     Capture::claimed(plan, &store, |_| Ok(vec![sink])).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Runs a plan to its end, and asserts that the data types agree.
+/// Runs a plan to its end, and asserts that packets, flow records and series rows agree.
 fn run(plan: &Plan) -> (RecordsAndRows, Ended) {
     let collector = CollectingSink::default();
     let ended = common::end(start_with(plan, &collector), plan);
     (assert_data_types_agree(&collector, &ended), ended)
 }
 
-/// Asserts that the data types agree, by the counts of the report and by the records and rows. Returns the records and
-/// rows.
+/// Asserts that packets, flow records and series rows agree, by the counts of the report and by the flow records and
+/// series rows. Returns the flow records and series rows.
 fn assert_data_types_agree(collector: &CollectingSink, ended: &Ended) -> RecordsAndRows {
     let (data, meter) = (collector.collected(), meter(ended));
     assert_eq!(ended.report.faults, [""; 0]);
@@ -414,7 +414,7 @@ fn the_row_before_a_gap_contains_the_number_of_active_flows() {
     assert_eq!(reported, [(0, 5, 5, 0), (7200, 5, 5, 5)]);
 }
 
-/// A sink that blocks its meter from the first row on until the test releases it, like a stalled disk.
+/// A sink that blocks its meter from the first series row on until the test releases it, like a stalled disk.
 struct Slow {
     collector: CollectingSink,
     is_blocking: Arc<AtomicBool>,
@@ -479,8 +479,8 @@ fn a_blocked_meter_skips_and_counts_packets_that_are_all_stored() {
     assert!(meter.unmetered > 10_000, "at least a part of the ring must be skipped; packets: {}", meter.unmetered);
     assert!(meter.packets > 10_000, "packets before and after the block must be metered; packets: {}", meter.packets);
     assert!(!ended.report.is_healthy(), "a report with unmetered packets is unhealthy");
-    // The rows contain the complete ledger, although their sums lack packets. The records contain the number of skipped
-    // packets.
+    // The series rows contain the complete ledger, although their sums lack packets. The records contain the number of
+    // skipped packets.
     let short = data.rows.iter().filter(|row| row.total.packets < row.ledger.stored).count();
     assert!(short > 0 && data.records.iter().any(|record| record.lost > 0), "{short} rows");
 }

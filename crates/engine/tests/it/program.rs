@@ -187,7 +187,8 @@ fn swaps_under_traffic_count_every_packet_and_are_in_order() {
                 while !stop_sending.load(Ordering::Relaxed) {
                     wire.send(&frames);
                     sent += frames.len() as u64;
-                    // Slow enough for the receive ring and the listener.
+                    // The frames are sent slowly enough that neither the receive ring nor the listener's ring
+                    // overflows.
                     std::thread::sleep(Duration::from_micros(500));
                 }
                 sent
@@ -277,7 +278,7 @@ fn frames_of_the_kernel_part_for_an_unready_egress_are_counted_as_unsent() {
         let kernel = program_of(&capture).kernel;
         (kernel.forwarded, kernel.unsent)
     };
-    // Each condition under which no frame can be sent, and its end.
+    // For each condition under which the interface can send no frame, the test sets the condition and then ends it.
     let set_carrier = |up: bool| sandbox.netlink().set_up(d.index, up).expect("the peer interface");
     let set_up = |up: bool| sandbox.netlink().set_up(c.index, up).expect("the interface");
     let set_gro = |up: bool| sys::ethtool::Offload::Gro.set(&d.name, up).expect("GRO");
@@ -315,9 +316,11 @@ fn a_rejected_program_replaces_nothing() {
         ("main = log_msg \"x\"", "cannot write log lines"),
         // The peer of this interface accepts no XDP frames.
         ("main = forward \"e\" >-> drop", "interface e: its driver does not accept XDP frames"),
-        // Only the engine thread computes the member of a packet, and it cannot pass packets to the host.
+        // The program is rejected, because only the engine thread computes the member to which a packet is steered, and
+        // the engine thread cannot pass packets to the host.
         ("main = steer_rrobin >-> detour", "cannot pass packets to the host"),
-        // One packet would have two verdicts.
+        // With these programs, one packet would have two verdicts: for the host and for the capture or an egress
+        // interface.
         ("main = when (has_port 80) kernel", "is dedicated to capture"),
         ("main = conditional is_udp (mark 42) kernel >-> steer_flow", "is dedicated to capture"),
         ("main = kernel >-> forward \"lo\" >-> drop", "is dedicated to capture"),
@@ -488,7 +491,7 @@ fn kernel_and_user_part_use_an_egress_interface_that_is_created_again() {
         !out.at_least(1, QUIET, |frame| frame == sent[0]).is_empty(),
         "the frames are sent through the new interface"
     );
-    // The interface moves to another namespace and returns with the same index.
+    // The interface moves to another network namespace and back. It has the same interface index afterwards.
     sandbox.netlink().move_to(c.index, other.namespace().as_fd()).expect("move");
     let unsent = |of: ProgramReport| of.kernel.unsent + of.user.unsent;
     let before = unsent(program_of(&capture));

@@ -101,9 +101,10 @@ fn a_packet_has_one_outcome_and_unsent_copies_are_counted_separately() {
     let (c, _d) = sandbox.veth("c", "d");
     let (e, _f) = sandbox.veth("e", "f");
     for (round, (program, before, after)) in [
-        // The four numbers are forwarded packets, packets to the host, unsent copies, and unsent packets.
+        // The four numbers of each array count forwarded packets, packets to the host, unsent copies, and unsent
+        // packets.
         ("main = forward \"c\" >-> forward \"e\" >-> drop", [3, 0, 0, 0], [3, 0, 3, 0]),
-        // The host of a shared interface receives the packets in any case.
+        // The host receives all packets of a shared interface, whatever the program decides.
         ("main = forward \"e\" >-> kernel >-> drop", [3, 0, 0, 0], [0, 3, 3, 0]),
         ("main = forward \"e\" >-> drop", [3, 0, 0, 0], [0, 0, 0, 3]),
         // The packets are stored.
@@ -136,7 +137,7 @@ fn a_packet_has_one_outcome_and_unsent_copies_are_counted_separately() {
     sandbox.netlink().delete_link(c.index).expect("the deletion of the pair");
 }
 
-/// The packets are stored as before, so no other counter shows that their copies were not sent.
+/// The packets are stored whether or not their copies are sent, so only the counter of unsent copies shows the failure.
 #[test]
 fn copies_for_a_deleted_interface_are_counted_and_reported() {
     let test = "copies_for_a_deleted_interface_are_counted_and_reported";
@@ -165,7 +166,7 @@ fn copies_for_a_deleted_interface_are_counted_and_reported() {
         sent.extend(
             [1, 2].map(|host| Frame::tcp4([10, 0, 0, host], 1000, [10, 0, 1, 1], 53).fill(&mut bytes).to_vec()),
         );
-        // Returns the number of frames sent, and of frames not sent.
+        // Returns the number of frames that were sent, and the number of frames that could not be sent.
         let sent_and_unsent = |report: &ProgramReport| {
             let (kernel, user) = (&report.kernel, &report.user);
             (user.copies + user.forwarded + kernel.forwarded, user.copies_unsent + user.unsent + kernel.unsent)

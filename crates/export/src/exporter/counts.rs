@@ -52,9 +52,9 @@ impl Unsent {
 /// Counters of offered records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Records and rows offered.
+    /// Flow records and series rows offered.
     pub offered: u64,
-    /// Records and rows that were passed to the kernel and not reported as undeliverable afterwards.
+    /// Flow records and series rows that were passed to the kernel and not reported as undeliverable afterwards.
     pub sent: u64,
     /// Not sent, by [`Unsent`].
     pub unsent: [u64; Unsent::COUNT],
@@ -72,7 +72,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Records that are neither sent nor unsent yet.
+    /// Number of offered records that are neither sent nor counted as unsent yet.
     pub fn waiting(&self) -> u64 {
         self.offered.saturating_sub(self.sent + self.unsent.iter().sum::<u64>())
     }

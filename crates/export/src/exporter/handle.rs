@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub(super) enum QueueItem {
     Flow(Box<Record>),
     Row(Box<Row>),
-    /// The ledger of a row that is not exported; it is added to the loss statistics.
+    /// The ledger of a series row that is not exported. The ledger is added to the loss statistics of its interface.
     Ledger(Box<Row>),
 }
 
@@ -40,7 +40,8 @@ impl Handle {
         if self.series {
             return self.offer(QueueItem::Row(Box::new(*row)));
         }
-        // Ledgers are used only for the loss statistics, so a ledger is not counted as offered or unsent.
+        // A ledger offered alone is used only for the loss statistics, so it is counted neither as an offered nor as an
+        // unsent record.
         if self.queue.try_send(QueueItem::Ledger(Box::new(*row))).is_ok() {
             self.shared.queued.fetch_add(1, SeqCst);
         }

@@ -1,7 +1,7 @@
 //! The exporting process: a bounded queue whose sender does not block by default, and a thread that encodes and sends.
 //!
-//! Invariant: every record and row that was offered is counted once, as sent or as unsent with a cause: `offered = sent
-//! + unsent + waiting`, and `waiting` is 0 after [`Exporter::finish`]. Sent means passed to the kernel.
+//! Invariant: every flow record and series row that was offered is counted once, as sent or as unsent with a cause:
+//! `offered = sent + unsent + waiting`, and `waiting` is 0 after [`Exporter::finish`]. Sent means passed to the kernel.
 //!
 //! An unreachable collector is retried after 0.1 s, 0.2 s, … 30 s. Meanwhile the queue is the buffer: a short outage
 //! loses nothing, a long one loses the records that do not fit.
@@ -94,7 +94,8 @@ impl Exporter {
         let worker = Worker::new(settings, shared);
         let (alive, ended) = sync_channel(0);
         let work = move || {
-            // Dropped when the thread ends, also by a panic; this disconnects `ended`.
+            // The sender `_alive` is dropped when the thread ends, also by a panic. The drop disconnects the receiver
+            // `ended`.
             let _alive = alive;
             worker.run(jobs);
         };

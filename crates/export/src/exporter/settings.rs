@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Default number of records and rows that may wait; about 1.2 kB each.
+/// Default number of flow records and series rows that may wait; about 1.2 kB each.
 pub const QUEUE: usize = 16_384;
 
 /// Default time for sending the waiting records at the end. [`Exporter::leave`](super::Exporter::leave) is called on
@@ -30,7 +30,8 @@ pub enum Clock {
     /// The system clock.
     #[default]
     System,
-    /// The latest timestamp in the exported records and rows, so that each export of the same capture is equal.
+    /// The clock is the latest timestamp in the exported flow records and series rows, so that repeated exports of the
+    /// same capture give identical messages.
     Data,
 }
 
@@ -70,8 +71,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Defaults for a target: flows with [`Fields::Standard`] for a collector; both kinds with [`Fields::Full`] for
-    /// multicast groups and files.
+    /// Returns the defaults for a target. A collector gets flow records with [`Fields::Standard`]. Multicast groups and
+    /// files get flow records and series rows with [`Fields::Full`].
     pub fn new(target: Target) -> Self {
         let encode = if target.is_reliable() { Config::reliable() } else { Config::default() };
         // `netgrain flows` and `netgrain series` read groups and files; collectors are other programs.

@@ -32,7 +32,7 @@ pub(super) struct Worker {
     /// Sessions by kind and interface if each has its own multicast group, otherwise one session.
     sessions: BTreeMap<(ExportKind, u16), Session>,
     now: Timestamp,
-    /// When the oldest record began to wait for its message to become full.
+    /// The time at which the oldest record began to wait until its message is full; `None` if no record waits.
     waits_since: Option<Instant>,
     retry: Option<Instant>,
     backoff: Duration,
@@ -45,10 +45,11 @@ pub(super) struct Worker {
 /// arrive together, and the receive buffer of a collector holds only 200 KiB by default.
 const SPREAD: Duration = Duration::from_millis(500);
 
-/// Greatest time between two records of a burst, and the shortest sleep that is worth a system call.
+/// The greatest time between two records of a burst, and the shortest time for which the thread sleeps between two
+/// datagrams.
 const PACE: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(1)];
 
-/// Delay before a reconnection: the first and the greatest delay.
+/// The first and the greatest delay before the exporter tries to connect to the collector again.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(30)];
 
 /// Longest sleep; it bounds the delay until the end is noticed and templates are repeated.

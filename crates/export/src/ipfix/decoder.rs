@@ -60,7 +60,7 @@ pub struct StreamCounts {
     pub missed: u64,
     /// Data sets that could not be decoded because their template had not arrived.
     pub without_template: u64,
-    /// Records that are neither flow records nor rows nor known options.
+    /// Number of data records that are neither flow records nor series rows nor known options records.
     pub foreign: u64,
 }
 
@@ -298,7 +298,7 @@ impl Decoder {
         Ok(Template { kind, slots, least })
     }
 
-    /// Finds a field in our tables.
+    /// Finds the field of netgrain's tables for an element that a template names by its id and enterprise number.
     fn slot(&self, kind: Kind, id: u16, pen: Option<u32>) -> Slot {
         let (own, id, reverse) = match pen {
             None => (false, id, false),
@@ -323,7 +323,7 @@ impl Decoder {
         }
     }
 
-    /// The field of our tables that is a list of this element.
+    /// Returns the field of netgrain's tables that is a list of the element with this id.
     fn list_of(own: bool, id: u16) -> Option<&'static Field> {
         FLOW.iter().find(|f| matches!(f.body, Body::InitialPacket { of, own: ours, .. } if of == id && ours == own))
     }

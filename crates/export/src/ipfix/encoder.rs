@@ -1,4 +1,4 @@
-//! Encodes records and rows as IPFIX messages (RFC 7011): templates before the data that need them.
+//! Encodes flow records and series rows as IPFIX messages (RFC 7011): templates before the data that need them.
 //!
 //! With [`Fields::Standard`] a flow record becomes one data record per direction that has packets; both are in one
 //! message and have the same flowId. With the other field sets a flow record of both directions is a biflow with
@@ -33,7 +33,7 @@ pub struct Encoder {
     /// For each [`Kind`], the number of data records in the messages of its domain before the current message, modulo
     /// 2^32.
     sequences: [u32; 2],
-    /// True once the template of rows has been announced.
+    /// True once the template of series rows has been announced.
     has_rows: bool,
     flows: Vec<Vec<Column>>,
     series: Vec<&'static rows::Field>,
@@ -46,7 +46,7 @@ pub struct Encoder {
 /// The two observation domains of an encoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Flow records and rows.
+    /// The domain of flow records and series rows.
     Flows = 0,
     /// Options data.
     Options = 1,
@@ -115,7 +115,7 @@ impl Encoder {
     }
 
     /// Adds the content of `scratch` to a set, in a new message if the current one is too full. `data` is the number of
-    /// data records in `scratch`, `items` the number of submitted records and rows.
+    /// data records in `scratch`, `items` the number of submitted flow records and series rows.
     fn put(&mut self, set: u16, [data, items]: [u32; 2], now: Timestamp, out: MessageSink<'_>) -> Result<(), TooLarge> {
         let len = self.scratch.len();
         if !self.message.can_ever_fit(len) {
@@ -185,7 +185,8 @@ impl Encoder {
 
     fn options(&mut self, now: Timestamp, out: MessageSink<'_>) {
         let (domain, sampling) = (self.config.domain, self.config.sampling);
-        // 1: systematic count-based sampling (RFC 5477); of all packets if `space` is 0.
+        // The selector algorithm 1 is systematic count-based sampling (RFC 5477). If `space` is 0, all packets are
+        // selected.
         self.option(&SAMPLING, &[domain.into(), 1, 1, sampling.interval.into(), sampling.space.into()], "", now, out);
         let e = &self.exported;
         let counts = [domain.into(), e.messages.into(), e.records.into(), e.octets.into(), e.not_sent.into()];

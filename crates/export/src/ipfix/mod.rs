@@ -22,11 +22,12 @@ pub(crate) mod at {
     pub const DOMAIN: Range<usize> = 12..16;
 }
 
-/// Ids of sets that are not data.
+/// The ids of sets that contain templates instead of data.
 pub(crate) const TEMPLATES: u16 = 2;
 pub(crate) const OPTIONS_TEMPLATES: u16 = 3;
 
-/// Ids of our templates. Those of flow records are the first of eight, see [`crate::template::Shape`].
+/// The template ids that netgrain uses. `FLOWS` is the first of eight consecutive ids, one for each
+/// [`crate::template::Shape`].
 pub(crate) mod id {
     pub const FLOWS: u16 = 256;
     pub const SERIES: u16 = 272;

@@ -88,7 +88,7 @@ impl<W: Write, P: Write> LegacyFlows<W, P> {
     }
 }
 
-/// Writes the time series: a line for each second, which sums its consecutive rows.
+/// Writes the time series: a line for each second, which sums its consecutive series rows.
 pub struct LegacySeries<W> {
     text: W,
     open: Option<Row>,
@@ -100,7 +100,7 @@ impl<W: Write> LegacySeries<W> {
         Self { text, open: None }
     }
 
-    /// Adds a row; its line is written when a row of another second arrives.
+    /// Adds a series row; its line is written when a series row of another second arrives.
     ///
     /// # Errors
     /// If a line cannot be written.

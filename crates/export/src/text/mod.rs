@@ -1,4 +1,5 @@
-//! Text output of records, rows and roll-ups: NDJSON and CSV ([`Writer`]), and the lines of M3OMon ([`legacy`]).
+//! Text output of flow records, series rows and roll-ups: NDJSON and CSV ([`Writer`]), and the lines of M3OMon
+//! ([`legacy`]).
 //!
 //! The fields of each type are one table of [`Field`]s: name, unit, description, and accessor. The CSV header, the JSON
 //! keys and the tables of `docs/reference/flow-records.md` and `docs/reference/time-series.md` are made from it.

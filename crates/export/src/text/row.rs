@@ -1,11 +1,11 @@
-//! The fields of a row and of a roll-up: some leading fields, then the table of [`series::quantities`].
+//! The fields of a series row and of a roll-up: some leading fields, then the table of [`series::quantities`].
 
 use super::{Field, FieldTable, Value};
 use base::Timestamp;
 use series::{Rollup, Row, quantities};
 use std::sync::LazyLock;
 
-/// A statistic of a roll-up: name, the row that holds it, and its description.
+/// A statistic of a roll-up: name, the series row that holds it, and its description.
 type Part = (&'static str, fn(&Rollup) -> &Row, &'static str);
 
 const PARTS: [Part; 4] = [

@@ -143,8 +143,8 @@ fn a_peer_that_does_not_read_only_fills_the_queue() {
     let handle = exporter.handle();
     let (_silent, _) = listener.accept().expect("it connects");
     let some = records("a_peer_that_does_not_read_only_fills_the_queue", 100);
-    // Sends until the socket buffers of the peer, which does not read, are full, and then the queue. If an offer waited
-    // for the collector, no offer would be rejected.
+    // Offers records until the socket buffers of the peer, which does not read, are full, and until the queue is full
+    // too. If an offer waited for the collector, no offer would be rejected.
     let mut offered = 0;
     while unsent(&handle.counts(), Unsent::QueueFull) < 1000 {
         for record in &some {

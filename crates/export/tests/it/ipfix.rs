@@ -1,4 +1,5 @@
-//! IPFIX carries every record and row unchanged for any message length, and the decoder rejects invalid messages.
+//! IPFIX carries every flow record and series row unchanged for any message length, and the decoder rejects invalid
+//! messages.
 
 use crate::common;
 
@@ -16,7 +17,7 @@ fn full() -> Config {
     Config { fields: Fields::Full, ..Config::default() }
 }
 
-/// All messages of an encoder into which `put` puts records and rows.
+/// All messages of an encoder into which `put` puts flow records and series rows.
 fn messages(
     config: Config,
     put: impl FnOnce(&mut Encoder, &mut dyn FnMut(netgrain_export::encode::Message<'_>)),
@@ -168,7 +169,8 @@ struct MessageStructure {
     options: HashSet<(u32, u16)>,
     /// The next sequence number, by domain.
     next: HashMap<u32, u32>,
-    /// Number of data records of flows and rows, and of options data records; greatest number of fields in a template.
+    /// Number of data records of flows and series rows, and of options data records; greatest number of fields in a
+    /// template.
     totals: [usize; 3],
 }
 
@@ -399,7 +401,7 @@ fn truncated_or_changed_messages_never_make_the_decoder_panic() {
         let mut message = sent[prng.below(sent.len() as u64) as usize].clone();
         for _ in 0..prng.below(6) {
             let at = prng.below(message.len() as u64) as usize;
-            // Lengths and counts matter more than other bytes: small, large and random values.
+            // Small, large and random values make the lengths and counts of the message invalid.
             message[at] = [0, 1, 4, 255, prng.next_u64() as u8][prng.below(5) as usize];
         }
         if prng.below(4) == 0 {

@@ -149,7 +149,7 @@ fn send(messages: &[Vec<u8>], to: SocketAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     for message in messages {
         socket.send_to(message, to).expect("sent");
-        // nfcapd's receive buffer is small and its thread may wait for a CPU.
+        // The test sends slowly, because the receive buffer of nfcapd is small and its thread may wait for a CPU.
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -213,7 +213,8 @@ fn netflow9_keeps_times_across_jumps_of_years() {
     let mut encoder = netflow9::Encoder::new(Config::default());
     let (mut messages, mut records) = (Vec::new(), Vec::new());
     let mut out = |m: Message<'_>| messages.push(m.bytes.to_vec());
-    // 1999, 2026, 49 days later, 2040, back to 2014; exported in 2026.
+    // The records have times in 1999, in 2026, 49 days later, in 2040 and in 2014, in this order. They are exported in
+    // 2026.
     let jumps = [946_000_000, common::DAY, common::DAY + 49 * 86_400, 2_220_000_000, 1_400_000_000];
     let now = Timestamp::from_secs_nanos(common::DAY, 0);
     for begin in jumps {

@@ -23,7 +23,7 @@ const LENGTH_AT: usize = 12;
 const SLOTS: usize = 64 << 10;
 const PAGE: usize = 4096;
 
-/// The magic bytes of a summary and of an entry.
+/// The magic bytes of a summary of an index, and of an index entry.
 const SUMMARY: &[u8] = b"SUM4";
 const ENTRY: &[u8] = b"BLK5";
 

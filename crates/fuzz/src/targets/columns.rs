@@ -115,7 +115,7 @@ fn rows() -> Vec<Row> {
     (0..6).map(|i| Row { second: 1_795_305_600 + i, interface: 1, syn: i, ..Row::default() }).collect()
 }
 
-/// The journals that remain if the process of a writer dies.
+/// Returns the contents of the journals that remain if the process of a writer dies.
 fn journal_seeds() -> Vec<Vec<u8>> {
     let store = TempDir::new("fuzz-journal");
     let mut writer =

@@ -84,7 +84,8 @@ impl MapFd {
         Ok(Self { fd, key_bytes: key_bytes as usize, value_bytes: total })
     }
 
-    /// Size of a value in user space: in a per-CPU map, that of the values of all possible CPUs.
+    /// Size of a value in user space, in bytes. For a per-CPU map, this is the size of the values of all possible CPUs
+    /// together.
     pub fn value_bytes(&self) -> usize {
         self.value_bytes
     }

@@ -14,7 +14,8 @@ const STATS: u32 = 1;
 const FEATURES: u32 = 4;
 /// `ETH_GSTRING_LEN`.
 const NAME_BYTES: usize = 32;
-/// Largest accepted number of names in a set; drivers of 100 Gb/s NICs have some thousands of statistics.
+/// Largest accepted number of names in a string set of the kernel; drivers of 100 Gb/s NICs have some thousands of
+/// statistics.
 const MAX: u32 = 1 << 16;
 
 /// One feature of an interface.
@@ -97,8 +98,9 @@ fn strings(name: &str, set: u32) -> io::Result<Vec<String>> {
     if sizes[1] == 0 || count == 0 || count > MAX {
         return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
     }
-    // `struct ethtool_gstrings`: command, set, count; then the names. The set may grow between the two calls, and the
-    // kernel writes as many names as the interface has at that time, so the buffer has space for twice the count.
+    // `struct ethtool_gstrings`: command, set, count; then the names. The string set may grow between the two calls,
+    // and the kernel writes as many names as the interface has at that time, so the buffer has space for twice the
+    // count.
     let room = count as usize * 2;
     let mut bytes = vec![0u32; 3 + room * NAME_BYTES / 4];
     (bytes[0], bytes[1], bytes[2]) = (GET_STRINGS, set, count);

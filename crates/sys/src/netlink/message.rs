@@ -126,22 +126,22 @@ pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// The two bytes at `at` as a number.
+/// Returns the two bytes at the offset `at` as a number.
 pub fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// The four bytes at `at` as a number.
+/// Returns the four bytes at the offset `at` as a number.
 pub fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The eight bytes at `at` as a number.
+/// Returns the eight bytes at the offset `at` as a number.
 pub fn long(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// A text up to its terminating zero.
+/// Returns the bytes before the first zero byte as text.
 pub fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()

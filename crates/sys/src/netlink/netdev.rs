@@ -13,7 +13,8 @@ pub mod feature {
     pub const BASIC: u64 = 1 << 0;
     /// The program may redirect, which AF_XDP needs.
     pub const REDIRECT: u64 = 1 << 1;
-    /// Other programs can redirect frames to this interface (for veth: the peer accepts them now).
+    /// XDP programs of other interfaces can redirect frames to this interface. On a veth interface, this flag is set
+    /// while its peer accepts such frames.
     pub const NDO_XMIT: u64 = 1 << 2;
     /// AF_XDP without a copy in the kernel (zero copy).
     pub const XSK_ZEROCOPY: u64 = 1 << 3;

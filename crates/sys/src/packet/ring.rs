@@ -52,7 +52,8 @@ mod at {
     pub const MAC: usize = 24;
     pub const VLAN_TCI: usize = 32;
     pub const VLAN_TPID: usize = 36;
-    /// `sockaddr_ll.sll_pkttype`, after a header of 48 bytes.
+    /// Offset of the field `sll_pkttype` in a record: the structure `sockaddr_ll` follows the record header of 48
+    /// bytes.
     pub const PACKET_TYPE: usize = 58;
 }
 
@@ -63,7 +64,7 @@ pub struct Layout {
     pub block_bytes: u32,
     /// Number of blocks.
     pub blocks: u32,
-    /// After this time, in whole milliseconds, the kernel hands over a block that is not full.
+    /// The retire time: the time in whole milliseconds after which the kernel hands over a block that is not full.
     pub retire: Duration,
 }
 

@@ -194,7 +194,7 @@ impl Receiver {
     /// The kernel's counters.
     ///
     /// # Errors
-    /// An error of the kernel.
+    /// Returns the kernel's error if a system call fails.
     pub fn statistics(&self) -> io::Result<Statistics> {
         statistics(&self.fd)
     }
@@ -237,8 +237,8 @@ impl Receiver {
         unsafe { self.area.bytes(at - self.metadata, self.metadata) }
     }
 
-    /// Clears the mark, so that a kernel or driver that writes no metadata before the next frame does not leave a valid
-    /// mark there.
+    /// Zeroes the last metadata bytes, which mark the metadata as valid. So if a kernel or driver writes no metadata
+    /// before the next frame in this chunk, the old metadata is not taken for valid.
     #[inline]
     fn clear_mark(&self, desc: Desc) {
         let at = desc.addr as usize;

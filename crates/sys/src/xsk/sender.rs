@@ -77,7 +77,8 @@ pub enum KickResult {
 
 const SPARE_CHUNKS: u32 = 64;
 
-/// Maximum number of frames per `sendto`, if the kernel supports the option; the size of a veth queue.
+/// Maximum number of frames that one call of `sendto` sends, if the kernel supports the option. The value is the size
+/// of the ring of a veth interface.
 const CALL_BUDGET: u32 = 256;
 
 impl Sender {
@@ -221,7 +222,7 @@ impl Sender {
     /// The kernel's counters.
     ///
     /// # Errors
-    /// An error of the kernel.
+    /// Returns the kernel's error if a system call fails.
     pub fn statistics(&self) -> io::Result<Statistics> {
         statistics(&self.fd)
     }

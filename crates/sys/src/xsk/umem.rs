@@ -27,11 +27,11 @@ pub struct Umem {
 
 // SAFETY: a Umem is only an address range; each chunk of it is accessed only by the socket that owns the chunk.
 unsafe impl Send for Umem {}
-// SAFETY: as above; no method reads or writes the memory.
+// SAFETY: a Umem is only an address range; no method reads or writes the memory.
 unsafe impl Sync for Umem {}
 
 impl Umem {
-    /// Maps at least `bytes`, rounded up to 2 MiB.
+    /// Maps at least `bytes` bytes of memory; the length is rounded up to 2 MiB.
     ///
     /// # Errors
     /// `ENOMEM` if the machine lacks the memory.
@@ -46,8 +46,8 @@ impl Umem {
             pages = Pages::Transparent;
         }
         area.pages = pages;
-        // Prefaulted here, so that the first burst meets no page fault. A hugetlb mapping may have lost its
-        // reservation.
+        // The memory is prefaulted here, so that the first burst of packets causes no page fault. The call fails if the
+        // huge pages that were reserved for the mapping are no longer available.
         area.advise(Advice::LinuxPopulateWrite)?;
         // SAFETY: the range is ours; locking it changes no content.
         area.locked = unsafe { mlock(area.base.as_ptr().cast(), bytes) }.is_ok();

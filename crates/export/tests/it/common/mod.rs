@@ -1,4 +1,4 @@
-//! Random records and rows that the encoders can export completely, for the tests of this crate.
+//! Random flow records and series rows that the encoders can export completely, for the tests of this crate.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use base::{Prng, Timestamp};
@@ -134,7 +134,7 @@ pub fn record(prng: &mut Prng) -> Record {
     }
 }
 
-/// A row with random values.
+/// A series row with random values.
 pub fn row(prng: &mut Prng) -> Row {
     let volume = |p: &mut Prng| Volume { packets: any(p), bytes: any(p) };
     let mut row = Row {
@@ -180,7 +180,7 @@ pub fn row(prng: &mut Prng) -> Row {
     row
 }
 
-/// A record as of ordinary traffic: times in order, and counts that collectors accept.
+/// Returns a flow record like those of ordinary traffic: its times are in order, and collectors accept its counts.
 pub fn plausible(prng: &mut Prng) -> Record {
     let mut record = record(prng);
     let flow_start = Timestamp::from_secs_nanos(DAY + prng.below(3000), prng.below(1_000_000_000));

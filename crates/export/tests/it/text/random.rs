@@ -1,4 +1,4 @@
-//! Records, rows and roll-ups with random values.
+//! Flow records, series rows and roll-ups with random values.
 
 use base::{Prng, Timestamp};
 use flow::{DirectionStats, Encapsulation, EndReason, InitialPacket, Key, PacketLocation, Record, Stats, TcpState};
