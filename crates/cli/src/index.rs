@@ -91,8 +91,8 @@ pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
             }
             for (link_type, packets) in &made.unknown_link_types {
                 sys::say!(
-                    "netgrain: {}: {} packets are of link type {}, which is not understood: the index has their times, \
-                     but not their addresses and ports",
+                    "netgrain: {}: {} packets have link type {}, which is not supported: the index has their times, but \
+                     not their addresses and ports",
                     file.display(),
                     show_count(*packets),
                     pcap::LinkType(*link_type)

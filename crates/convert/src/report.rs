@@ -137,8 +137,8 @@ impl Report {
         lines.extend((wire_raised > 0).then(|| pcap::wire_raised(wire_raised)));
         lines.extend(self.unknown_link_types.iter().map(|(link_type, packets)| {
             format!(
-                "{} packets have link type {}, which is not supported: no filter but `less` and `greater` matches \
-                 them, and --slice does not truncate them",
+                "{} packets have link type {}, which is not supported: only the filters `len`, `less`, `greater` and \
+                 `link[…]` match them, and --slice does not truncate them",
                 show_count(*packets),
                 LinkType(*link_type)
             )

@@ -124,8 +124,8 @@ impl QueryContext {
     pub fn warn_unknown_link_type(&mut self, path: &Path, link_type: u16, packets: u64) {
         if packets > 0 && !self.query.filter.is_empty() {
             self.warning(format!(
-                "{}: {packets} packets have link type {}, which is not understood: no filters but `less` and `greater` \
-                 match them",
+                "{}: {packets} packets have link type {}, which is not supported: only the filters `len`, `less`, \
+                 `greater` and `link[…]` match them",
                 path.display(),
                 pcap::LinkType(link_type)
             ));

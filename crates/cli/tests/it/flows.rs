@@ -142,7 +142,7 @@ fn invalid_flow_queries_are_rejected_with_advice() {
     assert_error(&query(&["--json", "--fields", "sourc"]), "sourc", "did you mean");
     assert_error(&query(&["-w", "x"]), "--packets", "see netgrain flows --help");
     assert_error(&query(&["--packets", "--group", "src"]), "selects flows, not groups", "leave out --group");
-    assert_error(&query(&["--parquet", arg(&store.join("x"))]), "in the store", "elsewhere");
+    assert_error(&query(&["--parquet", arg(&store.join("x"))]), "inside of the store", "elsewhere");
     assert_error(&query(&["--from", "now", "--to", "-5min"]), "is after --to", "swap them");
     let note = dir.join("note");
     std::fs::write(&note, "no flows").expect("a file");

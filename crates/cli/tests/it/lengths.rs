@@ -98,7 +98,7 @@ fn wire_lengths_below_the_caplen_are_reported_for_captures() {
         assert!(!assert_success(run(&["repair", arg(&file)])).out.contains(".damaged"));
     }
     let output = assert_success(run(&["convert", arg(&file), "-w", arg(&copy)]));
-    assert!(output.err.contains("2 packets say fewer bytes on the wire"), "{output:?}");
+    assert!(output.err.contains("2 packets have a wire length below the captured length"), "{output:?}");
     let output = assert_success(run(&["convert", arg(&file), "-w", arg(&copy), "--force", "--json"]));
     assert_eq!(last(&output)["not_kept"]["wire_raised"], 2, "{output:?}");
     let output = assert_success(run(&["verify", arg(&copy), "--json"]));
@@ -146,7 +146,10 @@ fn timestamps_after_2106_are_clamped_and_counted_in_pcap_not_in_pcapng() {
     let stamps = [last_second - 7, last_second + 999_999, last_second + 1_000_000, last_second + 86_400_000_000];
     pcapng(&file, &stamps);
     let output = assert_success(run(&["packets", "-r", arg(&file), "-w", arg(&old)]));
-    assert!(output.err.contains("pcap does not tell the stamps of 2 packets after 2106-02-07T06:28:15Z"), "{output:?}");
+    assert!(
+        output.err.contains("pcap does not record the timestamps of 2 packets after 2106-02-07T06:28:15Z"),
+        "{output:?}"
+    );
     let output = assert_success(run(&["packets", "-r", arg(&file), "-w", arg(&old), "--json", "--force"]));
     assert_eq!(last(&output)["clamped"], 2, "{output:?}");
     let output = assert_success(run(&["packets", "-r", arg(&file), "-w", arg(&new), "--json"]));

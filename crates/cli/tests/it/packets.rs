@@ -61,9 +61,9 @@ fn invalid_packet_queries_are_rejected_with_advice() {
     assert_error(&query(&["-w", arg(&sealed)]), arg(&sealed), "write it elsewhere");
     let link = dir.join("link");
     std::os::unix::fs::symlink(&sealed, &link).expect("a link");
-    assert_error(&query(&["--follow", "-w", arg(&link)]), "in the store", "write it elsewhere");
+    assert_error(&query(&["--follow", "-w", arg(&link)]), "inside of the store", "write it elsewhere");
     std::fs::remove_file(&link).expect("removed");
-    assert_error(&query(&["-w", arg(&store.join("x"))]), "in the store", "write it elsewhere");
+    assert_error(&query(&["-w", arg(&store.join("x"))]), "inside of the store", "write it elsewhere");
     assert_error(&run(&["packets", "-r", arg(&sealed), "-w", arg(&sealed)]), "is an input", "another file");
     assert_error(&run(&["packets", "-r", arg(dir.path())]), "a folder", "--store");
     assert_error(&run(&["packets", "-r", arg(&none), "-w", arg(&dir.join("out"))]), arg(&none), "");
@@ -515,7 +515,7 @@ fn a_truncated_capture_is_reported_once_with_and_without_an_index() {
     let output = run(&["verify", arg(&one)]);
     assert_eq!((output.status, output.out.matches("WRONG").count()), (Some(1), 1), "{output:?}");
     let output = run(&["convert", arg(&one), "-w", arg(&dir.join("out.pcap"))]);
-    assert_eq!((output.status, output.err.matches("precedes").count()), (Some(1), 1), "{output:?}");
+    assert_eq!((output.status, output.err.matches("before it was converted").count()), (Some(1), 1), "{output:?}");
 }
 
 #[test]
@@ -527,8 +527,8 @@ fn packets_of_an_unsupported_link_type_are_reported_by_number_and_name() {
     #[track_caller]
     fn assert_reported(output: &Output) {
         let lines: Vec<&str> =
-            output.err.lines().chain(output.out.lines()).filter(|l| l.contains("not understood")).collect();
-        assert!(lines.len() == 1 && lines[0].contains("100 packets are of link type 105 (IEEE802_11)"), "{output:?}");
+            output.err.lines().chain(output.out.lines()).filter(|l| l.contains("not supported")).collect();
+        assert!(lines.len() == 1 && lines[0].contains("100 packets have link type 105 (IEEE802_11)"), "{output:?}");
     }
     let query = |more: &[&str]| run(&[&["packets", "-r", arg(&one), "--count"], more].concat());
     assert_reported(&query(&["tcp"]));

@@ -162,7 +162,7 @@ fn lines_fit_the_terminal_and_report_omitted_columns() {
     let Some(output) = on_terminal(test, 100, "", &["series", "--store", store, "--color", "never"]) else { return };
     let below: Vec<&str> = output.lines().skip_while(|l| !l.contains('┴')).collect();
     assert!(
-        below[0].contains("1 s each")
+        below[0].contains("1 s per character")
             && below[1].starts_with("2026-11-21 UTC")
             && below[1].contains("10:42:00")
             && below[1].contains("10:42:30"),

@@ -143,7 +143,11 @@ fn an_invalid_configuration_is_rejected_with_lines_and_suggestions() {
         output.status == Some(1) && output.err.lines().count() == 2,
         "the check rejects what run rejects: {output:?}"
     );
-    assert!(output.err.contains("capture.ring") && output.err.contains("interface eth9 is not captured"), "{}", output.err);
+    assert!(
+        output.err.contains("capture.ring") && output.err.contains("interface eth9 is not captured"),
+        "{}",
+        output.err
+    );
     let output = run(&["config", "--check", arg(&dir.join("none.toml"))]);
     assert_eq!((output.status, output.err.lines().count()), (Some(2), 1), "{output:?}");
 }

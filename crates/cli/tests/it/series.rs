@@ -220,7 +220,7 @@ fn rows_survive_a_round_trip_through_parquet() {
     assert_eq!(reported.out, query(&store, &["--json"]).out, "with gaps and interface names: {}", reported.err);
     let minutes = run(&["series", "-r", arg(&file), "--step", "1m", "--json"]);
     assert_eq!(minutes.out, query(&store, &["--step", "1m", "--json"]).out);
-    assert_error(&query(&store, &["--parquet", arg(&store.join("x"))]), "in the store", "elsewhere");
+    assert_error(&query(&store, &["--parquet", arg(&store.join("x"))]), "inside of the store", "elsewhere");
     assert_error(&run(&["flows", "-r", arg(&file)]), "rows.parquet", "not a file of flows");
     assert_error(&query(&store, &["--parquet", arg(&file), "--step", "1m"]), "--parquet", "cannot be used with");
 }

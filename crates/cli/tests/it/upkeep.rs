@@ -285,7 +285,7 @@ fn repair_seals_the_journals_of_a_killed_run() {
     let journals = journal("series").into_iter().chain(journal("flows")).count();
     let reported = objects(&output.out).into_iter().filter(|o| {
         o["finding"]["kind"] == "leftover"
-            && o["finding"]["text"].as_str().is_some_and(|t| t.contains("recorder that died"))
+            && o["finding"]["text"].as_str().is_some_and(|t| t.contains("killed recorder left"))
     });
     assert!(reported.count() >= journals, "{output:?}");
     assert!(output.out.contains("netgrain repair"), "{output:?}");
