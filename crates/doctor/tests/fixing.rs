@@ -111,7 +111,7 @@ fn a_reboot_counts_as_an_undo() {
     let mut notes = Vec::new();
     undo(&mut journal(&state), &tree, |_, r| notes.extend(r.expect("no refusal"))).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(tree.text("sys/a").as_deref(), Some("5"), "the value set after the reboot stays");
-    assert!(notes[0].contains("restarted") && !state.exists(), "{notes:?}");
+    assert!(notes[0].contains("restart of the machine") && !state.exists(), "{notes:?}");
 }
 
 #[test]

@@ -509,7 +509,7 @@ fn a_transmitter_reports_why_it_cannot_send() {
     let open_error =
         |name: &str, queue| Transmitter::open(&TransmitConfig::new(name, queue)).err().expect("refused").to_string();
     assert!(open_error("nowhere", 0).starts_with("nowhere: cannot find the interface"));
-    assert!(open_error(&a.name, 7).contains("queue 7 may be switched off"), "{}", open_error(&a.name, 7));
+    assert!(open_error(&a.name, 7).contains("queue 7 may be disabled"), "{}", open_error(&a.name, 7));
     let mut wire = Transmitter::open(&TransmitConfig::new(&a.name, 0)).expect("transmitter");
     assert!(open_error(&a.name, 0).contains("another AF_XDP socket has queue 0"), "{}", open_error(&a.name, 0));
     sandbox.set_up(&a, false);

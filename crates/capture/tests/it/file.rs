@@ -214,7 +214,7 @@ fn each_interface_of_a_file_can_be_opened_by_name_in_every_section() {
         let expected: Vec<u8> = (0..60).filter(|i| is_left(*i) == is).collect();
         assert_eq!(out.frames.iter().map(|f| f[0]).collect::<Vec<_>>(), expected, "{name}");
         let drops =
-            if is { vec![] } else { vec![format!("{}: the capturing program had lost 10 packets", path.display())] };
+            if is { vec![] } else { vec![format!("{}: the program that captured the file had lost 10 packets", path.display())] };
         assert_eq!((out.lost, file.warnings()), (0, drops));
     }
     assert_eq!(ports(&[&plain, &plain], &stop), [], "one interface only");
@@ -247,7 +247,7 @@ fn packets_of_many_link_types_are_counted_together() {
     let out = drain(&mut file);
     assert_eq!((out.frames.len(), out.lost), (1, 99));
     let warnings = file.warnings();
-    assert!(warnings.len() < 20 && warnings.last().unwrap().contains("83 packets of yet other"), "{warnings:?}");
+    assert!(warnings.len() < 20 && warnings.last().unwrap().contains("83 packets of further"), "{warnings:?}");
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn files_of_the_zstd_tool_are_read_and_their_checksum_is_verified() {
         *bytes.last_mut().unwrap() ^= 1;
         let out = drain(&mut open(bytes, Options::default()).unwrap());
         assert_eq!(out.frames, frames);
-        assert!(out.error.is_some_and(|e| e.to_string().contains("check sum")), "{level}");
+        assert!(out.error.is_some_and(|e| e.to_string().contains("checksum")), "{level}");
     }
 }
 

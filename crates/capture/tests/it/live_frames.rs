@@ -108,7 +108,7 @@ fn unsuitable_interfaces_and_frames_are_rejected_with_advice() {
     let batch = LiveFramesConfig { batch: 257, ..LiveFramesConfig::new("a") };
     assert_eq!(open_error(LiveFrames::open(&batch, &parts("60"))), "a: a batch has 1 to 256 frames, not 257");
     sandbox.netlink().set_mtu(a.index, 1000).expect("an MTU");
-    assert_eq!(open_error(open(&a, &parts("1015"))), "a: frames of 1015 bytes need an MTU of 1001, it is 1000");
+    assert_eq!(open_error(open(&a, &parts("1015"))), "a: frames of 1015 bytes need an MTU of 1001, but the MTU is 1000");
     sandbox.set_up(&b, false);
     assert!(open_error(open(&a, &parts("60"))).starts_with("a: the interface or its peer is down"));
 }
@@ -259,7 +259,7 @@ fn a_receiver_in_generic_mode_takes_live_frames_only_with_gro() {
     let generic = AttachMode::Only(afxdp::XdpMode::Generic);
     let config = AfXdpConfig { xdp: generic, receive_ring: 8192, chunks: 16_384, ..AfXdpConfig::new(&b.name) };
     let mut source = afxdp::open(&config).unwrap_or_else(|e| panic!("{e}")).remove(0);
-    assert!(open_error(open(&a, &parts("60"))).contains("takes no XDP frames"));
+    assert!(open_error(open(&a, &parts("60"))).contains("does not accept XDP frames"));
     Offload::Gro.set(&b.name, true).expect("GRO on");
     let begun = realtime();
     let mut out = open(&a, &parts("60")).unwrap_or_else(|e| panic!("{e}"));

@@ -56,8 +56,8 @@ fn numbers(delivered: &[Delivered]) -> Vec<u32> {
 fn a_configuration_out_of_range_is_rejected_with_the_range() {
     let good = TpacketConfig::new("lo");
     let bad = [
-        (TpacketConfig { threads: 0, ..good.clone() }, "between 1 and 64"),
-        (TpacketConfig { threads: 65, ..good.clone() }, "between 1 and 64"),
+        (TpacketConfig { threads: 0, ..good.clone() }, "the range is 1 to 64"),
+        (TpacketConfig { threads: 65, ..good.clone() }, "the range is 1 to 64"),
         (TpacketConfig { block_bytes: 64 << 10, ..good.clone() }, "128 KiB"),
         (TpacketConfig { block_bytes: (1 << 20) + 4096, ..good.clone() }, "steps of 64.0 KiB"),
         (TpacketConfig { block_bytes: 8 << 20, ..good.clone() }, "4.00 MiB"),
