@@ -80,7 +80,7 @@ fn errors_contain_a_correction() {
         ("net 10.0.0.1/8", "write `net 10.0.0.0/8`"),
         ("ip port 80", "write `ip and port 80`"),
         ("gateway 10.0.0.1", "needs the names of hosts"),
-        ("geneve 16777216", "at most 16777215"),
+        ("geneve 16777216", "the greatest possible number is 16777215"),
         ("llc foo", "not an 802.2 frame type"),
         ("decnet host 64.1", "AREA.NODE"),
         ("decnet net 1.1", "AREA.NODE"),
