@@ -1,5 +1,5 @@
-//! Generates packets that take different paths through a random program: packets of [`wire::build`], encapsulated in
-//! each other, then corrupted and truncated. Also reads packets from capture files.
+//! Generates packets that take different paths through a random program. The packets are built by [`wire::build`]; some
+//! are encapsulated in others, and some are then corrupted or truncated. Also reads packets from capture files.
 
 use crate::case::Packet;
 use crate::values::{HOSTS, HOSTS_6, MACS, PORTS, VLANS, pick};
@@ -127,7 +127,8 @@ fn written(frame: Frame<'_>) -> Vec<u8> {
 /// An IP packet.
 fn ip(prng: &mut Prng, depth: u32) -> (EtherType, Vec<u8>) {
     let six = prng.below(3) == 0;
-    // Fragments have only a few different addresses, so that several fragments belong to the same datagram.
+    // Fragments have only a few different addresses, so that often several of the generated fragments belong to the
+    // same datagram.
     let part = prng.below(12);
     let (hosts, hosts_6) = if part < 3 { (&HOSTS[..2], &HOSTS_6[..2]) } else { (&HOSTS[..], &HOSTS_6[..]) };
     let (a, b) = (pick(prng, hosts), pick(prng, hosts));

@@ -1,4 +1,5 @@
-//! The interpreter of the IR as a back end: for a complete program, and for a program that is split between two stages.
+//! Makes the interpreter of the IR a back end of differential tests. One back end runs the complete program. The other
+//! splits the program between two of its stages and runs the two parts one after the other.
 
 use crate::case::Packet;
 use crate::semantics::{ObservedAction, PacketOutcome, Record};
@@ -11,7 +12,7 @@ use ir::{Program, VerdictKind};
 #[derive(Clone, Copy, Debug)]
 pub struct Interpreted;
 
-/// A back end that splits each program into two halves, between two stages, and runs one half after the other.
+/// A back end that splits each program between two of its stages, and runs the first part and then the second part.
 #[derive(Clone, Copy, Debug)]
 pub struct InParts;
 
@@ -96,7 +97,7 @@ impl PacketOutcome {
 }
 
 impl ObservedAction {
-    /// Converts an action of the interpreter to the form that the model uses.
+    /// Converts an action of the interpreter to the type that the model uses for actions.
     pub fn of(action: Action, program: &Program) -> Self {
         match action {
             Action::Forward(device) => Self::Forward(program.devices[usize::from(device)].clone()),
@@ -107,7 +108,7 @@ impl ObservedAction {
 }
 
 impl StateSnapshot {
-    /// The state of the interpreter at `now`: counters, and contents of the maps.
+    /// The state of the interpreter at the packet time `now`: the counters, and the map entries that have not expired.
     pub fn of(memory: &ProgramState, now: u64) -> Self {
         let maps =
             memory.tables.iter().map(|t| MapContents { entries: t.entries(now), refused: t.refused() }).collect();

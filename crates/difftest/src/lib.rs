@@ -6,11 +6,12 @@
 //!                                                    └─► an Execution (interpreted, native, in a kernel) ───┴─► equal?
 //! values ─────────────► frames ──────────────────────────────► both
 //! ```
-//! * [`Source`]: a program as a tree, generated at random from the function table ([`write()`]) and printed in two
-//!   ways.
-//! * [`frames`]: packets that take different paths through a generated program: intact, corrupted, truncated, tagged,
-//!   tunnelled, fragmented; and packets of capture files.
-//! * [`semantics`]: a second, independent model of the language. It uses neither the IR nor the packet facts.
+//! * [`Source`]: a program as a syntax tree. [`write()`] generates it at random from the table of the language's
+//!   functions. It can be printed in two notations.
+//! * [`frames`]: generates packets that take different paths through a program (intact, corrupted, truncated, tagged,
+//!   tunnelled, fragmented), and reads packets of capture files.
+//! * [`semantics`]: a second implementation of the packet language, the model. It uses neither the IR nor the packet
+//!   facts.
 //! * [`Trial`]: runs many programs over many packets on one [`BackEnd`] and compares the results with the model. A
 //!   mismatch is reduced ([`shrink`]) and reported as source text, bytes and seed.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Statistics of a trial, from which a test can check that the trial covered enough.
+//! Statistics of a trial. With them, a test can check that the trial covered enough programs, packets and functions.
 
 use crate::case::Case;
 use crate::source::{Expr, Node, Source};
@@ -18,7 +18,7 @@ pub struct Report {
     pub refused: BTreeMap<String, usize>,
     /// Evaluated packets.
     pub packets: usize,
-    /// Number of packets whose verdict came from the first half of a split program.
+    /// Number of packets for which the first half of a split program determined the verdict.
     pub first_half: usize,
     /// Number of packets, by the kind of their verdict.
     pub kinds: [usize; 5],
@@ -26,8 +26,8 @@ pub struct Report {
     pub entries: usize,
     /// For each function of the packet language: the number of programs that used it and ran.
     pub functions: BTreeMap<&'static str, usize>,
-    /// For each function of the packet language: the number of split programs whose first half used it and gave the
-    /// verdict of packets.
+    /// For each function of the packet language: the number of split programs whose first half used the function and
+    /// determined the verdict of at least one packet.
     pub functions_first: BTreeMap<&'static str, usize>,
 }
 
@@ -97,7 +97,8 @@ fn functions_of_texts(source: &Source, texts: &[String]) -> BTreeSet<&'static st
 pub(crate) struct AgreementCounts {
     pub packets: usize,
     pub first_half: usize,
-    /// Source texts of the stages in the first half of a split program, if the first half gave the verdict of packets.
+    /// Source texts of the stages in the first half of a split program. Empty if the first half determined the verdict
+    /// of no packet.
     pub first_stages: Vec<String>,
     pub kinds: [usize; 5],
     pub entries: usize,

@@ -1,7 +1,8 @@
 //! Reduces a failing case to fewer packets, fewer stages, and smaller expressions of the same type.
 //!
-//! Each step of the reduction selects the first smaller case that also fails. A candidate has a smaller
-//! [`Source::size`], or fewer or shorter packets, so the reduction terminates.
+//! In each step, candidates are derived from the failing case, and the first candidate that also fails is the case of
+//! the next step. Every candidate has a smaller [`Source::size`], or fewer or shorter packets, so the reduction
+//! terminates.
 
 use crate::case::Case;
 use crate::source::{Binding, Expr, Node, Source};

@@ -1,8 +1,8 @@
 //! A program as a tree. It is generated at random, printed as source text, and reduced when a test fails.
 //!
-//! The tree can be printed in two forms with the same meaning. One uses all syntax ([`Source::text`]): operators with
-//! as few parentheses as their precedence permits, `do`, `if`, old names, bindings. The other is plain
-//! ([`Source::plain`]): functions before their arguments, and everything in parentheses.
+//! The tree can be printed as two different texts that must compile to the same program. [`Source::text`] uses all
+//! syntax of the language: operators with as few parentheses as their precedence permits, `do`, `if`, old names and
+//! bindings. [`Source::plain`] writes every function before its arguments and puts every call in parentheses.
 
 use lang::table;
 use lang::types::Type;
@@ -156,7 +156,8 @@ impl Source {
         self.bindings.iter().map(|b| &b.body).chain([&self.main])
     }
 
-    /// The size by which programs are compared: number of words, then number of letters.
+    /// The size by which programs are compared in a reduction: first the number of words of the source text, then the
+    /// number of its letters.
     pub fn size(&self) -> (usize, usize) {
         (self.bodies().map(Expr::words).sum::<usize>() + self.bindings.len(), self.text().len())
     }

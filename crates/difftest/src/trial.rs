@@ -54,7 +54,8 @@ pub trait Execution {
     /// Evaluates packets, in order.
     fn evaluate(&mut self, packets: &[Packet]) -> Vec<ExecutionResult>;
 
-    /// The state of the program at `now`. A split program has two states; that of the first half is returned first.
+    /// The state of the program (counters and map entries) at the packet time `now`. For a split program, the result is
+    /// the state of the first half, then the state of the second half.
     fn state(&mut self, now: u64) -> Vec<StateSnapshot>;
 
     /// Number of stages in the first half of the program; 0 if the program is not split.
@@ -68,7 +69,7 @@ pub trait Execution {
 pub struct ExecutionResult {
     /// The verdict and the actions.
     pub outcome: PacketOutcome,
-    /// True if the first half decided about the packet, using its own state.
+    /// True if the first half of a split program determined the verdict of the packet.
     pub first_half: bool,
     /// The sequence number of the packet at its worker, on which `steer_rrobin` depends.
     pub number: u64,
@@ -143,8 +144,9 @@ impl Trial {
     /// The case with this number.
     pub fn case(&self, number: u64) -> Case {
         let mut prng = Prng::new(self.seed.wrapping_add(number));
-        // A case has either timestamps that go back or maps that refuse entries. With both, results would differ: a
-        // full map removes expired entries, and a packet with an earlier timestamp would find them again.
+        // A case has either timestamps that go back or maps that refuse entries, not both. Otherwise the back end and
+        // the model could differ: a full map removes expired entries, but for a packet with an earlier timestamp these
+        // entries would not have expired.
         let back = prng.below(2) == 0;
         let stages = if prng.below(20) == 0 { 8 * STAGES } else { STAGES };
         let source = writer::write(&mut prng, stages, number, back);
@@ -253,7 +255,8 @@ impl Trial {
     }
 }
 
-/// True if this message of the front end is a correct reason to refuse the generated program.
+/// True if the front end may refuse a generated program with this message. With any other message, the refusal is an
+/// error of the front end.
 fn is_to_be_refused(why: &str, link_type: u16) -> bool {
     const RIGHTLY: [&str; 7] = [
         "keys of the flow maps have no field in common",

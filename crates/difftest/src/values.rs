@@ -1,5 +1,5 @@
-//! Values that occur both in programs and in packets: only few hosts, ports, tags and numbers, so that each predicate
-//! is sometimes true and sometimes false.
+//! Values that are used both in random programs and in random packets. There are only few hosts, ports, tags and
+//! numbers, so that each predicate is sometimes true and sometimes false.
 
 use base::Prng;
 

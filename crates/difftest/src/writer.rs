@@ -12,8 +12,8 @@ use lang::types::Type;
 use std::sync::OnceLock;
 
 /// Generates a program with up to `stages` stages. The program uses the function whose index is `number` modulo the
-/// size of the function table, so that few programs are sufficient to use all functions. If `roomy` is true, the maps
-/// are so large that they never refuse an entry.
+/// size of the function table, so that few programs are sufficient to use all functions. If `roomy` is true, the flow
+/// maps of the program are so large that they never refuse an entry.
 pub fn write(prng: &mut Prng, stages: u64, number: u64, roomy: bool) -> Source {
     let mut w = Writer { prng, bindings: vec![], roomy };
     let mut steps: Vec<Expr> = (0..w.prng.below(stages)).map(|_| w.stage()).collect();
@@ -161,7 +161,8 @@ impl Writer<'_> {
             Type::Key if depth == 0 => self.call(0, &|r| r.gives == Type::Key && r.takes.is_empty()),
             Type::Key => self.call(depth - 1, &|r| r.gives == Type::Key),
             Type::List(item) => {
-                // Some address lists are so long that back ends search them instead of comparing with each network.
+                // Some address lists are so long that back ends use a search structure instead of a comparison with
+                // each network.
                 let many = **item == Type::Net && self.chance(4);
                 let count = match **item {
                     _ if many => 8 + self.prng.below(16),
@@ -253,13 +254,14 @@ impl Writer<'_> {
         }
     }
 
-    /// Generates a control structure, or a function that changes the packet to which the enclosed terms refer.
+    /// Generates a control structure, or a call of a function that selects the IP packet (outer or inner) or the
+    /// endpoint that its argument tests.
     fn control(&mut self, depth: u32) -> Expr {
         let below = depth - 1;
         let acts = |w: &mut Self, n: u64| (0..n).map(|_| w.expr(&Type::Act, below)).collect::<Vec<_>>();
         if self.chance(3) {
-            // Generates a function that changes the packet or the endpoint to which the enclosed terms refer; such
-            // functions are often nested.
+            // Generates a call of a function that selects the IP packet (outer or inner) or the endpoint that its
+            // argument tests. Such calls are often nested.
             let mut act = self.expr(&Type::Act, below);
             for _ in 0..1 + self.prng.below(3) {
                 act = Expr::call(self.one_of(["shift", "outer", "src", "dst"]), vec![act]);

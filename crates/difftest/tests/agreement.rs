@@ -1,5 +1,5 @@
-//! Tests that the interpreter of the IR agrees with the second model, on random programs that use all functions of the
-//! packet language.
+//! Tests that the interpreter of the IR and the model of crate `difftest` give the same results, on random programs
+//! that use all functions of the packet language.
 
 use base::Prng;
 use lang::table::names;

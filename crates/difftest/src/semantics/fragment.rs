@@ -24,8 +24,8 @@ pub struct FragmentTracker {
     ports: FragmentInfo<[u16; 2]>,
 }
 
-/// The nested packets whose fragmentation is considered: the outermost packet, the innermost packet, or the innermost
-/// packet and the packets that enclose it.
+/// Selects the IP packets of a frame that are tested for fragmentation: only the outermost packet, only the innermost
+/// packet, or the innermost packet and all packets that enclose it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FragmentScope {
     Outer,
@@ -33,7 +33,8 @@ pub(super) enum FragmentScope {
     Around,
 }
 
-/// For each tracked datagram: the steering target or the ports that all fragments of the datagram get.
+/// The state of fragment tracking: for each tracked datagram, the steering target or the ports that all its fragments
+/// get.
 #[derive(Clone, Debug)]
 struct FragmentInfo<T>(BTreeMap<Datagram, TrackedDatagram<T>>);
 
@@ -94,8 +95,8 @@ impl Run<'_> {
     pub(super) fn followed(&mut self, steer: &Steering, scope: ParsedPacket) -> Option<SteeringTarget> {
         let mut target = self.target(steer, scope);
         let Some(inside) = self.lacks(steer, scope) else { return target };
-        // For these steering functions, a later fragment may lack header fields, such as ports, that select the packet
-        // and that its first fragment contains.
+        // These steering functions may yield no target for a later fragment alone, because it lacks header fields, such
+        // as ports, that its first fragment contains. Then fragment tracking may still supply the target.
         let selects = matches!(steer, Steering::Local(..) | Steering::Rtp(_) | Steering::GtpUser(_));
         if target.is_none() && !selects {
             return None;
@@ -135,8 +136,9 @@ impl Run<'_> {
         layer.ip.map_or([0; 2], |ip| self.view.flow_ports(&ip))
     }
 
-    /// The nested packets that are fragments, with their offsets. Inner packets come first, because the steering target
-    /// or ports of an inner fragment are then also stored for the fragment that encloses it.
+    /// Returns those IP packets of the frame that are fragments, with their offsets. Inner packets precede outer
+    /// packets, because the steering target or ports of an inner fragment are then also stored for the fragment that
+    /// encloses it.
     fn parts(&self, fragment_scope: FragmentScope) -> Vec<(Fragment, usize)> {
         let of = |layer: Layer| layer.ip.map_or((Fragment::Whole, 0), |ip| (ip.part, ip.at));
         let (outer, inner) = (of(self.view.outer), of(self.view.inner));

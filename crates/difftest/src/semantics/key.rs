@@ -1,6 +1,7 @@
-//! Flow keys as lists of words, in the order of [`Field::ALL`]: an address has two words, a MAC address one, and the
-//! smaller fields are packed into as few words as possible. In a symmetric key the smaller endpoint comes first;
-//! endpoints are compared by address, then MAC address, then port.
+//! Represents flow keys as lists of 64-bit words. The fields are in the order of [`Field::ALL`]: an IP address has two
+//! words, a MAC address one, and the smaller fields are packed into as few words as possible. In a symmetric key, the
+//! fields of the smaller endpoint precede those of the greater endpoint. Endpoints are compared by IP address, then by
+//! MAC address, then by port.
 
 use super::address::wide;
 use super::fragment::FragmentScope;

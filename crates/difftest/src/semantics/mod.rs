@@ -1,4 +1,4 @@
-//! A second, independent model of the packet language. It evaluates terms literally as
+//! A second, independent model of the packet language. It evaluates terms exactly as
 //! `docs/reference/packet-language.md` and the function table define them, on the headers that [`wire`] finds in the
 //! packet.
 //!
@@ -24,7 +24,7 @@ use lang::term::{ActionTerm, Endpoint, LogItem, PacketScope};
 use std::collections::BTreeMap;
 use view::View;
 
-/// The environment of a program: all values that the program can read in addition to its packets.
+/// The environment of a program: all values that the program can read, except its packets and its own state.
 #[derive(Clone, Debug)]
 pub struct ProgramContext {
     /// The secret key of the hash functions.
@@ -88,8 +88,8 @@ pub enum ObservedAction {
 pub struct PacketOutcome {
     /// The kind of verdict.
     pub kind: VerdictKind,
-    /// The values that are delivered together with the packet; `None` if the execution delivers the packet to no
-    /// member.
+    /// The values, such as hash and mark, that are delivered to members together with the packet; `None` if the
+    /// execution delivers the packet to no member.
     pub record: Option<Record>,
     /// True if the network stack of the host receives a copy.
     pub kernel: bool,
@@ -169,8 +169,8 @@ pub(crate) struct ParsedPacket {
 }
 
 impl ParsedPacket {
-    /// Returns two truth values: the first is true if the predicate refers to the source, the second if it refers to
-    /// the destination.
+    /// Returns two truth values: the first is true if the predicate tests the source of the packet, and the second is
+    /// true if the predicate tests the destination.
     fn ends(self, end: Endpoint) -> (bool, bool) {
         match (end, self.end) {
             (Endpoint::Src, _) | (Endpoint::Any, Some(Endpoint::Src)) => (true, false),

@@ -10,7 +10,7 @@ use lang::term::{Endpoint, Gtp, HeaderField, Pred, Prop, Voip};
 use wire::Fragment;
 
 impl Run<'_> {
-    /// The packet to which predicates refer: the outermost packet, or the innermost packet under `shift`.
+    /// The IP packet that predicates test: the innermost packet inside a `shift` term, otherwise the outermost packet.
     pub(super) fn layer_for(&self, scope: ParsedPacket) -> Layer {
         if scope.shifts > 0 { self.view.inner } else { self.view.outer }
     }
@@ -72,9 +72,9 @@ impl Run<'_> {
         })
     }
 
-    /// Recognises VoIP packets heuristically: SIP by its port; RTP and RTCP by UDP ports from 1024 on, version 2 (RFC
-    /// 3550), and whether both ports are odd or even. RTCP (types 200 to 204) uses odd ports, and RTP with a known
-    /// payload type uses even ports.
+    /// Recognises VoIP packets heuristically: SIP is recognised by its port. RTP and RTCP packets have UDP ports of
+    /// 1024 or more and version 2 (RFC 3550). RTCP (packet types 200 to 204) has two odd ports, and RTP with a known
+    /// payload type has two even ports.
     pub(super) fn is_voip(&self, ip: &Ip, kind: Voip) -> bool {
         let Some(ports) = self.view.ports(ip) else { return false };
         let is_sip = ports.iter().any(|p| matches!(p, 5060 | 5061));
@@ -168,8 +168,8 @@ impl Run<'_> {
     }
 }
 
-/// Given a value of the source and a value of the destination, returns the values of the endpoints that the predicate
-/// tests.
+/// Given one value of the source and one of the destination (for example their addresses), returns the values of those
+/// endpoints that the predicate tests.
 fn of_endpoint<T: Copy>(scope: ParsedPacket, end: Endpoint, [src, dst]: [T; 2]) -> impl Iterator<Item = T> {
     let (is_src, is_dst) = scope.ends(end);
     [(is_src, src), (is_dst, dst)].into_iter().filter(|e| e.0).map(|e| e.1)

@@ -1,8 +1,8 @@
 //! Steering in the model: determines which members of a group receive a packet.
 //!
-//! The flow hash is that of [`wire::FlowHasher`]. All other hashes have an initial state of key plus number of the
-//! input type ([`HashInput`]). For each word, the new state is `mix(state ^ word)`. The hash is the upper half of the
-//! final state, or 1 if that is 0.
+//! The flow hash is that of [`wire::FlowHasher`]. Every other hash is computed as follows. The initial state is the sum
+//! of the hash key and the number of the input type ([`HashInput`]). For each word of the input, the new state is
+//! `mix(state ^ word)`. The hash is the upper half of the final state; if the upper half is 0, the hash is 1.
 
 use super::address::{is_in, wide};
 use super::view::{View, ip};
@@ -149,8 +149,8 @@ impl Run<'_> {
         })
     }
 
-    /// Steers by the source address, the destination address or both: by those that are in the network. Returns `None`
-    /// if neither is in the network.
+    /// Steers by those addresses of the packet that are in the network: the source, the destination, or both. Returns
+    /// `None` if neither address is in the network.
     fn local(&self, net: Prefix, bits: u8, src: IpAddr, dst: IpAddr) -> Option<SteeringTarget> {
         let hash = |address: IpAddr| {
             let dropped = u32::from(if net.is_v4() { 32 } else { 128 } - bits);

@@ -1,5 +1,5 @@
-//! A flow map of the model: entries by key, each with a number and a timestamp. An expired entry counts as absent, but
-//! is removed from memory only when the map is full.
+//! A flow map of the model. For each key, the entry has a number, which programs read and change, and a timestamp.
+//! Programs do not find an expired entry, but the entry is removed from memory only when the map is full.
 
 use ir::Expiry;
 use lang::term::FlowMap;

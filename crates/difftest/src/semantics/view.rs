@@ -1,4 +1,4 @@
-//! The parts of a packet that programs read: its bytes, its outermost IP packet and its innermost IP packet.
+//! Provides the parts of a frame that programs read: its bytes, its outermost IP packet and its innermost IP packet.
 
 use crate::case::Packet;
 use std::net::IpAddr;
@@ -86,14 +86,14 @@ impl<'a> View<'a> {
         self.number(ip.above? + at, size)
     }
 
-    /// The ports that predicates use: those of TCP, UDP and SCTP, including first fragments.
+    /// The ports that predicates test. Only TCP, UDP and SCTP packets have them; a first fragment has them too.
     pub fn ports(&self, ip: &Ip) -> Option<[u16; 2]> {
         let has = matches!(ip.protocol, 6 | 17 | 132);
         let [src, dst] = [self.above(ip, 0, 2), self.above(ip, 2, 2)];
         has.then_some([src? as u16, dst? as u16])
     }
 
-    /// The ports of the flow key, including first fragments; 0 for protocols without ports.
+    /// The ports that are used in flow keys. For protocols without ports and for later fragments, the ports are 0.
     pub fn flow_ports(&self, ip: &Ip) -> [u16; 2] {
         let counts = IpProtocol(ip.protocol).has_ports();
         match [self.above(ip, 0, 2), self.above(ip, 2, 2)] {
