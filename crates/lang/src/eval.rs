@@ -1,5 +1,5 @@
-//! Evaluation: applies all functions and translates expressions to one term, before any packet arrives. Type inference
-//! has accepted the expressions.
+//! Evaluates a program at compile time: applies all functions, so that one term without functions remains. Type
+//! inference must have accepted the expressions.
 
 use crate::syntax::{Binding, Error, Expr, Node, entry};
 use crate::table::{self, Function};
@@ -113,7 +113,8 @@ impl<'a> Eval<'a> {
         value
     }
 
-    /// Counts copied nodes, because a few bindings that each use the previous binding twice grow exponentially.
+    /// Counts the nodes of copied values and returns an error above a limit. Without the limit, a few bindings that
+    /// each use the previous binding twice would yield a term of exponential size.
     fn copies(&mut self, words: usize, e: &Expr) -> Result<(), Error> {
         self.steps += words;
         if self.steps > MAX_STEPS { Err(too_large(e)) } else { Ok(()) }
@@ -268,7 +269,8 @@ impl<'a> Eval<'a> {
         }
     }
 
-    /// Converts the value to the wanted type. If the value lacks only the packet as an argument, the packet is applied.
+    /// Converts the value to the wanted type. If the value is a function that lacks only the packet as its argument,
+    /// the packet is passed to it.
     fn fitted(&mut self, mut value: Value<'a>, expected: &Type, at: &'a Expr) -> Result<Value<'a>, Error> {
         while expected.is_of_packet() && matches!(value, Value::Closure(..)) {
             value = self.apply(value, vec![(Value::Packet, at)], at)?;
@@ -295,8 +297,8 @@ impl<'a> Eval<'a> {
                     match value {
                         Value::Act(act) => self.checked(act, e)?,
                         Value::Pred(p) => {
-                            // The size limit is checked on the filter with this predicate, because limits are defined
-                            // for actions.
+                            // The limits of size are defined for actions, so they are checked on an action that filters
+                            // by this predicate.
                             self.checked(ActionTerm::Filter(p.clone()), e)?;
                             Value::Pred(p)
                         }
@@ -342,7 +344,7 @@ fn too_large(e: &Expr) -> Error {
         .help("a binding that uses another binding twice doubles its size, and a filter counts with each of its tests")
 }
 
-/// The factor between a probability and its notation as an integer, which is a number of millionths.
+/// A probability can also be written as an integer, which counts millionths: 1,000,000 means probability 1.
 pub const MILLION: f64 = 1e6;
 
 /// Converts the value to the wanted type where the language has an implicit conversion.

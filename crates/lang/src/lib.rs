@@ -101,8 +101,8 @@ fn compiled(text: &str, link_type: u16) -> Result<Compiled, Error> {
     Ok(Compiled { program, term, bindings })
 }
 
-/// Lowers the term in two passes: steering by the common key of the maps needs the list of maps, which the first pass
-/// yields.
+/// Lowers the term in two passes. The first pass yields the list of flow maps. If the term steers by the common key of
+/// the maps, the second pass lowers it again with that key.
 fn lowered(text: &str, act: &term::ActionTerm) -> Result<Program, Error> {
     const NAME: &str = "steer_common";
     let program = lower::lower(act);
@@ -132,8 +132,10 @@ fn lowered(text: &str, act: &term::ActionTerm) -> Result<Program, Error> {
     Ok(lower::lower_by(act, Some(common)))
 }
 
-/// The keys by which packets can be spread over workers so that workers share no state of these programs. Where no
-/// single key serves all maps, there is one cluster of maps for each key. Maps are numbered over all programs in order.
+/// Returns the keys by which packets can be spread over workers so that no two workers use the same map entry. If one
+/// common key is sufficient for all flow maps of these programs, the result contains one key with all maps. Otherwise
+/// it contains several keys, each with the maps for which it is sufficient. The maps of all programs are numbered in
+/// one sequence, in the order of the programs.
 pub fn clusters(programs: &[&Program]) -> Vec<(Key, Vec<usize>)> {
     let keys: Vec<Key> = programs.iter().flat_map(|p| &p.maps).map(|m| m.key).collect();
     ir::key::clusters(&keys)

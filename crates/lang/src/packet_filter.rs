@@ -1,5 +1,6 @@
-//! Tcpdump filters as programs: translates a [`LinkFilter`] to the IR, so filters run as machine code and in the
-//! kernel. A load of a byte that was not captured rejects the packet, even under `not`.
+//! Translates a tcpdump filter ([`LinkFilter`]) to the IR, so that filters run as machine code and in the kernel. If a
+//! filter loads a byte that was not captured, the complete filter rejects the packet, even if the load is inside a
+//! `not`.
 
 use filter::anylink::AnyLinkTest;
 use filter::test::{ByteLocation, HeaderOffset, Test, Tunnel, TunnelRef};
@@ -8,7 +9,8 @@ use filter::{BRIDGED, Base, LinkFilter, Number};
 use ir::{self, Builder, Cmp, Fact, Inst, Label, Layer, Meta, Op, Program, Reg};
 use std::fmt;
 
-/// The reason why a filter cannot be translated: it follows headers or tags, which requires a loop.
+/// The reason why a filter cannot be translated: the filter searches a list of headers or tags of any length, for which
+/// the IR would need a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilterLoops;
 
@@ -145,7 +147,8 @@ impl Emit<'_> {
         }
     }
 
-    /// A test of the results of [`wire::Headers`]. A test of an absent header is false, but does not reject the packet.
+    /// Emits a test of the results of [`wire::Headers`]. If the tested header is absent, the test is false; unlike a
+    /// load of a byte that was not captured, it does not make the complete filter reject the packet.
     fn deep(&mut self, deep: &AnyLinkTest, yes: Label, no: Label) {
         let fact = |b: &mut Builder, fact| b.fact(Layer::Outer, fact);
         let is = |b: &mut Builder, what, value: u64| {
@@ -237,7 +240,8 @@ impl Emit<'_> {
         self.b.jump(yes);
     }
 
-    /// Compares addresses behind a header: words of this width, each with its mask and its masked value.
+    /// Compares address words at an offset from a header. All words have the same width; each is combined with its mask
+    /// and compared with a value.
     #[expect(clippy::too_many_arguments, reason = "a test and its two labels")]
     fn ends<const N: usize>(
         &mut self,

@@ -23,12 +23,13 @@ pub enum ActionTerm {
     Case(Prop, Vec<(u64, ActionTerm)>, Box<ActionTerm>),
     /// Applies the steps in order until a step drops the packet; each step has its source text.
     Seq(Vec<(String, ActionTerm)>),
-    /// Inverts the action: passes as a copy the packets that the action drops, and drops the packets that it passes.
+    /// Inverts the action. Packets that the action drops are passed with the kind `Copy`; packets that the action
+    /// passes are dropped.
     Inv(Box<ActionTerm>),
     /// Applies the actions in order until an action does not drop the packet. Before the next action, kind, classes and
     /// hashes of the record are restored.
     Par(Vec<ActionTerm>),
-    /// Applies the action to another of the nested packets, or to one endpoint.
+    /// Applies the action to the packet or to the endpoint that the scope selects.
     Within(PacketScope, Box<ActionTerm>),
     /// Delivers the packet to all members of all classes; the class mask omits the class `management`, which has no
     /// members.
@@ -84,7 +85,7 @@ pub enum PacketScope {
 /// An endpoint of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// Either endpoint, or the endpoint that an enclosing [`PacketScope`] selects.
+    /// The source or the destination; if an enclosing [`PacketScope`] selects an endpoint, only that endpoint.
     Any,
     /// The source.
     Src,
@@ -105,7 +106,8 @@ pub enum Pred {
     Or(Box<Pred>, Box<Pred>),
     /// Exclusive or.
     Xor(Box<Pred>, Box<Pred>),
-    /// Compares a property with a number. False if the packet does not have the property, whatever the comparison.
+    /// Compares a property with a number. If the packet does not have the property, every comparison is false,
+    /// including `!=`.
     Compare(Prop, Cmp, u64),
     /// IP of this version; `None` for either version.
     Ip(Option<u8>),
@@ -117,7 +119,8 @@ pub enum Pred {
     Protocol(u8),
     /// TCP, UDP or SCTP with a port in this range.
     Port(Endpoint, u16, u16),
-    /// A flow with this port; a later fragment has the port of its first fragment. Never 0.
+    /// The packet belongs to a flow with this port; a later fragment has the port of its first fragment. The port is
+    /// never 0.
     FlowPort(Endpoint, u16),
     /// IP with an address in one of these networks.
     Address(Endpoint, Vec<Prefix>),
@@ -125,7 +128,7 @@ pub enum Pred {
     Host(Endpoint),
     /// This host sent the packet.
     Outgoing,
-    /// True for a fragment: for a first fragment if the first flag is set, for a later fragment if the second flag is
+    /// The packet is a fragment: a first fragment, if the first flag is set, or a later fragment, if the second flag is
     /// set.
     Fragment(bool, bool),
     /// The frame has a VLAN tag with one of these IDs; if the list is empty, with any ID.
@@ -238,7 +241,8 @@ pub enum Steering {
     To(u32),
     /// Both MAC addresses.
     Link,
-    /// The MAC address that is not the gateway's; both MAC addresses if neither of them is the gateway's.
+    /// Steers by the MAC address that is not this address of the gateway; by both MAC addresses if neither is the
+    /// gateway's.
     LocalLink([u8; 6]),
     /// Each MAC address.
     DoubleMac,
@@ -263,9 +267,11 @@ pub enum Steering {
     Key(Key),
     /// The symmetric key of the fields that the keys of all flow maps have in common.
     Common,
-    /// RTP and RTCP of a call are steered to the same member; if `true`, SIP packets are broadcast.
+    /// RTP and RTCP packets of a call are steered to the same member. If the value is `true`, SIP packets are delivered
+    /// to all classes.
     Rtp(bool),
-    /// The address of the GTP subscriber, which is in this network; GTP control messages are broadcast.
+    /// Steers by the address of the GTP subscriber, which is in this network. GTP control messages are delivered to all
+    /// classes.
     GtpUser(Prefix),
 }
 

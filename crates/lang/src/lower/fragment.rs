@@ -1,5 +1,5 @@
-//! Fragments in steering: a later fragment lacks the headers that determine the steering, so it is steered like the
-//! first fragment of its datagram.
+//! Emits code that steers fragments. A later fragment lacks the headers that determine the steering, so it is steered
+//! like the first fragment of its datagram.
 //!
 //! ```text
 //! steered ───── fragment? ── no ────────────────────────────────────────────────► on
@@ -19,11 +19,12 @@ use ir::fragment_tracker::NONE;
 use ir::key::Field;
 use ir::{Cmp, Fact, FragmentScope, Inst, Label, Layer, Meta, Op, Reg, Var, VerdictKind};
 
-/// The number that fragment tracking stores for a datagram: its ports or its steering. For steering, the low 32 bits
-/// are the first hash and the high 32 bits are the second hash; 0 means that the datagram is not steered.
+/// Defines the number that fragment tracking stores for a datagram. The number contains the ports of the datagram or
+/// its steering hashes. For steering, the low 32 bits are the first hash and the high 32 bits are the second hash; 0
+/// means that the datagram is not steered.
 mod number {
-    /// The stored number of a datagram that is broadcast. It differs from the stored number of any one or two hashes,
-    /// because a hash is never 0.
+    /// The stored number of a datagram that is delivered to all classes. It differs from the stored number of any one
+    /// or two hashes, because a hash is never 0.
     pub const ALL: u64 = 1 << 32;
     /// The greatest single hash.
     pub const MAX: u64 = 0xffff_ffff;
@@ -46,13 +47,15 @@ pub(super) struct FragmentSteering {
     /// True if the headers of a later fragment alone may satisfy the condition of the steering function although its
     /// first fragment fails it: in a tunnel, because the endpoints of the tunnel are then tested.
     mistakes: bool,
-    /// True if the steering function may steer a packet to two members (`doubles`), or may broadcast it (`casts`).
+    /// `doubles` is true if the steering function may steer a packet to two members; `casts` is true if it may deliver
+    /// a packet to all classes.
     doubles: bool,
     casts: bool,
 }
 
-/// Variables of the record, with their values before steering: those that the steering by the packet's own headers may
-/// have written, and that the steering by the stored number does not write.
+/// Each variable of the record that must be restored if the stored number determines the steering, with the register
+/// that contains its value from before the steering. These are the variables that the steering by the packet's own
+/// headers may have written and that the steering by the stored number does not write.
 type SavedVariables = Vec<(Var, Reg)>;
 
 impl Lower {
@@ -81,8 +84,8 @@ impl Lower {
             // These bytes are read at the same offset of every frame, also in later fragments.
             Steering::Bytes(..) | Steering::SymmetricBytes(..) | Steering::DoubleBytes(..) => return None,
         };
-        // The text is the same for the same steering function in a program that replaces this program, so fragment
-        // tracking continues after a swap.
+        // If a program with the same steering function replaces this program, the text of the form is the same in both
+        // programs. So the new program finds the numbers that were stored for datagrams before the swap.
         let text = format!("{steer:?} {layer:?} {:?}", self.common);
         let parts = if layer == Layer::Inner { FragmentScope::Enclosing } else { FragmentScope::Outer };
         let selects = matches!(steer, Steering::Local(..) | Steering::Rtp(_) | Steering::GtpUser(_));

@@ -1,13 +1,13 @@
-//! Flow keys: packs fields of the packet into words.
+//! Emits code that computes the flow key of a packet: it packs header fields into 64-bit words.
 //!
 //! ```text
 //! endpoint:  address (2 words, IPv4 in its IPv6 form)   link address   port
 //! symmetric: the lesser endpoint first, compared in this order; only fields whose opposite field is in the key
 //! words:     addresses · link addresses (a word each) · other fields, packed from the low bits into few words
 //! ```
-//! IP fields are missing in packets without IP. Ports and ICMP type and code are 0 in packets without them. In keys of
-//! maps, later fragments have the ports of their first fragment; if a key steers packets, later fragments follow the
-//! steering of their first fragment (`fragment.rs`).
+//! A packet without an IP header has no flow key if the key contains IP fields. In a packet without ports, or without
+//! ICMP type and code, these fields of the key are 0. In the key of a map, a later fragment has the ports of its first
+//! fragment. If a key is used for steering, a later fragment is steered like its first fragment (`fragment.rs`).
 
 use super::header::{ICMP, ICMP6};
 use super::{Lower, PacketScopeInfo};
@@ -31,8 +31,8 @@ pub fn words(key: Key) -> u8 {
     words
 }
 
-/// Selects the nested packet whose fragmentation matters to a key of this layer. Fragmentation of enclosing packets
-/// does not matter: the inner headers of a later fragment of a tunnel packet are unknown, so its key contains the
+/// Selects the IP packet of a frame that is tested for fragmentation when a key of this layer is computed. Enclosing
+/// packets are not tested: a later fragment of a tunnel packet contains no inner headers, so its key contains the
 /// addresses of the tunnel.
 const fn parts_of(layer: Layer) -> FragmentScope {
     match layer {
@@ -132,10 +132,11 @@ impl Lower {
         (kind, code)
     }
 
-    /// Exchanges the endpoints if the destination is less than the source, in fields whose opposite field is in the
-    /// key.
+    /// If the destination is less than the source, exchanges the fields of the two endpoints. Fields whose opposite
+    /// field is not in the key are neither compared nor exchanged.
     fn put_in_order(&mut self, key: Key, held: &mut [HeldField]) {
-        // Addresses first: they usually differ, which decides the comparison at once.
+        // Addresses are compared first: the two addresses of a packet usually differ, and then no other field must be
+        // compared.
         let mut sending: Vec<Field> =
             key.paired().filter(|f| matches!(f, Field::EthSrc | Field::IpSrc | Field::SrcPort)).collect();
         sending.sort_by_key(|f| std::cmp::Reverse(f.bits()));

@@ -1,8 +1,9 @@
 //! Lowering: translates terms to the IR.
 //!
-//! The code of an action falls through if it passes and jumps if it drops. A predicate jumps to one of two labels. A
-//! property falls through with its value, or jumps if the packet does not have the property. `PacketScopeInfo` selects
-//! the part of the packet to which they apply.
+//! The code of an action falls through if the action passes the packet, and jumps if it drops the packet. The code of a
+//! predicate jumps to one of two labels. The code of a property falls through with the value of the property in a
+//! register, or jumps if the packet does not have the property. `PacketScopeInfo` selects the part of the packet (layer
+//! and endpoint) to which actions, predicates and properties apply.
 
 mod fragment;
 mod header;
@@ -15,12 +16,13 @@ use ir::key::Key;
 use ir::{ANY_CLASS, Builder, Cmp, Fact, Inst, Label, Layer, Log, Map, Meta, Operand, Program, Reg, Var, VerdictKind};
 use std::sync::Arc;
 
-/// The program of an action. [`crate::term::Steering::Common`] only passes.
+/// Lowers an action to a program. [`crate::term::Steering::Common`] does not steer in this program; it only passes the
+/// packet.
 pub fn lower(act: &ActionTerm) -> Program {
     lower_by(act, None)
 }
 
-/// The program of an action; `common` is the common key of all its maps.
+/// Lowers an action to a program; `common` is the common key of all flow maps of the action.
 pub fn lower_by(act: &ActionTerm, common: Option<Key>) -> Program {
     let mut lower = Lower { b: Builder::default(), maps: Vec::new(), common };
     let one = [(String::from("main"), act.clone())];
@@ -63,8 +65,8 @@ impl PacketScopeInfo {
         if self.outside { Layer::Outer } else { Layer::Inner }
     }
 
-    /// Returns two truth values, which depend on `end` and on the enclosing scope: the first is true if the source is
-    /// tested, the second if the destination is tested.
+    /// Returns two truth values. The first is true if a predicate about the endpoint `end` tests the source in this
+    /// scope; the second is true if the predicate tests the destination.
     fn ends(self, end: Endpoint) -> (bool, bool) {
         let end = if end == Endpoint::Any { self.end.unwrap_or(Endpoint::Any) } else { end };
         (end != Endpoint::Dst, end != Endpoint::Src)
@@ -84,7 +86,8 @@ struct Lower {
 }
 
 impl Lower {
-    /// Falls through if the action passes; jumps to `dropped` (or ends the program) if it drops.
+    /// Emits an action. The code falls through if the action passes the packet, and jumps to `dropped` (or ends the
+    /// program) if the action drops the packet.
     fn act(&mut self, act: &ActionTerm, scope: PacketScopeInfo, dropped: Option<Label>) {
         match act {
             ActionTerm::Unit => (),
@@ -226,9 +229,9 @@ impl Lower {
         self.act(inner, scope, dropped);
     }
 
-    /// Returns the index of a flow map in the program; adds the map to the program if it is new. The choice of the
-    /// innermost or outermost packet is part of the key: a flow map that is used with both becomes two maps with the
-    /// same name, and the program is rejected.
+    /// Returns the index of a flow map in the program; adds the map to the program if it is new. The key of a map
+    /// states whether the innermost or the outermost packet defines its flows. So a flow map that is used both inside
+    /// and outside of `outer` becomes two maps with the same name, and the program is rejected.
     fn map(&mut self, map: &Arc<FlowMap>, scope: PacketScopeInfo) -> u16 {
         let key = if scope.outside { map.key.outside() } else { map.key };
         if let Some(known) = self.maps.iter().position(|(m, k)| m == map && *k == key) {

@@ -220,8 +220,9 @@ impl Lower {
         });
     }
 
-    /// Recognises VoIP packets: SIP by its port; RTP (RFC 3550) and RTCP by UDP ports from 1024 on, version 2, and by a
-    /// type that matches the parity of the ports.
+    /// Recognises VoIP packets. SIP is recognised by its port. RTP and RTCP packets (RFC 3550) have UDP ports of 1024
+    /// or more, and version 2. In addition, both ports must be even and the type a payload type of RTP, or both ports
+    /// odd and the type a packet type of RTCP.
     pub(super) fn voip(&mut self, kind: Voip, layer: Layer, yes: Label, no: Label) {
         const SIP: [u64; 2] = [5060, 5061];
         const REPORTS: (u64, u64) = (200, 204);

@@ -1,7 +1,9 @@
-//! Steering: keyed hashes that consist of 64-bit arithmetic only, so every back end computes the same number.
+//! Emits code that steers packets. It computes keyed hashes with 64-bit arithmetic only, so every back end computes the
+//! same hash.
 //!
-//! The flow hash is that of [`wire::FlowHasher`] over the innermost packet; for a complete packet without a tunnel it
-//! equals the hash in the descriptor. All other hashes chain `state = mix(state ^ word)` from the key and a salt, so
+//! The flow hash is that of [`wire::FlowHasher`] over the innermost packet. For an unfragmented packet without a
+//! tunnel, it is equal to the hash in the packet descriptor. Every other hash begins with a state that depends on the
+//! hash key and a salt, and computes `state = mix(state ^ word)` for each word of its input. Because of the salts,
 //! hashes of different kinds over the same address are independent.
 
 use super::header::MAPPED;
@@ -107,7 +109,8 @@ impl Lower {
                 self.steering_by_one(hash);
             }
             Steering::Common => {
-                // The common key uses the layer of the keys of the maps, whatever the layer of the enclosing action is.
+                // The common key is computed on the layer (innermost or outermost packet) that the keys of the maps
+                // use, even if the enclosing action applies to another layer.
                 if let Some(key) = self.common {
                     let scope =
                         PacketScopeInfo { outside: key.is_outside(), leads: true, ..PacketScopeInfo::default() };
@@ -221,7 +224,7 @@ impl Lower {
         self.b.mix(sum)
     }
 
-    /// Broadcasts the packet and jumps to `end` if one of the MAC addresses is the broadcast address.
+    /// Delivers the packet to all classes and jumps to `end` if one of the MAC addresses is the broadcast address.
     fn unless_mac_broadcast(&mut self, src: Reg, dst: Reg, end: Label) {
         let (all, not_src, one) = (self.b.label(), self.b.label(), self.b.label());
         self.b.branch(src, Cmp::Eq, MAC_ALL, all, not_src);
@@ -233,7 +236,7 @@ impl Lower {
         self.b.place(one);
     }
 
-    /// Broadcasts the packet and jumps to `end` if the IPv4 address is 255.255.255.255.
+    /// Delivers the packet to all classes and jumps to `end` if the IPv4 address is 255.255.255.255.
     fn unless_ip_broadcast(&mut self, address: [Reg; 2], end: Label) {
         let (all, one) = (self.b.label(), self.b.label());
         self.b.require(address[0], Cmp::Eq, 0, one);
@@ -315,8 +318,8 @@ impl Lower {
         self.steering_by_one(hash);
     }
 
-    /// Broadcasts control messages, and steers user packets by the subscriber's address in the packet directly inside
-    /// the GTP tunnel, even if that packet is a tunnel too.
+    /// Delivers GTP control messages to all classes, and steers user packets by the subscriber's address in the packet
+    /// directly inside the GTP tunnel, even if that packet is a tunnel too.
     fn gtp_user(&mut self, net: Prefix, layer: Layer, none: Label, end: Label) {
         let (control, not_control, user, tunnelled) = (self.b.label(), self.b.label(), self.b.label(), self.b.label());
         self.gtp(Gtp::Control, layer, control, not_control);

@@ -1,5 +1,6 @@
-//! The formatter normalises spaces: one between tokens, none inside brackets, none at the end of a line. Lines,
-//! indentation and comments are unchanged. Spaces that affect the meaning (alignment of a block) are kept.
+//! The formatter normalises spaces: it leaves one space between tokens, and none inside brackets or at the end of a
+//! line. Lines, indentation and comments are unchanged. Spaces that align the lines of a block are not changed, because
+//! the alignment affects the meaning.
 
 use super::{Error, lex, parse};
 

@@ -1,4 +1,5 @@
-//! The layout rule: inserts block marks for blocks that are written by indentation.
+//! Implements the layout rule: inserts tokens that begin, separate and end the items of blocks that the text marks by
+//! indentation only.
 //!
 //! A block begins after `do` and `of`, and at the start of the file; its column is that of its first token. A line that
 //! begins in that column is the next item; a line that begins further left ends the block. A block also ends where an

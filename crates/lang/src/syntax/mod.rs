@@ -97,8 +97,8 @@ pub struct Binding {
     pub body: Expr,
 }
 
-/// The first imported module that is a user's own. Imports of Haskell and PFQ modules are ignored, because the function
-/// table contains their functions.
+/// The first imported module that is neither a Haskell nor a PFQ module. Imports of Haskell and PFQ modules are
+/// ignored, because the function table contains their functions.
 pub fn imported(text: &str) -> Option<&str> {
     const KNOWN: [&str; 5] = ["Network", "Language", "Data", "Control", "Prelude"];
     let modules = text.lines().filter_map(|line| {

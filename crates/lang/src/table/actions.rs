@@ -347,8 +347,8 @@ pub const DELIVERY: &[Function] = &[
         "Delivers a copy to each member of this class, 0 to 62, whatever the verdict of later actions.",
         |g| {
             let class = class(g)?;
-            // The broadcast comes first, because it discards the choice of one member that an earlier steering action
-            // has made.
+            // `Broadcast` precedes `Classify`, because `Broadcast` discards the steering target of an earlier steering
+            // action.
             seq([ActionTerm::Broadcast, ActionTerm::Classify(class)])
         }
     ),

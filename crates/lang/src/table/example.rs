@@ -1,5 +1,5 @@
-//! An example call of each function, for programs in which `flows` is a flow map. Most examples are in the function's
-//! description or follow from its type; the others are listed here.
+//! Provides an example call of each function of the language, for programs in which `flows` is a flow map. Most
+//! examples are taken from the function's description or derived from its type; the others are listed in this file.
 
 use super::Function;
 use crate::types::Type;

@@ -61,8 +61,8 @@ pub const PARTS: [(&str, &[Function]); 12] = [
     ("Networks, and sizes of Bloom filters", state::BLOOM),
 ];
 
-/// Operators and their functions; `$` and arithmetic operators have no function here. Operators that end in a dot, such
-/// as `>.`, have the number on the left.
+/// Operators and their functions; `$` and arithmetic operators have no function here. In operators that end in a dot,
+/// such as `>.`, the number is the left operand and the property the right operand.
 const OPERATORS: [(&str, &str); 26] = [
     (".<", "less"),
     (".<=", "less_eq"),
@@ -92,7 +92,7 @@ const OPERATORS: [(&str, &str); 26] = [
     ("~>", "arm"),
 ];
 
-/// Names of other versions without an equivalent here, and the advice for users.
+/// Names of functions in other versions of the language that have no equivalent here, each with the advice for users.
 const REMOVED: [(&str, &str); 4] = [
     ("crc16", "it measured processor load; use `netgrain-bench`"),
     ("get_persistent", "keep state from packet to packet in a `flow_map`"),

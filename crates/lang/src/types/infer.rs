@@ -1,11 +1,12 @@
-//! Type inference (Damas and Milner, POPL 1982): each binding gets its most general type, after the bindings that it
-//! uses.
+//! Type inference (Damas and Milner, POPL 1982): infers the most general type of each binding, after the types of the
+//! bindings that it uses.
 //!
-//! Some types convert implicitly to the expected type: a text to an address or a device, a property to the predicate
-//! that it is not 0, a filter to the predicate of the packets that it passes, a counter to its number, and a number of
-//! millionths to a probability. An action, predicate or property may be applied to the packet, with no effect, and a
-//! function that lacks only the packet stands for its result: programs for Enif name their packet in this way. Bindings
-//! are pure and not recursive, so every program ends.
+//! Some values are converted implicitly to the expected type: a text to an address or a device; a property to a
+//! predicate that is true if the property is not 0; a filter to a predicate that is true for the packets that the
+//! filter passes; a counter to its number; and a number of millionths to a probability. A packet may be written as the
+//! last argument of an action, predicate or property, as in programs for Enif; this argument has no effect. A function
+//! that lacks only the packet as its argument can be used where its result is expected. Bindings are pure and not
+//! recursive, so every program ends.
 
 use super::Type;
 use super::advice::{self, mismatch, order, parenthesize, subject, too_many, unknown};
@@ -66,8 +67,8 @@ pub fn infer(bindings: &[Binding]) -> Result<Vec<BindingInfo>, Error> {
 
 /// Maximum nesting depth of expressions, including those of the bindings that they use.
 const MAX_DEPTH: usize = 300;
-/// Maximum size of a type in nodes. A binding that uses another binding twice can double the size of its type each
-/// time, so types need a limit of their own.
+/// Maximum size of a type in nodes. The type of a binding that uses another binding twice can be twice as large as the
+/// type of that binding. So a short program could have huge types without this limit.
 const MAX_TYPE: usize = 1000;
 /// Maximum number of type nodes visited in total; a program written by a person needs less than a hundredth of it.
 const MAX_WORK: usize = 10_000_000;

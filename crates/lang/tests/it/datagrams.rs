@@ -1,5 +1,5 @@
-//! Tests of fragment tracking: fragments are steered like the unfragmented packets of their flow, in any order and in
-//! any tunnel; and the tracker agrees with a model and does not exceed its capacity.
+//! Tests of fragment tracking. Fragments must be steered like the unfragmented packets of their flow, in any order of
+//! arrival and in any tunnel. The tracker must give the same results as a model and must not exceed its capacity.
 
 use base::Prng;
 use ir::fragment_tracker::{CAPACITY, Counts, NONE, TIMEOUT};
@@ -244,7 +244,8 @@ fn sip_fragments_are_broadcast_and_rtp_fragments_follow_their_call() {
     assert!(fragments(&rtp(400), 2, 160).iter().all(|part| w.hash(part) == whole));
     let neither = written(Frame::udp4(A, 9, B, 9).payload(&[0; 400]));
     assert!(fragments(&neither, 3, 160).iter().all(|part| w.run(part).kind == VerdictKind::Drop));
-    // A datagram with the same identification as an RTP datagram replaces the entry of the RTP datagram.
+    // This datagram has the same identification (2) as the RTP datagram above, so it replaces the entry of the RTP
+    // datagram in the tracker.
     assert!(fragments(&neither, 2, 160).iter().all(|part| w.run(part).kind == VerdictKind::Drop));
     assert_eq!(w.run(&fragments(&rtp(400), 4, 160)[1]).kind, VerdictKind::Drop, "the first fragment is unknown");
 }

@@ -1,6 +1,8 @@
-//! Tests algebraic laws of composition on random actions, and tests that invalid sources do not crash the compiler.
+//! Tests algebraic laws of the composition of actions, on random actions. Also tests that invalid source texts do not
+//! crash the compiler.
 //!
-//! The tests of crate `difftest` compare the results of random programs with a second model.
+//! The tests of crate `difftest` compare the results of random programs with those of an independent model of the
+//! language.
 
 use base::Prng;
 use difftest::semantics::ProgramContext;

@@ -1,5 +1,5 @@
-//! Tests of tunnels: which of the nested packets steering and flow maps use; and tests of filters for link types other
-//! than Ethernet.
+//! Tests of tunnels: steering and flow maps must use the correct packet (the innermost, or the outermost inside
+//! `outer`). Also tests filters for link types other than Ethernet.
 
 use ir::interp::{Execution, Interpreter, ProgramState};
 use ir::{Facts, Field, Key};
