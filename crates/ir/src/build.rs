@@ -1,4 +1,5 @@
-//! Builds a program block by block. Labels are placed in ascending order of blocks, so jumps lead only forward.
+//! Builds a program block by block. Each label is placed at the start of a later block than all jumps to it, so jumps
+//! lead only forward.
 //!
 //! A label can be the target of jumps before it is placed. Placing a label ends the current block, with a jump to the
 //! label if that block is not yet ended, and begins a new block at the label. Blocks that no jump reaches are omitted.

@@ -1,7 +1,7 @@
-//! The common cases: TCP or UDP over IP without options or extension headers, directly in Ethernet. In such a packet a
-//! few comparisons determine the offsets of all headers. So a program that is specialised for a common case
-//! ([`Program::simplified_for`](super::Program::simplified_for)) has constants for all packet facts except the
-//! protocol, and is much smaller.
+//! Defines the common cases: packets with TCP or UDP over IP without options or extension headers, directly in an
+//! Ethernet frame. In such a packet a few comparisons determine the offsets of all headers. So a program that is
+//! specialised for a common case ([`Program::simplified_for`](super::Program::simplified_for)) has constants for all
+//! packet facts except the protocol, and is much smaller.
 //!
 //! A packet belongs to a common case only if [`Facts::look`](crate::Facts::look) would yield exactly the facts that are
 //! constants here: the network header is complete, has no options and is not a fragment; the packet ends inside the

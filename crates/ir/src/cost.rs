@@ -1,4 +1,5 @@
-//! The cost of a program in instructions: in total, and on the longest and shortest path of one packet.
+//! Computes the cost of a program: its total number of instructions, and the numbers of instructions on the longest and
+//! on the shortest path that a packet can take.
 
 use super::Program;
 
@@ -19,7 +20,7 @@ impl Program {
         self.cost_of(0..self.blocks.len())
     }
 
-    /// The cost of a range of blocks; paths end where they leave the range.
+    /// The cost of a range of blocks. A path ends where it jumps to a block outside the range.
     pub fn cost_of(&self, blocks: std::ops::Range<usize>) -> Cost {
         // Visits blocks in reverse order, because the cost of a block includes that of its successors.
         let mut ways = vec![(0, 0); self.blocks.len()];

@@ -1,4 +1,5 @@
-//! The effects of the stages of a program. The offload placement ([`super::placement`]) depends on them.
+//! Determines the effects of each stage of a program. The offload placement ([`super::placement`]) uses the effects to
+//! select the stages that run in the kernel.
 
 use super::{Block, End, FragmentScope, Inst, Layer, Meta, Program, Set, Var};
 use std::collections::BTreeSet;
@@ -140,7 +141,8 @@ impl Program {
         self.blocks.iter().flat_map(|b| &b.code).filter_map(counter).collect()
     }
 
-    /// True if the program reads the direction of packets, and so may forward packets that this host sent.
+    /// True if the program reads the direction of packets. Such a program can handle packets that this host sent in a
+    /// different way, so it may forward them.
     pub fn reads_direction(&self) -> bool {
         let reads = |inst: &Inst| matches!(inst, Inst::Meta { meta: Meta::Outgoing, .. });
         self.blocks.iter().flat_map(|b| &b.code).any(reads)

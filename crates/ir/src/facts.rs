@@ -1,5 +1,5 @@
-//! Packet facts: the values that a program may read in addition to the bytes of a packet. They are stored in a fixed
-//! layout, which generated code reads directly.
+//! Defines the packet facts: the values that a program may read in addition to the bytes of a packet. The facts have a
+//! fixed memory layout, from which generated code loads them directly.
 //!
 //! The outer layer of the facts is the result of [`wire::Headers`] for the frame. The inner layer is the result of
 //! [`wire::Decoded`] if the frame contains a tunnel, and otherwise a copy of the outer layer, so an inner layer always

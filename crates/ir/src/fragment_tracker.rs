@@ -2,16 +2,17 @@
 //! first fragment of their datagram.
 //!
 //! Source, destination, identification and protocol identify a datagram (RFC 791 §3.2, RFC 8200 §4.5). The tracker
-//! stores one number for each datagram and *form*. A form is one way of steering, or a query for ports; the number is
-//! the steering hash or the ports. The fragment of a datagram that arrives first, normally the first fragment,
-//! determines the number; the tracker returns this number for all other fragments of the datagram. Hence all fragments
-//! of a datagram are treated alike in any order of arrival. The tracker neither delays nor reassembles fragments.
+//! stores one number for each datagram and *form*. A form is one steering function with its parameters, or a query for
+//! ports; the number is the steering hash or the pair of ports. The fragment of a datagram that arrives first, normally
+//! the first fragment, determines the number; the tracker returns this number for all other fragments of the datagram.
+//! Hence all fragments of a datagram are treated alike in any order of arrival. The tracker neither delays nor
+//! reassembles fragments.
 //!
-//! Hosts reuse identifications. Hence a first fragment whose number differs from that of the previous first fragment
-//! begins a new datagram, and entries expire after [`TIMEOUT`] of *packet* time. Memory is fixed: if the four entries
-//! of a bucket are in use, a new datagram evicts the oldest of them ([`Counts::evicted`]). Each datagram that was
-//! stored is either still stored or was removed for one of the counted reasons, so [`Counts::held`] is the exact
-//! difference of these counters.
+//! Hosts reuse identifications. Hence a first fragment begins a new datagram if its number differs from that of the
+//! stored first fragment with the same identification, and entries expire after [`TIMEOUT`] of *packet* time. Memory is
+//! fixed: if the four entries of a bucket are in use, a new datagram evicts the oldest of them ([`Counts::evicted`]).
+//! Each datagram that was stored is either still stored or was removed for one of the counted reasons, so
+//! [`Counts::held`] is the exact difference of these counters.
 //!
 //! Several threads may use the tracker at once, because fragments of a datagram may arrive on different queues and
 //! interfaces. Only packets that are fragments take a lock, and each lock covers one sixteenth of the entries.
@@ -59,8 +60,8 @@ struct Entry {
 // One cache line per entry.
 const _: () = assert!(size_of::<Entry>() == 64);
 
-/// Counters of fragment tracking. Each form is tracked separately, so a datagram that is tracked under two forms is
-/// counted twice.
+/// Counters of datagrams and fragments in the tracker. Each form is tracked separately, so a datagram that is tracked
+/// under two forms is counted twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Datagrams that were stored.
@@ -231,8 +232,8 @@ impl Shard {
 }
 
 impl Entry {
-    /// True if the entry is in use and not expired at `now`. Packet time may step back, even by years, so an entry
-    /// whose time is far in the future also counts as expired.
+    /// True if the entry is in use and not expired at `now`. Packet time may step back, even by years. So an entry
+    /// whose time is far later than `now` also counts as expired.
     const fn holds(&self, now: u64) -> bool {
         self.number != 0 && now.abs_diff(self.since) <= TIMEOUT
     }

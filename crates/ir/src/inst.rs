@@ -168,8 +168,8 @@ pub enum Inst {
         to: Reg,
         /// Selects which of the nested IP packets is the fragment.
         parts: FragmentScope,
-        /// The form: a number for one way of steering or for a query of ports, of which 24 bits are used. Fragment
-        /// tracking stores the numbers of each form separately.
+        /// The form: a 24-bit number that identifies a steering function with its parameters, or a query for ports.
+        /// Fragment tracking stores separate values for each form.
         form: u32,
         /// The value that follows from this packet alone; 0 if there is none.
         value: Operand,

@@ -1,12 +1,12 @@
 //! Flow keys, and the common key of several flow keys.
 //!
-//! The rule is that of Enif. Packets may be spread over workers by any hash of the fields that *all* flow keys of the
-//! program's maps contain. Then all packets of one map entry reach the same worker, and workers share no state.
-//! [`Key::common`] computes the key of these common fields.
+//! Workers share no state under the following rule, which is that of Enif. Packets may be spread over workers by a hash
+//! of only those fields that *all* flow keys of the program's maps contain. Then all packets of one map entry are
+//! processed by the same worker. [`Key::common`] computes the key of these common fields.
 //!
 //! A key is built from the headers of the innermost packet or, after [`Key::outside`], of the outermost packet. If one
-//! key uses the innermost packet and another key the outermost, the fields that they have in common are those of the
-//! frame, such as MAC addresses.
+//! key uses the innermost packet and another key the outermost packet, they have only fields of the frame in common,
+//! such as MAC addresses.
 
 use std::fmt;
 

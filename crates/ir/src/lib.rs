@@ -6,23 +6,24 @@
 //! program = tables (devices, messages, maps, sets) + blocks b0 b1 … bn
 //! block   = instructions, one after the other, then one end: jump · if · fits · pass · drop
 //! ```
-//! **Control.** Execution begins in b0. The end of a block leads only to blocks with a greater number, so every program
-//! terminates after at most as many instructions as it contains. `pass` ends the program with the current record,
-//! `drop` with the kind set to [`VerdictKind::Drop`].
+//! **Control.** Execution begins in block b0. The end of a block leads only to blocks with a greater number. So no
+//! instruction runs twice for a packet, and every program terminates. `pass` ends the program with the current record.
+//! `drop` sets the kind of the record to [`VerdictKind::Drop`] and ends the program.
 //!
 //! **Values.** Every value is an unsigned 64-bit number in a register. Registers are variables: an instruction may
 //! overwrite a register. Arithmetic wraps; `x / 0` is 0 and `x % 0` is `x` (RFC 9669); shift counts are taken modulo
 //! 64. Truth values are 0 and 1. [`Inst::Mix`] computes the hash function [`base::hash::mix64`].
 //!
 //! **The packet.** [`Inst::Load`] reads 1 to 8 bytes in network order. On every path to a load, an [`End::Fits`] must
-//! have tested that these bytes were captured. [`verify`](Program::verify) proves this, so a back end may load without
-//! a check of its own. [`Inst::Fact`] and [`Inst::Meta`] read the results of the header parser ([`crate::facts::Facts`]
-//! is their fixed layout). These reads never fail: an unknown offset is 0.
+//! have tested that these bytes were captured. [`verify`](Program::verify) proves this, so a back end may load the
+//! bytes without another check. [`Inst::Fact`] and [`Inst::Meta`] read the results of the header parser
+//! ([`crate::facts::Facts`] is their fixed layout). These reads never fail: an unknown offset is 0.
 //!
 //! **The record.** Six variables ([`Var`]) form the verdict record, which is the result of the program: kind, classes,
 //! hash, hash2, mark, state. At the start of a program the kind is [`VerdictKind::Copy`], the classes are
-//! [`DEFAULT_CLASS`], the mark is the mark of the packet, and the other variables are 0. So a program that only passes
-//! delivers a copy to each member of the default class. All variables except the classes store 32 bits.
+//! [`DEFAULT_CLASS`], the mark is the mark of the packet, and the other variables are 0. So a program that passes a
+//! packet without a change of the record delivers a copy to each member of the default class. All variables except the
+//! classes store 32 bits.
 //!
 //! **Effects** take place in the order of execution, and a later drop does not undo them: [`Inst::Forward`],
 //! [`Inst::Kernel`], [`Inst::Log`], [`Inst::Count`], and writes to maps. If a program executes [`Inst::Kernel`] several
@@ -32,18 +33,19 @@
 //! explicitly, also the order of endpoints in symmetric keys. An entry that has expired according to [`Expiry`] counts
 //! as absent. With [`Expiry::Idle`] every `get`, `put` and `add` that finds or creates the entry touches it: the
 //! timestamp of the entry becomes the packet's time if that is later; [`Inst::Has`] does not touch the entry. With
-//! [`Expiry::Lifetime`] the timestamp is the time of creation. Time is packet time; a packet older than the timestamp
-//! expires nothing. Reading an absent entry yields 0. A full map (expired entries do not count) refuses new entries:
-//! `put` and `add` then change nothing, `add` returns the sum all the same, and [`crate::interp::Table::refused`]
-//! counts the refusal.
+//! [`Expiry::Lifetime`] the timestamp is the time of creation. Time is packet time; an entry does not expire for a
+//! packet whose time is earlier than the timestamp of the entry. Reading an absent entry yields 0. A full map (expired
+//! entries do not count) refuses new entries: `put` and `add` then change nothing, `add` nevertheless returns the sum
+//! that it would have stored, and [`crate::interp::Table::refused`] counts the refusal.
 //!
-//! **Fragments.** [`Inst::Datagram`] yields the value that applies to all fragments of a datagram (for steering, or the
-//! ports), and stores the value in the [`FragmentTracker`]. If the packet is not a fragment, the instruction yields its
-//! operand `value`.
+//! **Fragments.** [`Inst::Datagram`] yields the value that applies to all fragments of a datagram (a steering hash, or
+//! the ports). If the [`FragmentTracker`] has no value for the datagram yet, the instruction stores its operand `value`
+//! there, unless it is 0, and yields it. If the packet is not a fragment, the instruction yields its operand `value`.
 //!
 //! **Stages.** [`Program::stages`] are the steps of the pipeline as the user wrote them. A stage ends only with a jump
 //! to the first block of the next stage, with `pass` or with `drop`, and no register is live across the boundary. Hence
-//! a program can be split between two stages ([`Program::split`]): only the record passes from one part to the other.
+//! a program can be split between two stages ([`Program::split`]): only the record is passed from the first part to the
+//! second part.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -221,7 +223,7 @@ pub enum Cmp {
 }
 
 impl Cmp {
-    /// The comparison that is true when this one is false, if the IR has it.
+    /// The comparison that is true exactly if this comparison is false; `None` if the IR has no such comparison.
     pub const fn turned(self) -> Option<Self> {
         match self {
             Self::Eq => Some(Self::Ne),
@@ -335,7 +337,7 @@ pub enum Var {
     Hash,
     /// The second hash of [`VerdictKind::DoubleSteer`].
     Hash2,
-    /// The mark of the packet. The packet retains it when the program ends.
+    /// The mark of the packet. Unlike the state, the mark is stored with the packet when the program ends.
     Mark,
     /// A number that a stage passes to later stages of the program. It is discarded when the program ends.
     State,
@@ -352,8 +354,8 @@ pub enum VerdictKind {
     Copy = 1,
     /// The packet is delivered to the member that wins the rendezvous hashing for `hash`.
     Steer = 2,
-    /// The packet is delivered to the members that win the rendezvous hashing for `hash` and for `hash2`; to one copy
-    /// if they are the same member.
+    /// The packet is delivered to the member that wins the rendezvous hashing for `hash` and to the member that wins
+    /// for `hash2`. If they are the same member, it gets one copy.
     DoubleSteer = 3,
     /// The packet is delivered to one member: `hash` modulo the number of members is its index, in the order of member
     /// slots. (A new member takes the lowest free slot.)

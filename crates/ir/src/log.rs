@@ -1,4 +1,4 @@
-//! Prints the log lines of programs. The engine's log and `netgrain lang run` contain the same text.
+//! Prints the log lines of programs. The engine's log and the output of `netgrain lang run` use the same text.
 
 use crate::interp::Execution;
 use crate::{ANY_CLASS, Log, Program};

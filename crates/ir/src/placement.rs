@@ -1,11 +1,11 @@
 //! Offload placement: determines which stages of a program run in the kernel.
 //!
-//! A program that is attached to an interface in the kernel (XDP) has *one* outcome for each packet: to user space, to
-//! the host's stack, out of one device, or drop. It cannot copy packets, write logs, or read values that only a worker
-//! in user space has. If the program reaches such an operation for a packet, the kernel passes the packet to user space
-//! *undecided*, and the complete program runs there. That is correct only if the kernel has not yet changed any state
-//! because of the packet. Hence the kernel runs the longest sequence of stages, from the first stage on, with these
-//! properties:
+//! A program that is attached to an interface in the kernel (XDP) has *one* outcome for each packet: the packet is
+//! passed to user space, passed to the host's stack, sent through one device, or dropped. It cannot copy packets, write
+//! logs, or read values that only a worker in user space has. If the program reaches such an operation for a packet,
+//! the kernel passes the packet to user space *undecided*, and the complete program runs there. That is correct only if
+//! the kernel has not yet changed any state because of the packet. Hence the kernel runs the longest sequence of
+//! stages, from the first stage on, with these properties:
 //!
 //! * no counter is changed and no map is written or touched on any path to an operation that the kernel cannot do;
 //! * each stage completes in the kernel for some packet, since otherwise user space would have to run it for every packet;
@@ -13,11 +13,12 @@
 //!   space, which `kernel_programs::Object::flow_maps` explains.)
 //!
 //! The kernel passes the verdict record to user space with the packet, so stages that only set the record (marks,
-//! classes, hashes, steering) can run in either place. If the record is the only result, the kernel decides which
-//! packets pass, and user space computes the record (`kernel_programs::Metadata`). If the stages inspect tunnels, the
-//! kernel first leaves every packet undecided that may be a tunnel (`netgrain-kernel-programs`), so for all other
-//! packets the innermost packet is the outermost. If the stages use fragment tracking, the kernel also leaves fragments
-//! undecided, unless fragment tracking affects only the record that user space computes.
+//! classes, hashes, steering) can run in the kernel or in user space. If a program changes no counter and no map, the
+//! kernel may decide only which packets pass, and user space computes the record (`kernel_programs::Metadata`). If the
+//! stages inspect tunnels, the kernel first leaves every packet undecided that may be a tunnel
+//! (`netgrain-kernel-programs`), so for all other packets the innermost packet is the outermost. If the stages use
+//! fragment tracking, the kernel also leaves fragments undecided, unless fragment tracking affects only the record that
+//! user space computes.
 
 use super::{Effect, End, Expiry, Inst, Meta, Program, Set};
 use std::fmt;
@@ -25,7 +26,7 @@ use std::fmt;
 /// The place where a stage runs: the kernel or user space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// The stage runs in the kernel, before any thread of user space handles the packet.
+    /// The stage runs in the kernel, before the packet is passed to user space.
     Kernel {
         /// Descriptions of the packets that this stage passes to user space undecided.
         undecided: Vec<&'static str>,
@@ -131,7 +132,7 @@ pub enum Obstacle {
 }
 
 impl Obstacle {
-    /// The reason that is reported for a stage in which every packet reaches the operation.
+    /// The reason why a stage cannot run in the kernel if every packet in the stage reaches the operation.
     const fn why(self) -> &'static str {
         match self {
             Self::Copy => "copies the packet, and in the kernel each packet has one outcome",

@@ -1,5 +1,6 @@
-//! Removes tests whose result is certain at compile time. Stages are compiled independently and no register is live
-//! across stages, so several stages often contain the same test of a packet fact.
+//! Removes tests whose result is certain at compile time. Stages are compiled independently, and no register is live
+//! across stages. So several stages often contain the same test of a packet fact, and after the first of these tests
+//! the result of the others is certain.
 //!
 //! The method is value numbering in a single pass over the blocks in order, like that of the verifier. Two registers
 //! that are computed in the same way from the same packet have the same *value*, even in different stages. Along each
@@ -7,8 +8,9 @@
 //! which bytes were captured. A branch with a proved result becomes a jump; a register with a constant value becomes
 //! that constant; an unreachable block becomes empty.
 //!
-//! The simplified program has the same meaning, but may fail verification, because the remaining bounds test may use
-//! another register with the same value. Hence only back ends use the simplified program.
+//! The simplified program has the same meaning, but may fail verification: the verifier requires that a bounds test and
+//! the load use the same register, and the remaining bounds test may use another register with the same value. Hence
+//! only back ends use the simplified program.
 
 use super::{
     Block, BlockId, Cmp, CommonCase, DEFAULT_CLASS, End, Fact, Inst, Layer, Meta, Op, Operand, Program, Reg, Var,
@@ -187,7 +189,7 @@ impl Pass {
         self.values.of(Expr::Opaque(self.opaque))
     }
 
-    /// Where two paths join, retains in `known` what is certain on both paths.
+    /// Called where two paths join. Removes from `known` all values and results that are not also certain in `other`.
     fn meet(&mut self, known: &mut KnownValues, other: &KnownValues) {
         let mut joined: HashMap<(Value, Value), Value> = HashMap::new();
         let pairs = known.registers.iter_mut().zip(&other.registers).chain(known.record.iter_mut().zip(&other.record));
@@ -295,7 +297,8 @@ impl Pass {
         base.checked_add(offset).filter(|at| *at < 1 << 31)
     }
 
-    /// The value that a variable of the record has after `value` is stored in it.
+    /// The value that a variable of the record has after `value` was stored in it; most variables retain only the low
+    /// 32 bits.
     fn kept(&mut self, var: Var, value: Value) -> Value {
         match (var, self.values.constant(value)) {
             (Var::Classes, _) => value,

@@ -6,7 +6,7 @@ pub struct Map {
     /// The name of the map in the program. If a program is replaced, the new program takes over the entries of a map
     /// with the same name, key and capacity.
     pub name: String,
-    /// The flow key of the map. Packets may be spread over workers by this key.
+    /// The flow key of the map. The engine may spread packets over workers by a hash of this key.
     pub key: crate::key::Key,
     /// Number of 64-bit words of a key, 1 to [`super::MAX_KEY_WORDS`].
     pub words: u8,
@@ -24,8 +24,8 @@ pub enum Expiry {
     Never,
     /// An entry expires if its timestamp was not renewed for more than this number of nanoseconds.
     Idle(u64),
-    /// An entry expires this number of nanoseconds after its creation, even if it is in use; programs use this rule for
-    /// counts per interval.
+    /// An entry expires this number of nanoseconds after its creation, even if it is in use; programs use this rule to
+    /// count packets per interval.
     Lifetime(u64),
 }
 

@@ -2,8 +2,8 @@
 //! the tested bounds, and refers only to existing table entries. Every program is verified before it runs, regardless
 //! of its origin; back ends rely on the proof.
 //!
-//! Control flow is forward only, so a single pass over the blocks in order is sufficient: the facts at the start of a
-//! block are those that hold at the ends of all its predecessors.
+//! Jumps lead only to later blocks, so a single pass over the blocks in order is sufficient. At the start of a block,
+//! the verifier relies on a fact only if the fact holds at the ends of all predecessors of the block.
 
 use super::{
     Block, BlockId, COUNTERS, End, Inst, Log, MAX_BLOCKS, MAX_CAPACITY, MAX_FORWARDS, MAX_INSTRUCTIONS, MAX_KEY_WORDS,
@@ -47,7 +47,7 @@ pub enum VerifyError {
         /// The register.
         reg: Reg,
     },
-    /// Packet bytes are loaded that were not tested for their capture on every path to the load.
+    /// The program loads packet bytes, but on some path to the load no bounds test proved that the bytes were captured.
     Unguarded {
         /// The block.
         block: u32,

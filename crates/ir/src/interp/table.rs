@@ -30,8 +30,8 @@ impl Expiry {
         }
     }
 
-    /// True if an entry with this timestamp has expired at `now`. If `now` is earlier than the timestamp, which can
-    /// occur because queues differ slightly in time, the entry has not expired.
+    /// True if an entry with this timestamp has expired at `now`. If `now` is earlier than the timestamp, the entry has
+    /// not expired. This can occur because packets of different queues are not in exact order of time.
     pub const fn has_reached(self, stamp: u64, now: u64) -> bool {
         match self {
             Self::Never => false,
