@@ -1,5 +1,5 @@
-//! Machine code in memory: the memory is writable during compilation and executable afterwards, never both at the same
-//! time. Dropping [`Code`] frees the memory.
+//! Stores machine code in memory. The memory is writable during compilation and executable afterwards, never both at
+//! the same time. Dropping [`Code`] frees the memory.
 
 use crate::emit;
 use crate::frame::Frame;
@@ -33,8 +33,9 @@ pub(crate) struct Code {
 }
 
 impl Code {
-    /// Compiles one function for each task; each task comes with the specialisations of a verified program. The code
-    /// contains addresses of the program's sets, so the specialisations must not move while the code can run.
+    /// Compiles one function for each task; each task is passed together with the specialisations of the verified
+    /// program for which the function is compiled. The code contains addresses of the program's sets, so the
+    /// specialisations must not move while the code can run.
     pub fn of(tasks: &[(Task, &Specialisations)]) -> Result<Self, Refusal> {
         let mut code = Self { functions: [None; 4], bytes: 0, module: Mutex::new(Some(module()?)) };
         let Some(module) = code.module.get_mut().ok().and_then(|m| m.as_mut()) else { return Ok(code) };
@@ -68,8 +69,8 @@ impl Code {
         self.functions[Task::Prefetch as usize].is_some()
     }
 
-    /// Runs the prefetch function: it announces to the flow maps which keys the evaluation of these packets will look
-    /// up.
+    /// Runs the prefetch function: the function announces to each flow map the keys that the evaluation of these
+    /// packets will look up.
     ///
     /// # Safety
     /// The conditions of [`Code::evaluate`] apply, except that this function writes no verdicts.

@@ -9,8 +9,8 @@
 //! b0 … bn the blocks of the program                                once for each form
 //! exit:   record → verdict; next packet → head                     once for each form
 //! ```
-//! The *tests* recognise packets of a common case, for which a smaller program runs; *b0 … bn* are the blocks of a
-//! program, emitted for each specialisation (*form*).
+//! The *tests* recognise packets of a common case, for which a smaller program runs. *b0 … bn* are the blocks of a
+//! program. They are emitted once for each specialisation of the program (*form* in the drawing).
 //!
 //! **The generated code cannot fault.** Only [`Emitter::bytes`] (`emit/bytes.rs`) loads packet bytes, and the verifier
 //! has proved that every path to such a load passes an [`End::Fits`] that tests these bytes. Division by zero is
@@ -24,7 +24,8 @@
 //!
 //! The same program is also emitted as a prefetch function ([`Task::Prefetch`]). This function has no effects; at each
 //! access to a flow map it only announces the key to the table of the map, and continues with 0 as the result of the
-//! access. If it therefore takes a wrong path, it announces keys that are not needed, which is harmless.
+//! access. Because of this result, the prefetch function may take another path than the evaluation. It then announces
+//! keys that are not needed, which costs time but does not change a result.
 
 mod bytes;
 mod common_case;
@@ -60,8 +61,8 @@ const RECORD: [(Var, Type, usize); 6] = [
 
 /// Flags of loads that are aligned, in mapped memory, and from memory that is not written while the code runs.
 const FIXED: MemFlagsData = MemFlagsData::trusted().with_readonly().with_can_move();
-/// Flags of loads of facts from the headers. These facts are written before the program starts, in part by the
-/// generated code.
+/// Flags of loads of packet facts that were computed from the headers. Unlike [`FIXED`], they do not mark the memory as
+/// constant, because the generated code itself writes some of these facts before the blocks of the program run.
 const FOUND: MemFlagsData = MemFlagsData::trusted();
 
 /// Emits the function into `func`.
@@ -436,8 +437,9 @@ impl Emitter<'_> {
         self.b.def_var(self.record[var as usize], kept);
     }
 
-    /// The value that fragment tracking yields for a fragment. The call is marked as cold code, because few packets are
-    /// fragments. The prefetch function must not have effects, so it uses the value from the packet.
+    /// Emits code that computes the value of [`Inst::Datagram`]. For a fragment, the code calls fragment tracking; the
+    /// call is marked as cold code, because few packets are fragments. The prefetch function must not have effects, so
+    /// it does not call fragment tracking and uses the operand `value`.
     fn datagram(&mut self, parts: FragmentScope, form: u32, value: Operand) -> Result<Value, Refusal> {
         let value = self.operand(value);
         if !self.task.is_evaluation() {

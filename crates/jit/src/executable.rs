@@ -1,5 +1,5 @@
-//! Programs that are ready to evaluate packets. All workers share one [`Executable`]; each core has its own [`Worker`],
-//! which contains the state of the program on that core.
+//! An [`Executable`] is a program that is ready to evaluate packets; all workers share it. Each core has its own
+//! [`Worker`], which contains the state (counters and flow maps) of the program on that core.
 
 use crate::code::{Code, uses_tables};
 use crate::host::Context;
@@ -18,8 +18,8 @@ use std::time::Duration;
 /// entries of the first packet are still in the L1 cache when it is evaluated.
 const CHUNK: usize = 16;
 
-/// For tables below this size in bytes there is no prefetching, because they stay in a cache of the core and
-/// prefetching would cost more than it saves.
+/// Entries of flow maps are not prefetched if the tables together are smaller than this number of bytes: such tables
+/// remain in a cache of the core, so prefetching would cost more time than it saves.
 const NEAR: usize = 512 << 10;
 
 /// A verified program, as machine code or for the interpreter.
@@ -31,8 +31,8 @@ pub struct Executable {
 #[derive(Debug)]
 struct Shared {
     program: Program,
-    /// The last stages of the program, which workers run for packets whose first stages ran elsewhere, for example in
-    /// the kernel.
+    /// The last stages of the program. Workers run only these stages for packets whose first stages ran outside of this
+    /// executable, for example in the kernel.
     rest: Option<Program>,
     parse_depth: ParseDepth,
     native: Option<Native>,
@@ -51,9 +51,9 @@ struct Native {
 }
 
 impl Native {
-    /// Evaluates packets in chunks; the prefetch function runs two chunks ahead of the evaluation. While one chunk is
-    /// evaluated, memory delivers the entries of the next chunk, and entries of the next chunk that are not in their
-    /// home slot are prefetched.
+    /// Evaluates packets in chunks; the prefetch function runs two chunks ahead of the evaluation. So the memory
+    /// accesses for the map entries of the next chunk overlap with the evaluation of the current chunk. Entries of the
+    /// next chunk that are not in their home slot are prefetched in a second step.
     ///
     /// # Safety
     /// The conditions of [`Code::evaluate`] apply; `tables` must be the tables to which the context points.
@@ -146,7 +146,8 @@ impl Executable {
         Ok(Self::new(program, None, None))
     }
 
-    /// As [`Executable::native_behind`], interpreted.
+    /// Creates an executable like [`Executable::native_behind`], but one that runs the program in the reference
+    /// interpreter.
     ///
     /// # Errors
     /// The program fails verification.
@@ -196,8 +197,8 @@ impl Executable {
         self.worker_among(hash_key, Arc::new(FragmentTracker::new(hash_key)))
     }
 
-    /// Creates a worker that shares the fragment tracking `datagrams` with other workers, because the fragments of one
-    /// datagram may reach different workers.
+    /// Creates a worker that shares the fragment tracker `datagrams` with other workers. Sharing is necessary if the
+    /// fragments of one datagram may be processed by different workers.
     ///
     /// # Errors
     /// As for [`Executable::worker`].
@@ -220,7 +221,8 @@ impl Executable {
     }
 }
 
-/// The stages of the program after those that run elsewhere; `None` if all stages run here.
+/// The last part of the program, without its first `stages` stages, which run outside of this executable; `None` if all
+/// stages run in it.
 fn rest(program: &Program, stages: Option<usize>) -> Result<Option<Program>, Refusal> {
     let Some(stages) = stages else { return Ok(None) };
     let (_, rest) = program.split(stages);
@@ -265,8 +267,9 @@ impl Worker {
         self.run(Task::Evaluate, packets, verdicts);
     }
 
-    /// Evaluates packets whose first stages ran elsewhere: `verdicts` contains the records after these stages, and is
-    /// overwritten with the results. Maps and counters are the same as those of [`Worker::evaluate`].
+    /// Evaluates packets whose first stages ran elsewhere: before the call, `verdicts` contains the records after these
+    /// first stages; the call overwrites them with the final records. Maps and counters are the same as those of
+    /// [`Worker::evaluate`].
     ///
     /// # Panics
     /// `packets` and `verdicts` have different lengths, or the executable was not created by
@@ -394,11 +397,11 @@ impl Worker {
         &self.executable
     }
 
-    /// Takes over state from the worker of the previous program: the counters, the packet sequence number, the fragment
-    /// tracking, and the entries of each map that both programs have with equal name, key and capacity. Both workers
-    /// then share the fragment tracking, because other workers may still run the previous program. Between a native and
-    /// an interpreted worker no entries are transferred. State that is not transferred remains in `previous`, so that
-    /// its memory can be freed by another thread than that which processes packets.
+    /// Takes over state from `before`, the worker of the previous program: the counters, the packet sequence number,
+    /// the fragment tracking, and the entries of each map that both programs have with equal name, key and capacity.
+    /// Both workers then share the fragment tracker, because other workers may still run the previous program. No map
+    /// entries are transferred between a native and an interpreted worker. State that is not transferred remains in
+    /// `before`, so that a thread that does not process packets can free its memory.
     pub fn transfer_state(&mut self, before: &mut Self) {
         self.sequence = before.sequence;
         self.follow(Arc::clone(&before.datagrams));

@@ -1,6 +1,6 @@
-//! Rust functions that generated code calls: for flow maps, large sets, fragment tracking, the header parser, and the
-//! lists of actions and traces. This crate wrote every pointer that these functions receive into the code or its
-//! context.
+//! Defines the Rust functions that generated code calls: for flow maps, large sets, fragment tracking, the header
+//! parser, and the lists of actions and traces. Every pointer argument of these functions is valid, because this crate
+//! itself wrote the pointer into the generated code or into its context.
 
 use crate::packet::{Packet, PacketAction, ParseDepth, Verdict};
 use crate::table::Table;
@@ -8,7 +8,8 @@ use ::ir::FragmentTracker;
 use ::ir::interp::{Action, Execution};
 use ::ir::{FragmentScope, Log, Set};
 
-/// The data that generated code needs in addition to the packets; the pointers are valid during one call.
+/// The data that generated code needs in addition to the packets. The pointers are valid during one call of the
+/// generated code.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Context {

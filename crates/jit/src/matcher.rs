@@ -1,6 +1,6 @@
 //! Compiled filters that use only packet bytes: capture filters and member filters. A matcher reads frames directly
-//! from memory, without creating a [`crate::Packet`] for each frame, and writes one byte per frame. So the run time of
-//! a member filter is little more than that of its comparisons.
+//! from memory, without creating a [`crate::Packet`] for each frame, and writes one byte per frame. So a member filter
+//! takes little more time than its comparisons alone.
 
 use crate::code::Code;
 use crate::frame::Frame;

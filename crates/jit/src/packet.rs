@@ -1,4 +1,5 @@
-//! Input and output of a program: packets and verdicts, in layouts that generated code reads and writes directly.
+//! Defines the input and the output of a program: packets and verdicts. Their memory layouts are fixed, because
+//! generated code reads and writes them directly.
 
 use ::ir::Facts;
 use ::ir::interp::{Action, Execution};
@@ -13,8 +14,8 @@ use std::marker::PhantomData;
 pub struct Packet<'a> {
     start: *const u8,
     len: u64,
-    /// The facts of the packet. The producer of the packet sets the facts from the capture source; the facts from the
-    /// headers are computed when a program needs them.
+    /// The facts of the packet. The producer of the packet sets those facts that the capture source supplies; the facts
+    /// that follow from the headers are computed when a program needs them.
     pub facts: Facts,
     link_type: u16,
     known: ParseDepth,
@@ -127,7 +128,8 @@ impl Verdict {
         Self { classes, hash, hash2, mark, state, kind: kind as u8, kernel: 0 }
     }
 
-    /// The record in the form that the interpreter uses; the interpreter can continue from it.
+    /// Converts the record to the type that the interpreter uses, so that the interpreter can continue with it as the
+    /// initial record.
     pub(crate) fn outcome(&self) -> Execution {
         let Self { classes, hash, hash2, mark, state, .. } = *self;
         let (kind, kernel) = (self.kind(), self.kernel());

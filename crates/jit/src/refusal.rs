@@ -46,7 +46,7 @@ impl From<ModuleError> for Refusal {
     fn from(e: ModuleError) -> Self {
         match e {
             ModuleError::Allocation { err } => Self::Memory(err.to_string()),
-            // An error of the module back end can only mean that executable memory could not be allocated.
+            // The only cause of this error is that executable memory could not be allocated.
             ModuleError::Backend(e) => Self::Memory(format!("{e:#}")),
             ModuleError::Compilation(CodegenError::CodeTooLarge | CodegenError::ImplLimitExceeded) => Self::TooLarge,
             ModuleError::Compilation(CodegenError::Unsupported(what)) => Self::Host(what),

@@ -1,5 +1,5 @@
-//! The specialisations of a program that are compiled: the unspecialised program for any packet, and a smaller program
-//! for each common case ([`CommonCase`]).
+//! Creates the programs that are compiled for one source program: the unspecialised program, which is correct for any
+//! packet, and a smaller specialised program for each common case ([`CommonCase`]).
 //!
 //! `emit/common_case.rs` contains the tests that recognise a common case; `tests/it/agree.rs` modifies packets of the
 //! common cases byte by byte and checks the results.
@@ -15,7 +15,8 @@ const MAX_INSTRUCTIONS: usize = 500;
 pub(crate) struct Specialisations {
     /// The program for any packet. It owns the sets and maps that all specialisations use.
     pub whole: Program,
-    /// The programs for common cases; empty if they would not be faster or the program is too large.
+    /// The programs for common cases. The list is empty if the specialised programs would not be faster, or if the
+    /// program has more than `MAX_INSTRUCTIONS` instructions.
     pub common_case: Vec<(CommonCase, Program)>,
     /// The depth to which the unspecialised program needs headers parsed.
     pub parse_depth: ParseDepth,

@@ -1,5 +1,6 @@
-//! The state transfer at a swap: a flow map with the same definition keeps its entries, other maps start empty. The
-//! report names the maps of both kinds, so that the user need not infer the result of the transfer from the packets.
+//! Reports the state transfer when one program replaces another. A flow map that both programs define in the same way
+//! retains its entries; the other flow maps of the new program start empty. The report names the maps that retained
+//! their entries and the maps that start empty.
 
 use ir::{Expiry, Map};
 use serde::Serialize;
@@ -26,8 +27,9 @@ pub struct RestartedMap {
 }
 
 impl StateTransfer {
-    /// Compares the maps of two programs. `wall` returns the reason why an old map (by index) cannot become a new map
-    /// (by index) although both have the same definition.
+    /// Compares the maps of two programs. `wall` receives the index of an old map and the index of a new map with the
+    /// same definition. It returns the reason why the entries of the old map nevertheless cannot be transferred, or
+    /// `None` if they can.
     pub fn between(old: &[Map], new: &[Map], wall: impl Fn(usize, usize) -> Option<&'static str>) -> Self {
         let mut transfer = Self::default();
         for (n, map) in new.iter().enumerate() {
@@ -53,7 +55,8 @@ impl StateTransfer {
     }
 }
 
-/// Returns the reason why the user part's maps cannot be taken over: machine code and interpreter use different tables.
+/// Returns the reason why the flow maps in user space cannot be taken over, if one of the two programs runs as machine
+/// code and the other in the interpreter: their tables have different layouts.
 pub fn changes_form(was_native: bool, native: bool) -> Option<&'static str> {
     (was_native != native).then_some(if native { "now machine code" } else { "now interpreted" })
 }
@@ -61,7 +64,8 @@ pub fn changes_form(was_native: bool, native: bool) -> Option<&'static str> {
 /// The location of a program's flow map: in the kernel or in user space, and in machine code or in the interpreter.
 #[derive(Clone, Copy, Debug)]
 pub struct MapState {
-    /// The kernel part uses the map. Undecided packets use a second map in user space.
+    /// True if the stages in the kernel use the map. Packets that the kernel leaves undecided then use a second map in
+    /// user space.
     pub in_kernel: bool,
     /// The user part is machine code.
     pub native: bool,

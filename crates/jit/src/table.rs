@@ -1,18 +1,19 @@
-//! A flow map of a program: a table with keys of a few words and numbers as values, with limited capacity and expiry.
-//! After any sequence of calls the table contains the same entries as the reference implementation
-//! [`::ir::interp::Table`]; random tests compare the two.
+//! Implements the flow map of a program: a hash table whose keys have a few words, whose values are numbers, whose
+//! capacity is limited, and whose entries expire. After any sequence of calls the table contains the same entries as
+//! the reference implementation [`::ir::interp::Table`]; random tests compare the two.
 //!
 //! ```text
 //! slot = tag (the hash with its lowest bit set; 0 where empty) · stamp · number · key; a power of two of words
 //! ```
 //! The table uses open addressing with linear probing, and at most three quarters of its slots are in use. It is one
 //! allocation, whose memory pages are allocated on first use. A slot with a key of up to five words fits into one cache
-//! line, which can be prefetched. Prefetching has three steps: keys are announced individually, their home slots are
-//! prefetched together, and then the actual slots of displaced keys are prefetched. A removal moves later entries of
-//! the probe sequence back, so there are no tombstones and the memory of a full table does not grow.
+//! line, which can be prefetched. Prefetching has three steps. First, the caller announces keys one by one. Second, the
+//! home slots of all announced keys are prefetched. Third, for each key that is not in its home slot, the slot that
+//! contains the key is prefetched. When an entry is removed, later entries of the probe sequence are moved back, so the
+//! table needs no tombstones (marks of removed entries).
 //!
-//! Each worker has its own tables. Packets are spread over workers by a key that keeps all packets of an entry at one
-//! worker ([`::ir::Key::common`]), so the tables need neither sharing nor locks.
+//! Each worker has its own tables. Packets are spread over workers by a key ([`::ir::Key::common`]) such that all
+//! packets that access an entry are processed by the same worker. So tables are not shared and need no locks.
 
 use ::ir::{Expiry, MAX_KEY_WORDS, Map};
 use std::cmp::Reverse;
@@ -31,8 +32,8 @@ mod at {
 /// Words of a cache line.
 const LINE: usize = 8;
 
-/// A flow map. The methods have the number of words of a key as the constant parameter `W`, which must be equal to that
-/// of the map: the compiler unrolls loops over a constant number of words.
+/// A flow map. The constant parameter `W` of the methods is the number of words of a key and must be equal to the
+/// number that the map declares. It is a constant, so that the compiler unrolls the loops over the words.
 #[derive(Debug)]
 pub struct Table {
     slots: ZeroedPages,
@@ -286,8 +287,9 @@ impl Table {
     ///
     /// If a full table receives packets of many new flows, this function is called for every packet, so a call must not
     /// visit every entry. For each entry, `oldest` contains a pair whose time is not later than the entry's timestamp.
-    /// Only pairs whose time has expired are visited; if the timestamp of the entry was renewed since, a new pair
-    /// replaces the old pair. Hence each entry is visited at most once per timeout.
+    /// A call visits only the pairs whose time is expired. If the timestamp of an entry was renewed after its pair was
+    /// added, a pair with the newer timestamp replaces the old pair. Hence each entry is visited at most once per
+    /// timeout.
     fn purge(&mut self, now: u64) {
         while let Some(Reverse((stamp, tag))) = self.oldest.peek().copied() {
             if !self.expiry.has_reached(stamp, now) {
@@ -317,8 +319,8 @@ impl Table {
         let mut next = self.after(hole);
         while self.slots[next + at::TAG] != 0 {
             let home = self.home(self.slots[next + at::TAG]);
-            // Two distances of a later entry are compared, in words and modulo the table size: the distance from its
-            // home slot, and the distance from the empty slot.
+            // Compares two distances of a later entry, in words and modulo the size of the table: from the home slot of
+            // the entry to its slot, and from the empty slot to its slot.
             let len = self.slots.len();
             if next.wrapping_sub(home) & (len - 1) >= next.wrapping_sub(hole) & (len - 1) {
                 self.slots.copy_within(next..next + (1 << self.stride_log2), hole);

@@ -1,4 +1,4 @@
-//! Compares interpreter and machine code: they must give equal results for random programs on random and captured
+//! Compares the interpreter with machine code: both must give equal results for random programs on random and captured
 //! packets.
 
 use crate::random;

@@ -1,4 +1,5 @@
-//! Tests that `Worker::resume` continues programs whose first stages ran elsewhere.
+//! Tests `Worker::resume`, which runs the last stages of a program for packets whose first stages ran outside of the
+//! worker, for example in the kernel.
 
 use crate::random;
 

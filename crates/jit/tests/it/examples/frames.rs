@@ -16,8 +16,8 @@ pub struct ParsedFrame {
     pub plain: Plain,
 }
 
-/// The expected targets of fragmented datagrams, for one form of steering. All fragments get the target of the fragment
-/// that arrived first, which is normally the first fragment.
+/// Computes the expected steering targets of fragmented datagrams, for one steering function. All fragments get the
+/// target of the fragment that arrived first, which is normally the first fragment.
 #[derive(Default)]
 pub struct FragmentTargets(HashMap<(u128, u128, u64), Datagram>);
 
@@ -51,8 +51,8 @@ impl FragmentTargets {
     }
 }
 
-/// The expected ports of fragmented datagrams: the ports of the first fragment, or 0 if a later fragment arrived before
-/// it.
+/// Computes the expected ports of fragmented datagrams. They are the ports of the first fragment; if a later fragment
+/// arrived before the first fragment, they are 0.
 #[derive(Default)]
 pub struct Ports(HashMap<(u128, u128, u64), DatagramPorts>);
 

@@ -1,8 +1,9 @@
-//! Tests the programs of `examples/groups`: each program is compared with an implementation of its description in plain
-//! Rust.
+//! Tests the programs of `examples/groups`. For each program, the tests implement its description in plain Rust, and
+//! compare the results of this implementation with those of the program.
 //!
 //! The programs run as machine code and in the interpreter, on generated frames and on capture files. The expected
-//! results come from tables of flows, fragments and ports that the tests implement themselves.
+//! results are computed with tables of flows, fragments and ports that belong to the tests and share no code with the
+//! product.
 
 mod frames;
 mod plain;

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::time::Instant;
 use wire::link;
 
-/// The expected recipients of a packet. For a steered packet this is a key: two packets must be delivered to the same
-/// member exactly if their keys are equal.
+/// The expected recipients of a packet. For a steered packet, the value is a key: packets with equal keys must have
+/// equal hashes, so that they are delivered to the same member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum To {
     None,
