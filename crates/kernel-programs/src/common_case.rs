@@ -1,10 +1,11 @@
-//! Simplifies the first stages of a program for those packets about which the kernel decides, and removes dead code.
+//! Simplifies the stages that run in the kernel. The simplified stages are correct only for packets about which the
+//! kernel decides. Also removes dead code.
 
 use super::{EmitOptions, Refusal};
 use ir::{Block, BlockId, End, Fact, Inst, Layer, Meta, Operand, Program, Reg};
 
 /// Replaces values that are known at compile time by constants, and facts of the inner layer by those of the outer
-/// layer. `whole` is true if the program leaves fragments undecided; then these stages run only for unfragmented
+/// layer. `whole` is true if the kernel leaves all fragments undecided; these stages then run only for unfragmented
 /// packets.
 pub fn plain(head: &Program, options: &EmitOptions, whole: bool) -> Result<Program, Refusal> {
     let mut plain = head.clone();
@@ -62,7 +63,7 @@ fn decide(program: &mut Program) {
 }
 
 /// Removes computations that serve only the verdict record, for programs whose record the kernel does not pass to user
-/// space. The decision whether the packet passes remains.
+/// space. The code that decides whether the packet passes is not changed.
 pub fn without_record(head: &Program) -> Program {
     let mut program = head.clone();
     // When a branch is removed, computations become unused; when unused computations are removed, blocks become empty.
@@ -79,7 +80,8 @@ pub fn without_record(head: &Program) -> Program {
 /// Removes writes to variables of the record that no later instruction reads. Returns true if it removed any.
 fn drop_unread(program: &mut Program) -> bool {
     let mut any = false;
-    // For each block, a bit mask of the variables that this block or a later block reads. Control flow is forward only.
+    // For each block, a bit mask of the variables that this block or a later block reads. Jumps lead only to later
+    // blocks, so one pass from the last block to the first is sufficient.
     let mut reads = vec![0_u8; program.blocks.len()];
     for at in (0..program.blocks.len()).rev() {
         let block = &mut program.blocks[at];

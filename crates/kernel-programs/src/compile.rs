@@ -1,4 +1,5 @@
-//! Compiles the IR to eBPF instructions. The functions are in the order in which the parts of a program run.
+//! Compiles the IR to eBPF instructions. The functions in this file are in the order in which the code that they emit
+//! runs.
 
 use super::alloc::{Allocation, Location, ValueRef, reached_code};
 use super::common_case::{drop_unused, plain, without_record};
@@ -56,12 +57,12 @@ pub(super) struct Emitter<'a> {
     pointers: Vec<Option<Vec<bool>>>,
 }
 
-/// A variant of the program for some or all packets, with the results of its analysis.
+/// A variant of the program, for the packets of one common case or for all packets, with the results of its analysis.
 #[derive(Debug)]
 pub(super) struct Specialisation {
     pub program: Program,
     pub allocation: Allocation,
-    /// For each register: true if it only contains header offsets, which are at most 255.
+    /// For each register of the program: true if the program writes only header offsets to it, which are at most 255.
     short: Vec<bool>,
     prefix: KernelPrefix,
 }

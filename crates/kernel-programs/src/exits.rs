@@ -1,12 +1,12 @@
-//! The exits of a kernel program. Each exit determines the return value and counts the outcome of the packet exactly
-//! once.
+//! Emits the exits of a kernel program. Each packet leaves the program through one exit, which sets the return value of
+//! the program and counts the outcome of the packet once.
 
 use super::compile::{Emitter, context, verdict};
 use super::{MapKind, MapRequirement, Metadata, PacketOutcome, QueueGenerations, Role, ToUser, frame, meta};
 use ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
 
-/// Registers that the code of the exits uses: for the return value, for the byte offset of the outcome's counter, and
-/// for the queue number.
+/// These are the registers that the code of the exits uses, in this order: for the return value, for the byte offset of
+/// the outcome's counter, and for the queue number.
 const VERDICT: R = R::R6;
 const OUTCOME: R = R::R7;
 const QUEUE: R = R::R8;

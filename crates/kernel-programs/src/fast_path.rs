@@ -1,10 +1,12 @@
-//! Fast paths for packets of a [`CommonCase`]: untagged Ethernet, IPv4 without options or IPv6 without extension
-//! headers, no fragment, and a complete TCP or UDP header of minimal length.
+//! Emits fast paths for packets of a [`CommonCase`]. Such a packet is an untagged Ethernet frame with an unfragmented
+//! IPv4 packet without options, or an IPv6 packet without extension headers. It has a complete TCP or UDP header of
+//! minimal length.
 //!
 //! In a packet of a common case all offsets are constants, so about a dozen comparisons replace the header parser
 //! ([`super::parse_headers`]). The program after these comparisons is specialised for the known values; of `ip >->
 //! steer_flow`, for example, no further instruction remains. If a comparison fails, the header parser parses the packet
-//! as usual. Both paths must give the same result; the random packets of `crates/bpf/tests` use both paths.
+//! as usual. The fast path and the path through the header parser must give the same result; the random packets of
+//! `crates/bpf/tests` use both paths.
 
 use super::compile::{Emitter, Specialisation};
 use super::parse_headers::{ETHERNET, FRAME, HEADER, raw};
@@ -44,7 +46,8 @@ impl<'a> Emitter<'a> {
     /// frame.
     fn is_plain(&mut self, case: CommonCase, other: Label) {
         let [tcp, known] = [(); 2].map(|()| self.asm.label());
-        // Offset of the field with the packet length, and the number of header bytes that this length includes.
+        // The offset of the length field of the IP header, and the number of bytes of the IP header that the value of
+        // this field includes.
         let (length, includes) = match case {
             CommonCase::V4 => (ETHERNET + 2, 20),
             CommonCase::V6 => (ETHERNET + 4, 0),

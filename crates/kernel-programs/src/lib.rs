@@ -9,15 +9,15 @@
 //! packet ────┤                                 └─► user space: the record and the number of stages run ([`Metadata`])
 //!            └─ other ────► user space, undecided: no effects in the kernel
 //! ```
-//! **The kernel decides only about packets for which it needs no help.** A packet is passed to user space *undecided*
-//! in three cases. First, the kernel's header parser does not support the packet: it has more than two VLAN tags or
-//! more than [`EXTENSIONS`] extension headers, MPLS labels, a PPPoE header, or lengths that contradict each other; if
-//! the program inspects tunnels, it may be a tunnel; if the program uses fragment tracking, it is a fragment; if the
-//! program computes offsets, it is longer than 32,767 bytes. Second, the program reaches an operation that the kernel
-//! cannot perform (a copy, a log, reading the worker's sequence number). Third, the driver leaves no space for metadata
-//! that user space needs ([`Metadata`]). An undecided packet had no effect in the kernel, so user space evaluates the
-//! packet from the first stage on. For every packet about which the kernel decides, the packet facts of the inner layer
-//! are equal to those of the outer layer.
+//! **The kernel decides only about packets that it can process completely.** A packet is passed to user space
+//! *undecided* in three cases. First, the kernel's header parser does not support the packet: it has more than two VLAN
+//! tags or more than [`EXTENSIONS`] extension headers, MPLS labels, a PPPoE header, or lengths that contradict each
+//! other; the packet may be a tunnel, and the program inspects tunnels; the packet is a fragment, and the program uses
+//! fragment tracking; or the packet is longer than 32,767 bytes, and the program computes offsets. Second, the program
+//! reaches an operation that the kernel cannot perform (a copy, a log, reading the worker's sequence number). Third,
+//! the driver leaves no space for metadata that user space needs ([`Metadata`]). An undecided packet had no effect in
+//! the kernel, so user space evaluates the packet from the first stage on. For every packet about which the kernel
+//! decides, the packet facts of the inner layer are equal to those of the outer layer.
 //!
 //! **Maps.** If a stage in the kernel uses a map, the map is in the kernel and shared by all queues, and no stage in
 //! user space uses it. User space evaluates undecided packets with separate maps, because it cannot add to a number in
@@ -241,8 +241,9 @@ pub const TAGS: usize = 2;
 /// The number of IPv6 extension headers that the kernel's header parser skips.
 pub const EXTENSIONS: usize = 3;
 
-/// Compiles the XDP program that is attached if no stage can run in the kernel. It passes all packets to user space and
-/// only writes the program generation, so that user space can determine the program of each packet.
+/// Compiles the XDP program that is attached if no stage can run in the kernel. The program passes all packets to user
+/// space and only writes its generation, so that user space can determine which program generation processed each
+/// packet.
 pub fn announce(options: &EmitOptions) -> Object {
     compile::announce(options)
 }

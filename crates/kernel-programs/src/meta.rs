@@ -1,5 +1,5 @@
-//! The metadata before a packet that the kernel passes to user space, and the values of maps that kernel and user space
-//! both use.
+//! Defines the memory layout of the metadata before a packet that the kernel passes to user space, and of the map
+//! values that both the kernel and user space access.
 //!
 //! ```text
 //! full record  generation 4 · mark 4 · hash 4 · hash2 4 · classes 8 · state 4 · kind 1 · stages 1 · 4e 47
@@ -104,8 +104,8 @@ impl KernelVerdict {
     }
 }
 
-/// The program generations of one queue ([`Role::Generations`](super::Role::Generations)). With them, not every packet
-/// must carry the generation of its program.
+/// The program generations of one queue ([`Role::Generations`](super::Role::Generations)). Because of these values,
+/// user space can determine the generation even of packets that carry no metadata.
 ///
 /// Packets of a queue are ordered: after the first packet of a program, no packet of the previous program follows. When
 /// user space receives the first packet of a generation, it writes the generation into `by_user`. From then on, packets

@@ -1,4 +1,5 @@
-//! Emits arithmetic and comparisons. The semantics of [`ir`] are those of eBPF: x / 0 is 0, x % 0 is x.
+//! Emits arithmetic and comparisons. Operations of [`ir`] have the same results as those of eBPF: x / 0 is 0, and x % 0
+//! is x.
 
 use super::alloc::{Location, ValueRef};
 use super::compile::Emitter;
@@ -37,7 +38,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Replaces an operand by a constant, if its register has a constant value.
+    /// If the operand is a register with a constant value, returns the constant, otherwise the operand itself.
     fn known(&self, operand: Operand) -> Operand {
         match operand {
             Operand::Reg(r) => self.form.allocation.constant(r).map_or(operand, Operand::Imm),

@@ -1,6 +1,6 @@
-//! The header parser of kernel programs. For completely captured frames, it gives the same facts as [`wire::Headers`],
-//! or leaves the packet undecided if [`wire::Headers`] supports headers that this parser does not. So the facts of
-//! decided packets are correct.
+//! The header parser of kernel programs. For a completely captured frame, the parser either finds the same packet facts
+//! as [`wire::Headers`] or leaves the packet undecided. It leaves the packet undecided if the packet has headers that
+//! [`wire::Headers`] supports and this parser does not. So the facts of decided packets are correct.
 //!
 //! ```text
 //! Ethernet ─ up to two tags ─┬─ IPv4 ─────────────────────────────┬─ transport, if its minimal header is complete
@@ -14,8 +14,9 @@ use super::{Clock, EXTENSIONS, MapKind, MapRequirement, Role, TAGS};
 use ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
 use wire::{EtherType, IpProtocol, TUNNEL_PORTS};
 
-/// Registers that the parser uses: for the frame; for the ethertype and then the network header; for the offset of the
-/// network header and then the remaining length of the IP packet; for the protocol.
+/// These are the registers that the parser uses. The first points to the frame. The second contains the ethertype and
+/// later points to the network header. The third contains the offset of the network header and later the remaining
+/// length of the IP packet. The fourth contains the protocol number.
 pub(super) const FRAME: R = R::R6;
 pub(super) const HEADER: R = R::R7;
 const LEFT: R = R::R8;
@@ -29,7 +30,7 @@ const FARTHEST_EXTENSION: i32 = 0xfff;
 /// it.
 const FARTHEST: i32 = 255;
 
-/// A smaller value in the ethertype field is not an ethertype but the length of an IEEE 802.3 frame.
+/// The smallest ethertype. A smaller value in the field after the MAC addresses is the length of an IEEE 802.3 frame.
 const MIN_TYPE: i32 = 1536;
 
 /// The IP protocols that [`wire::Decoded`] decodes as tunnels.

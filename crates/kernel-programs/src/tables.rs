@@ -225,7 +225,8 @@ impl Emitter<'_> {
     fn add(&mut self, then: Label) {
         self.asm.load(Size::Dw, R::R2, R::R10, frame::VALUE + entry::NUMBER);
         self.asm.mov_reg(R::R1, R::R2);
-        // The addition is atomic, because packets of a flow may arrive on several queues.
+        // The addition is atomic, because packets of a flow may arrive on several queues, so several CPUs may update
+        // the entry.
         self.asm.atomic_fetch_add(Size::Dw, R::R0, entry::NUMBER, R::R1);
         self.asm.alu_reg(Alu::Add, R::R1, R::R2);
         self.asm.mov_reg(R::R0, R::R1);
