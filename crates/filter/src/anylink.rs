@@ -1,7 +1,7 @@
-//! Tests that the filter word `anylink` modifies. They apply to the packet that [`wire::Headers`] finds inside all VLAN
-//! tags, MPLS labels, pseudowires and PPPoE sessions, and to the transport protocol behind all extension headers. If
-//! the header that a test reads is absent, the test is false; unlike tests without `anylink`, it does not reject the
-//! whole frame.
+//! Defines the tests of a filter that the word `anylink` modifies. They apply to the packet that [`wire::Headers`]
+//! finds inside all VLAN tags, MPLS labels, pseudowires and PPPoE sessions, and to the transport protocol behind all
+//! extension headers. If the header that a test reads is absent, the test is false; unlike tests without `anylink`, it
+//! does not reject the whole frame.
 
 use crate::tree::{AddressProtocol, Dir, Version};
 use wire::{EtherType, Family, Headers, IpProtocol};

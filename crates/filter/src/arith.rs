@@ -1,4 +1,4 @@
-//! Arithmetic of filters: expressions with 32-bit numbers and with bytes of the packet, after lowering.
+//! Defines arithmetic expressions of filters after lowering. Their operands are 32-bit numbers and bytes of the packet.
 
 use crate::anylink::AnyLinkTest;
 use crate::link::{ARP, IP, IP6, RARP};

@@ -1,4 +1,4 @@
-//! Errors in a filter: each contains the position, the cause and a correction.
+//! Defines the errors for invalid filters. Each error contains the position in the filter, the cause, and a correction.
 
 use crate::tree::Span;
 use std::fmt;

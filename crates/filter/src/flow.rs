@@ -1,5 +1,5 @@
-//! Filters on flow records. They support the primitives for packets, which are applied to the flow, and additional
-//! primitives for the counters of a record.
+//! Filters on flow records. They support most primitives of packet filters, which test the addresses, ports and
+//! protocols of the flow, and additional primitives that test the counters of the flow record.
 //!
 //! In a filter on flow records, `src` is the initiator, which sent the first packet, and `dst` is the responder: `src
 //! host A` matches flows that A initiated, and `not src host A` matches all others. Primitives for addresses, ports and

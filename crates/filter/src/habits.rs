@@ -1,4 +1,5 @@
-//! Recognises notations of other tools, mainly of nfdump, and suggests the expression that filters use instead.
+//! Recognises notations of other tools, mainly of nfdump, in invalid filters, and suggests the equivalent expression of
+//! this filter language.
 
 use crate::error::FilterError;
 use crate::lex::Token;

@@ -1,9 +1,9 @@
-//! Conditions on the keys of an index that follow from a filter. Each frame that matches the filter fulfils the
-//! condition; a frame that fulfils the condition need not match, because an index has no keys for some tests.
+//! Derives from a filter a condition on the keys of an index. Each frame that matches the filter fulfils the condition;
+//! a frame that fulfils the condition need not match, because an index has no keys for some tests.
 //!
-//! `not`, lengths and MAC addresses yield no condition. If tests that are joined by `and` determine both endpoints of a
-//! flow, a condition on the flow is added, because far fewer blocks contain the flow than contain both hosts and both
-//! ports.
+//! `not`, tests of lengths and tests of MAC addresses yield no condition. If tests that are joined by `and` determine
+//! both endpoints of a flow, a condition on the flow is added, because far fewer blocks contain the flow than contain
+//! both hosts and both ports.
 
 use crate::names;
 use crate::tree::{AddressProtocol, ArithExpr, Dir, Expr, Leaf, Primitive, Version};
@@ -86,8 +86,8 @@ impl KeyCondition {
 
 type KeyContext<'a> = dyn Fn(&Leaf, HeaderShift) -> KeyCondition + 'a;
 
-/// The headers after which a primitive reads its fields, because earlier primitives of the filter, such as `vlan`, have
-/// moved the offsets.
+/// Describes the headers by which earlier primitives of the filter, such as `vlan`, have moved the offsets from which a
+/// primitive reads its fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct HeaderShift {
     tags: usize,
@@ -351,8 +351,8 @@ fn flows(tests: &[&Primitive]) -> KeyCondition {
     KeyCondition::any(pairs.map(|(one, other)| KeyCondition::Flow(protocol.0, one.min(other), one.max(other))))
 }
 
-/// Returns the pairs of source and destination that fulfil all tests; `None` if an endpoint may have any value, or the
-/// tests contain more than two values.
+/// Returns the pairs of a source value and a destination value (addresses or ports) that fulfil all tests; `None` if an
+/// endpoint may have any value, or if the tests contain more than two different values.
 fn ends<T: Copy + PartialEq>(tests: &[(Dir, T)]) -> Option<Vec<(T, T)>> {
     let mut values: Vec<T> = Vec::new();
     tests.iter().for_each(|(_, v)| {

@@ -2,11 +2,13 @@
 //! primitives.
 //!
 //! There is one lexer, one parser, one syntax tree ([`tree`]), one table of services and one error type
-//! ([`FilterError`]). Three consumers evaluate the tree; each supports its own primitives and rejects the others:
-//! * packets: [`Filter`] is an interpreter. `netgrain-lang` translates a [`LinkFilter`] to its intermediate
+//! ([`FilterError`]). The tree is applied to three kinds of data. For each of them, some primitives are supported and
+//! the others are rejected:
+//! * packets: [`Filter`] interprets the filter. `netgrain-lang` translates a [`LinkFilter`] to its intermediate
 //!   representation, and from there to native code and to XDP programs;
-//! * flow records: [`FlowFilter`];
-//! * key sets of an index: [`KeyCondition`], the keys that every matching packet (or flow record) has.
+//! * flow records: [`FlowFilter`] interprets the filter;
+//! * key sets of an index: [`KeyCondition`] is a condition on the index keys that every matching packet (or flow
+//!   record) fulfils.
 //!
 //! # Packets
 //! The semantics are those of libpcap, including special cases, so that existing filters keep their results. Tests
@@ -18,7 +20,8 @@
 //! * A load of a byte that was not captured rejects the packet, even under `not`; so does a division by 0. (The
 //!   optimiser of libpcap may remove a load whose value has no effect; the filter then accepts a packet without that
 //!   byte. The semantics here are those without the optimiser, `tcpdump -O`.)
-//! * Arithmetic has 32 bits, and only the left operand of an operator implies a test of its protocol.
+//! * Arithmetic has 32 bits, and an operator implies a test of the protocol of its left operand only. For example,
+//!   `ip[0] + tcp[0]` does not test that the packet is TCP.
 //!
 //! `anylink` before a test or a parenthesis applies the test to the packet inside all VLAN tags, MPLS labels,
 //! pseudowires and PPPoE sessions, and behind all IPv6 extension headers.

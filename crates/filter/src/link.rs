@@ -1,4 +1,4 @@
-//! Link types: the length of the link header, and how the header encodes the protocol of its payload.
+//! Defines for each link type the length of the link header, and how this header encodes the protocol of its payload.
 
 use crate::test::{HeaderOffset, Test};
 use crate::tree::Cmp;

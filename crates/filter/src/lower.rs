@@ -1,5 +1,6 @@
-//! Lowering: translates the syntax tree to tests for frames of one link layer, as libpcap does. The tree is visited
-//! from left to right, because `vlan`, `mpls`, `pppoes` and `geneve` move the offsets of the primitives after them.
+//! Lowers a filter: translates its syntax tree to tests for frames of one link type, as libpcap does. The tree is
+//! visited from left to right, because `vlan`, `mpls`, `pppoes` and `geneve` move the offsets of the primitives after
+//! them.
 
 use crate::anylink::AnyLinkTest;
 use crate::arith::{Guarded, both};

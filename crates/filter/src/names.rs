@@ -1,5 +1,5 @@
-//! Names and numbers of protocols, fields and flags; [`super::services`] contains the ports. The names are the same on
-//! every host, because no file of the host is read.
+//! Contains the names and numbers of protocols, fields and flags. The names of ports are in [`super::services`]. The
+//! names are the same on every host, because no file of the host is read.
 
 /// IP protocol numbers, by those names of the IANA registry that are usual in `/etc/protocols`.
 const PROTOCOLS: [(&str, u8); 57] = [

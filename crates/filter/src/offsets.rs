@@ -1,5 +1,5 @@
-//! The offsets of headers at one point of a filter, and the tests that primitives mean at these offsets. `vlan`,
-//! `mpls`, `pppoes` and `geneve` move the offsets.
+//! Computes the header offsets that apply at one point of a filter, and the tests to which primitives are translated
+//! with these offsets. `vlan`, `mpls`, `pppoes` and `geneve` move the offsets for the primitives after them.
 
 use crate::link::{IP, IP6, Link, MPLS, has_length};
 use crate::test::{ByteLocation, Chain, HeaderOffset, Test, Tunnel, TunnelRef};

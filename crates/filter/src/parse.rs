@@ -1,4 +1,4 @@
-//! The grammar of filters, as a recursive-descent parser.
+//! Parses the text of a filter with a recursive-descent parser.
 //!
 //! ```text
 //! filter    = [ term { ("and" | "or") (term | value) } ]         equal, from the left

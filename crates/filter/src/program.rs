@@ -1,5 +1,5 @@
-//! The interpreter of packet filters. A program is a list of steps; each step is a test with one target for the result
-//! true and one for false. All targets are later steps, so execution terminates.
+//! Interprets packet filters. A program is a list of steps. Each step is a test with two targets: the next step if the
+//! test is true, and the next step if it is false. All targets are later steps, so execution terminates.
 //!
 //! If a step loads a byte that was not captured, the frame is rejected at once, even under `not`, as in libpcap.
 

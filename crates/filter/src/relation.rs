@@ -1,4 +1,5 @@
-//! The grammar of arithmetic: expressions over bytes of the packet, and comparisons of expressions.
+//! Parses the arithmetic of filters: expressions that contain numbers and bytes of the packet, and comparisons of such
+//! expressions.
 
 use crate::error::FilterError;
 use crate::lex::Token;

@@ -1,5 +1,5 @@
-//! Names of services for `port http`, with port and protocol. The names are common names of the IANA registry, and the
-//! same on every host, because no file of the host is read.
+//! Contains the names of services that filters such as `port http` use, each with its port and protocol. The names are
+//! common names of the IANA registry, and the same on every host, because no file of the host is read.
 //!
 //! As in libpcap, the name of a service that exists for one protocol only also selects that protocol: `port ntp` means
 //! `udp port 123`.

@@ -1,5 +1,5 @@
-//! Tests: the primitives of a filter after lowering, and the locations of the bytes that they read. The model is
-//! libpcap.
+//! Defines the tests to which lowering translates the primitives of a filter, and the locations of the bytes that the
+//! tests read. The tests are those that libpcap generates.
 
 use crate::anylink::AnyLinkTest;
 use crate::arith::Number;

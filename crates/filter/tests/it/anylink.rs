@@ -1,5 +1,5 @@
-//! Tests that filters with `anylink` match encapsulated frames (tags, labels, extension headers) exactly if they match
-//! the same frames without encapsulation.
+//! Tests that filters with `anylink` match a frame with added VLAN tags, MPLS labels or extension headers exactly if
+//! they match the frame without these additions.
 
 use crate::common::agree::chosen;
 use crate::common::{Packet, traffic};

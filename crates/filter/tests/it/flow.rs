@@ -1,5 +1,6 @@
-//! Tests of filters on flow records. Packet primitives must have the results that they have for the packets of the
-//! initiator, whatever encloses them; record primitives test the counters of the record.
+//! Tests of filters on flow records. For a flow record, a primitive of packet filters must have the same result as for
+//! the packets that the initiator of the flow sent, with and without encapsulation. Other primitives test the counters
+//! of the flow record.
 
 use base::Prng;
 use netgrain_filter::{Filter, FlowFilter, FlowTerms, KeyCondition};
