@@ -1,4 +1,4 @@
-//! A test case: a program, and the packets on which it runs.
+//! A test case consists of a program and the packets on which the program runs.
 
 use crate::source::Source;
 use ir::Facts;
@@ -12,7 +12,7 @@ pub struct Packet {
     pub facts: Facts,
 }
 
-/// A test case: a program, and the packets on which it runs.
+/// A test case consists of a program and the packets on which the program runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     /// The program.

@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use wire::build::{Frame, tunnel};
 use wire::{EtherType, IpProtocol, MacAddr, link, tcp_flags};
 
-/// Maximum time in nanoseconds between two consecutive packets.
+/// Maximum difference in nanoseconds between the timestamps of two consecutive generated packets.
 pub(crate) const GAP: u64 = 2_000_000;
 
 /// Generates a sequence of packets. If `back` is true, some packets have an earlier timestamp than the previous packet.
 pub fn packets(prng: &mut Prng, link_type: u16, count: u64, back: bool) -> Vec<Packet> {
     let mut time = 1_000_000_000;
     let mut packets = Vec::new();
-    // Some frames are repeated, so that flows have more than one packet.
+    // Some frames are generated again with a later timestamp, so that flows have more than one packet.
     let mut known: Vec<Vec<u8>> = Vec::new();
     for _ in 0..count {
         time += prng.below(GAP);

@@ -6,7 +6,7 @@ use crate::values::{DEVICES, ETHERTYPES, FILTERS, MACS, NETS, NUMBERS, PORTS, PR
 use base::Prng;
 use lang::types::Type;
 
-/// A literal for the parameter number `at` of a function.
+/// Returns a valid literal for a parameter of this function; `at` is the index of the parameter.
 pub fn literal(prng: &mut Prng, function: &str, at: usize, of: &Type, before: &[Expr], roomy: bool) -> String {
     let six = |e: Option<&Expr>| e.is_some_and(|e| matches!(&e.node, Node::Word(w) if w.contains(':')));
     let quoted = |text: &str| format!("\"{text}\"");

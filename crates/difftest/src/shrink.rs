@@ -9,7 +9,7 @@ use crate::source::{Binding, Expr, Node, Source};
 use crate::values::FILTERS;
 use lang::types::Type;
 
-/// Maximum number of candidates that are tried for one failure.
+/// Maximum number of candidates that are run to reduce one failing case.
 const MAX: usize = 20_000;
 
 /// Reduces a failing case.
@@ -79,7 +79,7 @@ pub fn smaller(source: &Source) -> Vec<Source> {
     all
 }
 
-/// Candidates to replace an expression.
+/// Returns smaller expressions of the same type that may replace an expression.
 fn of_expr(e: &Expr) -> Vec<Expr> {
     let mut all = Vec::new();
     parts(e, &e.of, &mut all);

@@ -87,7 +87,7 @@ const APPLIED: u8 = 10;
 const CHAIN: u8 = 9;
 
 impl Source {
-    /// The program with all syntax.
+    /// Prints the program with all syntax of the language.
     pub fn text(&self) -> String {
         self.printed(&Style { plain: false, packet: self.is_packet_named })
     }

@@ -16,7 +16,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 use wire::link;
 
-/// A case with its compiled program.
+/// A test case with its compiled program.
 #[derive(Clone, Debug)]
 pub struct CompiledCase {
     /// The IR.
@@ -141,7 +141,7 @@ impl Trial {
         Self { real, ..self }
     }
 
-    /// The case with this number.
+    /// Generates the case with this number in the trial.
     pub fn case(&self, number: u64) -> Case {
         let mut prng = Prng::new(self.seed.wrapping_add(number));
         // A case has either timestamps that go back or maps that refuse entries, not both. Otherwise the back end and
@@ -255,8 +255,8 @@ impl Trial {
     }
 }
 
-/// True if the front end may refuse a generated program with this message. With any other message, the refusal is an
-/// error of the front end.
+/// True if the front end may refuse a generated program with this message. For link types other than Ethernet, every
+/// message is accepted. For Ethernet, a refusal with any other message is an error of the front end.
 fn is_to_be_refused(why: &str, link_type: u16) -> bool {
     const RIGHTLY: [&str; 7] = [
         "keys of the flow maps have no field in common",

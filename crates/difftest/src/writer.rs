@@ -346,7 +346,8 @@ impl Writer<'_> {
         Source { bindings: self.bindings, main, is_packet_named }
     }
 
-    /// Moves a random part of the program into a construct of this shape.
+    /// Moves a random part of the program into a new construct of this shape, and replaces the part by a reference to
+    /// the construct.
     fn outside(&mut self, main: &mut Expr, shape: Shape) {
         let at = 1 + self.prng.below(main.words() as u64) as usize;
         let is_one = |e: &&mut Expr| matches!(e.of, Type::Act | Type::Pred | Type::Prop);

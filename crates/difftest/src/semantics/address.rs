@@ -1,4 +1,4 @@
-//! Addresses as 128-bit numbers, and networks.
+//! Converts addresses to 128-bit numbers, and tests whether networks contain them.
 
 use ir::Prefix;
 use std::net::IpAddr;

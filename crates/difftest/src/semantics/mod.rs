@@ -31,7 +31,7 @@ pub struct ProgramContext {
     pub hash_key: u64,
     /// The link type of the packets, as pcap numbers it.
     pub link_type: u16,
-    /// The addresses of the interface.
+    /// The addresses of the interface on which the packets arrive.
     pub host: Vec<Prefix>,
     /// The names of devices, in the order in which the program numbers them. The interface on which a packet arrived
     /// may be among them.
@@ -62,9 +62,9 @@ impl Default for ProgramState {
 pub struct Record {
     /// The class mask: members of these classes receive the packet.
     pub classes: u64,
-    /// The hash that selects the member.
+    /// The hash by which the member that receives the packet is selected.
     pub hash: u32,
-    /// The hash that selects the member for the second copy.
+    /// The hash by which the member that receives the second copy is selected.
     pub hash2: u32,
     /// The mark.
     pub mark: u32,
@@ -98,7 +98,7 @@ pub struct PacketOutcome {
 }
 
 impl PacketOutcome {
-    /// The outcome before the first stage has run.
+    /// The initial outcome, before the first stage runs.
     pub fn start(mark: u32) -> Self {
         let record = Record { classes: DEFAULT_CLASS, hash: 0, hash2: 0, mark, state: 0 };
         Self { kind: VerdictKind::Copy, record: Some(record), kernel: false, done: vec![] }
@@ -157,7 +157,7 @@ pub fn run(
     PacketOutcome { kind, record: Some(run.record), kernel: run.kernel, done: run.done }
 }
 
-/// The part of the packet to which a term refers.
+/// Selects the part of the packet (layer and endpoint) that a term tests or uses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ParsedPacket {
     /// Number of enclosing `shift`.

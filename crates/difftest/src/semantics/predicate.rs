@@ -1,4 +1,4 @@
-//! Predicates on packets, and properties of packets.
+//! Evaluates predicates and properties on packets in the model.
 
 use super::address::is_in;
 use super::fragment::FragmentScope;
@@ -73,8 +73,8 @@ impl Run<'_> {
     }
 
     /// Recognises VoIP packets heuristically: SIP is recognised by its port. RTP and RTCP packets have UDP ports of
-    /// 1024 or more and version 2 (RFC 3550). RTCP (packet types 200 to 204) has two odd ports, and RTP with a known
-    /// payload type has two even ports.
+    /// 1024 or more and version 2 (RFC 3550). RTCP (packet types 200 to 204) has two odd ports. RTP has two even ports
+    /// and a known payload type, or one odd and one even port and any payload type.
     pub(super) fn is_voip(&self, ip: &Ip, kind: Voip) -> bool {
         let Some(ports) = self.view.ports(ip) else { return false };
         let is_sip = ports.iter().any(|p| matches!(p, 5060 | 5061));

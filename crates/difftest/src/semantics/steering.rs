@@ -14,7 +14,7 @@ use lang::term::{Gtp, Steering, Voip};
 use std::net::IpAddr;
 use wire::{Family, FlowHasher, Fragment};
 
-/// The input of a hash.
+/// The kind of input of a hash, which determines the initial state of the hash.
 #[derive(Clone, Copy)]
 enum HashInput {
     Address = 0x10,
@@ -27,7 +27,7 @@ enum HashInput {
     Vlan = 0x17,
 }
 
-/// The destination of a packet.
+/// The members to which a steering function delivers a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SteeringTarget {
     /// To this member.

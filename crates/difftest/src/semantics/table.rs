@@ -21,7 +21,7 @@ impl Table {
         Self { entries: BTreeMap::new(), capacity: map.capacity as usize, expiry: map.expiry, refused: 0 }
     }
 
-    /// The entries that have not expired at `now`.
+    /// The keys and numbers of the entries that have not expired at the packet time `now`.
     pub fn entries(&self, now: u64) -> Vec<(Vec<u64>, u64)> {
         self.entries.iter().filter(|e| !self.gone(e.1.1, now)).map(|e| (e.0.clone(), e.1.0)).collect()
     }

@@ -4,7 +4,7 @@ use crate::case::Packet;
 use std::net::IpAddr;
 use wire::{Decoded, Family, FlowKey, Fragment, Headers, IpProtocol, Port};
 
-/// The parts of a packet that programs read.
+/// The parts of a frame that programs read.
 pub(super) struct View<'a> {
     pub bytes: &'a [u8],
     /// Bytes on the wire.
@@ -34,7 +34,7 @@ pub(super) struct Layer {
 pub(super) struct Ip {
     /// 4 or 6.
     pub version: u8,
-    /// Offset of the IP header.
+    /// Offset of the IP header from the start of the frame.
     pub at: usize,
     pub src: IpAddr,
     pub dst: IpAddr,
@@ -102,7 +102,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The flow key for steering.
+    /// The flow key that the flow hash uses.
     pub fn flow(&self, ip: &Ip) -> FlowKey {
         let [src_port, dst_port] = self.flow_ports(ip).map(Port);
         FlowKey { src: ip.src, dst: ip.dst, src_port, dst_port, protocol: IpProtocol(ip.protocol) }
