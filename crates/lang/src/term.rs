@@ -50,13 +50,13 @@ pub enum ActionTerm {
     Mark(u32),
     /// Sets the state variable, which lasts for the evaluation of one packet.
     State(u32),
-    /// Adds to a counter (wrapping).
+    /// Adds the second number (wrapping) to the counter with the first number.
     Count(u8, u64),
-    /// Sets the number of the flow.
+    /// Stores this number in the map entry of the packet's flow.
     Put(Arc<FlowMap>, u64),
-    /// Adds to the number of the flow (wrapping).
+    /// Adds this number (wrapping) to the number that is stored in the map entry of the packet's flow.
     Add(Arc<FlowMap>, u64),
-    /// Removes the flow from the map.
+    /// Removes the map entry of the packet's flow.
     Forget(Arc<FlowMap>),
 }
 
@@ -72,7 +72,7 @@ pub enum LogItem {
 /// The part of the packet to which an action applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketScope {
-    /// The IP packet in the tunnel; drops packets without a tunnel.
+    /// The IP packet in the tunnel; the action drops packets without a tunnel.
     Inside,
     /// The outermost IP packet, also for functions that use the innermost by default.
     Outside,
@@ -109,7 +109,7 @@ pub enum Pred {
     /// Compares a property with a number. If the packet does not have the property, every comparison is false,
     /// including `!=`.
     Compare(Prop, Cmp, u64),
-    /// IP of this version; `None` for either version.
+    /// The packet is an IP packet of this version; with `None`, of any version.
     Ip(Option<u8>),
     /// IP with one of these protocols; the last number is the minimum number of captured bytes of its header.
     Transport(Option<u8>, &'static [u8], u32),
@@ -117,14 +117,14 @@ pub enum Pred {
     EtherType(u16),
     /// This protocol above IP.
     Protocol(u8),
-    /// TCP, UDP or SCTP with a port in this range.
+    /// The packet is TCP, UDP or SCTP and has a port in this range.
     Port(Endpoint, u16, u16),
     /// The packet belongs to a flow with this port; a later fragment has the port of its first fragment. The port is
     /// never 0.
     FlowPort(Endpoint, u16),
-    /// IP with an address in one of these networks.
+    /// The packet is an IP packet and has an address in one of these networks.
     Address(Endpoint, Vec<Prefix>),
-    /// IP with an address of the interface on which the packet arrived.
+    /// The packet is an IP packet and has an address of the interface on which it arrived.
     Host(Endpoint),
     /// This host sent the packet.
     Outgoing,
@@ -133,18 +133,18 @@ pub enum Pred {
     Fragment(bool, bool),
     /// The frame has a VLAN tag with one of these IDs; if the list is empty, with any ID.
     Vlan(Vec<u16>),
-    /// A broadcast or multicast MAC address.
+    /// The packet has a broadcast or multicast MAC address.
     Mac {
         /// The endpoint.
         end: Endpoint,
         /// True: only the broadcast address satisfies the test. False: any multicast or broadcast address does.
         broadcast: bool,
     },
-    /// VoIP, recognised by the ports and the first bytes.
+    /// The packet is VoIP; it is recognised by its ports and the first bytes of its payload.
     Voip(Voip),
-    /// GTP, recognised by the ports and the first bytes.
+    /// The packet is GTP; it is recognised by its ports and the first bytes of its payload.
     Gtp(Gtp),
-    /// The map has an entry for the flow.
+    /// The map has an entry for the packet's flow.
     Known(Arc<FlowMap>),
     /// The tcpdump filter matches the packet.
     Filter(Arc<filter::LinkFilter>),
@@ -233,11 +233,11 @@ pub enum HeaderField {
 pub enum Steering {
     /// Round robin, per worker.
     RoundRobin,
-    /// The hash that the NIC computed.
+    /// Steers by the hash that the NIC computed.
     Rss,
-    /// The number of the receive queue.
+    /// Steers by the number of the receive queue.
     Queue,
-    /// The member with this index.
+    /// Steers to the member with this index.
     To(u32),
     /// Both MAC addresses.
     Link,

@@ -78,8 +78,9 @@ impl Lower {
         }
     }
 
-    /// Reads a field of the IPv4 or of the IPv6 header. For each version, the argument contains the offset of the
-    /// field, its width in bytes, and a right shift. After the shift, only the low byte of the value is retained.
+    /// Reads a field of the IPv4 or of the IPv6 header. Each of the two tuples contains the offset of the field, its
+    /// width in bytes, and a shift count. The IPv6 field is shifted right by the shift count, and its low byte is the
+    /// value. The shift count of the IPv4 field is not used.
     fn ip_field(&mut self, layer: Layer, v4: (u32, u8, u64), v6: Option<(u32, u8, u64)>, none: Label) -> Reg {
         let (family, l3, out) = (self.b.fact(layer, Fact::Family), self.b.fact(layer, Fact::L3), self.b.reg());
         let (not_4, end) = (self.b.label(), self.b.label());

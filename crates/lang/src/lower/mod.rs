@@ -45,7 +45,7 @@ pub fn lower_by(act: &ActionTerm, common: Option<Key>) -> Program {
 struct PacketScopeInfo {
     /// Number of tunnels that must enclose the packet; if it is not 0, the innermost packet is selected.
     tunnels: u8,
-    /// Hashes and keys use the outermost packet instead of the innermost.
+    /// True if hashes and keys use the outermost packet instead of the innermost packet.
     outside: bool,
     /// The endpoint to which predicates about both endpoints are restricted; `None` without a restriction.
     end: Option<Endpoint>,

@@ -1,4 +1,5 @@
-//! Predicates: each jumps to one of two labels.
+//! Emits predicates. The code of a predicate jumps to one label if the predicate is true, and to another if it is
+//! false.
 
 use super::header::{SCTP, TCP, UDP, WITH_PORTS};
 use super::{Lower, PacketScopeInfo};
@@ -165,7 +166,8 @@ impl Lower {
         self.b.jump(yes);
     }
 
-    /// Source and destination port of TCP, UDP or SCTP.
+    /// Returns the source port and the destination port of a TCP, UDP or SCTP packet; jumps to `none` for other
+    /// packets.
     pub(super) fn port_pair(&mut self, layer: Layer, none: Label) -> (Reg, Reg) {
         let (protocol, is) = (self.b.fact(layer, Fact::Protocol), self.b.label());
         self.any_of(WITH_PORTS.map(u64::from), protocol, is);
@@ -221,8 +223,8 @@ impl Lower {
     }
 
     /// Recognises VoIP packets. SIP is recognised by its port. RTP and RTCP packets (RFC 3550) have UDP ports of 1024
-    /// or more, and version 2. In addition, both ports must be even and the type a payload type of RTP, or both ports
-    /// odd and the type a packet type of RTCP.
+    /// or more, and version 2. RTCP has two odd ports and a packet type of RTCP. RTP has two even ports and a known
+    /// payload type, or one odd and one even port.
     pub(super) fn voip(&mut self, kind: Voip, layer: Layer, yes: Label, no: Label) {
         const SIP: [u64; 2] = [5060, 5061];
         const REPORTS: (u64, u64) = (200, 204);

@@ -1,4 +1,4 @@
-//! Errors in a program: position, cause, and advice.
+//! Defines the errors for invalid programs. Each error has a position, a cause and, in most cases, advice.
 
 use std::fmt::Write;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Filters, control, delivery, logs and counters.
+//! Defines the functions of the language for filters, control structures, delivery, logs and counters.
 
 use super::predicates::{ICMP_HEADER, TCP_HEADER, UDP_HEADER};
 use super::{Arguments, EvaluationError, Function, device};

@@ -1,4 +1,4 @@
-//! Predicates, combinators, properties and comparators.
+//! Defines the functions of the language that are predicates, combinators of predicates, properties or comparators.
 
 use super::actions::row;
 use super::{Arguments, EvaluationError, Function, within};

@@ -1,4 +1,4 @@
-//! Functions for flow maps, and their keys.
+//! Defines the functions of the language for flow maps and for the keys of flow maps.
 
 use super::actions::row;
 use super::{Arguments, EvaluationError, Function};

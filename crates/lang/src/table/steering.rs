@@ -1,4 +1,4 @@
-//! Steering: functions that choose the member for a packet.
+//! Defines the steering functions of the language, which select the member that receives a packet.
 
 use super::actions::row;
 use super::{Arguments, EvaluationError, Function};

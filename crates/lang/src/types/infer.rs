@@ -79,7 +79,8 @@ struct Infer<'a> {
     bindings: &'a [Binding],
     known: HashMap<String, BindingInfo>,
     order: Vec<BindingInfo>,
-    /// Bindings whose inference is in progress.
+    /// Names of the bindings whose types are being inferred; a second visit of such a binding means that it is
+    /// recursive.
     open: Vec<String>,
     /// Current nesting depth of expressions, through all open bindings.
     depth: usize,
