@@ -33,7 +33,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// The tables of the program under construction.
+    /// The program under construction, through which the caller can access its tables (devices, messages, maps, sets).
     pub fn tables(&mut self) -> &mut Program {
         &mut self.program
     }
@@ -92,7 +92,8 @@ impl Builder {
         self.live
     }
 
-    /// Begins the block of `label`.
+    /// Places the label: ends the current block, if it has no end yet, with a jump to the label, and begins the block
+    /// of the label.
     pub fn place(&mut self, label: Label) {
         if self.live {
             self.end(End::Jump(BlockId(label.0)), true);
@@ -170,7 +171,7 @@ impl Builder {
         to
     }
 
-    /// [`Inst::Mix`] into a new register.
+    /// Writes the result of [`Inst::Mix`] to a new register and returns the register.
     pub fn mix(&mut self, from: Reg) -> Reg {
         let to = self.reg();
         self.push(Inst::Mix { to, from });

@@ -29,7 +29,7 @@ pub enum Effect {
     Kernel,
     /// Writes a log.
     Log,
-    /// Inspects the packets inside tunnels.
+    /// Reads headers of the packets inside tunnels.
     Tunnel,
     /// Reads a value that only the worker in user space can provide: the worker's packet sequence number, the NIC's
     /// hash, or the addresses of this host.

@@ -8,7 +8,7 @@
 use crate::{Fact, Layer, Meta};
 use wire::{Decoded, Family, Fragment, Headers, TUNNEL_PORTS};
 
-/// The facts of one layer.
+/// The packet facts of one layer: of the outermost or of the innermost packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct LayerFacts {
@@ -70,7 +70,7 @@ pub struct Facts {
 const _: () = assert!(size_of::<Facts>() == 64);
 
 impl LayerFacts {
-    /// Converts the result of the header parser to an outer layer.
+    /// Converts the result of the header parser to the facts of the outer layer.
     #[inline]
     pub fn of_headers(headers: &Headers) -> Self {
         Self {
@@ -83,7 +83,7 @@ impl LayerFacts {
         }
     }
 
-    /// Converts the result of the decoder to an inner layer.
+    /// Converts the result of the decoder to the facts of the inner layer.
     pub fn of_decoded(decoded: &Decoded) -> Self {
         let is_ip = decoded.family != Family::Other;
         Self {

@@ -53,11 +53,11 @@ struct Entry {
     number: u64,
     /// The number that follows from the headers of the first fragment; 0 until the first fragment arrives.
     first: u64,
-    /// The time of the packet that created or renewed the entry.
+    /// The packet time at which the entry was created or last renewed.
     since: u64,
 }
 
-// One cache line per entry.
+// An entry occupies exactly one cache line.
 const _: () = assert!(size_of::<Entry>() == 64);
 
 /// Counters of datagrams and fragments in the tracker. Each form is tracked separately, so a datagram that is tracked
@@ -66,15 +66,15 @@ const _: () = assert!(size_of::<Entry>() == 64);
 pub struct Counts {
     /// Datagrams that were stored.
     pub datagrams: u64,
-    /// Later fragments that got the number of their first fragment.
+    /// Number of later fragments that got the number of their first fragment.
     pub matched: u64,
-    /// Later fragments whose first fragment had not arrived or was not steered.
+    /// Number of later fragments whose first fragment had not arrived or was not steered.
     pub orphaned: u64,
-    /// Datagrams that were evicted before their timeout.
+    /// Number of datagrams that were evicted from a full bucket before their timeout.
     pub evicted: u64,
-    /// Datagrams that had expired when another datagram took their entry.
+    /// Number of datagrams that had expired when another datagram was stored in their entry.
     pub expired: u64,
-    /// Datagrams that were removed because another datagram with the same identification arrived.
+    /// Number of datagrams that were removed because another datagram with the same identification arrived.
     pub replaced: u64,
 }
 
@@ -98,7 +98,7 @@ impl AddAssign for Counts {
 
 #[derive(Clone, Default)]
 struct Shard {
-    /// Empty until the first fragment.
+    /// The entries of the shard. The list is empty until the first fragment arrives.
     buckets: Box<[[Entry; BUCKET_ENTRIES]]>,
     counts: Counts,
 }

@@ -171,7 +171,7 @@ pub enum Inst {
         /// The form: a 24-bit number that identifies a steering function with its parameters, or a query for ports.
         /// Fragment tracking stores separate values for each form.
         form: u32,
-        /// The value that follows from this packet alone; 0 if there is none.
+        /// The value that follows from the headers of this packet alone; 0 if there is none.
         value: Operand,
     },
     /// Adds `by` to a counter of the group; the counter wraps around.
@@ -208,7 +208,7 @@ pub enum End {
         a: Reg,
         /// Right operand.
         b: Operand,
-        /// Target if the comparison holds.
+        /// The target of the branch if the comparison holds.
         yes: BlockId,
         /// The target of the branch if the comparison does not hold.
         no: BlockId,

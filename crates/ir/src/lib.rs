@@ -272,7 +272,7 @@ pub enum FragmentScope {
     Enclosing,
 }
 
-/// A packet fact that the outer and the inner layer have each.
+/// A packet fact that exists once for the outer layer and once for the inner layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fact {
     /// The ethertype behind all VLAN tags and MPLS labels; 0 if there is none.
@@ -349,7 +349,7 @@ pub enum Var {
 pub enum VerdictKind {
     /// No delivery.
     Drop = 0,
-    /// A copy to each member.
+    /// Each member receives a copy of the packet.
     #[default]
     Copy = 1,
     /// The packet is delivered to the member that wins the rendezvous hashing for `hash`.

@@ -38,7 +38,7 @@ pub enum Placement {
 /// The reason why a stage runs in user space; the text follows the name of the stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserSpaceReason {
-    /// All packets reach an operation that the kernel cannot perform.
+    /// In this stage, all packets reach an operation that the kernel cannot perform.
     Obstacle(Obstacle),
     /// An operation that the kernel cannot perform follows a change of a counter or a map.
     ObstacleAfterChange(Obstacle),
@@ -127,7 +127,7 @@ pub enum Obstacle {
     Copy,
     /// A log is written.
     Log,
-    /// A value is read that only exists in the worker, in user space.
+    /// The program reads a value that exists only in the worker, in user space.
     Local,
 }
 

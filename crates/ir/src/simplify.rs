@@ -25,7 +25,7 @@ const MAX_STATE: usize = 1 << 22;
 /// The state of the verdict record at the start of the program, as far as the compiler can rely on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// The record contains its initial values.
+    /// The record contains its initial values, because no part of the program has run.
     Fresh,
     /// The record contains unknown values, because another part of the program has already run.
     Resumed,

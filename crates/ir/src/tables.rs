@@ -1,4 +1,4 @@
-//! Tables of a program: flow maps, and sets of addresses.
+//! Defines two kinds of tables that a program declares: flow maps and sets of addresses.
 
 /// A flow map: a table from keys to numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -136,7 +136,7 @@ impl ProvenFacts {
         self.proven.remove(&Some(r));
     }
 
-    /// Where two paths join, retains the facts that hold on both paths.
+    /// Called where two paths join. Retains only the facts that hold on both paths.
     fn meet(&mut self, other: &Self) {
         self.defined.iter_mut().zip(&other.defined).for_each(|(a, b)| *a &= b);
         self.proven.retain(|base, end| match other.proven.get(base) {

@@ -95,7 +95,7 @@ pub struct ProgramState {
     pub counters: [u64; COUNTERS as usize],
     /// The secret key of the flow hashes.
     pub hash_key: u64,
-    /// The fragment tracking; clones of this state share it.
+    /// The fragment tracker. Clones of this state share the same tracker.
     pub datagrams: Arc<FragmentTracker>,
 }
 
@@ -108,7 +108,7 @@ impl ProgramState {
     }
 }
 
-/// A program with its registers.
+/// Runs a program packet by packet; contains the registers of the program.
 #[derive(Clone, Debug)]
 pub struct Interpreter<'a> {
     program: &'a Program,
