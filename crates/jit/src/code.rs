@@ -77,7 +77,7 @@ impl Code {
     pub unsafe fn prefetch(&self, context: &mut Context, packets: &mut [Packet<'_>], first: usize) {
         if let Some(prefetch) = self.functions[Task::Prefetch as usize] {
             let (count, first) = (packets.len() as u64, first as u64);
-            // SAFETY: guaranteed by the caller; this function writes no verdict.
+            // SAFETY: the caller guarantees the conditions of this function; the prefetch function writes no verdict.
             unsafe { prefetch(context, packets.as_mut_ptr().cast(), std::ptr::null_mut(), count, first) };
         }
     }

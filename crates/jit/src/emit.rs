@@ -183,7 +183,7 @@ struct Emitter<'a> {
     registers: Vec<Variable>,
     /// The blocks of the program that is being emitted.
     blocks: Vec<Option<ir::Block>>,
-    /// The block after that program.
+    /// The block to which the program jumps at its end.
     exit: ir::Block,
 }
 

@@ -69,7 +69,7 @@ impl Native {
         let all = |what: fn(&mut Table)| tables.iter().for_each(|t| what(unsafe { &mut **t }));
         let prefetch_chunk = |context: &mut Context, packets: &mut [Packet<'_>], from: usize| {
             let chunk = from.min(count)..(from + CHUNK).min(count);
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller of `evaluate_far` guarantees the conditions.
             unsafe { self.code.prefetch(context, &mut packets[chunk], from) };
             all(Table::fetch);
         };
@@ -81,7 +81,7 @@ impl Native {
             prefetch_chunk(context, packets, from + 2 * CHUNK);
             let chunk = from..(from + CHUNK).min(count);
             let (packets, verdicts) = (&mut packets[chunk.clone()], &mut verdicts[chunk]);
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the caller of `evaluate_far` guarantees the conditions.
             unsafe { self.code.evaluate(Task::Evaluate, context, packets, verdicts, from) };
         }
     }
@@ -379,7 +379,7 @@ impl Worker {
         maps.zip(used).zip(self.refused()).map(|((map, used), refused)| (map, used as u64, refused))
     }
 
-    /// The fragment tracking of this worker; other workers may share it.
+    /// The fragment tracker of this worker; other workers may use the same tracker.
     pub const fn datagrams(&self) -> &Arc<FragmentTracker> {
         &self.datagrams
     }

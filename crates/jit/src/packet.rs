@@ -27,7 +27,7 @@ unsafe impl Send for Packet<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Packet<'_> {}
 
-/// How far the headers of a packet are parsed.
+/// The depth to which the headers of a packet are parsed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum ParseDepth {
@@ -74,7 +74,7 @@ impl<'a> Packet<'a> {
         Self { start, len, facts, link_type, known: ParseDepth::Bytes, bytes: PhantomData }
     }
 
-    /// A packet with complete facts.
+    /// Creates a packet whose facts are complete, so that no header must be parsed.
     #[inline]
     pub fn with_facts(bytes: &'a [u8], facts: Facts) -> Self {
         Self { known: ParseDepth::Inner, ..Self::new(bytes, 0, facts) }

@@ -9,11 +9,11 @@ use std::fmt;
 /// The result of a state transfer; see the module documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StateTransfer {
-    /// Maps that keep their entries.
+    /// Names of the maps that retain their entries.
     pub kept: Vec<String>,
-    /// Maps that both programs have and that start empty.
+    /// The maps that both programs have and that start empty in the new program.
     pub restarted: Vec<RestartedMap>,
-    /// Maps that only the previous program had.
+    /// Names of the maps that only the previous program had.
     pub dropped: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ pub struct MapState {
     /// True if the stages in the kernel use the map. Packets that the kernel leaves undecided then use a second map in
     /// user space.
     pub in_kernel: bool,
-    /// The user part is machine code.
+    /// True if the part of the program in user space is machine code.
     pub native: bool,
 }
 

@@ -256,7 +256,7 @@ impl Table {
                         self.refused += 1;
                         return;
                     }
-                    // The purge moved other entries.
+                    // The purge may have moved other entries, so the slot is searched again.
                     slot = self.find(key, tag).unwrap_or_else(|empty| empty);
                 }
                 self.len += 1;

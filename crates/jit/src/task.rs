@@ -1,4 +1,4 @@
-//! The purposes of compiled functions, and their common signature.
+//! Defines the purposes for which functions are compiled, and the signature that all these functions have.
 
 /// The purpose of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

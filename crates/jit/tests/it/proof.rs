@@ -10,11 +10,12 @@ use ir::{Program, VerdictKind};
 use netgrain_jit::{Executable, Packet as JitPacket, Refusal, Verdict, Worker};
 use std::time::Duration;
 
-/// Back end: the complete program as machine code, on one batch.
+/// A back end that runs the complete program as machine code on one batch.
 struct Native;
 
-/// Back end: the interpreter runs the first half of the stages, and machine code resumes with the other stages. Every
-/// third packet is left undecided, as the kernel may do, and machine code runs the complete program for it.
+/// A back end for split programs: the interpreter runs the first half of the stages, and machine code runs the other
+/// stages. Every third packet is left undecided, as the kernel may do, and machine code runs the complete program for
+/// it.
 struct Split;
 
 /// Names the type of a refusal. Refusals of other types are bugs, because the program was verified.

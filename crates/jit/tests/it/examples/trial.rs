@@ -12,7 +12,8 @@ use std::time::Instant;
 use wire::link;
 
 /// The expected recipients of a packet. For a steered packet, the value is a key: packets with equal keys must have
-/// equal hashes, so that they are delivered to the same member.
+/// equal hashes, so that they are delivered to the same member. Packets with different keys must have different hashes,
+/// with rare exceptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum To {
     None,
