@@ -92,7 +92,7 @@ pub(super) struct Requirements {
     pub whole: bool,
     pub time: bool,
     pub sink: bool,
-    /// The program reads a variable of the record.
+    /// True if the program reads a variable of the record.
     pub record: bool,
     pub long: bool,
 }

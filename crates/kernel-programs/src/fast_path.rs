@@ -14,7 +14,7 @@ use ebpf::{Alu, Condition, Label, Reg as R, Size};
 use ir::CommonCase;
 use wire::IpProtocol;
 
-/// Minimal header lengths, in bytes.
+/// The lengths in bytes of the smallest TCP header and of the UDP header.
 const TCP: i16 = 20;
 const UDP: i16 = 8;
 

@@ -94,7 +94,7 @@ pub enum Clock {
     /// The kernel's monotonic clock plus the number in [`Role::Clock`], which converts it to nanoseconds since 1970.
     #[default]
     Running,
-    /// The number in [`Role::Clock`] alone, for tests.
+    /// For tests: the timestamp of every packet is the number in [`Role::Clock`].
     Given,
 }
 
@@ -182,7 +182,7 @@ pub enum Role {
     Outcomes,
     /// One number; see [`Clock`].
     Clock,
-    /// One value: [`QueueGenerations`] by queue.
+    /// An array map; the value for each queue is a [`QueueGenerations`].
     Generations,
 }
 

@@ -18,7 +18,7 @@ pub const METADATA_BYTES: usize = 32;
 /// other bytes are read; clearing them invalidates all metadata of the packet.
 pub const COMPACT_BYTES: usize = 4;
 
-/// Layout of the full record.
+/// Offsets in bytes of the fields in the metadata with the full record.
 pub(super) mod at {
     use ebpf::Size;
     use ir::Var;

@@ -14,9 +14,9 @@ use super::{Clock, EXTENSIONS, MapKind, MapRequirement, Role, TAGS};
 use ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
 use wire::{EtherType, IpProtocol, TUNNEL_PORTS};
 
-/// These are the registers that the parser uses. The first points to the frame. The second contains the ethertype and
-/// later points to the network header. The third contains the offset of the network header and later the remaining
-/// length of the IP packet. The fourth contains the protocol number.
+/// The following constants are the registers that the parser uses. `FRAME` points to the frame. `HEADER` contains the
+/// ethertype and later points to the network header. `LEFT` contains the offset of the network header and later the
+/// remaining length of the IP packet. `PROTOCOL` contains the protocol number.
 pub(super) const FRAME: R = R::R6;
 pub(super) const HEADER: R = R::R7;
 const LEFT: R = R::R8;

@@ -16,7 +16,7 @@ pub enum Refusal {
         /// The reason.
         why: UserSpaceReason,
     },
-    /// Frames of the interface have another link layer than Ethernet.
+    /// The link type of the interface is this number, which is not Ethernet.
     LinkType(u16),
     /// The program counts or uses maps, but the driver leaves no space for metadata, so user space could not learn
     /// which packets the kernel has already processed.
