@@ -73,7 +73,7 @@ pub struct RequiredFields {
     pub needs_ports: bool,
     /// The protocol.
     pub needs_protocol: bool,
-    /// VLAN tags or MPLS labels.
+    /// True if the filter tests VLAN tags or MPLS labels.
     pub needs_tags: bool,
     /// MAC addresses.
     pub needs_macs: bool,
@@ -83,7 +83,7 @@ pub struct RequiredFields {
     pub needs_bytes: bool,
     /// The TCP state.
     pub needs_state: bool,
-    /// The reason for the end.
+    /// True if the filter tests the flow end reason.
     pub needs_end_reason: bool,
     /// True if the filter tests the duration, TCP flags or the round-trip time.
     pub needs_other: bool,

@@ -117,7 +117,7 @@ pub fn abbreviation(name: &str, at: &Offsets) -> Option<Result<Test, &'static st
     })
 }
 
-/// Lowers a primitive below `anylink`.
+/// Lowers a primitive that `anylink` modifies.
 fn of_deep(prim: &Primitive, at: &mut Offsets) -> Result<Test, &'static str> {
     const LOOKED_THROUGH: &str = "`anylink` already skips these headers; omit one of the two words";
     let deep = |deep| Ok(Test::Deep(deep));

@@ -84,7 +84,7 @@ const BELOW: [&str; 20] = [
     "netbeui", "esis", "es-is", "isis", "is-is", "clnp",
 ];
 
-/// Synonyms for the link layer.
+/// Names of the link layer in filters, all with the same meaning.
 const LINKS: [&str; 7] = ["ether", "link", "ppp", "slip", "fddi", "tr", "wlan"];
 
 /// The IP protocol number of a protocol name.

@@ -32,7 +32,7 @@ pub struct Offsets {
     link: Link,
     /// Offset of the link header.
     header: HeaderOffset,
-    /// Offset of its protocol field.
+    /// Offset of the protocol field of the link header.
     kind: HeaderOffset,
     /// Offset of its payload.
     payload: HeaderOffset,
@@ -40,7 +40,7 @@ pub struct Offsets {
     labels: u32,
     /// Number of bytes of the 802.2 header before the network header, in frames without an ethertype.
     llc: u32,
-    /// Number of tunnels so far.
+    /// Number of tunnel primitives before this point of the filter.
     tunnels: u16,
 }
 
@@ -150,7 +150,7 @@ impl Offsets {
         })
     }
 
-    /// Not a later IPv4 fragment.
+    /// The test that the packet is not a later IPv4 fragment.
     pub fn not_later(&self) -> Test {
         Test::masked(self.network().plus(6), 2, 0x1fff, 0)
     }
@@ -239,7 +239,7 @@ impl Offsets {
         }
     }
 
-    /// This host sent the frame.
+    /// The test that this host sent the frame.
     pub fn outgoing(&self) -> Result<Test, &'static str> {
         match self.link {
             Link::Cooked => Ok(Test::equal(HeaderOffset::frame(0), 2, SENT)),

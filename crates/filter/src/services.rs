@@ -7,7 +7,7 @@
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Services whose name stands for the same port in TCP and UDP.
+/// Names of services that have the same port in TCP and in UDP.
 const BOTH: &str = "
     7 echo, 9 discard null sink, 13 daytime, 19 chargen source ttytst, 37 time timserver, 49 tacacs, 53 dns domain,
     88 kerberos kerberos-sec kerberos5 krb5, 111 portmapper sunrpc, 161 snmp, 162 snmp-trap snmptrap, 163 cmip-man,

@@ -297,7 +297,7 @@ pub enum FlowTest {
     End(u8),
 }
 
-/// A quantity of a flow record.
+/// A quantity of a flow record that a filter can compare with a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     /// Bytes of frames.
