@@ -14,7 +14,7 @@ pub struct Code {
     slots: Vec<Insn>,
 }
 
-/// A position in the program.
+/// A position in the program to which jumps can refer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(usize);
 

@@ -1,4 +1,4 @@
-//! One instruction (RFC 9669 section 3) and its parts: registers, sizes, operations and conditions.
+//! Defines an eBPF instruction (RFC 9669 section 3) and its parts: registers, sizes, operations and conditions.
 //!
 //! ```text
 //! +--------+----+----+----------------+--------------------------------+
@@ -144,7 +144,7 @@ pub(crate) mod class {
 
 /// Other parts of the opcode, and special values of the `src` and `imm` fields.
 pub(crate) mod part {
-    /// The second operand is a register and not the immediate.
+    /// If this bit is set, the second operand is a register; otherwise it is the immediate.
     pub const BY_REG: u8 = 0x08;
     /// Plain memory access.
     pub const MEM: u8 = 0x60;

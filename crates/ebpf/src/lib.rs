@@ -1,7 +1,7 @@
-//! Layer 0 of the crates: assembler and disassembler for eBPF instructions (RFC 9669). Jumps refer to labels.
+//! This crate of layer 0 contains an assembler and a disassembler for eBPF instructions (RFC 9669).
 //!
-//! [`Asm`] builds [`Code`]; another crate loads programs into the kernel. An instruction refers to a map by a slot, to
-//! which a map is bound when the program is loaded, or by a file descriptor of this process.
+//! [`Asm`] builds [`Code`]; another crate loads programs into the kernel. Jumps refer to labels. An instruction refers
+//! to a map either by the number of a slot, to which the loader binds a map, or by a file descriptor of this process.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Removes unreachable code, and jumps to the next instruction. Code generators emit both where they join parts of a
-//! program; the kernel's verifier rejects programs with unreachable code.
+//! Removes unreachable code, and jumps to the next instruction. Code generators emit such jumps and unreachable code
+//! where they join parts of a program. The kernel's verifier rejects programs with unreachable code.
 
 use crate::asm::Asm;
 use crate::insn::{Insn, class, part};
