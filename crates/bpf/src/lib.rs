@@ -1,4 +1,4 @@
-//! eBPF programs: loading, attaching, replacing and test runs.
+//! Loads eBPF programs, attaches them to interfaces, replaces them, and runs them for tests.
 //!
 //! [`Code`] (raw instructions) comes from the crate `ebpf`; a [`Map`] is memory that programs and this process share; a
 //! [`Program`] is code that the kernel's verifier has accepted; and a [`Link`] attaches a program to an interface until

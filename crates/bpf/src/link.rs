@@ -1,9 +1,9 @@
-//! A link attaches a program to an interface, and can replace the program between two frames.
+//! A link attaches a program to an interface. It can replace the program by another without a loss of frames.
 //!
-//! To replace a program, this crate does not detach the old program first: many drivers rebuild their queues on attach
-//! and detach, and lose the packets in them. Instead, `BPF_LINK_UPDATE` exchanges a pointer (`bpf_xdp_link_update` in
-//! net/core/dev.c) and then waits until no CPU runs the old program. If programs change often, they can be stored in a
-//! program array ([`crate::MapKind::ProgArray`]).
+//! To replace a program, this crate does not detach the old program first: many drivers rebuild their queues when a
+//! program is attached or detached, and lose the packets in these queues. Instead, `BPF_LINK_UPDATE` exchanges a
+//! pointer (`bpf_xdp_link_update` in net/core/dev.c) and then waits until no CPU runs the old program. If programs
+//! change often, they can be stored in a program array ([`crate::MapKind::ProgArray`]).
 
 use crate::program::Program;
 use std::fmt;
@@ -132,9 +132,9 @@ impl Link {
     }
 }
 
-/// Detaches the program explicitly. Closing the descriptor alone would detach the program only if no other process has
-/// a descriptor of the link: a process that lists links has one, and so has a child process until its `execve`. If the
-/// kernel refuses the detach, the descriptor is still closed.
+/// Detaches the program explicitly. Closing the descriptor alone is not sufficient, because the kernel detaches the
+/// program only when no process has a descriptor of the link. Another process has one while it lists links, and a child
+/// process has one until its `execve`. If the kernel refuses the detach, the descriptor is still closed.
 impl Drop for Link {
     fn drop(&mut self) {
         let _ = bpf::detach_link(self.fd.as_fd());

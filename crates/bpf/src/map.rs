@@ -52,7 +52,7 @@ impl<T: Pod, const N: usize> Pod for [T; N] {
     }
 }
 
-/// A map with one value per key, which all CPUs share.
+/// A map with one value for each key; all CPUs share this value.
 #[derive(Debug)]
 pub struct Map<K, V> {
     fd: MapFd,

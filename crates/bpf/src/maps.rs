@@ -1,9 +1,9 @@
-//! The maps of a program. When another program replaces it, that program takes over each map whose specification is
-//! equal, including its contents.
+//! Manages the maps of a program. A program that replaces this program takes over each map, including its contents,
+//! whose specification is the same in both programs.
 //!
 //! The kernel retains a map while a program or a file descriptor of this process refers to it. So counters and flow
 //! state survive a program swap: [`MapSet::next`] passes the maps to the next program. If the specification of a map
-//! changes, the next program gets a new map; the old program uses the old map until it is detached.
+//! changes, the next program gets a new map; the old program uses the old map until the old program is detached.
 
 use crate::map::MapKind;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! A loaded XDP program, which the kernel's verifier has accepted.
+//! Loads XDP programs into the kernel and runs them for tests.
 
 use ebpf::Code;
 use std::fmt;

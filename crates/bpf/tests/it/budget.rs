@@ -1,6 +1,6 @@
 //! Compares the number of instructions that the kernel's verifier processes for typical programs with a golden file.
-//! The verifier rejects a program after a million processed instructions, and the time of a program swap includes the
-//! time of the verifier.
+//! The verifier rejects a program after a million processed instructions, and a program swap takes longer the more
+//! instructions the verifier processes.
 
 use crate::kernel;
 
@@ -37,7 +37,8 @@ fn programs() -> Vec<(&'static str, Metadata, String)> {
     all
 }
 
-/// The series of the running kernel, such as `6.18`. The numbers in the golden file apply to one series of kernels.
+/// The series of the running kernel, such as `6.18`. The numbers in the golden file are valid only for kernels of one
+/// series.
 fn series() -> String {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     release.split('.').take(2).collect::<Vec<_>>().join(".")

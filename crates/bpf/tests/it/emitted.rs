@@ -192,7 +192,7 @@ fn compiled(text: &str) -> Ir {
     lang::compile(text).unwrap_or_else(|e| panic!("{}", e.show(text, "program"))).program
 }
 
-/// Typical programs, and for each program the number of stages that run in the kernel.
+/// Source texts of typical programs, each with the number of its stages that run in the kernel.
 const PROGRAMS: [(&str, usize); 17] = [
     ("main = ip >-> steer_flow", 2),
     ("main = when is_tcp (mark 42) >-> steer_p2p", 2),
@@ -359,7 +359,8 @@ fn one_map(expiry: Expiry) -> Ir {
     b.finish()
 }
 
-/// There are few keys, and timeouts are short, so that some packets arrive exactly when an entry expires.
+/// Tests the expiry of map entries. There are few keys, and timeouts are short, so that the timestamp of some packets
+/// is exactly the time at which an entry expires.
 fn check_expiry<M: Machine>(test: &str, load: impl Fn(Object) -> Option<M>) {
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);

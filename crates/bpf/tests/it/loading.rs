@@ -93,7 +93,7 @@ fn a_program_reads_writes_and_decides() {
     assert_eq!(out[..60], frame);
 }
 
-/// Random arithmetic and comparisons, which are evaluated both in the kernel and in Rust.
+/// The test evaluates random arithmetic and comparisons both in the kernel and in Rust, and compares the results.
 #[test]
 fn arithmetic_and_jumps_agree_with_rust() {
     let test = "arithmetic_and_jumps_agree_with_rust";

@@ -47,10 +47,10 @@ pub trait Machine {
     /// Runs one packet.
     fn run(&mut self, frame: &[u8], time: u64) -> RunResult;
 
-    /// For each outcome, the number of packets.
+    /// For each packet outcome, the number of packets that had it.
     fn outcomes(&self) -> Vec<u64>;
 
-    /// The generations of the queue.
+    /// The program generations that the map of the program contains for the queue.
     fn seen(&self) -> QueueGenerations;
 
     /// Records, as user space does, that a packet of this generation was received.

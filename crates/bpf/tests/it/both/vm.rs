@@ -28,7 +28,7 @@ pub struct Vm {
     /// For each map, the addresses of the values by key.
     maps: Vec<BTreeMap<Vec<u8>, u64>>,
     values: Vec<Vec<u8>>,
-    /// Instructions of the last run.
+    /// Number of instructions that the last run executed.
     pub steps: u64,
     /// The index of the device through which the last run sent its packet; `None` if it sent none.
     pub device: Option<u32>,
