@@ -1,5 +1,6 @@
-//! Block indexes, sealed and growing. Reading the whole index and reading parts of it must give the same result. If the
-//! index is valid, the target seals it, and the sealed index must have the same blocks.
+//! The target reads block indexes, both sealed indexes and growing indexes, to which a recorder still appends. Reading
+//! the whole index and reading parts of the index must give the same result. If the index is valid, the target seals
+//! it, and the sealed index must have the same blocks.
 //!
 //! ```text
 //! byte 0, bit 0: do not repair the checksums | the index; a growing index without the empty slots after its header
@@ -74,7 +75,7 @@ fn check(bytes: &[u8]) {
     }
 }
 
-/// Seals the index, as recovery does with the growing index of a recorder that crashed.
+/// Seals the index, in the same way as the growing index of a recorder that crashed is sealed later.
 fn check_sealed_again(index: &Index) {
     let context = match &index.tail {
         Tail::Complete(footer) => footer.context.clone(),

@@ -1,4 +1,4 @@
-//! Texts, numbers and checksums in the bytes of inputs.
+//! Reads texts and numbers from the bytes of inputs, and repairs checksums in them.
 
 /// The longest prefix of the bytes that is valid UTF-8.
 pub fn text_of(bytes: &[u8]) -> &str {

@@ -1,5 +1,6 @@
-//! Capture files: pcap, pcapng and RAW. Reading must end, use little memory, and report errors with their offset. The
-//! packets that were read are written as pcapng, and must be the same when they are read again.
+//! The target reads capture files in the formats pcap, pcapng and RAW. Reading must end, must use little memory, and
+//! must report errors with their offset in the file. The packets that were read are written as pcapng; when this pcapng
+//! file is read, the packets must be the same.
 
 use crate::Target;
 use base::{Prng, Timestamp};

@@ -1,5 +1,5 @@
-//! Journals and Parquet files of flow records and series rows. The content of a Parquet file that was read without an
-//! error is written, and must be the same when it is read again.
+//! The target reads journals and Parquet files that contain flow records or series rows. If a Parquet file was read
+//! without an error, its content is written to a new file; when this file is read, the content must be the same.
 //!
 //! ```text
 //! byte 0, bit 0: do not repair the checksums; bit 1: series rows instead of flow records | the file
@@ -115,7 +115,7 @@ fn rows() -> Vec<Row> {
     (0..6).map(|i| Row { second: 1_795_305_600 + i, interface: 1, syn: i, ..Row::default() }).collect()
 }
 
-/// Returns the contents of the journals that remain if the process of a writer dies.
+/// Returns the contents of journals as they remain in a store if the writing process ends without closing them.
 fn journal_seeds() -> Vec<Vec<u8>> {
     let store = TempDir::new("fuzz-journal");
     let mut writer =
@@ -133,7 +133,7 @@ fn journal_seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The content of the journal of this kind, as soon as no thread locks the file.
+/// Waits until no thread locks the journal of this kind, and returns the content of the file.
 fn remaining_journal(store: &TempDir, kind: &str) -> Vec<u8> {
     let folder = names::interface_folder(store.path(), "eth1");
     let find = || {

@@ -1,5 +1,5 @@
-//! Configuration files. The configuration of a file without errors is printed, and must be the same when it is read
-//! again.
+//! The target reads configuration files. If a file has no errors, its configuration is printed; when the printed text
+//! is read, the configuration must be the same.
 
 use crate::Target;
 use crate::targets::bytes::text_of;

@@ -1,6 +1,6 @@
-//! Filters on packets and on flow records, as text. If the displayed text of a filter is parsed, the result must be the
-//! same filter. The compiled program and the syntax tree must give the same result. The index must not exclude a frame
-//! that matches.
+//! The target parses texts as filters on packets and on flow records. If the displayed text of a filter is parsed, the
+//! result must be the same filter. The compiled program and the syntax tree of a filter must give the same result for a
+//! frame. If a frame matches the filter, its index keys must fulfil the index condition of the filter.
 
 use crate::Target;
 use crate::targets::bytes::{text_of, texts};

@@ -1,5 +1,5 @@
-//! Messages of the control socket of groups, in both directions. A message that was read is written, and must be the
-//! same when it is read again.
+//! The target reads messages of the control socket of groups: requests and responses. A message that was read is
+//! written as text; when this text is read, the message must be the same.
 
 use crate::Target;
 use crate::targets::bytes::texts;

@@ -1,5 +1,5 @@
-//! A stream of IPFIX messages, divided by the lengths in their headers. The decoder must not panic, and must not return
-//! more items than the stream has bytes.
+//! The target reads a stream of IPFIX messages and divides it by the lengths in the message headers. The decoder must
+//! not panic, and must not return more items than the stream has bytes.
 
 use crate::Target;
 use base::{Prng, Timestamp};

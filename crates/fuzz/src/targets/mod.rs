@@ -1,4 +1,4 @@
-//! The targets, by the kind of bytes that they read.
+//! Contains the fuzz targets: one module for each kind of input.
 
 mod block_index;
 mod bytes;

@@ -1,5 +1,5 @@
-//! Frames of any link type. Every offset that the decoders find must be inside of the frame, and the compiled program
-//! and the syntax tree of a filter must give the same result.
+//! The target decodes frames of any link type. Every offset that the decoders find must be inside of the frame, and the
+//! compiled program and the syntax tree of a filter must give the same result.
 //!
 //! ```text
 //! index of the link type | number of bytes beyond the snaplen / 16 | frame

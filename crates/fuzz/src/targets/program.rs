@@ -1,5 +1,6 @@
-//! Programs of the packet language. A program that compiles must pass the verifier and run. Its formatted text must
-//! compile to the same program, and a second formatting must not change the text.
+//! The target compiles programs of the packet language. A program that compiles must pass the verifier and must run
+//! without a panic. Its formatted text must compile to the same program, and formatting this text again must not change
+//! it.
 
 use crate::Target;
 use crate::targets::bytes::{text_of, texts};

@@ -1,5 +1,5 @@
-//! Short texts, one per line: times, sizes, rates and targets of the command line, and names of files in a store. If
-//! the displayed form of a value is parsed, the result must be the same value.
+//! The target parses short texts, one per line, as times, sizes, rates and targets of the command line, and as names of
+//! files in a store. If the displayed form of a value is parsed, the result must be the same value.
 
 use crate::Target;
 use crate::targets::bytes::{text_of, texts};
