@@ -1,4 +1,5 @@
-//! The steps of `cargo xtask ci`, which `.ci/run` and developers run. The steps that fail fastest are first.
+//! The steps of `cargo xtask ci`, which `.ci/run` and developers run. Short steps that often find errors run before the
+//! tests, which take longest.
 
 use crate::{book, dependencies, oracles, tidy};
 use std::path::{Path, PathBuf};

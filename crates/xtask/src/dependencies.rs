@@ -1,5 +1,5 @@
 //! Checks third-party crates with `cargo deny`: their licences, sources and duplicate versions against `deny.toml`, and
-//! their versions against the advisory database, if it can be fetched.
+//! their versions against the database of security advisories, if the database can be fetched.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

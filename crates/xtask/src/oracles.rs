@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The programs, each with its Debian package.
+/// The programs that tests compare with, each with its Debian package.
 const ORACLES: &[(&str, &str)] = &[
     ("tcpdump", "tcpdump"),
     ("tshark", "tshark"),

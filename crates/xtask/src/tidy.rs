@@ -11,7 +11,7 @@ use std::process::Command;
 /// Limit of the lines of a source file. A longer file has more than one subject and should be split.
 const LINES_MAX: usize = 1000;
 
-/// Crates whose code must not panic when standard error is closed, because it runs while packets are recorded.
+/// Crates whose code runs while packets are recorded, and which therefore must not panic when standard error is closed.
 const MUST_NOT_PANIC: &[&str] = &[
     "crates/cli/src",
     "crates/engine/src",
