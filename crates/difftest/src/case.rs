@@ -21,6 +21,6 @@ pub struct Case {
     pub packets: Vec<Packet>,
     /// Link type in pcap's numbering.
     pub link_type: u16,
-    /// The secret key of the hash functions.
+    /// The secret key of the hashes that steer packets.
     pub hash_key: u64,
 }

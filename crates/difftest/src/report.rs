@@ -46,7 +46,8 @@ impl Report {
         }
     }
 
-    /// The functions of the packet language that fewer than `least` programs used, without the functions in `excused`.
+    /// Returns the functions of the packet language that fewer than `least` programs of the trial used. Functions in
+    /// `excused` are not returned.
     pub fn missing(
         counts: &BTreeMap<&'static str, usize>,
         least: usize,

@@ -60,7 +60,7 @@ fn shorter_packets(case: &Case) -> impl Iterator<Item = Case> {
     })
 }
 
-/// Candidates with a smaller program that differs from this program in one expression.
+/// Returns smaller programs, each of which differs from this program in one expression.
 pub fn smaller(source: &Source) -> Vec<Source> {
     let mut all = vec![source.inlined(), Source { is_packet_named: false, ..source.clone() }];
     all.extend(of_expr(&source.main).into_iter().map(|main| Source { main, ..source.clone() }));
@@ -130,7 +130,7 @@ fn of_expr(e: &Expr) -> Vec<Expr> {
     all
 }
 
-/// Collects the subexpressions that have this type.
+/// Appends to `all` the subexpressions of `e` that have this type.
 fn parts(e: &Expr, of: &Type, all: &mut Vec<Expr>) {
     for arg in &e.args {
         if arg.of == *of {

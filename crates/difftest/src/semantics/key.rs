@@ -11,7 +11,8 @@ use ir::{Field, Key};
 use lang::term::{FlowMap, HeaderField};
 
 impl Run<'_> {
-    /// The packet whose headers define flows: the innermost packet, or the outermost packet under `outer`.
+    /// Returns the packet from whose headers flow keys are computed: inside an `outer` term the outermost packet,
+    /// otherwise the innermost packet.
     pub(super) fn flows_of(&self, scope: ParsedPacket) -> Layer {
         if scope.outside { self.view.outer } else { self.view.inner }
     }

@@ -27,7 +27,7 @@ use view::View;
 /// The environment of a program: all values that the program can read, except its packets and its own state.
 #[derive(Clone, Debug)]
 pub struct ProgramContext {
-    /// The secret key of the hash functions.
+    /// The secret key of the hashes that steer packets.
     pub hash_key: u64,
     /// The link type of the packets, as pcap numbers it.
     pub link_type: u16,
@@ -164,7 +164,8 @@ pub(crate) struct ParsedPacket {
     shifts: u8,
     /// True if an `outer` encloses the term, with no `shift` between the `outer` and the term.
     outside: bool,
-    /// For a predicate about either endpoint: the endpoint, source or destination, to which it is restricted.
+    /// If an enclosing term selects an endpoint (source or destination), this endpoint. Predicates that otherwise test
+    /// both endpoints then test only this endpoint.
     end: Option<Endpoint>,
 }
 

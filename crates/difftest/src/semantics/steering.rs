@@ -115,7 +115,8 @@ impl Run<'_> {
             }
             Steering::Common => {
                 let key = self.world.common.expect("a program with `steer_common` has a common key");
-                // The packet that the keys of the flow maps refer to; it does not depend on `scope`.
+                // The common key is computed on the packet (innermost or outermost) from which the keys of the flow
+                // maps are computed, even if `scope` selects another packet.
                 let layer = self.flows_of(ParsedPacket { outside: key.is_outside(), ..ParsedPacket::default() });
                 SteeringTarget::One(self.hash(HashInput::Key, &self.key(key.both_ways(), layer, self.ports_of(layer))?))
             }
