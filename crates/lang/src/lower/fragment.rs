@@ -45,7 +45,8 @@ pub(super) struct FragmentSteering {
     /// fragment satisfies it.
     selects: bool,
     /// True if the headers of a later fragment alone may satisfy the condition of the steering function although its
-    /// first fragment fails it: in a tunnel, because the endpoints of the tunnel are then tested.
+    /// first fragment fails it. This can occur in a tunnel: the inner headers of a later fragment are unknown, so the
+    /// addresses of the tunnel endpoints are tested instead.
     mistakes: bool,
     /// `doubles` is true if the steering function may steer a packet to two members; `casts` is true if it may deliver
     /// a packet to all classes.

@@ -71,7 +71,7 @@ impl Lower {
         words
     }
 
-    /// The registers of each field, in the order of [`Field::ALL`].
+    /// Reads each field of the key into registers; the result is in the order of [`Field::ALL`].
     fn fields(&mut self, key: Key, scope: PacketScopeInfo, none: Label) -> Vec<HeldField> {
         let layer = scope.flow_layer();
         let any = |fields: &[Field]| fields.iter().any(|f| key.has(*f));

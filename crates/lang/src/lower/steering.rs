@@ -157,7 +157,7 @@ impl Lower {
         self.b.load(None, offset, size)
     }
 
-    /// A hash of 32 bits, never 0.
+    /// Emits code that hashes these words with this salt. The result is a 32-bit hash that is never 0.
     fn hash(&mut self, salt: u64, words: &[Reg]) -> Reg {
         let key = self.b.meta(Meta::HashKey);
         let mut state = self.b.op(Op::Add, key, salt);

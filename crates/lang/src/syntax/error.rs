@@ -15,7 +15,7 @@ pub struct Error {
     pub what: String,
     /// Advice for a correction.
     pub help: Option<String>,
-    /// True if the error is a name without a definition.
+    /// True if the cause of the error is a name without a definition.
     pub is_unknown_name: bool,
 }
 

@@ -6,7 +6,7 @@ use crate::table::{self, Function};
 use base::nearest;
 use std::ops::Range;
 
-/// The function that takes an argument, as quoted in messages.
+/// The name of the called function, quoted for the message about one of its arguments.
 pub fn subject(f: &Expr) -> String {
     match &f.node {
         Node::Name(name) => format!("`{name}`"),

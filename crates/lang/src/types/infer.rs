@@ -210,8 +210,8 @@ impl Infer<'_> {
         }
     }
 
-    /// True if a value of type `actual` can be used as `expected`, possibly by an implicit conversion; unifies the
-    /// types.
+    /// Unifies the two types, and returns true if a value of type `actual` can be used where the type `expected` is
+    /// required, possibly after an implicit conversion.
     fn converts_to(&mut self, actual: &Type, expected: &Type) -> bool {
         match (self.resolved(actual), self.resolved(expected)) {
             (Type::Text, Type::Net | Type::Device) | (Type::Prop | Type::Act, Type::Pred) => true,
