@@ -67,8 +67,8 @@ impl CommonCase {
         }
     }
 
-    /// Minimum number of captured bytes of a common case. They include all fields that the comparisons read, and the
-    /// whole UDP header.
+    /// Minimum number of captured bytes of a common case. The captured bytes then include all fields that the
+    /// comparisons read, and the complete UDP header.
     pub const fn captured(self) -> u32 {
         self.l4() + 8
     }

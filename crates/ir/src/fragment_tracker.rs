@@ -11,11 +11,12 @@
 //! Hosts reuse identifications. Hence a first fragment begins a new datagram if its number differs from that of the
 //! stored first fragment with the same identification, and entries expire after [`TIMEOUT`] of *packet* time. Memory is
 //! fixed: if the four entries of a bucket are in use, a new datagram evicts the oldest of them ([`Counts::evicted`]).
-//! Each datagram that was stored is either still stored or was removed for one of the counted reasons, so
-//! [`Counts::held`] is the exact difference of these counters.
+//! Each stored datagram is either still in the tracker, or was removed for one of three reasons, each of which has a
+//! counter. So [`Counts::held`] is exactly the number of stored datagrams minus these three counters.
 //!
 //! Several threads may use the tracker at once, because fragments of a datagram may arrive on different queues and
-//! interfaces. Only packets that are fragments take a lock, and each lock covers one sixteenth of the entries.
+//! interfaces. A lock is acquired only for packets that are fragments, and each lock protects only one sixteenth of the
+//! entries.
 
 use crate::FragmentScope;
 use crate::facts::Facts;
@@ -64,7 +65,7 @@ const _: () = assert!(size_of::<Entry>() == 64);
 /// under two forms is counted twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Datagrams that were stored.
+    /// Number of datagrams that were stored in the tracker.
     pub datagrams: u64,
     /// Number of later fragments that got the number of their first fragment.
     pub matched: u64,
@@ -107,7 +108,8 @@ struct Shard {
 #[derive(Default)]
 pub struct FragmentTracker {
     shards: [Mutex<Shard>; SHARDS],
-    /// The key of the bucket hash. It is secret, so that remote senders cannot direct many datagrams to one bucket.
+    /// The key of the hash that selects the bucket of a datagram. The key is secret, so that remote senders cannot
+    /// choose datagrams that are all stored in one bucket.
     secret: u64,
 }
 

@@ -183,8 +183,9 @@ impl Key {
         self.fields().filter(move |f| f.opposite().is_some_and(|o| self.has(o)))
     }
 
-    /// The largest key whose value follows from the value of either of two keys: two packets with equal values of
-    /// `self`, or with equal values of the other key, have equal values of the result.
+    /// Returns the largest key whose value can be computed from the value of `self` alone, and also from the value of
+    /// the other key alone: two packets with equal values of `self`, or with equal values of the other key, have equal
+    /// values of the result.
     ///
     /// ```
     /// use netgrain_ir::{Field, Key};

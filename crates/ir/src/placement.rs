@@ -1,13 +1,13 @@
-//! Offload placement: determines which stages of a program run in the kernel.
+//! Determines the offload placement of a program: which of its stages run in the kernel, and which in user space.
 //!
 //! A program that is attached to an interface in the kernel (XDP) has *one* outcome for each packet: the packet is
 //! passed to user space, passed to the host's stack, sent through one device, or dropped. It cannot copy packets, write
 //! logs, or read values that only a worker in user space has. If the program reaches such an operation for a packet,
-//! the kernel passes the packet to user space *undecided*, and the complete program runs there. That is correct only if
-//! the kernel has not yet changed any state because of the packet. Hence the kernel runs the longest sequence of
-//! stages, from the first stage on, with these properties:
+//! the kernel passes the packet to user space *undecided*, and the complete program runs there. Running the complete
+//! program again is correct only if the kernel has not yet changed any counter or map because of the packet. Hence the
+//! kernel runs the longest sequence of stages, from the first stage on, with these properties:
 //!
-//! * no counter is changed and no map is written or touched on any path to an operation that the kernel cannot do;
+//! * on no path to an operation that the kernel cannot perform is a counter changed, or a map written or touched;
 //! * each stage completes in the kernel for some packet, since otherwise user space would have to run it for every packet;
 //! * no map is used by stages in the kernel and by stages in user space. (Undecided packets use separate maps in user
 //!   space, which `kernel_programs::Object::flow_maps` explains.)
@@ -97,7 +97,8 @@ pub fn copies_to_stack(program: &Program) -> Option<usize> {
     let of = |inst: &Inst| *inst == Inst::Kernel;
     let blocks = &program.blocks;
     // For each block: `sent` is true if a packet may have been forwarded before the block, and `goes_on` is true if the
-    // packet may still be delivered or forwarded after the block. Control flow is forward only.
+    // packet may still be delivered or forwarded after the block. Jumps lead only to later blocks, so one pass over the
+    // blocks is sufficient for each value.
     let (mut sent, mut goes_on) = (vec![false; blocks.len()], vec![true; blocks.len()]);
     for (at, block) in blocks.iter().enumerate() {
         if sent[at] || block.code.iter().any(forwards) {

@@ -85,8 +85,8 @@ fn simplify(program: &[Block], registers: u16, start: Start, plain: Option<Commo
 /// Redirects edges that lead to an empty block to the successor of that block. A branch with two equal targets becomes
 /// a jump.
 fn shorten(blocks: &mut [Block]) {
-    // Visits blocks in reverse order. Control flow is forward only, so the targets of a block are final when the block
-    // is visited.
+    // Visits blocks in reverse order. Jumps lead only to later blocks, so the targets of a block are already final when
+    // the block is visited.
     for at in (0..blocks.len()).rev() {
         let past = |to: BlockId| match &blocks[to.0 as usize] {
             Block { code, end: End::Jump(further) } if code.is_empty() => *further,

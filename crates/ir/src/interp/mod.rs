@@ -1,7 +1,7 @@
 //! The reference interpreter. It defines the semantics of programs: every other back end must give the same results.
 //!
-//! The interpreter does not depend on verification: an unverified program may give a wrong result, but does not
-//! panic.
+//! The interpreter also accepts programs that were not verified. The result of such a program may be wrong, but the
+//! interpreter does not panic.
 
 mod table;
 
