@@ -202,7 +202,7 @@ impl Emitter<'_> {
         self.b.ins().jump(first, &[]);
         for (at, block) in program.blocks.iter().enumerate() {
             let Some(label) = self.blocks[at] else { continue };
-            // Control flow is forward only, so all predecessors of this block are already emitted.
+            // Jumps lead only to later blocks, so all predecessors of this block are already emitted.
             self.on_in(label);
             for inst in &block.code {
                 self.inst(inst)?;

@@ -111,8 +111,8 @@ impl Executable {
         Self::compiled(program, None, clock)
     }
 
-    /// Compiles the program like [`Executable::native`]. In addition, workers can evaluate packets whose first `stages`
-    /// stages ran elsewhere, for example in the kernel ([`Worker::resume`]).
+    /// Compiles the program like [`Executable::native`]. In addition, workers can evaluate packets for which the first
+    /// `stages` stages ran outside of the executable, for example in the kernel ([`Worker::resume`]).
     ///
     /// # Errors
     /// As for [`Executable::native`].
@@ -267,9 +267,9 @@ impl Worker {
         self.run(Task::Evaluate, packets, verdicts);
     }
 
-    /// Evaluates packets whose first stages ran elsewhere: before the call, `verdicts` contains the records after these
-    /// first stages; the call overwrites them with the final records. Maps and counters are the same as those of
-    /// [`Worker::evaluate`].
+    /// Evaluates packets for which the first stages of the program ran outside of this executable. Before the call,
+    /// `verdicts` contains the records after these first stages; the call overwrites them with the final records. The
+    /// call uses the same flow maps and counters as [`Worker::evaluate`].
     ///
     /// # Panics
     /// `packets` and `verdicts` have different lengths, or the executable was not created by

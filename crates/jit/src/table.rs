@@ -145,7 +145,7 @@ impl Table {
         }
     }
 
-    /// Announces that a key will be looked up soon, so that its slot can be prefetched.
+    /// Announces a key that will be looked up soon, so that [`Table::fetch`] can prefetch its slot.
     #[inline]
     pub fn announce<const W: usize>(&mut self, key: &[u64; W]) {
         let tag = self.tag(key);
@@ -167,8 +167,9 @@ impl Table {
         self.announced.clear();
     }
 
-    /// Prefetches the actual slots of announced keys that are not in their home slot. In a half-full table, a quarter
-    /// of the entries are not in their home slot, and each of these would otherwise cost a wait for memory.
+    /// For each announced key that is not in its home slot, prefetches the slot that contains the key. In a half-full
+    /// table, a quarter of the entries are not in their home slot, and without this prefetch the evaluation would wait
+    /// for memory at each of them.
     pub fn follow(&mut self) {
         for tag in &self.fetched {
             let slot = self.home(*tag);
@@ -343,9 +344,9 @@ impl Table {
         (slot + (1 << self.stride_log2)) & (self.slots.len() - 1)
     }
 
-    /// The hash of a key, never 0. Other back ends need not compute the same hash, because it is not visible outside of
-    /// the table. The hash uses 128-bit products that are independent of each other; a chain of `mix64` over five words
-    /// takes three times as long.
+    /// Computes the hash of a key; it is never 0. Other back ends may use another hash function, because the hash is
+    /// not visible outside of the table. The hash uses 128-bit products that are independent of each other; a chain of
+    /// `mix64` over five words takes three times as long.
     #[inline]
     fn tag<const W: usize>(&self, key: &[u64; W]) -> u64 {
         let mut sum = 0;

@@ -1,6 +1,6 @@
 //! A frame parser that computes the expected results of tests. It shares no code with the header parser that programs
-//! use. It declines every frame for which the two parsers may differ (truncated, malformed, in a tunnel, under MPLS
-//! labels).
+//! use. The test parser declines every frame for which the two parsers may give different results: truncated and
+//! malformed frames, tunnels, and frames with MPLS labels.
 
 /// The parsed headers of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl Ip {
         (self.src, self.dst, ports, self.protocol)
     }
 
-    /// The key of the two addresses; it is equal for both directions.
+    /// A key that consists of the source and the destination address; it is equal for both directions of a flow.
     pub fn pair(&self) -> Vec<u8> {
         let ends = [self.src.min(self.dst), self.src.max(self.dst)];
         ends.iter().flat_map(|a| a.to_be_bytes()).collect()
@@ -182,7 +182,8 @@ fn upper(ip: Ip) -> Option<Ip> {
         _ => 0,
     };
     let short = ip.fragment != Some(true) && ip.body.len() < need;
-    // Later fragments of UDP are accepted although their datagram may be a tunnel, because their ports are unknown.
+    // Later fragments of UDP are accepted: their datagram may be a tunnel, but no parser can detect it, because a later
+    // fragment contains no ports.
     let hidden =
         TUNNELS.contains(&ip.protocol) || ip.ports().is_some_and(|p| p.iter().any(|p| TUNNEL_PORTS.contains(p)));
     (!short && !hidden).then_some(ip)

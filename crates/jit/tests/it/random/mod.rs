@@ -1,8 +1,8 @@
 //! Generates random programs that the verifier accepts, and packets for them.
 //!
-//! A random program has the structure of compiled programs: it consists of stages of statements; branches join again;
-//! loads follow their bounds test; and a register that is written on only one path is not read after the paths join.
-//! Constants are in the range of real packet fields, so that comparisons have both results.
+//! A random program has the structure of compiled programs: it consists of stages of statements; branches join again; a
+//! bounds test precedes each load; and a register that is written on only one of two paths is not read after the paths
+//! join. Constants are in the range of real packet fields, so that comparisons have both results.
 
 use base::Prng;
 use ir::{Builder, Cmp, Expiry, Fact, FragmentScope, Inst, Layer, Log, Map, Meta, Op, Operand, Program, Reg, Set, Var};
