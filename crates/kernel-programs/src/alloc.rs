@@ -1,9 +1,10 @@
 //! Register allocation: assigns each value of the program to a machine register or to a stack slot.
 //!
-//! Control flow is forward only and blocks are emitted in order, so on every path a register of the program is live
-//! from the first instruction that writes it to the last instruction that reads it. The live ranges are therefore
-//! intervals, which are allocated in one pass (Poletto and Sarkar, "Linear scan register allocation", 1999). Helper
-//! calls preserve r6 to r9 but not r3 to r5; r0 to r2 are not allocated and serve as scratch registers.
+//! Jumps lead only to later blocks, and blocks are emitted in order. So on every path a register of the program is live
+//! at most from the first instruction in this order that writes it to the last instruction that reads it. The live
+//! ranges are therefore intervals, which are allocated in one pass (Poletto and Sarkar, "Linear scan register
+//! allocation", 1999). Helper calls preserve r6 to r9 but not r3 to r5; r0 to r2 are not allocated and serve as scratch
+//! registers.
 
 use ebpf::Reg as R;
 use ir::{Block, End, Inst, KernelPrefix, Operand, Program};

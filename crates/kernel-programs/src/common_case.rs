@@ -109,8 +109,8 @@ fn drop_unread(program: &mut Program) -> bool {
 /// jump.
 fn straighten(program: &mut Program) {
     let blocks = &mut program.blocks;
-    // Of several empty blocks with the same end, the last can replace the others: every edge must lead to a later
-    // block, and the last of these blocks is later than the sources of all edges to them.
+    // Several empty blocks with the same end can be replaced by the last of them. Every edge must lead to a later
+    // block; this remains true, because the last of these blocks is later than the source of every edge to one of them.
     let last = |end: End, blocks: &[Block]| {
         let at = blocks.iter().rposition(|b| b.code.is_empty() && b.end == end)?;
         Some(BlockId(at as u32))

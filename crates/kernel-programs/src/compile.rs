@@ -306,7 +306,7 @@ impl Requirements {
         self.network || self.transport || self.inner || self.whole
     }
 
-    /// Adds the requirements of a variant of the program.
+    /// Returns the union of these requirements and those of this variant of the program.
     fn and_of(mut self, form: &Specialisation) -> Self {
         let (n, Specialisation { program, prefix, short, .. }) = (&mut self, form);
         for (at, block) in program.blocks.iter().enumerate().filter(|b| prefix.reached[b.0]) {

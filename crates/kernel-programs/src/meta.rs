@@ -117,9 +117,10 @@ impl KernelVerdict {
 /// 4.3 to 5.9 → 1.0 to 5.7 % (median 2.5 %) below that of a bare redirect (records/2026-11-23-xdp.md).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueGenerations {
-    /// The newest generation of which user space has received a packet; 0 if there is none.
+    /// The newest program generation of which user space has received a packet; 0 if there is none.
     pub by_user: u32,
-    /// The newest generation whose packets could not carry metadata; 0 if there is none.
+    /// The newest program generation of which a packet could not carry metadata, because the driver left no space; 0 if
+    /// there is none.
     pub last_untagged: u32,
 }
 
