@@ -170,7 +170,8 @@ impl FromStr for FlowFilter {
 }
 
 impl RequiredFields {
-    /// Adds the fields that a test reads. The error is the reason why the test does not apply to flow records.
+    /// Adds the fields of the flow record that a test reads. The error is the reason why the test cannot be applied to
+    /// flow records.
     fn add(&mut self, leaf: &Leaf) -> Result<(), String> {
         match &leaf.prim {
             Primitive::Protocol(name) => match names::above(name) {

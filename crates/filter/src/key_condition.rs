@@ -162,7 +162,7 @@ fn of_expr(expr: &LocatedExpr<'_>, holds: bool, tags: usize, of: &KeyContext<'_>
     }
 }
 
-/// Collects the operands of a chain of `and` (or of `or`), and for each operand the value that it must have.
+/// Collects the operands of a chain of `and` (or of `or`), and for each operand whether it must be true or false.
 fn operands<'a, 'b>(expr: &'b LocatedExpr<'a>, holds: bool, and: bool, out: &mut Vec<(&'b LocatedExpr<'a>, bool)>) {
     match expr {
         LocatedExpr::And(a, b) if and => {

@@ -144,9 +144,9 @@ fn cooked(ethertype: u32, kind: HeaderOffset, payload: HeaderOffset) -> Test {
     }
 }
 
-/// The number of the IPv6 address family differs between NetBSD and OpenBSD, FreeBSD, and Darwin. In a `NULL` header,
-/// it is in the byte order of the capturing host. Only the byte order of the file tells which that is, so the test
-/// accepts the numbers in both byte orders.
+/// Three different numbers of the IPv6 address family are in use: one on NetBSD and OpenBSD, one on FreeBSD, and one on
+/// Darwin. In a `NULL` header, the number is in the byte order of the capturing host. A filter cannot determine this
+/// byte order from the frame, so the test accepts the numbers in both byte orders.
 fn family(ethertype: u32, kind: HeaderOffset, either_order: bool) -> Test {
     let families: &[u32] = match ethertype {
         IP => &[2],

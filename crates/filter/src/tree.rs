@@ -280,7 +280,8 @@ pub enum Primitive {
 /// A primitive that only filters on flow records can contain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FlowTest {
-    /// A comparison of a quantity with a number in the base unit of the quantity.
+    /// Compares a quantity of the flow record with a number, which is in the base unit of the quantity (bytes, bits per
+    /// second, nanoseconds).
     Count(Quantity, Dir, Cmp, u64),
     /// A test of the TCP flags that the endpoints sent.
     Flags {

@@ -20,9 +20,9 @@ pub struct Agreement {
     pub matches: usize,
 }
 
-/// Compares netgrain with tcpdump: both must accept the same filters and select the same packets. A filter comes with a
-/// flag: if it is true, tcpdump may use libpcap's optimiser. `differs` returns true for filters of which it is known
-/// that only one of the two programs accepts them.
+/// Compares netgrain with tcpdump: both must accept the same filters and select the same packets. Each filter has a
+/// flag: if the flag is true, tcpdump runs the filter with libpcap's optimiser. `differs` returns true for filters of
+/// which it is known that only one of the two programs accepts them.
 pub fn agree(
     seed: u64,
     packets: &[Packet],

@@ -16,7 +16,7 @@ fn with_length(payload: &[u8]) -> Vec<u8> {
     framed((payload.len() as u16).to_be_bytes(), payload)
 }
 
-/// Frames that few capture files contain: 802.2, IS-IS, DECnet and Geneve.
+/// Returns frames with protocols that are rare in capture files: 802.2, IS-IS, DECnet and Geneve.
 pub fn rare_frames() -> Vec<Packet> {
     let mut frames = Vec::new();
     for control in [0x00, 0x02, 0x01, 0x05, 0x09, 0x03, 0x13, 0x63, 0x73, 0x43, 0x0f, 0x6f, 0xe3, 0xaf, 0x87, 0xff] {
