@@ -1,4 +1,4 @@
-//! All integration tests of this crate in one executable, which links faster than several.
+//! All integration tests of this crate are in one executable, because one executable links faster than several.
 
 mod budget;
 mod emitted;

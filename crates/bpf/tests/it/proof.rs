@@ -58,8 +58,9 @@ impl<M: Machine> BackEnd for SplitBackEnd<M> {
         let request = EmitOptions { hash_key, link_type, metadata: self.metadata, ..OPTIONS };
         let object = emit(&compiled.program, &request).map_err(|e| refused(&e))?;
         let (_, rest) = compiled.program.split(object.stages);
-        // Some programs pass packets whose metadata would contain only the generation. For half of these, the test
-        // records that user space has received a packet of the generation, so that the packets carry no metadata.
+        // For some programs, the metadata of packets that pass would contain only the program generation. For half of
+        // these programs, the test records that user space has received a packet of the generation; the following
+        // packets then carry no metadata.
         let seen = object.is_evaluated_again && hash_key.is_multiple_of(2);
         let mut machine = (self.load)(object).expect("`can_load` has loaded a program");
         if seen {
@@ -208,8 +209,8 @@ fn the_ebpf_interpreter_agrees_with_the_model() {
     run_with_both_metadata("the eBPF interpreter", &Trial::new(seed, 1500), load_vm);
 }
 
-/// Simulates a driver that leaves no space before a frame. Some programs were compiled without metadata; the others
-/// detect the missing space for each packet.
+/// Simulates a driver that leaves no space before a frame. One part of the programs is compiled without metadata; the
+/// other programs detect for each packet that the space is missing.
 #[test]
 fn without_space_for_metadata_the_results_agree_with_the_model() {
     fn load(object: Object) -> Option<Vm> {

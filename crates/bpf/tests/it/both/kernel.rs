@@ -40,7 +40,7 @@ pub struct RunResult {
     pub metadata: Option<KernelVerdict>,
 }
 
-/// Runs a kernel program packet by packet: the kernel, or the eBPF interpreter.
+/// A machine that runs a kernel program packet by packet. There are two machines: the kernel, and the eBPF interpreter.
 pub trait Machine {
     fn object(&self) -> &Object;
 
