@@ -1,10 +1,11 @@
 //! Contains the fuzz targets. A target is a function that runs one parser of untrusted input, and panics if the parser
 //! violates an invariant.
 //!
-//! The tests of this crate run each target on its seeds and on a fixed number of mutations of them, which are generated
-//! from a fixed random seed. `NETGRAIN_FUZZ_ITERS` multiplies the number of mutations, and `NETGRAIN_SEED` sets the
-//! random seed. `cargo xtask fuzz TARGET` runs a target under libFuzzer, which prefers inputs that reach new code. The
-//! seeds of a target are valid inputs: files and texts that netgrain itself writes.
+//! The tests of this crate run each target on its seed inputs and on a fixed number of mutations of these inputs. The
+//! mutations are generated from a fixed random number. `NETGRAIN_FUZZ_ITERS` multiplies the number of mutations, and
+//! `NETGRAIN_SEED` replaces the random number. `cargo xtask fuzz TARGET` runs a target under libFuzzer, which prefers
+//! inputs that reach new code. The seed inputs of a target are valid: they are files and texts that netgrain itself
+//! writes.
 //!
 //! Most targets check more than the absence of panics: the parsed value is written and parsed again, or a second
 //! implementation must give the same result. The checksums of mutated files are repaired, because otherwise nearly all

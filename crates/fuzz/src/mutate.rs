@@ -25,7 +25,7 @@ const LIMITS: [u64; 16] = [
 /// Greatest length of an input.
 const MAX_LEN: usize = 256 << 10;
 
-/// Makes mutations of seeds. The same random seed gives the same mutations.
+/// Generates mutations of seed inputs. The same state of the random number generator gives the same mutations.
 #[derive(Debug)]
 pub struct Mutator {
     prng: Prng,
@@ -38,7 +38,7 @@ impl Mutator {
         Self { prng: Prng::new(seed), seeds }
     }
 
-    /// The next input: a seed with one or more changes, in most cases few.
+    /// Returns the next input: a seed input with one or more random changes, in most cases only a few.
     pub fn mutation(&mut self) -> Vec<u8> {
         let mut bytes = self.seed().to_vec();
         loop {
