@@ -82,8 +82,8 @@ fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
         !is_fenced && !is_fence
     });
     lines.flat_map(|(index, line)| {
-        // Every second piece between backticks is prose. If the text of a link is code, the `](` after it is in prose
-        // too.
+        // A line is split at its backticks; the first, third, fifth part and so on are outside of code. If the text of
+        // a link is code, the `](` after it is outside of code, so the link is found.
         let prose = line.split('`').step_by(2);
         prose
             .flat_map(|piece| piece.split("](").skip(1))

@@ -1,4 +1,5 @@
-//! Generates files from `spec/`: the enums of the counters and their reference page.
+//! Generates files from the specifications in `spec/`: the Rust enums of the counters, and the reference page of the
+//! counters.
 
 use serde::Deserialize;
 use std::fmt::Write as _;

@@ -1,7 +1,7 @@
-//! Checks of the repository that the compiler does not make: the crate table of docs/design/architecture.md and the
-//! dependencies of the crates agree; generated files agree with their specification; each third-party crate has its
-//! reason in Cargo.toml; file sizes; marks of unfinished work; the links and the table of contents of the book; words
-//! that the glossary excludes.
+//! Checks rules of the repository that the compiler does not check. The crate table of docs/design/architecture.md must
+//! agree with the dependencies of the crates, and generated files with their specification. Each third-party crate must
+//! have its reason in Cargo.toml. No source file may be too long, contain a mark of unfinished work, or contain a word
+//! that the glossary excludes. The links and the table of contents of the book must be correct.
 
 use crate::{book, generate, words};
 use std::collections::{BTreeMap, BTreeSet};
