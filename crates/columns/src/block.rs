@@ -2,12 +2,12 @@
 //! ([`crate::packed_column`]).
 //!
 //! A journal consists of blocks, so rows are converted to columns only once, when they arrive, and not again when the
-//! journal is sealed. Layout, little-endian: the number of bytes that follow and the number of rows (32 bits each);
-//! then, for each column in schema order, the number of list entries of each row (only before the first leaf of a
-//! list), the presence bitmap if values may be missing, and the values that are present. Numbers of 128 bits are stored
-//! as two packed columns, lower halves first. Addresses are stored as the lower halves of all addresses, a bitmap of
-//! the IPv6 addresses, and the upper halves of the IPv6 addresses. Byte strings are stored as a packed column of
-//! lengths, and then the bytes.
+//! journal is sealed. Layout of a block, little-endian: the number of bytes that follow and the number of rows (32 bits
+//! each); then, for each column in schema order, the number of list entries of each row (only before the first leaf of
+//! a list), the presence bitmap if values may be missing, and the values that are present. Numbers of 128 bits are
+//! stored as two packed columns, lower halves first. Addresses are stored as the lower halves of all addresses, a
+//! bitmap that marks the IPv6 addresses, and the upper halves of the IPv6 addresses. Byte strings are stored as a
+//! packed column of lengths, and then the bytes.
 
 use crate::packed_column::{Bits, Narrow, PackedColumn, PresenceMap, Room, pick};
 use crate::schema::{Cells, Column, Repetition, ValueType};

@@ -1,8 +1,9 @@
 //! Writes Parquet files from columns and publishes them: each file is written under a hidden name, synced, and renamed.
 //! Several files are synced together where possible.
 //!
-//! A column is decoded from all blocks of a journal and written into all row groups before the next one begins, so that
-//! memory holds one decoded column per writing thread, and the encoded file. Rows are sorted by permuting row numbers.
+//! Each column is decoded from all blocks of a journal and written into all row groups before the next column is
+//! decoded. So memory holds one decoded column per writing thread, and the encoded file. To sort rows, only their row
+//! numbers are permuted.
 
 use crate::block::{Blocks, FlatColumn, RowContext};
 use crate::builder::Builder;
@@ -62,7 +63,7 @@ pub fn id_text(id: u64) -> String {
     format!("{id:016x}")
 }
 
-/// Where a file is to be published, and its metadata.
+/// The path and the metadata of a file that is to be published.
 pub struct Plan<'a> {
     /// The interface's directory.
     pub root: &'a Path,
@@ -185,9 +186,9 @@ impl Hidden {
     }
 }
 
-/// Creates a hidden file for this timestamp. Another thread may be writing a file with the same timestamp (a day's file
-/// while a journal is sealed), so each gets its own name. A file that a crash left is removed: its rows are written
-/// again.
+/// Creates a hidden file for this timestamp. Another thread may be writing a hidden file with the same timestamp (a
+/// day's file while a journal is sealed), so each hidden file gets its own name. A hidden file that a crash left is
+/// removed, because its rows are written again.
 fn create_hidden(
     disk: &mut dyn Housekeeping,
     folder: &Path,

@@ -1,4 +1,5 @@
-//! Stores the flow records and series rows of one interface: on disk within a second, and in Parquet files soon after.
+//! Stores the flow records and series rows of one interface. They are in a journal on disk within a second, and in
+//! Parquet files soon after.
 //!
 //! The caller's thread only encodes rows into columns ([`crate::block`]) and passes on batches. A second thread appends
 //! the batches to the journals and syncs the journals twice a second; a third, with lowered CPU and I/O priority, seals
@@ -8,8 +9,8 @@
 //! drops rows and counts them, and a replay writer ([`Config::wait_when_full`]) blocks.
 //!
 //! A live writer has one growing file of each kind. A replay writer has one growing file for each of the last few
-//! periods: a capture whose timestamps alternate between periods then makes one file per period, and not one at each
-//! change.
+//! periods. So a capture whose timestamps alternate between periods makes one file per period, and not one file at each
+//! change of the period.
 
 use crate::batch::BatchBytes;
 use crate::error::ColumnsError;

@@ -1,5 +1,5 @@
-//! The columns of flow records. A value that is known is always written; `flow::fields` describes each column and when
-//! it has no value.
+//! The columns of flow records. A value that is known is always written. `flow::fields` describes each column, and when
+//! the column has no value.
 
 use super::initial_packets::initial_packet_columns;
 use super::put::put;
