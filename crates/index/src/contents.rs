@@ -9,8 +9,8 @@ use std::ops::Range;
 pub struct Index {
     /// The properties of the packet file.
     pub header: Header,
-    /// The blocks, in order. In a sealed index, all filters of a kind have the same size; in a growing index, the sizes
-    /// may differ.
+    /// The blocks, in the order of the packet file. In a sealed index, all filters of a kind have the same size; in a
+    /// growing index, the sizes may differ.
     pub entries: Vec<Entry>,
     /// The end of the index.
     pub tail: Tail,

@@ -175,8 +175,8 @@ fn synced_entries_survive_a_power_failure() {
         let mut prng = Prng::new(seed ^ round);
         let mut writer = IndexWriter::new();
         let mut durable = writer.file.clone();
-        // `unsynced` has the writes that are not synced yet; during a sync, `syncing` has the number of writes that the
-        // sync covers.
+        // `unsynced` has the writes that are not synced yet. During a sync, `syncing` is the number of these writes
+        // that the sync covers.
         let mut unsynced: Vec<(u64, Vec<u8>)> = Vec::new();
         let mut syncing: Option<(usize, Vec<Entry>)> = None;
         for _ in 0..80 {
