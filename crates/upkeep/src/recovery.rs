@@ -1,16 +1,18 @@
-//! Recovery: when a recorder starts, completes the files that a killed recorder left in the directory of the interface.
+//! Recovery runs when a recorder starts. It completes and publishes the files that a killed recorder left in the
+//! directory of the interface.
 //!
-//! A recorder locks every file that it writes, and its index, so a file with a hidden name and no lock is a leftover.
-//! Recovery compares each such file with its index, truncates it after the last verified packet, writes an index whose
-//! ledger contains the losses, and publishes the file. From the offered counter page of the dead recorder, recovery
-//! computes the number of offered packets that are in no file ([`store::offered_page`]); without the page, the ledger
-//! marks the number as unknown. Recovery completes an interrupted publication and removes files that were only
-//! prepared. It does not change foreign files.
+//! A recorder locks every packet file that it writes, and the file's index. So a file with a hidden name and no lock is
+//! a leftover of a killed recorder. Recovery compares each such file with its index, truncates it after the last
+//! verified packet, writes an index whose ledger contains the losses, and publishes the file. From the offered counter
+//! page of the killed recorder, recovery computes the number of offered packets that are in no file
+//! ([`store::offered_page`]); without the page, the ledger marks the number as unknown. Recovery also completes an
+//! interrupted publication, and removes files that were only created in advance. It does not change foreign files.
 //!
-//! A recorder must call [`Recovery::prepare`] before it creates files: this function frees the space of the files that
-//! a dead recorder prepared, which may be the only free space. Each [`Recovery::step`] then examines one directory.
-//! Recovery examines the newest directories first and a bounded number of them, so that a large store neither delays
-//! the first packet nor is read completely. It may run while a recorder writes into the same directory.
+//! A recorder must call [`Recovery::prepare`] before it creates files. This function frees the space of the files that
+//! a killed recorder had created in advance, which may be the only free space. Afterwards, each [`Recovery::step`]
+//! examines one directory. Recovery examines the newest directories first, and only a limited number of directories. So
+//! it does not read all of a large store and does not delay the first packet. It may run while a recorder writes into
+//! the same directory.
 
 mod event;
 mod file;

@@ -1,4 +1,5 @@
-//! Retention: removes the oldest files of a store, or moves them to an archive, by free space, size and age.
+//! Retention removes the oldest files of a store, or moves them to an archive. Its rules concern the free space of the
+//! volume, the size of the stored files, and the age of the files.
 //!
 //! A [`RetentionWorker`] applies the rules to interface directories of one store. [`RetentionWorker::step`] does one
 //! bounded piece of work (lists changed directories, removes one file, or copies one MiB) and reads no clock. The
@@ -12,14 +13,18 @@
 //! The worker consists of small state machines, each in one module:
 //!
 //! - `scan`: all directories must be listed, or they were listed at known times;
-//! - `clock`: the age rule waits until the clock runs in step with the monotonic clock, is suspended, or applies;
-//! - `pressure`: enough space is free, or too little space is free since a stored time, with a count of removals
-//!   without effect;
-//! - `held`: each hour is free, held by a reader since a stored time, or its hold is overruled;
-//! - `moving`: no file is being archived, or the worker has the job of archiving a file, or another thread has the job.
+//! - `clock`: the age rule waits until the clock has run in step with the monotonic clock, or it is suspended, or it
+//!   applies;
+//! - `pressure`: either enough space is free, or too little space is free since a stored time, with the number of
+//!   removals that freed no space;
+//! - `held`: each hour directory is free, or is locked by a reader since a stored time, or is locked by a reader whose
+//!   lock retention now ignores;
+//! - `moving`: no file is being archived, or the worker has the job that archives a file, or another thread has this
+//!   job.
 //!
-//! Each step lists the store if a listing is due. Then the step continues the move of a file to the archive, or applies
-//! the first rule that is not met.
+//! Each step of the worker lists the store if a listing is due. Then the step continues the move of a file to the
+//! archive. If no file is being moved, or if the move is abandoned because very little space is free, the step
+//! applies the first rule that is not met and can be met now.
 
 mod archive;
 mod catalogue;

@@ -1,6 +1,6 @@
-//! Verification of stored data: the chain of records, their order, the checksum of each block, counts and timestamps
-//! against the index, key sets against the packets, the ledger against the content, and gaps between files.
-//! Verification writes nothing.
+//! Verification checks the stored data: the chain of records, their order, the checksum of each block, counts and
+//! timestamps against the index, key sets against the packets, the outcome counters of the ledger against the packets,
+//! and gaps between files. Verification writes nothing.
 //!
 //! Verification reads growing files up to the end that their index describes, so it may run while a recorder runs. It
 //! checks foreign captures as far as their format allows.

@@ -3,8 +3,8 @@
 //! A record is kept if the block in which it begins matches its index entry; if the record continues in the next block,
 //! that block must match too. Packets that are in the index but not found in the file are counted as lost, by second.
 //! Records after the last indexed byte are counted as lost too, because no checksum confirms that all of their bytes
-//! are on disk. Only if the index is missing or has an invalid end, records without a checksum are kept as long as the
-//! chain of records is intact; their packets are marked as unverified.
+//! are on disk. There is one exception: if the index is missing or has an invalid end, records without a checksum are
+//! kept as long as the chain of records is intact, and their packets are marked as unverified.
 
 use super::{BLOCK, IndexedBlock, Layout, Record, VerifiedIndex, Window};
 use base::{Cause, Note, Tally, Timestamp};

@@ -1,4 +1,4 @@
-//! The valid part of the index of a packet file, whether the index is sealed, growing, torn, or missing.
+//! Finds the valid part of the index of a packet file, whether the index is sealed, growing, torn, or missing.
 
 use super::DeviceFile;
 use base::Timestamp;

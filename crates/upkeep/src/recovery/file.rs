@@ -1,9 +1,9 @@
 //! Recovers and publishes one packet file that a dead recorder left.
 //!
 //! The order of operations matters, because recovery can be killed at any step, too. Recovery syncs the file before it
-//! examines it. It writes new files under separate names into the same directory and syncs them, before it truncates or
-//! renames the old file. It publishes the index before the packet file. After a kill, the next recovery continues or
-//! repeats the interrupted recovery with the same result.
+//! examines the file. It writes new files under separate names into the same directory and syncs them, before it
+//! truncates or renames the old file. It publishes the index before the packet file. If recovery is killed, the next
+//! recovery continues or repeats it with the same result.
 
 use super::file_names::{FileNames, interface_of};
 use super::volume::{CountsUnavailable, Volume};

@@ -1,4 +1,4 @@
-//! The names of a dead recorder's files, and of the temporary files of recovery.
+//! The names of the files of a killed recorder, and of the temporary files of recovery.
 
 use base::Timestamp;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
 //! Moves one packet file with its index to the archive, under the same names and directories below another root.
 //!
-//! On the same volume the files are renamed. To another volume, each file is copied under a hidden name, synced, read
-//! back, compared, and then published: first the index, then the packet file. Then the directory is synced, and only
-//! after that are the files removed from the store. After a kill at any step, the file is still complete in the store.
-//! The next attempt compares existing copies instead of copying again, and chooses another name if a different file
-//! already has the name. Hidden copies stay open and locked until they are published, so an unlocked copy is a leftover
-//! of a killed process.
+//! If the archive is on the same volume, the files are renamed. If it is on another volume, each file is copied under a
+//! hidden name, synced, read back, compared, and then published: first the index, then the packet file. Then the
+//! directory is synced, and only after that are the files removed from the store. After a kill at any step, the file is
+//! still complete in the store. The next attempt compares existing copies instead of copying again, and chooses another
+//! name if a different file already has the name. Hidden copies stay open and locked until they are published, so an
+//! unlocked copy is a leftover of a killed process.
 //!
 //! Every file operation may wait for a volume that does not respond, so the constructor performs no file operation.
 

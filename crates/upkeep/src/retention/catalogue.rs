@@ -1,6 +1,6 @@
-//! The files of one interface, oldest first, kept in memory: a directory is listed again only after its modification
-//! time has changed, and each file is examined once. For a year of hour directories, a listing of all directories needs
-//! about ten thousand stat calls; a hundred thousand files need a few megabytes of memory.
+//! The files of one interface, oldest first, kept in memory. A directory is listed again only after its modification
+//! time has changed, and each file is examined once. For a store with the hour directories of one year, a test of all
+//! directories needs about ten thousand stat calls; a hundred thousand files need a few megabytes of memory.
 //!
 //! The catalogue contains only files whose names follow the naming scheme of the recorder. All other files are foreign:
 //! neither counted nor removed.

@@ -1,4 +1,4 @@
-//! The hour directories that readers hold, and how long retention waits for each.
+//! Registers the hour directories that readers hold, and how long retention has waited for each of them.
 
 use base::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,6 @@
-//! Archiving in the retention worker: the choice of the next file, the outcome of its move, and warnings. A [`MoveJob`]
-//! may be sent to another thread, which waits for the archive's volume while the worker continues.
+//! Archiving in the retention worker: this module chooses the next file, processes the result of its move, and reports
+//! warnings. A [`MoveJob`] may be sent to another thread, which waits for the archive's volume while the worker
+//! continues.
 //!
 //! At most one file is being archived ([`Transfer`]). The state changes from `None` to `Here` when a rule chooses a
 //! file, from `Here` to `SentOut` when another thread gets the job, and from `SentOut` to `Here` when that thread

@@ -1,9 +1,9 @@
-//! The pace at which retention removes files to free space.
+//! Limits the rate at which retention removes files to free space.
 //!
 //! The removal of a file frees no space while a process has the file open. Without pauses, the worker would then remove
-//! the complete store without effect, so after some removals without effect the worker pauses after each removal. If
-//! very little space is free, the worker removes as many bytes between two pauses as the recorder may need in that
-//! time, because the reason for the missing effect may be that the recorder fills the freed space.
+//! all files of the store and free no space. So after some removals that freed no space, the worker pauses after each
+//! removal. If very little space is free, the worker removes as many bytes between two pauses as the recorder may need
+//! in that time, because the recorder may have filled the freed space.
 
 use std::time::Duration;
 

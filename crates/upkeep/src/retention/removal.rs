@@ -1,4 +1,4 @@
-//! Removal of one file: the choice of the oldest removable file, the locks, and the deletion.
+//! Removes one file: chooses the oldest removable file, takes the locks, and deletes the file.
 
 use super::catalogue::{self, Key, Part};
 use super::held::HourOf;

@@ -82,9 +82,9 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         in_order
     }
 
-    /// Checks for each pair of neighbouring files whether packets between them are missing. If one of the two is out of
-    /// order, or if an out-of-order file may be between them in the stream, the names do not show the order of the
-    /// files in the stream; such pairs are only counted, and their number is reported.
+    /// Checks for each pair of neighbouring files whether packets between them are missing. If one of the two files is
+    /// out of order, or if an out-of-order file may be between them in the stream, the names do not show the order of
+    /// the files in the stream. Such pairs are not checked; they are counted, and their number is reported.
     fn missing(&mut self, interface: &Path, files: &[FileInterval], in_order: &[bool]) {
         let out_of_order: Vec<(u64, u64)> = files
             .iter()

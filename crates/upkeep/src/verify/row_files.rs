@@ -1,5 +1,5 @@
-//! Files of flow records and series rows (`docs/reference/parquet.md`). They are recognised by their names. This module
-//! checks begin and end of a file; the crate that writes the files checks their content.
+//! Finds the files of flow records and series rows (`docs/reference/parquet.md`) by their names. This module checks
+//! only the begin and the end of a file; the crate that writes the files checks their content.
 //!
 //! ```text
 //! IFACE/.<start>.flows.partial                          a journal, locked while it is written

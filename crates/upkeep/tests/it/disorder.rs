@@ -1,4 +1,4 @@
-//! Out-of-order files: their markers after a crash, in verification, in repair, and in the archive.
+//! Tests of out-of-order files: their markers after a crash, in verification, in repair, and in the archive.
 
 use crate::common;
 

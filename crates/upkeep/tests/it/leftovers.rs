@@ -1,5 +1,5 @@
-//! Files that recovery must not change, files that it only reports, and its distinction between running and killed
-//! recorders.
+//! Tests of the files that recovery must not change and of the files that it only reports. They also test that recovery
+//! distinguishes running recorders from killed ones.
 
 use crate::common;
 

@@ -1,4 +1,5 @@
-//! Crashes of the recorder and of recovery at every device call, and the files that are published afterwards.
+//! Simulates crashes of the recorder and of recovery at every device call, and checks the files that are published
+//! afterwards.
 
 use crate::common;
 

@@ -1,4 +1,4 @@
-//! Deliberate damage: the findings of verify, and the data that repair saves.
+//! The tests damage files deliberately, and check the findings of verify and the data that repair saves.
 
 use crate::common;
 

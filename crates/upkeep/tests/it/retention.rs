@@ -1,5 +1,5 @@
-//! Retention on a volume in memory: the files that retention removes and keeps, and the files after a crash at any
-//! step.
+//! Tests of retention on a volume in memory: they check which files retention removes and keeps, and which files exist
+//! after a crash at any step.
 
 use base::{Prng, Timestamp};
 use netgrain_upkeep::retention::{

@@ -1,5 +1,5 @@
-//! A recorder that is stopped while the volume refuses writes: after recovery, exactly the packets that it counted as
-//! stored are in the store.
+//! Tests a recorder that is stopped while the volume refuses writes: after recovery, the store contains exactly the
+//! packets that the recorder counted as stored.
 
 use crate::common;
 
