@@ -1,6 +1,6 @@
 //! The matching packets of one block of a packet file, in order of time.
 //!
-//! The block stores packets as records of nanosecond pcap, so that consecutive packets can be returned as one slice.
+//! The block contains packets as records of nanosecond pcap, so that consecutive packets can be returned as one slice.
 
 use crate::FoundPacket;
 use base::Timestamp;

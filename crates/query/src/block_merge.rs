@@ -1,8 +1,8 @@
 //! Merges the blocks of one file with out-of-order packets into a result in order of time.
 //!
-//! Invariant: every block whose first packet is not later than the current packet has been read. So the earliest packet
-//! of the blocks in memory is the earliest of all remaining packets, and only blocks that overlap in time are in memory
-//! together.
+//! Invariant: every block whose first packet is not later than the current packet of the result has been read. So the
+//! earliest packet of the blocks in memory is the earliest of all remaining packets, and only blocks whose time ranges
+//! overlap are in memory together.
 
 use crate::block::Block;
 use crate::cursor::{Cursor, CursorState, Extent};

@@ -1,9 +1,9 @@
 //! Reads complete blocks of packet files, with several reads in progress, into reused memory.
 //!
 //! A [`Chunk`] has free space before the bytes that were read. If a record began in the previous block, the caller
-//! copies its first bytes into this space. So each record is one slice, and no other bytes are copied. Memory is
-//! limited to [`MAX_AHEAD`] complete blocks that are read in advance, or as many bytes in smaller pieces, and one block
-//! for each cursor.
+//! copies the beginning of the record into this space. So each record is one slice, and no other bytes are copied. The
+//! memory is limited: it holds at most [`MAX_AHEAD`] complete blocks that are read in advance (or as many bytes in
+//! smaller pieces), and one block for each cursor.
 //!
 //! The permitted number of reads in advance, for all files of a query together, doubles with each read for which the
 //! query waits ([`Disk::deepen`]): so a query with a short result reads little in advance, and a query with a long

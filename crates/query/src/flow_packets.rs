@@ -1,14 +1,14 @@
 //! The packets of flow records: tests each packet for membership in one of the given flows.
 //!
-//! A packet belongs to a flow if four conditions hold. (1) Its innermost addresses, protocol, ports, VLAN ids and
-//! tunnel equal those of a record; the innermost headers are compared because the meter uses them, and later fragments
-//! inherit the ports of the first fragment. (2) The record counts packets in the direction of the packet. (3) Its
-//! stream position lies between those of the first and the last packet of the record. If the position is unknown (RAW
-//! files, files without an index), or if the packet arrived on another queue than the first packet of the record, its
-//! timestamp must be between those of the first and the last packet of the record instead. (4) With a known position,
-//! its timestamp may be earlier than the record's start by at most [`LATE`]. The timestamp is tested because stream
-//! positions start at 0 in each recording; it may be earlier because the meter counts an out-of-order packet with the
-//! timestamp of the preceding packet.
+//! A packet belongs to a flow if four conditions are met. (1) Its innermost addresses, protocol, ports, VLAN ids and
+//! tunnel equal those of a record of the flow. The innermost headers are compared because the meter uses them; later
+//! fragments inherit the ports of the first fragment. (2) The record counts packets in the direction of the packet. (3)
+//! The stream position of the packet lies between those of the first and the last packet of the record. If the position
+//! is unknown (in RAW files and in files without an index), or if the packet arrived on another queue than the first
+//! packet of the record, the timestamp of the packet must lie between those of the first and the last packet of the
+//! record instead. (4) If the position is known, the timestamp may be earlier than the record's start by at most
+//! [`LATE`]. The timestamp is tested because stream positions start at 0 in each recording. It may be earlier because
+//! the meter counts an out-of-order packet with the timestamp of the preceding packet.
 //!
 //! Limit: if the meter ran without VLAN ids or tunnels in the flow key, its records count packets that this search does
 //! not find, so the packet counts differ.

@@ -1,5 +1,5 @@
-//! Sums flow records without reading them completely: only the columns that the plan and the filter need are read from
-//! the store, and the values of each row are written into one reused record.
+//! Computes sums over flow records without reading the records completely. Only the columns that the plan of the sums
+//! and the filter need are read from the store, and the values of each record are written into one reused record.
 
 use aggregate::{Aggregator, Field, Measure, Plan, ReportError, terms};
 use base::Timestamp;

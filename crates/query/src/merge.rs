@@ -5,8 +5,9 @@
 //! packet gets the sort key of the latest preceding packet of the same cursor (or of the start time in the file name).
 //! So it is returned directly after its predecessor and does not delay other cursors.
 //!
-//! The merge opens a cursor of a [`CursorSource`] when it reaches the begin of the cursor, or earlier if all reads of
-//! the current cursor are in progress. Memory is needed only for cursors that overlap in time.
+//! The merge opens a cursor of a [`CursorSource`] when the timestamp of the result reaches the begin of the cursor, or
+//! earlier if all reads of the current cursor are in progress. Memory is needed only for cursors whose time ranges
+//! overlap.
 
 use crate::cursor::{Cursor, CursorSource, CursorState, Extent, Rank};
 use crate::{FoundPacket, QueryContext, QueryError};

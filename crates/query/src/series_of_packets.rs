@@ -3,11 +3,11 @@
 //! filter applies to the outermost packet, as in `netgrain packets`; the counter counts the innermost packet, as the
 //! meter does.
 //!
-//! The series rows of the store determine which seconds were recorded, from the oldest packet file on. A second with a
-//! stored row but without a matching packet gets a row of zeros; a second without a stored row is a gap, and so is the
-//! time before the oldest stored packet. The ledger of a row covers all packets of the second, so that losses are
-//! visible in each series. If packets were recorded without rows, seconds between two packets get rows of zeros, as in
-//! the meter.
+//! The series rows of the store determine which seconds were recorded, from the oldest packet file on. If a second has
+//! a stored row but no matching packet, its row has zeros. A second without a stored row is a gap, and so is the time
+//! before the oldest stored packet. Each row contains the ledger of all packets of the second (stored, filtered and
+//! lost), so that losses are visible in each series. If packets were recorded without rows, seconds between two packets
+//! get rows of zeros, as in the meter.
 //!
 //! Packet files do not contain the direction of packets, so all rows have the direction `in`.
 

@@ -1,8 +1,10 @@
-//! The blocks of a capture that may contain matches, from its index or from a complete read.
+//! Finds the blocks of a capture that may contain matches, from the index of the capture or by reading the complete
+//! capture.
 //!
-//! A complete read stores matching packets in memory up to a limit. For further blocks, the plan stores only the first
-//! timestamp, and the block is read again when the merge reaches it. So the result is in order of time for any order of
-//! packets in the file, and needs memory only for blocks that overlap in time.
+//! A complete read of a capture stores the matching packets in memory up to a limit. For each block beyond this limit,
+//! the plan stores only the first timestamp, and the block is read again when the merge reaches this timestamp. So the
+//! result is in order of time for any order of packets in the file, and needs memory only for blocks whose time ranges
+//! overlap.
 
 use super::capture::Capture;
 use super::context::{BlockScan, CaptureContext};

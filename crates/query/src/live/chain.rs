@@ -1,4 +1,4 @@
-//! The order of the files of a queue, while a recorder seals and renames them.
+//! Determines the order of the files of a queue, while a recorder seals and renames them.
 //!
 //! A recorder begins each file at the first block of the stream after the previous file, and the index of each file
 //! contains its stream position. So the next file of a recording is recognised by its position and its name. A

@@ -2,10 +2,10 @@
 //!
 //! The scan reads one block at a time, up to the end of the bytes that the index covers. If the recorder's ring still
 //! contains the block, the scan reads it from the ring, because the disk is busy with writes; the checksum confirms
-//! that the bytes are equal to those in the file. Otherwise it reads the block from the file. A record that crosses the
-//! end of a block is read as soon as the index covers the complete record. The scan does not trust the content: an
-//! impossible length, a block with a wrong checksum, and an unreadable block are damage. The query warns about damage,
-//! and the scan continues after that block.
+//! that the bytes are equal to those in the file. If the ring no longer contains the block, the scan reads it from the
+//! file. A record that crosses the end of a block is read as soon as the index covers the complete record. The scan
+//! does not trust the content: it treats an impossible length, a block with a wrong checksum, and an unreadable block
+//! as damage. The query warns about damage, and the scan continues after the damaged block.
 
 use super::growing::Growing;
 use super::ring_reader::RingReader;

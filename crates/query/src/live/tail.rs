@@ -1,12 +1,12 @@
-//! The live tail of one queue: its growing file, then the packets after it in the recorder's ring, and for a query that
-//! follows also all later packets, across rotations.
+//! The live tail of one queue: the packets of its growing file, then the packets after it in the recorder's ring. For a
+//! query that follows, the tail also returns all later packets, and continues when the recorder begins a new file.
 //!
-//! Stream positions join file and ring: the index of a file gives its first position, and a packet has the same
-//! position in the ring. Invariant: every packet before the tail's position was returned or did not match, and no
-//! packet after it was returned. The tail searches for the next packet in the part of the file that the index covers,
-//! then in the ring, alternately until it finds the packet. If the ring has overwritten the packet, the packet is on
-//! disk and in the index, so the file contains it. So the tail neither skips nor repeats a packet, and it needs memory
-//! for only one block of the file and one batch of descriptors.
+//! Stream positions join file and ring: the index of a file gives the first stream position of the file, and a packet
+//! has the same position in the ring. Invariant: every packet before the tail's position was returned or did not match,
+//! and no packet after it was returned. The tail searches for the next packet in the part of the file that the index
+//! covers, then in the ring, alternately until it finds the packet. If the ring has overwritten the packet, the packet
+//! is on disk and in the index, so the file contains it. So the tail neither skips nor repeats a packet, and it needs
+//! memory for only one block of the file and one batch of descriptors.
 //!
 //! Each step takes the state ([`TailState`]) and returns the next:
 //!

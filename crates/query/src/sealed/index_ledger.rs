@@ -1,4 +1,5 @@
-//! Adds the ledger in a file's index to the result, for the seconds of the interval: packets stored, filtered and lost.
+//! Adds the ledger in a file's index (the numbers of packets stored, filtered and lost in each second) to the result,
+//! for the seconds of the interval.
 
 use super::indexed::Indexed;
 use crate::QueryContext;

@@ -1,4 +1,5 @@
-//! The files of an interface in the order of their names, listed hour by hour as the merge reaches them.
+//! Lists the files of an interface in the order of their names, one hour directory after the other, as the timestamp of
+//! the result reaches them.
 //!
 //! The name of a file contains its start time, and its index contains its last timestamp. Out-of-order files have a
 //! marker, and [`super::marked_files`] finds them. To find files that begin before the interval and extend into it, the

@@ -1,4 +1,4 @@
-//! Plans the reads of a packet file from its index.
+//! Plans which parts of a packet file a query reads, from the index of the file.
 
 use super::file::{Blocks, FileMeta, Layout, SealedFile};
 use super::index_ledger::IndexLedger;

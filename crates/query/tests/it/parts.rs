@@ -1,4 +1,5 @@
-//! Reads of sub-blocks: queries read few bytes, find all packets, and detect damage in the bytes that they read.
+//! Tests of reads of sub-blocks: queries read few bytes, find all packets, and detect damage in the bytes that they
+//! read.
 
 use crate::common;
 

@@ -1,5 +1,5 @@
-//! The tail while it reads a file: it returns the records of the indexed part of the file, and then switches to the
-//! next file or to the ring.
+//! The state of a tail that reads its file: the tail returns the records of the part of the file that the index covers,
+//! and then switches to the next file or to the ring.
 
 use super::super::chain::{self, Next};
 use super::super::growing::Growing;

@@ -1,5 +1,5 @@
-//! The tail while it reads the ring: it reads packets and control descriptors, and switches back to a file if the ring
-//! has overwritten the next packet.
+//! The state of a tail that reads the ring: the tail reads packets and control descriptors, and switches back to a file
+//! if the ring has overwritten the next packet.
 
 use super::super::chain;
 use super::super::ring_reader::RingEvent;

@@ -1,4 +1,4 @@
-//! A damaged growing file: all returned packets are correct, and missing packets cause a warning.
+//! Tests queries on a damaged growing file: all returned packets are correct, and missing packets cause a warning.
 
 use super::{all_files, begin, number, sim, start, stop, stored, until};
 use base::Timestamp;
