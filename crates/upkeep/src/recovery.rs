@@ -69,7 +69,7 @@ pub struct Recovery<D> {
     most: usize,
     /// Hidden files of the newest hours that existed before the recorder that called the recovery created files.
     before: BTreeSet<PathBuf>,
-    /// The files in `before` that another process still holds.
+    /// The files that existed before this recovery and that another process still locks.
     held: Vec<(PathBuf, FileNames)>,
     again: u32,
     /// If set, recovery examines only files of this queue.
@@ -110,7 +110,7 @@ impl<D: Device> Recovery<D> {
         self
     }
 
-    /// Removes the limit on the number of directories that are examined.
+    /// Makes the recovery examine all directories, and not only a limited number of them.
     #[must_use]
     pub fn thorough(self) -> Self {
         Self { most: usize::MAX, ..self }
@@ -288,7 +288,8 @@ impl<D: Device> Recovery<D> {
         Ok(None)
     }
 
-    /// Examines held files again; returns false if no file is held, or after the last attempt.
+    /// Examines the files again that a process had locked; returns false if no such file is left, or after the last
+    /// attempt.
     fn retry(&mut self) -> bool {
         if self.held.is_empty() || self.again == AGAIN {
             return false;
@@ -488,8 +489,8 @@ impl<D: Device> Recovery<D> {
         }
     }
 
-    /// A hidden index whose packet file is missing or already published: recovery keeps the index only if it describes
-    /// packets that no other index describes.
+    /// Handles a hidden index whose packet file is missing or already published. Recovery keeps the index only if it
+    /// describes packets that no other index describes.
     fn lone_index(&mut self, folder: &Path, name: &str, stem: &str) -> io::Result<()> {
         let path = folder.join(name);
         for ending in names::PACKETS {

@@ -407,8 +407,8 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         candidates.find(|packets| self.device.exists(packets)).unwrap_or_else(|| path.to_owned())
     }
 
-    /// Claims this interface until the repair ends. Returns true if no other process records or repairs it; otherwise
-    /// reports the other process.
+    /// Claims this interface until the repair ends. Returns true if no other process records or repairs the interface.
+    /// If another process does, reports that process and returns false.
     fn claimed(&mut self, root: &Path) -> bool {
         let Some(since) = self.since else { return true };
         if let Some(claim) = self.claims.get(root) {
@@ -434,8 +434,8 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         self.claims.entry(root.to_owned()).or_insert(claim.ok()).is_some()
     }
 
-    /// The interface directories that contain this directory, are equal to it, or are in it; for each, the directory to
-    /// repair.
+    /// The interface directories that contain the directory `path`, are equal to it, or are in it; for each of them,
+    /// the directory to repair.
     fn interfaces(&mut self, path: &Path) -> Vec<(PathBuf, PathBuf)> {
         let root = interface_of(path);
         if root != path {

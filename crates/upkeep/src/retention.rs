@@ -190,7 +190,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         self.archive.is_moving()
     }
 
-    /// Sets the number of bytes that the recorder may allocate for its next files within a second.
+    /// Sets the number of bytes that the recorder may allocate within a second for its next files.
     pub fn set_ahead(&mut self, ahead: u64) {
         self.rules.ahead = ahead;
     }

@@ -193,8 +193,8 @@ impl<D: Device> Examination<'_, '_, D> {
             (tally.stored, tally.stored_bytes) = (0, 0);
             tally.add_lost(Cause::Crash, missing);
             if missing > 0 {
-                // Notes count stored packets, and it is unknown which of these packets were kept. So each note is
-                // limited to the number of kept packets.
+                // Notes of an index are numbers of stored packets with a property, and it is unknown which of these
+                // packets were kept. So each note is limited to the number of kept packets.
                 tally.notes = tally.notes.map(|n| n.min(found));
             }
             self.findings.lost += missing;

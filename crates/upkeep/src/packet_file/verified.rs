@@ -37,8 +37,8 @@ pub struct VerifiedIndex {
     pub header: Header,
     /// The blocks, in order.
     pub blocks: Vec<IndexedBlock>,
-    /// Index entries of the last blocks that later entries of the same blocks replaced; they describe fewer packets.
-    /// The newest entry is the first.
+    /// Replaced index entries of the last blocks: later entries of the same blocks replaced them, and they describe
+    /// fewer packets. The newest replaced entry is the first.
     pub earlier: Vec<IndexedBlock>,
     /// True if the index is sealed: the packet file was complete when the index was written.
     pub sealed: bool,

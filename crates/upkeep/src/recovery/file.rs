@@ -118,8 +118,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
             self.enter_tail(&header, &mut findings);
         }
         if findings.is_empty() {
-            // A file without kept records is removed if its index is valid, or if the file contains only zeros.
-            // Otherwise its content is unknown, and it is not changed.
+            // A file without kept records is removed if its index is valid, or if the file contains only zeros. In all
+            // other cases its content is unknown, and the file is not changed.
             let known = verified.is_some_and(|v| !v.torn) || is_blank;
             return if known { self.remove(from, index) } else { Ok(Outcome::Unknown) };
         }
@@ -157,7 +157,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
                 findings.lost += missing;
                 second = second.max(Some(tail.second));
             }
-            // An empty file gets no such note and is removed later, because no lost packets are known.
+            // An empty file gets no note that the number of lost packets is unknown, and is removed later, because no
+            // lost packets are known.
             Err(CountsUnavailable) if findings.is_empty() => return,
             Err(CountsUnavailable) => tally.notes[Note::TailUnknown as usize] = 1,
         }
@@ -174,8 +175,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         self.careful && *at != self.path(&self.called.recovered_index()) && sealed.bytes() > self.layout.file_header()
     }
 
-    /// A sealed index whose checksums match all blocks. An earlier recovery or the recorder wrote it; it may already be
-    /// published.
+    /// Returns a sealed index whose checksums match all blocks, if there is one. An earlier recovery or the recorder
+    /// wrote it, and it may already be published.
     fn whole_index(&mut self, file: FileId) -> io::Result<Option<(VerifiedIndex, PathBuf)>> {
         let mut candidates = vec![self.path(&self.called.recovered_index()), self.path(&self.called.sealed_index())];
         candidates.extend(self.orphans()?);
@@ -221,8 +222,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         Ok(found)
     }
 
-    /// A published index of this file whose checksums do not match all blocks. It is still better than a growing index,
-    /// because it covers more packets.
+    /// Returns a published index of this file whose checksums do not match all blocks, if there is one. Recovery
+    /// prefers it to a growing index, because it covers more packets.
     fn half_published(&mut self, growing: Option<&VerifiedIndex>) -> io::Result<Option<VerifiedIndex>> {
         for path in self.orphans()? {
             let Some(verified) = VerifiedIndex::read(&mut self.volume.device, &path)? else { continue };

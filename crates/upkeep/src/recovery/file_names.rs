@@ -65,7 +65,8 @@ impl FileNames {
         store::names::hidden(&self.stem, INDEX)
     }
 
-    /// `.STEM.sealed.ngi.partial`: the index that the recorder writes when it seals a file, before its publication.
+    /// `.STEM.sealed.ngi.partial`: the index that the recorder writes when it seals a packet file, and that is not
+    /// published yet.
     pub fn sealed_index(&self) -> String {
         store::names::hidden(&format!("{}{SEALED}", self.stem), INDEX)
     }

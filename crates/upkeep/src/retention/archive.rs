@@ -51,7 +51,8 @@ pub(super) struct Move {
     /// True if store and archive are on the same volume.
     renames: bool,
     target: PathBuf,
-    /// The volume on which the archive must be; `None` if it is not known yet, so that any volume is accepted.
+    /// The id of the volume on which the archive must be; `None` if it is not known yet, so that any volume is
+    /// accepted.
     volume: Option<u64>,
     /// True if incomplete copies of other processes must be removed first.
     sweeps: bool,
@@ -232,7 +233,7 @@ impl Move {
         Ok(())
     }
 
-    /// Chooses the first phase for this file of the pair (index or packet file).
+    /// Chooses the first phase of the move for this file (the index or the packet file).
     fn examine<D: Housekeeping>(&mut self, device: &mut D, ours: FileId, ending: &str) -> io::Result<Phase> {
         let published = self.name(ending);
         if device.exists(&published) {

@@ -54,7 +54,7 @@ impl Key {
     }
 }
 
-/// One file with the name of a key: index or packet file.
+/// One file (index or packet file) of the files with the name of a key.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub path: PathBuf,
@@ -236,8 +236,8 @@ impl Catalogue {
         ENDINGS.iter().zip(allocations).filter_map(part).collect()
     }
 
-    /// True for an index whose packet file is still hidden, because a recorder is publishing the file or was killed
-    /// while publishing it.
+    /// True for a visible index whose packet file is still hidden, because a recorder is publishing the packet file or
+    /// was killed while publishing it.
     pub fn is_being_published<D: Housekeeping>(&self, device: &mut D, key: &Key) -> bool {
         let allocations = self.hours.get(&key.hour()).and_then(|hour| hour.files.get(key));
         let (folder, stem) = (self.folder_of(key.hour()), key.stem());
@@ -263,7 +263,8 @@ pub(super) fn is_future(start: Timestamp, now: Timestamp) -> bool {
     start > now.after(HOUR)
 }
 
-/// The oldest hour of the other interfaces in the store, by directory names.
+/// The oldest hour directory, by directory names, of the interfaces of the store that the worker is not responsible
+/// for.
 pub(super) fn oldest_hour<D: Housekeeping>(device: &mut D, store: &Path, except: &[String]) -> Option<Timestamp> {
     let ours: Vec<PathBuf> = except.iter().map(|name| names::interface_folder(store, name)).collect();
     let list = device.list(store).ok()?;

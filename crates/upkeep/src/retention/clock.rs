@@ -63,8 +63,8 @@ pub(super) struct AgeClock {
 enum ClockTrust {
     /// A user started the worker: the clock is trusted whatever it shows.
     ByUser,
-    /// The clock is trusted as soon as it has run in step for [`STEADY`]: it is synchronised, or not all files from
-    /// before the start were too old.
+    /// The clock is trusted as soon as it has run in step with the monotonic clock for [`STEADY`]. Either it is
+    /// synchronised, or not all files from before the start of the worker were too old.
     #[default]
     InStep,
     /// The clock is not trusted yet. `newest` is the start time of the newest file when the clock began to run in step.

@@ -68,7 +68,7 @@ pub(super) struct PendingMove {
 /// The worker's state of the archive.
 #[derive(Default)]
 pub(super) struct Archiving {
-    /// The volume on which the archive was at the start, or when it was first found.
+    /// Id of the volume on which the archive was at the start of the worker, or when the archive was first found.
     pub volume: Option<u64>,
     /// The time before which no file is archived, after a failure.
     pub retry_at: Duration,
@@ -140,7 +140,7 @@ impl Archiving {
         std::mem::take(&mut self.transfer)
     }
 
-    /// Stores the volume of the archive that a job has found, if it was unknown.
+    /// Stores the id of the archive's volume that a job has found, if the id was unknown.
     fn set_volume(&mut self, job: &MoveJob) {
         self.volume = self.volume.or(job.moving.volume());
     }

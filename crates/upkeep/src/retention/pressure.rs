@@ -21,7 +21,7 @@ const SETTLE_TIME: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SpacePressure {
     state: PressureState,
-    /// Number of bytes removed without effect since the last pause.
+    /// Number of bytes removed since the last pause without an increase of the free space.
     unsettled_bytes: u64,
     /// The end of the pause.
     not_before: Duration,
@@ -69,7 +69,7 @@ impl SpacePressure {
         matches!(self.state, PressureState::Short { since, .. } if up < since + WAIT_FOR_OTHERS)
     }
 
-    /// Registers a removal; returns true if recent removals have no effect, so that the worker pauses.
+    /// Registers a removal. Returns true if recent removals did not increase the free space, so that the worker pauses.
     pub fn removed(&mut self, removal: Removal, up: Duration) -> bool {
         let PressureState::Short { unsettled, .. } = &mut self.state else { return false };
         if removal.is_effective {
