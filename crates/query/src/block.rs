@@ -15,8 +15,8 @@ pub struct Block {
     records: Vec<u8>,
     items: Vec<Item>,
     next: usize,
-    /// For each origin, the number of lost packets that are not yet counted with a packet. `push` counts them with the
-    /// next packet of this origin.
+    /// For each origin, the number of lost packets that no packet reports yet: `push` stores the number in the next
+    /// packet of this origin.
     pending: Vec<(usize, u64)>,
 }
 
@@ -87,7 +87,7 @@ impl Block {
         &self.pending
     }
 
-    /// The timestamp of the current packet. After sorting, the current packet is the first packet.
+    /// The timestamp of the current packet of the block. After sorting, the current packet is the first packet.
     pub fn stamp(&self) -> Option<Timestamp> {
         self.items.get(self.next).map(|i| i.ts)
     }

@@ -76,7 +76,7 @@ impl<S: BlockSource> BlockMerge<S> {
         Self { source, top: None, rest: BinaryHeap::new(), spare: None, lent: 0..0, lost: 0 }
     }
 
-    /// True if a block whose current packet has this timestamp precedes all other blocks.
+    /// True if a block with this number whose current packet has this timestamp precedes all other blocks.
     fn allows(&self, ts: Timestamp, number: u32) -> bool {
         self.rest.peek().is_none_or(|Reverse(open)| (ts, number) < open.key())
             && self.source.first().is_none_or(|first| ts < first)

@@ -44,7 +44,7 @@ pub trait Cursor: Send {
         Ok(None)
     }
 
-    /// The records of the last [`Cursor::extend`] that returned a run, headers included, as one slice.
+    /// The records of the last run that [`Cursor::extend`] returned, headers included, as one slice.
     fn records(&self) -> &[u8] {
         &[]
     }

@@ -81,7 +81,7 @@ pub struct FlowPackets {
     flows: HashSet<u64>,
     packets: u64,
     in_tunnels: bool,
-    /// The stream positions of all flows, if all of them are in one queue of one interface.
+    /// The stream positions of the packets of all flows, if all of these packets are in one queue of one interface.
     places: PacketLocations,
     fragments: Fragments,
 }
@@ -277,7 +277,8 @@ impl FlowPackets {
     }
 }
 
-/// Returns the flow key, which is equal for both directions of a flow, and true if `b` is the lesser endpoint.
+/// Returns the flow key, which is equal for both directions of a flow, and a flag that is true if endpoint `b` is less
+/// than endpoint `a`.
 fn flow_key(
     protocol: IpProtocol,
     a: (IpAddr, u16),

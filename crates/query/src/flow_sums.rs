@@ -17,7 +17,7 @@ impl SumColumns {
     /// The columns that the sums need; `None` if complete records are needed.
     pub fn of(plan: &Plan, filter: &FlowFilter) -> Option<Self> {
         use Column as C;
-        // These columns are needed to recognise the records of one flow, which form one group.
+        // The columns `Part` and `EndReason` are needed to recognise the records of one flow, which form one group.
         let mut all = vec![C::Part, C::EndReason];
         for field in plan.fields() {
             all.extend_from_slice(match field {

@@ -52,7 +52,8 @@ struct ComputedRows {
     oldest: HashMap<PathBuf, u64>,
     names: Vec<String>,
     all_series: Vec<InterfaceSeries>,
-    /// The number of the series for each origin of the result; an interface has one origin per queue, but one series.
+    /// For each origin of the result, the index of its series in `all_series`. An interface has one origin per queue,
+    /// but only one series.
     of_origin: HashMap<usize, usize>,
     /// The second of the current packet.
     second: Option<u64>,

@@ -234,7 +234,8 @@ impl<'a> BlockScan<'a> {
         }
         if kind == SECTION {
             let Some(fields) = self.bytes(SECTION_FIELDS)? else { return Ok(false) };
-            // The options, which may have any length, are omitted, so both length fields of the block are adapted.
+            // The options of the block, which may have any length, are omitted, so both length fields of the block are
+            // reduced accordingly.
             let short = (SECTION_FIELDS + 4) as u32;
             let mut bytes = [fields, &[0; 4]].concat();
             for at in [4, SECTION_FIELDS] {

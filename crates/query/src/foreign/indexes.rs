@@ -278,8 +278,8 @@ pub fn named(path: &Path) -> Result<Option<PathBuf>, QueryError> {
         let why = "the index belongs to a store; query the store with --store, or name the packet file";
         return Err(failed(io::Error::new(io::ErrorKind::InvalidData, why)));
     };
-    // An index in the directory of its capture contains only the file name of the capture, so that both can be moved
-    // together.
+    // An index in the directory of its capture contains only the file name of the capture and no directory, so that
+    // capture and index can be moved together.
     Ok(Some(path.with_file_name("").join(header.interface)))
 }
 

@@ -342,7 +342,7 @@ enum Parsed {
     NotYet,
 }
 
-/// The sum of the ledger rows whose seconds overlap the interval.
+/// The sum of the ledger rows (outcome counters of one second each) whose seconds overlap the interval.
 fn tally_within(rows: &index::Rows, (from, to): (Timestamp, Timestamp)) -> Tally {
     let seconds = from.secs()..=to.secs();
     let mut out = Tally::default();

@@ -248,7 +248,7 @@ pub fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
-/// The path to which a hidden file will be renamed at publication, if no other file has that name.
+/// The path to which a file with a hidden name will be renamed when it is published, if no other file has that name.
 fn shown(path: &Path) -> Option<PathBuf> {
     let name = path.file_name()?.to_str()?;
     let name = name.strip_prefix('.')?.strip_suffix(names::PARTIAL)?.strip_suffix('.')?;

@@ -155,7 +155,7 @@ struct LiveSnapshot {
     ring_readers: BTreeMap<u16, RingReader>,
 }
 
-/// Determines the unfinished files and the ring readers of each queue at one moment.
+/// Determines the unfinished files and the ring readers of all queues, so that both describe the same moment.
 fn snapshot(
     folder: &Path,
     holder: Option<&Claimant>,

@@ -134,7 +134,8 @@ struct UnsureBegin {
     slack: u64,
 }
 
-/// The current packet of the cursor, and the number of packets of the same origin that were lost before this packet.
+/// The current packet of the cursor, in the file or in the ring, and the number of packets of the same origin that were
+/// lost before it.
 enum CurrentPacket {
     None,
     File { record: Record, lost: u64 },
@@ -211,7 +212,7 @@ impl Tail {
             });
         }
         self.segment = Segment { pos: file.first_pos(), start: file.entry.start };
-        // An error is ignored: if the directory was removed, retention cannot remove files from it.
+        // The error is ignored. For example, if the directory was removed, retention cannot remove files from it.
         let hold = file.entry.path.parent().and_then(|hour| Hold::reader(hour).ok());
         Box::new(OpenFile { scan: FileScan::new(file, self.origin.number, self.begin, context), _hold: hold })
     }

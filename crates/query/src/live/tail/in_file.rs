@@ -147,7 +147,8 @@ impl Tail {
         Ok(Behind::Ends { pos, later: None })
     }
 
-    /// True if the remaining packets of the result are in later files, and not in a ring.
+    /// True if the query must wait for later files, because the remaining packets of the result are in them and not in
+    /// a ring.
     fn is_awaited(&self, file: u64) -> bool {
         self.source.ring_reader.is_none() && self.limit.is_in_later_file(file)
     }
