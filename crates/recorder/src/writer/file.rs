@@ -283,8 +283,8 @@ impl OpenFile {
         entry.rows.merge(&rows);
         (entry.bytes, entry.crc) = (cut.bytes, cut.crc);
         entry.sub_blocks.cut(cut.bytes);
-        // Verification compares these timestamps with those in the file, and queries use them, so they must not include
-        // the timestamp of the removed packet.
+        // Verification compares the timestamps in the entry with those in the file, and queries use them. So they must
+        // not include the timestamp of the removed packet.
         (entry.first, entry.last) = cut.stamps;
         let len = u64::from(entry.block) * ring::BLOCK + u64::from(entry.bytes);
         let end = self.end.max(entry.last);
