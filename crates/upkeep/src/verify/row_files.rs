@@ -29,7 +29,8 @@ const SEALED: &str = "parquet";
 /// Suffix after the timestamp of a file that covers more than an hour.
 const FAR: &str = ".day";
 
-/// The bytes at begin and end of a Parquet file, and the minimum length between: an empty footer and its length.
+/// The magic bytes at the begin and at the end of a Parquet file, and the minimum number of bytes between them: an
+/// empty footer and the length of the footer.
 const MAGIC: [u8; 4] = *b"PAR1";
 const MIN: u64 = 12;
 
@@ -110,7 +111,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 self.totals.row_files += 1;
                 self.journal(path, holds);
             }
-            // A process that seals a journal has locked the claim of the interface, not the journal.
+            // A process that seals a journal does not lock the journal; it has locked the claim of the interface.
             RowFile::Sealing if self.device.is_held(&interface.join(CLAIM)) => {}
             RowFile::Journal | RowFile::Sealing => {
                 if self.device.exists(path) {
