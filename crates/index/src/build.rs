@@ -114,7 +114,8 @@ impl BlockKeys {
         let link = MARK
             | u64::from(headers.vlan().map_or(0, |id| 0x1_0000 | u32::from(id))) << 16
             | u64::from(headers.ethertype().0);
-        // Packets with the same outer VLAN tag may have different inner tags.
+        // Packets with the same outer VLAN tag may have different inner tags, so the keys of a packet with an inner tag
+        // are added even if its `link` value equals that of the previous packet.
         if link != self.link || headers.vlan().is_some() && headers.vlans(frame).nth(1).is_some() {
             self.add_link(frame, &headers, link);
         }

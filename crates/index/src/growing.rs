@@ -32,7 +32,7 @@ const SLOTS: usize = 4;
 /// Bytes of a slot: enough for the largest key sets and some minutes of ledger rows that all differ.
 const SLOT: usize = 16 << 10;
 
-/// Alignment of the slots: no two slots share a page.
+/// Alignment of the slots in the index file, so that no two slots share a page.
 const PAGE: usize = 4096;
 
 /// Bytes of the chain that one read returns.
@@ -52,7 +52,7 @@ const fn chain_at(header: usize) -> usize {
 #[derive(Clone, Debug)]
 pub struct Growing {
     slots: u64,
-    /// Offset of the next entry of the chain, and number of entries in the chain.
+    /// Offset at which the next entry of the chain will be written, and number of entries in the chain.
     chain: u64,
     entries: u32,
     /// Number of entries written to the slots and the chain.
@@ -127,7 +127,7 @@ impl Growing {
         self.entries += 1;
     }
 
-    /// The caller begins a sync of the index file.
+    /// Registers that the caller begins a sync of the index file.
     pub fn sync_begins(&mut self) {
         self.syncing = self.newest;
     }

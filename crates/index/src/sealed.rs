@@ -79,7 +79,7 @@ pub(crate) struct SubBlockIndex {
     pub sets: [(u64, u32); KINDS],
 }
 
-/// Bytes of a stripe: the group of one number of all blocks, with checksum.
+/// Bytes of a stripe (the groups with the same number in the filters of all blocks), with checksum.
 pub(crate) const fn stripe(blocks: usize) -> usize {
     blocks * GROUP + CRC
 }

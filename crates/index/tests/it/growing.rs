@@ -6,7 +6,7 @@ use base::{Prng, Tally};
 use common::{entry, header, random_frame};
 use netgrain_index::{Entry, Growing, Reader, Rows};
 
-/// A simulated recorder that writes index entries one after the other, and the bytes of its index file.
+/// A simulated recorder, which writes index entries one after the other, and the bytes of its index file.
 struct IndexWriter {
     file: Vec<u8>,
     growing: Growing,
@@ -95,7 +95,8 @@ fn a_torn_write_leaves_the_previous_entry() {
         let after = of(&writer.content);
         let step = write.1.len() / 500 + 1;
         for torn in (0..write.1.len()).step_by(step).chain([write.1.len()]) {
-            // The pages of a write may reach the disk in any order.
+            // The pages of a write may reach the disk in any order, so the test writes either only the first or only
+            // the last bytes.
             for back in [false, true] {
                 let mut file = writer.file.clone();
                 match back {
