@@ -67,7 +67,8 @@ pub struct Recovery<D> {
     folders: Vec<PathBuf>,
     examined: usize,
     most: usize,
-    /// Hidden files of the newest hours that existed before the recorder that called the recovery created files.
+    /// Hidden files in the newest hour directories. They existed before the recorder that called the recovery created
+    /// files.
     before: BTreeSet<PathBuf>,
     /// The files that existed before this recovery and that another process still locks.
     held: Vec<(PathBuf, FileNames)>,
@@ -152,8 +153,8 @@ impl<D: Device> Recovery<D> {
         self.forget();
     }
 
-    /// Removes the out-of-order markers of removed files. This is safe because no other process creates markers at this
-    /// moment.
+    /// Removes the out-of-order markers of removed files. This is safe because no other process creates markers for
+    /// this interface at this moment.
     fn forget(&mut self) {
         let root = self.volume.root.clone();
         let Ok(noted) = OutOfOrderMarkers::list(&mut self.volume.device, &root) else { return };
@@ -333,7 +334,7 @@ impl<D: Device> Recovery<D> {
         if blank? {
             return self.volume.device.remove_unheld(path);
         }
-        // A prepared file with content exists only after a power failure that has undone its rename.
+        // A prepared file has content only if a power failure has undone the rename of the file.
         self.place(path, name, ending)?;
         Ok(None)
     }
@@ -400,7 +401,7 @@ impl<D: Device> Recovery<D> {
         Ok(false)
     }
 
-    /// The hour directories from which a file may have come whose rename a power failure has undone.
+    /// The hour directories in which a file may have been before a power failure undid its rename.
     fn newest_hours(&mut self) -> Vec<PathBuf> {
         let mut folders = vec![self.volume.root.clone()];
         for _ in ["year", "month", "day", "hour"] {

@@ -204,7 +204,8 @@ pub struct Repair<D, M, F> {
 /// The function that seals the journals in an interface directory.
 type Seal = dyn FnMut(&Path) -> Vec<RepairEvent>;
 
-/// Damaged packet files; for each, true if its records are damaged, false if only its index is.
+/// The damaged packet files. The value is true if the records of the file are damaged, and false if only its index is
+/// damaged.
 type DamagedFiles = BTreeMap<PathBuf, bool>;
 
 /// Sealed files of flow records or series rows with findings; for each, true if its begin or end is invalid. For a file
@@ -315,7 +316,8 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         }
     }
 
-    /// Creates the out-of-order marker of a file from the time range in its index, which verification has read before.
+    /// Creates the out-of-order marker of a file from the time range in the index of the file, which verification has
+    /// read before.
     fn write_marker(&mut self, root: &Path, path: &Path) -> io::Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let beside = [path.with_extension(INDEX), path.with_file_name(format!("{name}.{INDEX}"))];

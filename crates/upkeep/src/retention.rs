@@ -184,8 +184,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
         !self.is_moving() && self.needs(at, self.rules.short_of(self.reports.state.space)).is_empty()
     }
 
-    /// True if a file is being archived. If `slack` is true, [`RetentionWorker::step`] copies the file, unless the job
-    /// was [sent out](RetentionWorker::send_out).
+    /// True if a file is being archived. If the job was not [sent out](RetentionWorker::send_out),
+    /// [`RetentionWorker::step`] with `slack` continues the copy.
     pub fn is_moving(&self) -> bool {
         self.archive.is_moving()
     }

@@ -19,7 +19,7 @@ use store::device::Device;
 pub struct Findings {
     /// Byte ranges of complete records, in order; the first begins at 0 if the file header is valid.
     pub kept: Vec<Range<u64>>,
-    /// Ledger rows of everything except the kept packets, with the offset in the file from which they apply.
+    /// Ledger rows without the counts of the kept packets, each with the offset in the file from which they apply.
     pub rest: Vec<(u64, Rows)>,
     /// Number of kept packets.
     pub packets: u64,
@@ -96,7 +96,8 @@ pub fn examine<D: Device>(
             }
         }
         walk.reconcile(indexed.start(), &indexed.rows, &found);
-        // The entry of a block that was still being filled may be older than the next block's entry.
+        // The entry of a block that was still being filled may be older than the next block's entry, and so may not
+        // cover the end of the block.
         let early = indexed.end() < indexed.start() + BLOCK && i + 1 < indexed_blocks.len();
         if early && let Some(from) = next.take() {
             walk.unconfirmed(from, indexed.end()..indexed.start() + BLOCK)?;
@@ -231,7 +232,7 @@ impl<D: Device> Examination<'_, '_, D> {
         self.records(from, u64::MAX, u64::MAX, &mut found)?;
         let end = self.findings.kept.last().map_or(0, |kept| kept.end);
         if !self.window.is_blank(end, u64::MAX)? {
-            // The chain is broken before the end of the data, so more packets may follow.
+            // The chain of records is broken before the end of the data, so more packets may follow after the break.
             self.findings.damaged.push((end / BLOCK) as u32);
         }
         self.findings.unverified += self.findings.packets - before;

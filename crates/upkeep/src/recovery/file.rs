@@ -91,7 +91,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
             return self.publish(from, file, sealed, at, index);
         }
         self.clear()?;
-        // Bytes after the end given by a sealed index never belonged to the file, so their removal is no loss.
+        // Bytes after the end that a sealed index gives never belonged to the file, so their removal loses no packets.
         let limit = sealed.as_ref().map_or(u64::MAX, |(sealed, _)| sealed.bytes());
         // The sealed index is preferred: it contains all data of the growing index, and may be the only index that
         // survived.
@@ -139,8 +139,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         })
     }
 
-    /// Adds the packets that were offered to the recorder but are in no ledger to this file's ledger as lost, or a note
-    /// that their number is unknown.
+    /// Adds the packets that were offered to the recorder but are in no ledger to this file's ledger as lost. If their
+    /// number is unknown, adds a note that it is unknown.
     fn enter_tail(&mut self, header: &Header, findings: &mut Findings) {
         let mut tally = Tally::default();
         let mut second = findings.rest.iter().flat_map(|(_, rows)| rows.runs()).map(|r| r.second + r.seconds - 1).max();

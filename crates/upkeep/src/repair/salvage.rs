@@ -39,8 +39,8 @@ enum CaptureFormat {
 enum RecordSearch {
     /// The previous record ends there.
     Chain,
-    /// The chain is broken, and may continue at this offset; the field is the timestamp of the previous packet in
-    /// seconds, if known.
+    /// The chain of records is broken, and may continue at this offset. The field is the timestamp of the previous
+    /// packet in seconds, if it is known.
     Resuming(Option<u32>),
 }
 

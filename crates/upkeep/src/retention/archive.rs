@@ -132,8 +132,8 @@ impl Move {
             ));
         }
         device.create_folder(&self.folder).map_err(|e| self.refused(e))?;
-        // A rename between volumes fails. Between a bind mount and its volume, a rename may fail too, although the
-        // volume is the same.
+        // A rename between volumes fails. A rename between a bind mount and the rest of its volume may fail too,
+        // although the volume is the same.
         self.renames = archive.volume == volume;
         if self.renames {
             self.phase = Phase::Done;

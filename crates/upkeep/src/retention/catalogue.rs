@@ -105,8 +105,8 @@ impl Catalogue {
         }
     }
 
-    /// Lists changed directories: among all directories, or only among new hour directories and those in which files
-    /// are being written. Removes directories that have been empty for `empty_for`.
+    /// Lists changed directories: of all directories, or only of new hour directories and of those in which files are
+    /// being written. Removes directories that have been empty for `empty_for`.
     ///
     /// If a directory cannot be listed, its files are dropped from the catalogue, so that retention does not remove
     /// them. The error is returned after the other directories were listed.

@@ -28,7 +28,8 @@ pub(super) struct ClockMonitor {
 }
 
 impl ClockMonitor {
-    /// Compares the clocks. Returns true after a clock step, from which the period in step begins again.
+    /// Compares the system clock with the monotonic clock. Returns true after a step of the system clock; then the
+    /// period in which both clocks run in step begins again.
     pub fn update(&mut self, at: ClockReading) -> bool {
         let before = (self.last.is_some(), self.since);
         if let Some(last) = self.last {
@@ -86,7 +87,8 @@ impl AgeClock {
         self.trust = ClockTrust::ByUser;
     }
 
-    /// Compares the clocks; `newest` returns the start time of the newest file that is not in the future by this clock.
+    /// Compares the system clock with the monotonic clock. `newest` returns the start time of the newest file that is
+    /// not in the future by the system clock.
     pub fn update(&mut self, at: ClockReading, newest: impl FnOnce() -> Option<Timestamp>) {
         if self.monitor.update(at) && self.trust != ClockTrust::ByUser {
             self.trust = newest().map_or(ClockTrust::InStep, |newest| ClockTrust::Doubted { newest });

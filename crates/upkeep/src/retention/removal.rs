@@ -91,8 +91,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
                 }
             };
             if is_archiving {
-                // The lock is released during a copy: copying takes longer than a reader should wait, and does not
-                // disturb a reader.
+                // The lock on the hour directory is released during a copy, because copying takes longer than a reader
+                // should wait, and does not disturb a reader.
                 drop(lock);
                 return self.begin_move(interface, key, need.why, at);
             }
@@ -312,7 +312,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         self.reports.warn(text);
     }
 
-    /// Excludes a file from removal for the retry interval; the worker continues with the next file.
+    /// Excludes a file from removal until the time `until`; the worker continues with the next file.
     pub(super) fn set_aside(&mut self, interface: usize, key: Key, until: Duration) {
         self.aside.add((interface, key), until);
     }
