@@ -71,8 +71,8 @@ impl Block {
     /// Appends a packet together with the number of packets lost before it.
     pub fn push_found(&mut self, found: &FoundPacket<'_>) {
         let FoundPacket { ts, wire_len, data, link_type, origin, lost, position } = *found;
-        // The records of a block have at most 1 MiB plus the record that crosses the end of the block, so offsets fit
-        // into u32.
+        // The records of a block have at most 1 MiB plus the length of the record that crosses the end of the block, so
+        // offsets fit into u32.
         let (at, caplen) = (self.records.len() as u32, data.len() as u32);
         self.records.extend(record_header_ns(ts, caplen, wire_len));
         self.records.extend(data);

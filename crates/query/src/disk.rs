@@ -37,7 +37,8 @@ const DEEPEST: usize = 32;
 /// The largest number of reads in progress, including those for which a cursor waits.
 const ENTRIES: u32 = 2 * DEEPEST as u32;
 
-/// A read of at most this size gets memory for a piece instead of a block: two sub-blocks and a record.
+/// A read of at most this size gets the smaller of the two kinds of buffers, for two sub-blocks and a record, instead
+/// of a buffer for a block.
 const SMALL: usize = 2 * index::SUB_BLOCK as usize + SPARE_BYTES;
 
 /// A read in progress.

@@ -83,8 +83,8 @@ impl FileScan {
         }
     }
 
-    /// Moves to the record at this offset. The ledgers of the blocks before the record were already added; `counted`
-    /// contains the ledger counts that were already added for the record's own block.
+    /// Moves to the record at this offset. The ledgers of the blocks before the record were already added to the query
+    /// context. `counted` contains the ledger counts that were already added for the record's own block.
     pub fn seek(&mut self, offset: u64, counted: Option<Tally>) {
         (self.at, self.exact, self.begin, self.stop) = (offset, offset > 0, 0, 0);
         self.is_after_record = offset > 0;
@@ -245,7 +245,8 @@ impl FileScan {
             self.pass(&block);
             return true;
         }
-        // The checksum covers the complete block, but a growing block is not read completely again after each refresh.
+        // The checksum covers the complete block. However, a growing block that was already scanned is not read
+        // completely again after each refresh.
         let from = if entered || !self.exact { start } else { self.at };
         self.buffer.clear();
         self.buffer.resize((end - from) as usize, 0);

@@ -200,8 +200,8 @@ impl Growing {
                 match read_stable(&self.index) {
                     Ok((reader, _)) if bytes_of(&reader) >= self.verified => self.reader = reader,
                     Ok(_) => return Ok(false),
-                    // The error is temporary, because the header was complete before; the next refresh reads the index
-                    // again.
+                    // The error is treated as temporary, because the header was complete at an earlier read. The next
+                    // refresh reads the index again.
                     Err(e) if e.kind() == io::ErrorKind::InvalidData => return Ok(false),
                     Err(e) => return Err(e),
                 }

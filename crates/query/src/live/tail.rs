@@ -117,8 +117,8 @@ struct RingRun {
     /// The file of the segment that contains `next`, from which packets are read that the ring overwrites; `None` after
     /// a rotation.
     file: Option<Box<OpenFile>>,
-    /// Until the first packet: the position at which the run should begin, if the ring could not confirm that it
-    /// contains the packet at this position.
+    /// Before the first packet of the run: the position at which the run should begin, if the ring could not confirm
+    /// that it contains the packet at this position.
     unsure: Option<UnsureBegin>,
     /// The ledger counts of the current block.
     counted: Tally,
@@ -198,8 +198,8 @@ impl Tail {
     fn enter(&mut self, file: Growing, context: &mut QueryContext) -> Box<OpenFile> {
         let header = file.header();
         let link_type = header.link_type as u16;
-        // A tail that began without a file does not change its origin, although the header of the file contains more
-        // details.
+        // If the tail began without a file, its origin does not change when a file is found, although the header of the
+        // file contains more details.
         if !self.origin.is_of_ring || link_type != self.origin.link_type {
             self.origin.link_type = link_type;
             self.origin.number = context.origin(Origin {

@@ -183,7 +183,7 @@ impl Top {
             }
         }
         self.open.sort();
-        // After the clock was set back, the growing file is in an older hour directory than the newest.
+        // After the clock was set back, the growing file may be in an older hour directory than the newest one.
         let unfinished = markers.iter().filter(|(_, span, _)| *span == Span::UNKNOWN);
         let found = unfinished
             .filter_map(|((start, ..), _, stem)| Entry::find(&names::hour_folder(folder, start), stem))
