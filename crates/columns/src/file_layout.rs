@@ -14,7 +14,7 @@ use store::device::Housekeeping;
 use store::names;
 use sys::nofollow;
 
-/// The table that a file holds.
+/// The table (flow records or series rows) that a file contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DataFileKind {
     /// Flow records.

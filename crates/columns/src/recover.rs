@@ -181,7 +181,7 @@ pub(crate) struct Draft {
     file: Content,
 }
 
-/// Where the rows of a journal are.
+/// The place of the rows of a journal.
 enum Content {
     /// There are no rows.
     Nothing,

@@ -47,7 +47,7 @@ pub struct RetentionResult {
     /// The running processes that hold the hour directories of files that should have been removed, as far as they can
     /// be determined.
     pub by: Vec<Holder>,
-    /// Number of removed files that a reader still held after the wait.
+    /// Number of files that were removed after the wait although a reader still held their hour directory.
     pub overruled: u64,
     /// Number of remaining files.
     pub files: u64,

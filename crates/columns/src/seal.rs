@@ -40,7 +40,7 @@ pub const VERSION: u32 = 5;
 
 /// Keys of the file metadata.
 pub mod key {
-    /// The table that the file holds.
+    /// The metadata key for the table (flow records or series rows) that the file contains.
     pub const KIND: &str = "netgrain.kind";
     /// The version of the columns and of the meaning of null: [`super::VERSION`].
     pub const FORMAT: &str = "netgrain.format";
@@ -67,11 +67,11 @@ pub fn id_text(id: u64) -> String {
 pub struct Plan<'a> {
     /// The interface's directory.
     pub root: &'a Path,
-    /// The table that the file holds.
+    /// The table (flow records or series rows) that the file contains.
     pub kind: DataFileKind,
     /// The timestamp in its name.
     pub start: Timestamp,
-    /// The end of the last row in the file.
+    /// The latest timestamp of the rows in the file.
     pub end: Timestamp,
     /// Metadata besides kind and format.
     pub notes: Vec<(&'a str, String)>,
@@ -119,10 +119,11 @@ pub fn write<T: Schema>(
     }
 }
 
-/// Publishes files, each independently: syncs all contents together with these journals, then renames the files, then
-/// syncs each of their directories once. If a step fails for a file, the file is not published, or its name may not
-/// survive a power failure. The journals are synced because a journal that reappears after a power failure hides its
-/// file from queries, so it must be complete.
+/// Publishes files, each independently of the others: syncs all contents together with these journals, then renames the
+/// files, and then syncs each of their directories once. If a step fails for a file, the file is not published, or its
+/// name may not survive a power failure. The journals are synced for the following reason: a removed journal may
+/// reappear after a power failure. Queries then read the journal and skip the file that was made from it, so the
+/// journal must be complete on disk.
 pub fn name_all(
     disk: &mut dyn Housekeeping,
     files: Vec<Hidden>,

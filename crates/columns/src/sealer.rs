@@ -43,7 +43,7 @@ pub(crate) struct CompleteJournal {
     pub journal: Journal,
 }
 
-/// The state of the sealing thread; see the module.
+/// The state of the thread that seals journals; see the module.
 pub(crate) struct Sealer {
     root: PathBuf,
     disk: Disk,

@@ -130,7 +130,7 @@ fn a_power_failure_during_group_sealing_neither_loses_nor_doubles_rows() {
     power_fails(seed, &site_of_days(seed), 6, write_days);
 }
 
-/// Interrupts the power at each call of a writer that makes `wanted` files of these records.
+/// Simulates a power failure at each call of a writer that makes `wanted` files of these records.
 fn power_fails(
     seed: u64,
     records: &[Record],
