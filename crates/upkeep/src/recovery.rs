@@ -247,7 +247,7 @@ impl<D: Device> Recovery<D> {
                 return false;
             }
         };
-        // The new file is recovered as if the recorder had been writing it.
+        // Recovery treats the new file as if the killed recorder had been writing it.
         let mut tail = tail.clone();
         tail.file = Some((start, 0));
         self.volume.tails = vec![tail.clone()];

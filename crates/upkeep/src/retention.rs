@@ -124,7 +124,7 @@ struct InterfaceFolder {
     markers: Option<OutOfOrderMarkers>,
 }
 
-/// A rule that is not met, so that files must be removed.
+/// A rule of retention that is not met, so that files must be removed.
 struct SpaceNeeded {
     why: RemovalReason,
     /// The interface whose files must be removed; `None` for all interfaces.

@@ -14,7 +14,7 @@ use store::out_of_order::Span;
 pub struct IndexedBlock {
     /// Number of the block in the file; block `n` begins at `n` MiB.
     pub number: u32,
-    /// Bytes of the block in the file.
+    /// Number of bytes of the block in the packet file.
     pub bytes: u32,
     /// CRC32C of the bytes.
     pub crc: u32,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use store::device::{Device, FileId, Op};
 use store::offered_page::OrphanedCount;
 
-/// The longest wait for one completion of the device.
+/// The longest time for which one call waits for a completion of the device.
 pub(super) const WAIT: Duration = Duration::from_millis(100);
 
 /// A device and the directory of an interface on it.

@@ -266,7 +266,7 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         }
     }
 
-    /// Bytes after `limit` were already reported with the length of the file.
+    /// Bytes after `limit` are not reported again, because the finding about the length of the file covers them.
     fn blocks(
         &mut self,
         path: &Path,

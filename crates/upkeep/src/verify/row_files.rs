@@ -20,7 +20,7 @@ use store::claim::CLAIM;
 use store::device::{Device, FileId};
 use store::names::{PARTIAL, hour_folder};
 
-/// The words in the names of files and journals, with the content that they stand for.
+/// The words in the names of files and journals, and for each word the content of the file.
 const HOLDS: [(&str, &str); 2] = [("flows", "flow records"), ("series", "one-second rows")];
 
 /// Ending of sealed files.

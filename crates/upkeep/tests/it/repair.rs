@@ -443,7 +443,8 @@ fn the_damaged_version_of_an_indexed_capture_is_restored() {
         let (after, reported) = repair(broken.clone(), at);
         assert!(after == files && reported.len() == 1 && reported[0].contains("repaired, 20 packets"), "{reported:#?}");
     }
-    // If more bytes than the version are damaged, no candidate for the original header matches the checksum.
+    // If a byte outside of the file header is damaged too, no candidate for the original header matches the checksum of
+    // the block.
     broken.get_mut(&capture).expect("a capture")[100] ^= 1;
     for at in [Path::new("store"), &capture] {
         let would = dry(&broken, at);

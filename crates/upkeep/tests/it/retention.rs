@@ -19,7 +19,7 @@ fn at(seconds: u64) -> Timestamp {
     Timestamp::from_secs_nanos(seconds, 0)
 }
 
-/// A reading of both clocks in which the system clock always shows `NOW`, while the monotonic clock runs.
+/// Returns a reading of both clocks. The system clock always shows `NOW`, while the monotonic clock runs.
 fn steady(up: u64) -> ClockReading {
     ClockReading { now: at(NOW), up: Duration::from_secs(up) }
 }
