@@ -5,9 +5,9 @@
 //! memory is limited: it holds at most [`MAX_AHEAD`] complete blocks that are read in advance (or as many bytes in
 //! smaller pieces), and one block for each cursor.
 //!
-//! The permitted number of reads in advance, for all files of a query together, doubles with each read for which the
-//! query waits ([`Disk::deepen`]): so a query with a short result reads little in advance, and a query with a long
-//! result keeps the disk busy.
+//! The permitted number of reads in advance applies to all files of a query together. It doubles with each read for
+//! which the query waits ([`Disk::deepen`]). So a query with a short result reads little in advance, and a query with a
+//! long result keeps the disk busy.
 
 use std::collections::BTreeMap;
 use std::fs::File;

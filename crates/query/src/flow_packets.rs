@@ -270,7 +270,8 @@ impl FlowPackets {
         let (flow_key, is_reversed) =
             flow_key(decoded.protocol, a, b, decoded.vlans, decoded.tunnel.map(|t| (t.kind, t.id)));
         let Some(spans) = self.spans.get(&flow_key) else { return false };
-        // The directions are indistinguishable if a host sends to itself without ports.
+        // If a host sends packets without ports to itself, both endpoints are equal, and the directions of the flow
+        // cannot be distinguished.
         let has_direction = |directions: &[bool; 2]| directions[usize::from(is_reversed)] || flow_key.1 == flow_key.2;
         let by = (self.number(&origin.interface), origin.queue);
         spans.iter().any(|span| span.has(found, by) && has_direction(&span.directions))
