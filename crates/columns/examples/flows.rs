@@ -5,7 +5,8 @@
 //! cargo run -p netgrain-columns --example flows -- [--live] STORE [FILTER [FROM [TO]]]
 //! ```
 //!
-//! With `--live` it continues with new records as the meter writes them, until it is killed or TO has passed.
+//! With `--live` the program continues with new records as the meter writes them, until the program is killed or the
+//! end TO of the interval has passed.
 
 use base::{TimeSpec, Timestamp};
 use filter::FlowFilter;

@@ -5,7 +5,8 @@
 //! cargo run -p netgrain-columns --example series -- [--live] STORE [FROM [TO]]
 //! ```
 //!
-//! With `--live` it continues with each second as it passes, until it is killed or TO has passed.
+//! With `--live` the program continues with the row of each second as it is journaled, until the program is killed or
+//! the end TO of the interval has passed.
 
 use base::{TimeSpec, Timestamp};
 use netgrain_columns::{Query, SeriesLoop, Step};

@@ -1,4 +1,5 @@
-//! Batches of a journal: how the writer encodes them, and how a reader finds them again in a damaged journal.
+//! Batches of a journal: the encoder of the writer, and the scan with which a reader finds the undamaged batches of a
+//! damaged journal.
 //!
 //! ```text
 //! at    bytes  is
@@ -116,7 +117,7 @@ fn check(head: &[u8; HEAD], id: u64, place: u64) -> u32 {
 pub struct JournalBatches {
     /// Begin and end of the columns of each complete batch.
     pub batches: Vec<(usize, usize)>,
-    /// Number of rows in the complete batches.
+    /// Number of rows in all complete batches of the journal.
     pub rows: usize,
     /// Ranges of bytes that belong to no complete batch.
     gaps: Vec<Gap>,
@@ -274,14 +275,15 @@ mod tests {
     /// Bytes of a header.
     const HEADER: usize = 24;
 
-    /// A batch that was written: its position, the seconds in it, and the length that had been synced before.
+    /// A batch that the test wrote: its position in the journal, the seconds of its rows, and the number of bytes of
+    /// the journal that were synced before it was written.
     struct Written {
         range: (usize, usize),
         seconds: Vec<u64>,
         verified: usize,
     }
 
-    /// A journal of some batches, synced after some of them.
+    /// Writes a journal of some batches and syncs the journal after some of them.
     fn journal(prng: &mut Prng, root: &Path) -> (Vec<u8>, Vec<Written>) {
         let mut journal =
             Journal::create::<Row>(volume::real(), root, DataFileKind::Series, Timestamp::ZERO).expect("a journal");

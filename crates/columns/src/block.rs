@@ -2,12 +2,12 @@
 //! ([`crate::packed_column`]).
 //!
 //! A journal consists of blocks, so rows are converted to columns only once, when they arrive, and not again when the
-//! journal is sealed. Layout, little-endian: the number of bytes that follow and the number of rows (32 bits each);
-//! then, for each column in schema order, the number of list entries of each row (only before the first leaf of a
-//! list), the presence bitmap if values may be missing, and the values that are present. Numbers of 128 bits are stored
-//! as two packed columns, lower halves first. Addresses are stored as the lower halves of all addresses, a bitmap of
-//! the IPv6 addresses, and the upper halves of the IPv6 addresses. Byte strings are stored as a packed column of
-//! lengths, and then the bytes.
+//! journal is sealed. Layout of a block, little-endian: the number of bytes that follow and the number of rows (32 bits
+//! each); then, for each column in schema order, the number of list entries of each row (only before the first leaf of
+//! a list), the presence bitmap if values may be missing, and the values that are present. Numbers of 128 bits are
+//! stored as two packed columns, lower halves first. Addresses are stored as the lower halves of all addresses, a
+//! bitmap that marks the IPv6 addresses, and the upper halves of the IPv6 addresses. Byte strings are stored as a
+//! packed column of lengths, and then the bytes.
 
 use crate::packed_column::{Bits, Narrow, PackedColumn, PresenceMap, Room, pick};
 use crate::schema::{Cells, Column, Repetition, ValueType};
@@ -186,7 +186,8 @@ pub struct FlatColumn {
     starts: Option<Arc<Vec<u32>>>,
 }
 
-/// Positions that were computed for a selection of rows, reused for further columns.
+/// Positions that were computed for a selection of rows when one column was read, and that are reused for further
+/// columns.
 #[derive(Default)]
 pub struct RowContext {
     list: Option<ListEntries>,
@@ -205,8 +206,8 @@ impl ListEntries {
         let ends = |row: u32| (starts[row as usize], starts[row as usize + 1]);
         let counts: Vec<u32> = rows.iter().map(|row| ends(*row)).map(|(begin, end)| end - begin).collect();
         let total = counts.iter().map(|count| *count as usize).sum();
-        // PERF: always writes a multiple of STEP entries, because a loop over exactly the entries of a row costs a
-        // branch misprediction per row.
+        // PERF: the loop always writes a multiple of STEP entries, because a loop over exactly the entries of a row
+        // costs a branch misprediction per row.
         const STEP: usize = 16;
         let mut entries = vec![0; total + STEP];
         let mut at = 0;
@@ -244,8 +245,8 @@ impl PresentRows {
     }
 }
 
-/// Applies this presence bitmap to a selection of positions; returns the earlier result if the bitmap was applied
-/// before.
+/// Applies this presence bitmap to a selection of positions. If the bitmap was applied to them before, returns the
+/// earlier result.
 fn apply_bitmap(presence: &mut VecDeque<Arc<PresentRows>>, bits: &Arc<Bits>, places: &[u32]) -> Arc<PresentRows> {
     let at = presence.iter().position(|rows| Arc::ptr_eq(&rows.bits, bits)).unwrap_or_else(|| {
         presence.truncate(RECENT - 1);

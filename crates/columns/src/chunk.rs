@@ -1,5 +1,5 @@
-//! One column chunk of a row group: pages with their headers and checksums (parquet-format, `README.md` and
-//! `parquet.thrift`), and its metadata in the footer.
+//! Writes one column chunk of a row group: pages with their headers and checksums (parquet-format, `README.md` and
+//! `parquet.thrift`), and the metadata of the chunk for the footer.
 //!
 //! The parquet library writes the footer. Pages are written here because the library computes no page checksums and
 //! creates a compressor for each page.

@@ -1,10 +1,10 @@
-//! Compaction: merges the series files of each day into one file. Series are kept for years, and the series of a year
-//! should be in some hundred files, not in nine thousand.
+//! Compaction merges the series files of each day into one file. Series are kept for years. Without compaction, a year
+//! has some nine thousand series files of an hour each; with compaction, it has some hundred files.
 //!
 //! The day's file lists the ids ([`key::ID`]) of the files that it replaces, and readers ignore those files as soon as
-//! the day's file is published. A replaced file is removed when no reader holds its hour, immediately or in a later
-//! compaction. Names could not identify the replaced files: the name of a removed file may be given to a later file
-//! with the same first timestamp.
+//! the day's file is published. A replaced file is removed when no reader holds its hour directory, immediately or in a
+//! later compaction. File names could not identify the replaced files, because the name of a removed file may be given
+//! to a later file with the same first timestamp.
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, TableRows};
@@ -89,8 +89,8 @@ fn day(disk: &mut dyn Housekeeping, root: &Path, files: &[PathBuf]) -> Result<Op
     if sources.len() > 1 { merge(disk, root, sources) } else { Ok(None) }
 }
 
-/// Removes a file whose rows are in another file, unless a reader holds its hour or the name now belongs to another
-/// file.
+/// Removes a file whose rows are in another file, unless a reader holds its hour directory or the name now belongs to
+/// another file.
 fn remove_file(disk: &mut dyn Housekeeping, path: &Path, id: Option<u64>) -> Result<(), ColumnsError> {
     match Sealed::origin_of(disk, path, DataFileKind::Series) {
         Ok(origin) if id.is_some() && origin.id == id => remove(disk, path).map(drop),

@@ -1,10 +1,10 @@
 //! Checksums of a sealed file in its own metadata, so that a flipped bit anywhere is reported as damage and never read
 //! as a value.
 //!
-//! `netgrain.digests` has a CRC32C of each column chunk of each row group, page headers included, and after those of a
-//! row group the CRC32C of each of its Bloom filters: eight hexadecimal digits each, in the order of the footer.
-//! `netgrain.footer` has the CRC32C of the footer itself, computed with zeros in place of its own digits. Other Parquet
-//! readers ignore both keys and verify the page checksums.
+//! The metadata key `netgrain.digests` stores checksums (CRC32C) as eight hexadecimal digits each, in the order of the
+//! footer: for each row group, the checksum of each of its column chunks (page headers included), and then the checksum
+//! of each of its Bloom filters. The metadata key `netgrain.footer` stores the CRC32C of the footer itself, computed
+//! with zeros in place of its own digits. Other Parquet readers ignore both keys and verify the page checksums.
 
 use parquet::bloom_filter::Sbbf;
 use parquet::errors::Result;
@@ -79,7 +79,7 @@ pub fn is_whole(bytes: &[u8]) -> bool {
     of_footer(bytes).is_some_and(|(digest, at)| bytes[at..at + DIGITS] == *digest.as_bytes())
 }
 
-/// The checksums of column chunks and Bloom filters that the file metadata contains.
+/// The checksums of column chunks and Bloom filters, read from the metadata of a file.
 pub struct StoredDigests {
     /// CRC32C of each column chunk of each row group.
     chunks: Vec<Vec<u32>>,
@@ -116,8 +116,8 @@ impl StoredDigests {
     }
 }
 
-/// A writer that passes data on, except for the data after [`Self::hold`], which it buffers until the footer's checksum
-/// is inserted.
+/// A writer that passes data on to another writer. It buffers the data that is written after [`Self::hold`], until the
+/// footer's checksum is inserted.
 pub struct FooterWriter<W: Write> {
     to: W,
     held: Option<Vec<u8>>,

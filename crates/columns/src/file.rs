@@ -72,7 +72,7 @@ impl Source {
     }
 }
 
-/// The byte range of a column chunk in the file.
+/// The range of bytes of the file that contains a column chunk.
 struct ColumnChunkRange {
     at: u64,
     bytes: Bytes,
@@ -104,7 +104,7 @@ impl ChunkReader for ColumnChunkRange {
     }
 }
 
-/// The id of a file, and the ids of the files that its rows come from.
+/// The id of a sealed file, and the ids of the files that it replaced.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// The file's own id ([`key::ID`]); `None` for a file outside of a store.

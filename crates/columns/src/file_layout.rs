@@ -1,9 +1,9 @@
-//! Paths of sealed files and journals, from names only.
+//! Paths of sealed files and journals. These functions read only the names of files, not their contents.
 //!
 //! A sealed file lies in the hour directory of its first timestamp, `STORE/IFACE/YYYY/MM/DD/HH/<first
-//! timestamp>.flows.parquet`; a journal lies in the interface's own directory under a hidden name, `.<first timestamp
-//! at its creation>.flows.partial`. A file of flow records that reaches more than an hour beyond the timestamp in its
-//! name is named `<first timestamp>.day.flows.parquet`.
+//! timestamp>.flows.parquet`. A journal lies in the interface's own directory under a hidden name, `.<first timestamp
+//! at its creation>.flows.partial`. A file of flow records with a row that ends more than an hour after the timestamp
+//! in the file name is named `<first timestamp>.day.flows.parquet`.
 
 use base::Timestamp;
 use std::io;
@@ -14,7 +14,7 @@ use store::device::Housekeeping;
 use store::names;
 use sys::nofollow;
 
-/// The table that a file holds.
+/// The table (flow records or series rows) that a file contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DataFileKind {
     /// Flow records.
@@ -54,7 +54,7 @@ impl DataFileKind {
 /// before this time is exceeded; only a single record that lasts longer exceeds it.
 pub const FAR: Duration = Duration::from_secs(86_400);
 
-/// The marker in the name of a file that reaches up to a day.
+/// The marker in the name of a file whose last row ends up to a day after the timestamp in the name.
 const DAY: &str = ".day";
 
 /// A sealed file, described from its name and directory.
@@ -155,7 +155,8 @@ pub(crate) fn in_hour(hour: &Hour, kind: DataFileKind) -> io::Result<Vec<SealedF
     Ok(found)
 }
 
-/// The first timestamp, number and reach in the name of a sealed file; `None` if the name is not of this kind.
+/// The first timestamp, the copy number and the reach (the longest time from this timestamp to any row) in the name of
+/// a sealed file; `None` if the name is not of this kind.
 pub(crate) fn start_of(name: &str, kind: DataFileKind) -> Option<(Timestamp, u32, Duration)> {
     let stem = name.strip_suffix(kind.ending())?.strip_suffix('.')?;
     let (stem, reach) = stem.strip_suffix(DAY).map_or((stem, kind.reach()), |stem| (stem, FAR));

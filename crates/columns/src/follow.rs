@@ -1,12 +1,14 @@
-//! Iterates over a store, by interval or live: the flow records or series rows of several interfaces in one sequence,
-//! with interface numbers that index [`FlowLoop::interfaces`]; on request, the sequence continues with the records or
-//! rows that are journaled afterwards (M3OMon's `getFlows` and `getMRTG`; Moreno, PhD thesis, 2015, section 5.3).
+//! Iterates over the flow records or series rows of several interfaces of a store, in one sequence. The interface
+//! numbers of the sequence are indexes into [`FlowLoop::interfaces`]. In live mode, the sequence continues with the
+//! records or rows that are journaled afterwards (M3OMon's `getFlows` and `getMRTG`; Moreno, PhD thesis, 2015, section
+//! 5.3).
 //!
 //! Live mode polls the store repeatedly and returns only data that it has not yet returned. A record appears in a
-//! journal only after its flow has ended, so each poll reads again from before the previous poll, by the greatest delay
-//! of a record. The records returned within that delay are remembered, so that none is returned twice. The exception
-//! is a clock that was a minute or more ahead for a while: after it steps back, some records are returned again. The
-//! caller waits between two polls: nothing here sleeps, and the time arrives as an argument.
+//! journal only after its flow has ended. Hence each poll reads from the time of the previous poll minus the greatest
+//! delay of a record. The loop remembers the records that it returned within that delay, so that none is returned
+//! twice. The exception is a clock that was a minute or more ahead for a while: after the clock steps back, some
+//! records are returned again. The functions of this module do not sleep and read no clock: the caller waits between
+//! two polls, and passes the time as an argument.
 
 use crate::error::ColumnsError;
 use crate::file_layout::DataFileKind;
@@ -35,7 +37,7 @@ const STEP_BACK: Duration = Duration::from_secs(60);
 /// Interval between polls, if polling takes no time.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The result of one step of a loop.
+/// The result of one call of the `next` function of a loop.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "nearly all values are `One`, and the caller drops each after use")]
 pub enum Step<T> {
@@ -47,7 +49,7 @@ pub enum Step<T> {
     End,
 }
 
-/// Flow records. Those of one poll are in order of their begin.
+/// The flow records of an interval. Those that one poll finds are in order of their begin.
 pub struct FlowLoop {
     polls: Polls<Record>,
     late: Option<Duration>,
@@ -101,7 +103,7 @@ impl FlowLoop {
             let name = (record.id, record.record_index, record.last());
             match again {
                 Some(_) if self.reported.contains(&name) => continue,
-                // Remembers the record, because the next poll will find it again.
+                // The loop remembers the record, because the next poll will find it again.
                 Some(from) if record.last() >= from => _ = self.reported.insert(name),
                 _ => {}
             }
@@ -177,8 +179,8 @@ impl SeriesLoop {
         }
     }
 
-    /// Collects all rows of one second. Several rows of the same second, interface and direction, which late packets
-    /// cause, are added up.
+    /// Collects all rows of one second. Late packets can cause several rows of the same second, interface and
+    /// direction; the values of such rows are added up.
     fn gather(&mut self, second: u64) {
         let mut all = Vec::new();
         while self.polls.peek().is_some_and(|row| row.second == second) {

@@ -1,9 +1,9 @@
 //! The journal: it stores the output of a meter on disk within a second, while the sealed file is not yet written.
 //!
 //! Layout, little-endian: a header (`NGJ7`, kind, schema hash, id of the journal, CRC32C), then batches
-//! ([`crate::batch`]). A batch is valid if it is complete, whatever lies before it. So a reader may read while the
-//! writer appends, a crash at any byte loses at most what was not synced, and damage loses only the batches that it
-//! hits.
+//! ([`crate::batch`]). A batch is valid if it is complete, whatever bytes precede it. So a reader may read while the
+//! writer appends, a crash at any byte loses at most the unsynced bytes, and damage loses only the batches with damaged
+//! bytes.
 
 use crate::batch::{self, Damage, JournalBatches};
 use crate::block::{Blocks, FlatColumn, RowContext};
@@ -46,8 +46,8 @@ pub struct Journal {
     file: FileId,
     id: u64,
     len: u64,
-    /// The batches that are not yet synced. After a failed sync it is unknown which of them are on disk, and a later
-    /// successful sync does not cover them (fsync(2)): they are written again.
+    /// The batches that are not yet synced. After a failed sync it is unknown which of these batches are on disk, and a
+    /// later successful sync does not cover them (fsync(2)). So after a failed sync they are written again.
     unsynced: Vec<Vec<u8>>,
     unsynced_bytes: u64,
     is_doubtful: bool,
@@ -186,7 +186,7 @@ fn shape<T: Schema>() -> u32 {
     crc32c::crc32c((declaration(T::NAME, &columns) + &coded).as_bytes())
 }
 
-/// A journal in memory: its complete batches.
+/// A journal that was read into memory: its complete batches.
 pub struct LoadedJournal<T> {
     /// The journal's id, which is also the id of the sealed file.
     pub id: u64,

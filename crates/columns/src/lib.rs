@@ -1,10 +1,10 @@
 //! Stores flow records and time series in the same store as the packet files: in a journal while a file grows, then in
 //! a sealed Parquet file.
 //!
-//! [`Writer`] receives the flow records and series rows of one interface. [`flows`] and [`series()`] read them in order
-//! of time, merged from sealed files and growing journals. [`FlowLoop`] and [`SeriesLoop`] follow the journals as they
-//! grow. [`scan`] reads single columns of many records. Sealed files are ordinary Parquet, which other programs can
-//! read (`docs/reference/parquet.md`).
+//! [`Writer`] receives the flow records and series rows of one interface. [`flows`] and [`series()`] return them in
+//! order of time, merged from sealed files and growing journals. [`FlowLoop`] and [`SeriesLoop`] also return the
+//! records and rows that are journaled later. [`scan`] reads single columns of many records. Sealed files are ordinary
+//! Parquet files, which other programs can read (`docs/reference/parquet.md`).
 //!
 //! Invariants: journaled and synced records survive a crash; a published file is complete and immutable; a reader gets
 //! every record exactly once, also while its journal is being sealed.

@@ -1,5 +1,6 @@
-//! Finds rows that are missing from a store: each row has the number of packets stored in its second, and the indexes
-//! of the packet files have the same number for the packets that are present.
+//! Finds missing rows of time series. The series row of each second states the number of packets that were stored in
+//! this second. The indexes of the packet files state how many packets of this second the store contains. If the
+//! numbers differ, or the row is absent, rows are missing.
 //!
 //! Only seconds between the first and the last row are compared: retention removes the oldest rows, and the newest rows
 //! may be lost in a crash or not yet written. If the rows of a second count fewer packets than the packet files

@@ -1,16 +1,16 @@
-//! Packed columns: the numbers of one column of a block, stored as differences from a base in the width that the
-//! largest needs.
+//! Packed columns: the numbers of one column of a block, stored as differences from a base. Each difference has the
+//! number of bytes that the largest difference needs.
 //!
-//! A packed column is a byte with the width (0, 1, 2, 4 or 8) and a flag for a base, the base if there is one, and the
-//! numbers. Their count is stored elsewhere. No branch depends on a value, and each loop runs over slices. [`Narrow`]
-//! joins many packed columns into one sequence with random access.
+//! A packed column consists of a byte with the width (0, 1, 2, 4 or 8) and a flag that a base follows, then the base if
+//! the flag is set, and then the numbers. The count of the numbers is stored elsewhere. No branch depends on a value,
+//! and each loop runs over slices. [`Narrow`] joins many packed columns into one sequence with random access.
 
 use sys::simd::{SimdLoop, simd};
 
 /// Flag in the first byte of a packed column: a base follows.
 pub const HAS_BASE: u8 = 0x80;
 
-/// Bytes per number, one of the widths for which there is a loop.
+/// Number of bytes per number for numbers up to `most`; the result is one of the widths for which there is a loop.
 #[inline(always)]
 pub fn width(most: u64) -> usize {
     match most {
@@ -328,7 +328,7 @@ fn joined<N: Copy>(
     out
 }
 
-/// Appends the numbers of a packed column, each increased by `above`.
+/// Appends the numbers of a packed column, each increased by `above`, to the output.
 fn widen<N: Copy>(packed: &PackedColumn<'_>, above: u64, narrow: &impl Fn(u64) -> N, out: &mut Vec<N>) {
     out.resize(out.len() + packed.count, narrow(above));
     let begin = out.len() - packed.count;

@@ -1,5 +1,5 @@
-//! Builds packed columns ([`crate::packed_column`] describes the layout and decodes them) from a few numbers at a time,
-//! in the width that the largest number so far needs.
+//! Builds packed columns ([`crate::packed_column`] describes the layout and decodes them). The caller appends a few
+//! numbers at a time; the builder stores them in the width that the largest number so far needs.
 //!
 //! The caller appends a few dozen numbers that are in the L1 cache. The builder combines the bits of all of them once
 //! to find their width, and writes them once, mostly in the width that they will have on disk. If a number needs more

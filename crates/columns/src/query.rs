@@ -1,5 +1,5 @@
-//! The query of flow records and series rows: store, interfaces, interval, and conditions that exclude files and row
-//! groups.
+//! Defines a query of flow records and series rows: the store, the interfaces, the interval, and conditions that
+//! exclude files and row groups.
 
 use crate::error::ColumnsError;
 use crate::file_layout::{self, DataFileKind};

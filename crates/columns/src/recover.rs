@@ -1,7 +1,8 @@
-//! Seals journals: for the writer when a journal is complete, and at the next start after a crash.
+//! Seals journals. The writer seals a journal when it is complete; after a crash, the next start seals the journals
+//! that the crash left.
 //!
-//! Every step can be interrupted and repeated: the file is hidden until it is synced, it states the id of its journal,
-//! and the journal is removed only after the file is published.
+//! Every step of sealing can be interrupted and repeated. The sealed file keeps a hidden name until it is synced, its
+//! metadata states the id of its journal, and the journal is removed only after the file is published.
 
 use crate::batch::Damage;
 use crate::error::ColumnsError;
@@ -180,7 +181,7 @@ pub(crate) struct Draft {
     file: Content,
 }
 
-/// Where the rows of a journal are.
+/// The place of the rows of a journal.
 enum Content {
     /// There are no rows.
     Nothing,

@@ -1,10 +1,11 @@
-//! The results of queries of flow records and series rows: sealed files and growing journals of several interfaces,
-//! merged in order of time.
+//! The results of queries of flow records and series rows. They merge the rows of sealed files and growing journals of
+//! several interfaces in order of time.
 //!
-//! A file is opened when the result reaches the timestamp in its name, and closed after its last row: memory holds a
-//! few hundred rows of each file that overlaps the current time, and the journals. The hour directories of the current
-//! day are held, so that retention does not remove their files. The journals are read first, and a sealed file that was
-//! made from one of them is skipped, so that no row is returned twice while a journal is being sealed.
+//! A file is opened when the result reaches the timestamp in the file name, and closed after its last row. So memory
+//! holds the journals, and a few hundred rows of each sealed file whose time range contains the timestamp of the
+//! current row of the result. Reader locks on the hour directories of the day of the current row prevent retention from
+//! removing the files in them. The journals are read first, and a sealed file that was made from one of them is
+//! skipped, so that no row is returned twice while a journal is being sealed.
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, TableRows};
@@ -118,8 +119,8 @@ impl FileScan {
         if hours.is_empty() {
             return false;
         }
-        // All hours are held before the first is listed, so that no file that a day's file replaces is removed in
-        // between.
+        // All hour directories of the day are locked before the first of them is listed. Otherwise a file that a day's
+        // file replaces could be removed in between.
         self.holds = hours.iter().filter_map(|hour| Hold::reader(&hour.folder).ok()).collect();
         // One warning suffices, because most likely the same process prevents the holds of all hours.
         if let Some(why) = self.holds.iter().find_map(Hold::obstacle) {

@@ -1,8 +1,9 @@
-//! Retention of flow records and of series: removes the oldest sealed files by age and by size. Free space on the
-//! volume is maintained by packet retention, because packets take most of the space.
+//! Retention of flow records and of series: removes the oldest sealed files if they are too old or if all of them
+//! together are too large. This module does not maintain free space on the volume: packet retention does, because
+//! packets take most of the space.
 //!
-//! A file in an hour directory that a reader holds is removed only after a wait, and only if no later files can be
-//! removed in its place. Only sealed files of netgrain are removed.
+//! If a reader holds an hour directory, a file in it is removed only after a wait, and only if the removal of later
+//! files that no reader holds does not suffice. Only sealed files of netgrain are removed.
 
 use crate::error::ColumnsError;
 use crate::file_layout::{DataFileKind, files};
@@ -46,7 +47,7 @@ pub struct RetentionResult {
     /// The running processes that hold the hour directories of files that should have been removed, as far as they can
     /// be determined.
     pub by: Vec<Holder>,
-    /// Number of removed files that a reader still held after the wait.
+    /// Number of files that were removed after the wait although a reader still held their hour directory.
     pub overruled: u64,
     /// Number of remaining files.
     pub files: u64,

@@ -235,7 +235,7 @@ pub fn scan_shared<S: Send>(
     each: impl Fn(&mut S, &Batch) + Sync,
 ) -> Result<(Vec<S>, Vec<String>), ColumnsError> {
     let warnings = Warnings::default();
-    // The queue of parts, a few for each thread: each part holds at most one open file.
+    // The queue contains only a few parts for each thread, because each part holds an open file.
     let (sender, receiver) = sync_channel::<Part>(threads * 2);
     let receiver = Mutex::new(receiver);
     let mut states: Vec<S> = (0..threads.max(1)).map(|_| make()).collect();

@@ -107,7 +107,7 @@ pub struct Column<T> {
     pub repetition: Repetition,
     /// The encoding.
     pub coding: EncodingHint,
-    /// How queries exclude row groups by it.
+    /// How queries use this column to exclude row groups.
     pub predicate: ColumnPredicate,
     /// An argument for `take`.
     pub arg: usize,

@@ -1,8 +1,9 @@
 //! Writes Parquet files from columns and publishes them: each file is written under a hidden name, synced, and renamed.
 //! Several files are synced together where possible.
 //!
-//! A column is decoded from all blocks of a journal and written into all row groups before the next one begins, so that
-//! memory holds one decoded column per writing thread, and the encoded file. Rows are sorted by permuting row numbers.
+//! Each column is decoded from all blocks of a journal and written into all row groups before the next column is
+//! decoded. So memory holds one decoded column per writing thread, and the encoded file. To sort rows, only their row
+//! numbers are permuted.
 
 use crate::block::{Blocks, FlatColumn, RowContext};
 use crate::builder::Builder;
@@ -39,7 +40,7 @@ pub const VERSION: u32 = 5;
 
 /// Keys of the file metadata.
 pub mod key {
-    /// The table that the file holds.
+    /// The metadata key for the table (flow records or series rows) that the file contains.
     pub const KIND: &str = "netgrain.kind";
     /// The version of the columns and of the meaning of null: [`super::VERSION`].
     pub const FORMAT: &str = "netgrain.format";
@@ -62,15 +63,15 @@ pub fn id_text(id: u64) -> String {
     format!("{id:016x}")
 }
 
-/// Where a file is to be published, and its metadata.
+/// The path and the metadata of a file that is to be published.
 pub struct Plan<'a> {
     /// The interface's directory.
     pub root: &'a Path,
-    /// The table that the file holds.
+    /// The table (flow records or series rows) that the file contains.
     pub kind: DataFileKind,
     /// The timestamp in its name.
     pub start: Timestamp,
-    /// The end of the last row in the file.
+    /// The latest timestamp of the rows in the file.
     pub end: Timestamp,
     /// Metadata besides kind and format.
     pub notes: Vec<(&'a str, String)>,
@@ -118,10 +119,11 @@ pub fn write<T: Schema>(
     }
 }
 
-/// Publishes files, each independently: syncs all contents together with these journals, then renames the files, then
-/// syncs each of their directories once. If a step fails for a file, the file is not published, or its name may not
-/// survive a power failure. The journals are synced because a journal that reappears after a power failure hides its
-/// file from queries, so it must be complete.
+/// Publishes files, each independently of the others: syncs all contents together with these journals, then renames the
+/// files, and then syncs each of their directories once. If a step fails for a file, the file is not published, or its
+/// name may not survive a power failure. The journals are synced for the following reason: a removed journal may
+/// reappear after a power failure. Queries then read the journal and skip the file that was made from it, so the
+/// journal must be complete on disk.
 pub fn name_all(
     disk: &mut dyn Housekeeping,
     files: Vec<Hidden>,
@@ -185,9 +187,9 @@ impl Hidden {
     }
 }
 
-/// Creates a hidden file for this timestamp. Another thread may be writing a file with the same timestamp (a day's file
-/// while a journal is sealed), so each gets its own name. A file that a crash left is removed: its rows are written
-/// again.
+/// Creates a hidden file for this timestamp. Another thread may be writing a hidden file with the same timestamp (a
+/// day's file while a journal is sealed), so each hidden file gets its own name. A hidden file that a crash left is
+/// removed, because its rows are written again.
 fn create_hidden(
     disk: &mut dyn Housekeeping,
     folder: &Path,

@@ -1,9 +1,9 @@
 //! The thread that seals the complete journals of a writer.
 //!
-//! The journals of a replay writer ([`Config::wait_when_full`](crate::Config::wait_when_full)) are sealed in groups:
-//! the files and journals of a group are synced together, and each directory once. Such a journal is not synced before:
-//! a group is small ([`BATCH_BYTES`]) and is complete after [`GATHERED`], so the rows are still on disk within a
-//! second.
+//! The journals of a replay writer ([`Config::wait_when_full`](crate::Config::wait_when_full)) are sealed in groups.
+//! The files and journals of a group are synced together, and each directory is synced once. A journal of a group is
+//! not synced before it is sealed. Its rows are nevertheless on disk within a second, because a group is small
+//! ([`BATCH_BYTES`]) and is complete after [`GATHERED`].
 
 use crate::error::ColumnsError;
 use crate::file_layout::DataFileKind;
@@ -43,7 +43,7 @@ pub(crate) struct CompleteJournal {
     pub journal: Journal,
 }
 
-/// The state of the sealing thread; see the module.
+/// The state of the thread that seals journals; see the module.
 pub(crate) struct Sealer {
     root: PathBuf,
     disk: Disk,

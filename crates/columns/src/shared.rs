@@ -1,4 +1,5 @@
-//! The state that the threads of a writer share: bytes that wait for the disk, buffers for reuse, counters and events.
+//! The state that the threads of a writer share: the number of bytes that wait for the disk, buffers for reuse,
+//! counters and events.
 
 use crate::error::ColumnsError;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Flow records or series rows in a Parquet file outside of a store: written as an output format, and read again. Such
-//! a file has the interface name of each row, and columns that the store omits to save space.
+//! Writes and reads Parquet files of flow records or series rows outside of a store, as an output format. Such a file
+//! has the interface name of each row, and columns that the store omits to save space.
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, TableRows};

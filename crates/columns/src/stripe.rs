@@ -1,5 +1,5 @@
-//! Encodes numbers as a zstd frame that contains only the lowest bytes of each number. The rule that the upper bytes
-//! equal those of the previous number is stored once for thousands of numbers.
+//! Encodes numbers as a zstd frame that contains only the lowest bytes of each number. For the upper bytes, the frame
+//! states once for thousands of numbers that they equal those of the previous number.
 //!
 //! Measured values have noise in their lowest bytes, and zeros in their upper bytes. An entropy coder needs at least
 //! one bit for each of those zeros, and more than eight bits for each byte of noise, because one code serves both. A
@@ -140,8 +140,8 @@ impl Striper {
             let is_alone = |need: &u8| usize::from(*need) > lowest;
             let mut left = needs;
             while !left.is_empty() {
-                // The loop encodes a run of raw numbers, and then the numbers after this run as sequences, if there are
-                // any.
+                // Each pass of the loop encodes a run of raw numbers, and then the numbers after this run as sequences,
+                // if there are any.
                 let alone = left.iter().position(|need| !is_alone(need)).unwrap_or(left.len()).max(1);
                 let many = left[alone..].iter().position(is_alone).unwrap_or(left.len() - alone);
                 left = &left[alone + many..];

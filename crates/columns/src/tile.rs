@@ -1,4 +1,4 @@
-//! A tile: the numbers of a few dozen rows by columns, before they are appended to the packed columns.
+//! A tile holds the numbers of a few dozen rows, arranged by column, before they are appended to the packed columns.
 
 use crate::schema::{Column, Repetition, ValueType};
 

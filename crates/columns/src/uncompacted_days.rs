@@ -1,5 +1,5 @@
-//! Reports days of rows that remain in several files, and the file that prevents their compaction:
-//! [`compact`](crate::compact()) skips a day with a file that it cannot read or that has no id.
+//! Reports the days whose rows remain in several files, and for each day the file that prevents the compaction:
+//! [`compact`](crate::compact()) skips a day if one of its files cannot be read or has no id.
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, judge_sealed};
@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::{DiskDevice, names};
 
-/// A line for each complete day before `before` with several files of which one cannot be merged with the others. Files
-/// that remain only because a reader holds them are not reported.
+/// Returns a line for each complete day before `before` that has several files of which at least one cannot be merged
+/// with the others. Files that remain only because a reader holds their hour directory are not reported.
 ///
 /// # Errors
 /// If the store cannot be listed.

@@ -1,4 +1,5 @@
-//! Stores the flow records and series rows of one interface: on disk within a second, and in Parquet files soon after.
+//! Stores the flow records and series rows of one interface. They are in a journal on disk within a second, and in
+//! Parquet files soon after.
 //!
 //! The caller's thread only encodes rows into columns ([`crate::block`]) and passes on batches. A second thread appends
 //! the batches to the journals and syncs the journals twice a second; a third, with lowered CPU and I/O priority, seals
@@ -8,8 +9,8 @@
 //! drops rows and counts them, and a replay writer ([`Config::wait_when_full`]) blocks.
 //!
 //! A live writer has one growing file of each kind. A replay writer has one growing file for each of the last few
-//! periods: a capture whose timestamps alternate between periods then makes one file per period, and not one at each
-//! change.
+//! periods. So a capture whose timestamps alternate between periods makes one file per period, and not one file at each
+//! change of the period.
 
 use crate::batch::BatchBytes;
 use crate::error::ColumnsError;
@@ -336,7 +337,7 @@ impl<T: Schema> GrowingFiles<T> {
         self.open.iter_mut().for_each(|open| open.hand_over(self.kind, to_disk));
     }
 
-    /// Completes the files whose period is over at `moment`.
+    /// Completes the growing files whose period has ended at `moment`.
     fn close_before(&mut self, moment: Timestamp, to_disk: &mut ToDisk) {
         let every = self.every;
         self.close_some(|open| open.period.after(every) <= moment, to_disk);
@@ -363,8 +364,9 @@ impl<T: Schema> GrowingFile<T> {
         to_disk.send(Message::Close((kind, self.period), self.span.0));
     }
 
-    /// True if a row of this span may be added. Rows farther away than the reach of a file would not be found by the
-    /// timestamp in its name.
+    /// True if a row of this span may be added to the file. The limit exists because queries select a file by the
+    /// timestamp in its name, and would not find a row whose distance from this timestamp is greater than the reach of
+    /// the file.
     fn has_capacity(&self, span: (Timestamp, Timestamp), reach: Duration, most: u32) -> bool {
         let (first, last) = (self.span.0.min(span.0), self.span.1.max(span.1));
         self.rows < most
@@ -475,8 +477,8 @@ impl Journaler {
 
     fn close(&mut self, which: Which, first: Timestamp) {
         let Some(mut journal) = self.open.remove(&which) else { return };
-        // A small journal of a replay writer is not synced here, because the sealing thread will sync it together with
-        // its sealed file, within the same time limit.
+        // A small journal of a replay writer is not synced here. The sealing thread will sync it together with its
+        // sealed file, within the same time limit.
         let closed = self.shared.closed.fetch_add(journal.bytes(), Ordering::Relaxed) + journal.bytes();
         if !self.wait_when_full || closed > BATCH_BYTES || journal.is_doubtful() {
             let outcome = journal.sync().map(|batches| self.shared.keep(batches));

@@ -1,5 +1,5 @@
-//! The memory of a writer does not grow with the length of a replay. Allocations are counted for the whole process, so
-//! this program has a single test.
+//! Tests that the memory of a writer does not grow with the length of a replay. The test counts the allocations of the
+//! whole process, so this program has a single test.
 
 use base::Timestamp;
 use netgrain_columns::{Config, Writer};

@@ -1,4 +1,4 @@
-//! The description of one block in the table of an index.
+//! The description of one block, as it is stored in the block table of an index.
 
 use crate::Entry;
 use base::{Tally, Timestamp};

@@ -1,10 +1,10 @@
 //! Collects the keys of one block while its packets arrive.
 //!
-//! The cost per packet must stay near that of reading its addresses. Consecutive packets often belong to one flow, so
-//! most tuples (addresses, protocol, ports) are found with one compare in a small table of the exact tuples of this
+//! The cost per packet must stay near the cost of reading its addresses. Consecutive packets often belong to one flow,
+//! so most tuples (addresses, protocol, ports) are found with one compare in a small table of the exact tuples of this
 //! block; both directions of a flow have the same tuple. New tuples are collected and processed in batches
-//! (`set_builder.rs`). A tuple that was overwritten in the table is added to the filters again, so no key is left out.
-//! At the end of the block, each filter is folded to the size that fits its keys.
+//! (`set_builder.rs`). If a tuple was overwritten in the table and occurs again, it is added to the filters again, so
+//! no key is left out. At the end of the block, each filter is folded to the size that fits its keys.
 //!
 //! The worst case is a packet with two new hosts and two new ports: it has nine keys. Two of the keys set eight bits in
 //! 32 bytes, three set four bits, and four set two bits in eight bytes. That is 9 hashes and 9 read-modify-writes in
@@ -43,8 +43,8 @@ const MAPS: usize = 2 * GROUP;
 /// This bit of a tuple is set if the ports are known.
 const PORTS: u64 = 1 << 40;
 
-/// The lowest bit of the generation in a tuple. The generation identifies the block in which the tuple was added; it is
-/// never 0.
+/// The lowest bit of the generation in a tuple. The generation identifies the block in which the tuple was added;
+/// it is never 0.
 const GENERATION: u64 = 1 << 48;
 
 /// This bit is set in every `link` value, so that ethertype 0 differs from no previous packet.
@@ -114,7 +114,8 @@ impl BlockKeys {
         let link = MARK
             | u64::from(headers.vlan().map_or(0, |id| 0x1_0000 | u32::from(id))) << 16
             | u64::from(headers.ethertype().0);
-        // Packets with the same outer VLAN tag may have different inner tags.
+        // Packets with the same outer VLAN tag may have different inner tags, so the keys of a packet with an inner tag
+        // are added even if its `link` value equals that of the previous packet.
         if link != self.link || headers.vlan().is_some() && headers.vlans(frame).nth(1).is_some() {
             self.add_link(frame, &headers, link);
         }

@@ -22,19 +22,20 @@ const SUMMARY: usize = 512;
 // 1600 files without a match, while their indexes were limited to 1 % of the packet file.
 const PAGE: usize = 4096;
 
-/// Number of stripes that are filled together, because the groups of a block for these stripes are contiguous in
-/// memory.
+/// Number of stripes that are filled together. It is greater than 1 because the groups of a block for these stripes are
+/// contiguous in memory.
 const TILE: usize = 16;
 
-/// An index under construction. It holds the sets of all blocks, at most 1 % of the packet file.
+/// An index under construction. It holds the key sets of all blocks, which take at most 1 % of the size of the packet
+/// file.
 pub struct Builder {
     header: Header,
     blocks: Vec<(Block, Tally)>,
     /// The encoded sub-blocks, as in the file.
     parts: Vec<u8>,
     sets: Vec<Sets>,
-    /// The encoded ledger rows of each block with their checksum, as in the file; `rows_end` has the end offset for
-    /// each block.
+    /// The encoded ledger rows of each block with their checksum, as in the index file; `rows_end` has the end offset
+    /// of the rows of each block.
     rows: Vec<u8>,
     rows_end: Vec<usize>,
 }

@@ -9,8 +9,8 @@ use std::ops::Range;
 pub struct Index {
     /// The properties of the packet file.
     pub header: Header,
-    /// The blocks, in order. In a sealed index, all filters of a kind have the same size; in a growing index, the sizes
-    /// may differ.
+    /// The blocks, in the order of the packet file. In a sealed index, all filters of a kind have the same size; in a
+    /// growing index, the sizes may differ.
     pub entries: Vec<Entry>,
     /// The end of the index.
     pub tail: Tail,
@@ -28,7 +28,7 @@ pub enum Tail {
         /// Offset of the first invalid entry, which is being written at this moment or is damaged; `None` if all
         /// entries are valid.
         broken: Option<u64>,
-        /// True if an entry is torn and was the only entry of its block.
+        /// True if an entry is torn and was the only entry of its block, so that the block has no valid entry.
         torn: bool,
         /// Entries that later entries of the same block replaced, with fewer packets; the newest first.
         earlier: Vec<Entry>,
@@ -44,7 +44,7 @@ pub struct Footer {
     pub end: Timestamp,
     /// Number of entries.
     pub entries: u32,
-    /// The ledger rows of the file: the sum of the rows of all entries.
+    /// The ledger rows of the file: the sum of the ledger rows of all entries.
     pub rows: Rows,
     /// Byte ranges of the packet file that a query must read before the records of any block.
     pub context: Vec<Range<u64>>,

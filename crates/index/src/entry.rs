@@ -5,9 +5,10 @@
 //! | first ns u64 | last ns u64 | sub-blocks (`sub_blocks.rs`) | 8 × groups u16 | state u16 | length of rows u32 | rows
 //! | groups by kind | crc
 //! ```
-//! `length` counts the whole entry. `base`: number of entries before this one in the chain; `number`: number of entries
-//! before it in the file, replaced ones included. `state`: 0 the block is full, 1 the block continues in the next
-//! entry, 2 the block is being filled (see `growing.rs`). 65 535 groups mean "any key".
+//! `length` counts the whole entry. `base` is the number of entries before this one in the chain. `number` is the
+//! number of entries before this one in the file, replaced entries included. `state` is 0 if the block is full, 1 if
+//! the block continues in the next entry, and 2 if the block is being filled (see `growing.rs`). A set of 65 535 groups
+//! means "any key".
 
 use crate::bytes::{CRC, Cursor, checked, close};
 use crate::key::{KINDS, Sets};

@@ -1,21 +1,23 @@
-//! The growing layout: the layout of an index while its packet file is being written, and the offsets of new entries.
+//! The growing layout is the layout of an index while its packet file is being written. This module also computes the
+//! offsets of new entries.
 //!
 //! ```text
 //! header | to the next page | 4 slots of 16 KiB | entry | entry | …
 //! ```
 //! The *chain* follows the slots: one entry for each full block, in order, never rewritten. Each second, the recorder
 //! writes a new entry for the block that is being *filled* into a slot, with its position in the chain and an
-//! increasing number. It writes only into a slot that contains neither the entry synced last, nor the entry of a sync
-//! in progress, nor the newest entry. So a power failure never tears a synced entry, and a reader finds a complete
-//! entry at any moment. A slot that is neither empty nor complete is being written, or contains a torn entry. The
-//! recorder uses the slots in order, so an empty slot before a used slot has lost its entry. (The loss of the last used
-//! slot is not detected: zeros look like a slot that was never written. Then a reader uses the previous entry, which
-//! describes fewer packets, but only packets that exist. The sealed index does not depend on the slots.)
+//! increasing number. It writes only into a slot that contains neither the entry that was synced last, nor the entry of
+//! a sync in progress, nor the newest entry. So a power failure never tears a synced entry, and a reader finds a
+//! complete entry at any moment. If a slot is neither empty nor complete, it is being written or contains a torn entry.
+//! The recorder uses the slots in order, so if a slot is empty and a later slot is used, the entry of the empty slot
+//! was lost. (The loss of the entry in the last used slot is not detected, because its zeros look like a slot that was
+//! never written. In this case a reader uses the previous entry, which describes fewer packets, but only packets that
+//! exist. The sealed index does not depend on the slots.)
 //!
 //! An entry that is too long for a slot (for example with the ledger rows of an hour of an interface with little
-//! traffic) is appended to the chain and marked as continued: the next entries of the block contain only the later
-//! rows. So no entry is overwritten that may still be needed, however long the block is being filled. A continued entry
-//! admits every key; the last entry of the block contains the key sets.
+//! traffic) is appended to the chain and marked as continued. The next entries of the block then contain only the later
+//! ledger rows. So no entry is overwritten that may still be needed, however long the block is being filled. A
+//! continued entry admits every key, because only the last entry of the block contains the key sets.
 
 use crate::entry::{EntryState, HEAD, ParsedEntry};
 use crate::key::Sets;
@@ -30,7 +32,7 @@ const SLOTS: usize = 4;
 /// Bytes of a slot: enough for the largest key sets and some minutes of ledger rows that all differ.
 const SLOT: usize = 16 << 10;
 
-/// Alignment of the slots: no two slots share a page.
+/// Alignment of the slots in the index file, so that no two slots share a page.
 const PAGE: usize = 4096;
 
 /// Bytes of the chain that one read returns.
@@ -50,7 +52,7 @@ const fn chain_at(header: usize) -> usize {
 #[derive(Clone, Debug)]
 pub struct Growing {
     slots: u64,
-    /// Offset of the next entry of the chain, and number of entries in the chain.
+    /// Offset at which the next entry of the chain will be written, and number of entries in the chain.
     chain: u64,
     entries: u32,
     /// Number of entries written to the slots and the chain.
@@ -125,7 +127,7 @@ impl Growing {
         self.entries += 1;
     }
 
-    /// The caller begins a sync of the index file.
+    /// Registers that the caller begins a sync of the index file.
     pub fn sync_begins(&mut self) {
         self.syncing = self.newest;
     }

@@ -1,12 +1,14 @@
-//! The header: properties of the packet file. A growing index and a sealed index both begin with it.
+//! The header of an index contains the properties of the packet file. A growing index and a sealed index both begin
+//! with it.
 //!
 //! ```text
 //! magic 8 | version u16 | layout u16 | length u32 | content u16 | queue u16 | link type u32 | snaplen u32
 //! | timestamp error ns u32 | first position u64 | start ns u64 | foreign bytes u64 | foreign modified ns u64
 //! | 3 × (length u16, text): interface, timestamp source, filter | crc
 //! ```
-//! `length` counts the whole header. Layout: 1 sealed, 2 growing (0 was the growing layout of versions without slots).
-//! Content: 0 recorded by netgrain; 1 pcap, 2 pcapng and 3 RAW for foreign captures.
+//! `length` counts the whole header. The layout is 1 for a sealed and 2 for a growing index (0 was the growing layout
+//! of versions without slots). The content is 0 for a file recorded by netgrain; for foreign captures it is 1 for pcap,
+//! 2 for pcapng and 3 for RAW.
 
 use crate::bytes::{CRC, Cursor, checked, close};
 use crate::{IndexError, VERSION};

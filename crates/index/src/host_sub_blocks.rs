@@ -2,10 +2,10 @@
 //! KiB instead of 1 MiB.
 //!
 //! A group is a table of 16 rows and 16 columns; each column stands for a sub-block. A host has one row in each half of
-//! its group, and it may occur in the sub-blocks that are marked in both rows. Rows are marked for each packet, also if
-//! its tuple is not new: one multiplication and two words per host cost less than a list of the hosts of each
-//! sub-block. The groups are folded like those of other kinds, but only if the fold adds almost no false positives,
-//! because each false positive costs a read of 64 KiB.
+//! its group, and it may occur in the sub-blocks that are marked in both of its rows. Rows are marked for each packet,
+//! even if its tuple is not new, because one multiplication and two words per host cost less than a list of the hosts
+//! of each sub-block. The groups are folded like those of other kinds, but only if the fold adds almost no false
+//! positives, because each false positive costs a read of 64 KiB.
 //!
 // PERF: 24 → 9 instructions per host of a packet. The 24 instructions were needed with complete groups in memory, where
 // a row is found by shifts within a word. With the two halves in separate arrays, rows are separate 16-bit elements,

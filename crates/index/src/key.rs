@@ -1,5 +1,5 @@
-//! Kinds of keys, and the 64-bit hash that represents a key in the set of its kind. The hash uses no secret, so that an
-//! index written on one machine can be queried on another.
+//! The kinds of keys, and the 64-bit hash that represents a key in the set of its kind. The hash uses no secret, so
+//! that an index written on one machine can be queried on another.
 
 use crate::set::{Group, Set};
 use base::hash::mix64;

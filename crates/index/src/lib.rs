@@ -1,11 +1,11 @@
 //! The block index beside each packet file (`.ngi`): time range, counts, lost packets and key sets of each block.
 //!
-//! An index has two layouts. While the packet file grows, its index grows too: one [`Entry`] after the other, with
-//! slots for the block that is being filled ([`Growing`]). Each part ends in its own CRC32C, so that a truncated index
-//! is readable up to its last complete part. When the packet file is complete, a [`Builder`] writes a sealed index,
-//! which stores all data about one key together, so that a query reads only a few kilobytes of the index. A [`Reader`]
-//! answers queries from both layouts; an [`Index`] is a complete index of either layout in memory.
-//! `docs/design/block-index.md` gives the reasons for the structure, with measurements.
+//! An index has two layouts. While the packet file grows, its index grows too: the recorder appends one [`Entry`] after
+//! the other, and writes the entries of the block that is being filled into slots ([`Growing`]). Each part of an index
+//! ends in its own CRC32C, so that a truncated index is readable up to its last complete part. When the packet file is
+//! complete, a [`Builder`] writes a sealed index, which stores all data about one key together, so that a query reads
+//! only a few kilobytes of the index. A [`Reader`] answers queries from both layouts; an [`Index`] is a complete index
+//! of either layout in memory. `docs/design/block-index.md` gives the reasons for the structure, with measurements.
 #![forbid(unsafe_code)]
 
 mod block;

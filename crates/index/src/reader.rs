@@ -145,8 +145,8 @@ impl Reader {
         matches!(self.kind, IndexState::Sealed { .. })
     }
 
-    /// Offset of the first invalid entry of a growing index: the entry is being written at this moment, or is damaged.
-    /// Without an invalid entry, the length of the index when it was read. `None` for a sealed index.
+    /// For a growing index, the offset of its first invalid entry: this entry is being written at this moment, or is
+    /// damaged. If no entry is invalid, the length that the index had when it was read. `None` for a sealed index.
     pub fn end(&self) -> Option<u64> {
         match self.kind {
             IndexState::Growing { end, .. } => Some(end),

@@ -1,6 +1,6 @@
-//! Ledger rows in a compact form. Consecutive seconds without events form one run, which takes as much space as a
-//! single second, so an idle week costs as much as an idle second. A second without a row is a gap: no recorder ran in
-//! this second.
+//! Ledger rows (the outcome counters of one second each) in a compact representation. Consecutive seconds without
+//! events are stored as one run, which takes as much space as a single second, so an idle week costs as much as an idle
+//! second. A second without a row is a gap: no recorder ran in this second.
 //!
 //! Invariants: runs do not overlap, are in order of time, and no two silent runs (runs of seconds without events)
 //! touch. There are at most [`Ledger::MAX_ROWS`] runs; the oldest runs are folded into one run as in [`Ledger`], so

@@ -1,5 +1,5 @@
-//! The sealed index: written once, when the packet file is complete, so that a query reads only a small part of the
-//! index.
+//! The sealed index is written once, when the packet file is complete. Its layout allows a query to read only a small
+//! part of the index.
 //!
 //! ```text
 //! header | summary | table | sub-blocks | sets, kind by kind | rows of block 0 | crc | rows of block 1 | crc | …
@@ -14,8 +14,8 @@
 //! sets    per group: the 32 bytes of that group of block 0, of block 1, …, crc. 0 groups mean "any key".
 //! ```
 //! All blocks have the same number of groups of a kind, so the data about one key is contiguous: one read of 32 bytes
-//! per block covers the whole file. A reader loads header and summary together; they show whether the file can contain
-//! results. Each part that is read separately ends in its own CRC32C.
+//! per block gets the data about a key for all blocks of the file. A reader loads header and summary together; they
+//! show whether the file can contain results. Each part that is read separately ends in its own CRC32C.
 
 use crate::block::Block;
 use crate::bytes::{CRC, Cursor, checked, close};
@@ -79,7 +79,7 @@ pub(crate) struct SubBlockIndex {
     pub sets: [(u64, u32); KINDS],
 }
 
-/// Bytes of a stripe: the group of one number of all blocks, with checksum.
+/// Bytes of a stripe (the groups with the same number in the filters of all blocks), with checksum.
 pub(crate) const fn stripe(blocks: usize) -> usize {
     blocks * GROUP + CRC
 }

@@ -39,7 +39,7 @@ impl Set {
         }
     }
 
-    /// Halves the number of groups: the set still admits all its keys, and more false positives.
+    /// Halves the number of groups. The set still admits all its keys, and admits more false positives.
     pub(crate) fn fold(&mut self) {
         if let Self::Groups(groups) = self
             && groups.len() > 1
@@ -77,7 +77,7 @@ impl Set {
 #[inline]
 pub(crate) fn group_of(hash: u64, groups: usize) -> usize {
     debug_assert!(groups.is_power_of_two());
-    // With one group, a single shift would be by 64 bits, which overflows; two shifts do not.
+    // With one group, a single shift would be by 64 bits, which overflows. Two shifts avoid a shift by 64 bits.
     (hash >> 1 >> (63 - groups.trailing_zeros())) as usize
 }
 

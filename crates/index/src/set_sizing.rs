@@ -28,7 +28,7 @@ const NEGLIGIBLE_HOSTS: f64 = 1e-2;
 /// A filter with a higher false positive rate is omitted: it excludes too few blocks for its bytes.
 const USELESS: f64 = 0.6;
 
-/// The fill of one filter, or of several filters of one kind, and their chosen size.
+/// The fill (share of the bits that are set) of one filter, or of several filters of one kind, and their chosen size.
 #[derive(Clone, Debug)]
 pub(crate) struct Occupancy {
     kind: KeyKind,
@@ -76,7 +76,7 @@ impl Occupancy {
         self.level = self.level.max(Some(level));
         let mut empty = 1.0 - full;
         for at in (0..LEVELS).rev() {
-            // Each fold joins two groups, whose bits are nearly independent.
+            // Each fold joins two groups by OR, and their bits are nearly independent.
             if at < level {
                 empty *= empty;
             }
@@ -108,7 +108,8 @@ impl Occupancy {
             // The filter of flows is queried only in blocks that have both hosts and both ports.
             KeyKind::Flows => 2.0,
             // A false positive of host sub-blocks costs a read of only one sixteenth of a block, and is possible only
-            // in blocks that have the host; but all sixteen sub-blocks are tested in these blocks.
+            // in blocks that have the host. Nevertheless the weight is more than one sixteenth of that of hosts,
+            // because all sixteen sub-blocks are tested in these blocks.
             KeyKind::HostSubBlocks => 8.0,
             _ => 1.0,
         };

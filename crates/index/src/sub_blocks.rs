@@ -117,7 +117,8 @@ impl SubBlocks {
         self.first.iter().all(|first| *first == NO_RECORD)
     }
 
-    /// CRC32C of the bytes before the first record, which are the end of the last record of the previous block.
+    /// CRC32C of the bytes of the block before its first record. These bytes are the end of the last record of the
+    /// previous block.
     pub fn lead(&self) -> Option<u32> {
         (0..SUB_BLOCKS).find(|part| self.first[*part] != NO_RECORD).map(|part| self.crc[part])
     }

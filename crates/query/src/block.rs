@@ -1,6 +1,6 @@
 //! The matching packets of one block of a packet file, in order of time.
 //!
-//! The block stores packets as records of nanosecond pcap, so that consecutive packets can be returned as one slice.
+//! The block contains packets as records of nanosecond pcap, so that consecutive packets can be returned as one slice.
 
 use crate::FoundPacket;
 use base::Timestamp;
@@ -15,8 +15,8 @@ pub struct Block {
     records: Vec<u8>,
     items: Vec<Item>,
     next: usize,
-    /// For each origin, the number of lost packets that are not yet counted with a packet. `push` counts them with the
-    /// next packet of this origin.
+    /// For each origin, the number of lost packets that no packet reports yet: `push` stores the number in the next
+    /// packet of this origin.
     pending: Vec<(usize, u64)>,
 }
 
@@ -71,8 +71,8 @@ impl Block {
     /// Appends a packet together with the number of packets lost before it.
     pub fn push_found(&mut self, found: &FoundPacket<'_>) {
         let FoundPacket { ts, wire_len, data, link_type, origin, lost, position } = *found;
-        // The records of a block have at most 1 MiB plus the record that crosses the end of the block, so offsets fit
-        // into u32.
+        // The records of a block have at most 1 MiB plus the length of the record that crosses the end of the block, so
+        // offsets fit into u32.
         let (at, caplen) = (self.records.len() as u32, data.len() as u32);
         self.records.extend(record_header_ns(ts, caplen, wire_len));
         self.records.extend(data);
@@ -87,7 +87,7 @@ impl Block {
         &self.pending
     }
 
-    /// The timestamp of the current packet. After sorting, the current packet is the first packet.
+    /// The timestamp of the current packet of the block. After sorting, the current packet is the first packet.
     pub fn stamp(&self) -> Option<Timestamp> {
         self.items.get(self.next).map(|i| i.ts)
     }

@@ -1,8 +1,8 @@
 //! Merges the blocks of one file with out-of-order packets into a result in order of time.
 //!
-//! Invariant: every block whose first packet is not later than the current packet has been read. So the earliest packet
-//! of the blocks in memory is the earliest of all remaining packets, and only blocks that overlap in time are in memory
-//! together.
+//! Invariant: every block whose first packet is not later than the current packet of the result has been read. So the
+//! earliest packet of the blocks in memory is the earliest of all remaining packets, and only blocks whose time ranges
+//! overlap are in memory together.
 
 use crate::block::Block;
 use crate::cursor::{Cursor, CursorState, Extent};
@@ -76,7 +76,7 @@ impl<S: BlockSource> BlockMerge<S> {
         Self { source, top: None, rest: BinaryHeap::new(), spare: None, lent: 0..0, lost: 0 }
     }
 
-    /// True if a block whose current packet has this timestamp precedes all other blocks.
+    /// True if a block with this number whose current packet has this timestamp precedes all other blocks.
     fn allows(&self, ts: Timestamp, number: u32) -> bool {
         self.rest.peek().is_none_or(|Reverse(open)| (ts, number) < open.key())
             && self.source.first().is_none_or(|first| ts < first)

@@ -1,4 +1,5 @@
-//! The query context: data that all parts of one query share, such as query, cost, ledgers and warnings.
+//! The query context contains the data that all parts of one query share: the query, its cost, the ledgers of the files
+//! read (outcome counters), and warnings.
 
 use crate::disk::Disk;
 use crate::{Cost, Origin, Query};

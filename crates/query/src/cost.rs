@@ -1,4 +1,4 @@
-//! The cost of a query, which `--explain` prints.
+//! The cost of a query (the files, blocks, bytes and packets that it considered and read), which `--explain` prints.
 
 /// The numbers of files, blocks, bytes and packets that a query considered, skipped because of the index, and read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

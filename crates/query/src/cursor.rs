@@ -44,7 +44,7 @@ pub trait Cursor: Send {
         Ok(None)
     }
 
-    /// The records of the last [`Cursor::extend`] that returned a run, headers included, as one slice.
+    /// The records of the last run that [`Cursor::extend`] returned, headers included, as one slice.
     fn records(&self) -> &[u8] {
         &[]
     }
@@ -73,7 +73,7 @@ pub type Ranked = (Rank, Box<dyn Cursor>);
 
 /// A source of cursors, which the merge opens only when it reaches their begin.
 pub trait CursorSource: Send {
-    /// The earliest timestamp that a packet of the next cursor can have; `None` after the last cursor.
+    /// The earliest timestamp that a packet of the next cursor of the source can have; `None` after the last cursor.
     ///
     /// # Errors
     /// An error that ends the query.

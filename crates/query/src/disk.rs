@@ -1,13 +1,13 @@
 //! Reads complete blocks of packet files, with several reads in progress, into reused memory.
 //!
 //! A [`Chunk`] has free space before the bytes that were read. If a record began in the previous block, the caller
-//! copies its first bytes into this space. So each record is one slice, and no other bytes are copied. Memory is
-//! limited to [`MAX_AHEAD`] complete blocks that are read in advance, or as many bytes in smaller pieces, and one block
-//! for each cursor.
+//! copies the beginning of the record into this space. So each record is one slice, and no other bytes are copied. The
+//! memory is limited: it holds at most [`MAX_AHEAD`] complete blocks that are read in advance (or as many bytes in
+//! smaller pieces), and one block for each cursor.
 //!
-//! The permitted number of reads in advance, for all files of a query together, doubles with each read for which the
-//! query waits ([`Disk::deepen`]): so a query with a short result reads little in advance, and a query with a long
-//! result keeps the disk busy.
+//! The permitted number of reads in advance applies to all files of a query together. It doubles with each read for
+//! which the query waits ([`Disk::deepen`]). So a query with a short result reads little in advance, and a query with a
+//! long result keeps the disk busy.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -37,7 +37,8 @@ const DEEPEST: usize = 32;
 /// The largest number of reads in progress, including those for which a cursor waits.
 const ENTRIES: u32 = 2 * DEEPEST as u32;
 
-/// A read of at most this size gets memory for a piece instead of a block: two sub-blocks and a record.
+/// A read of at most this size gets the smaller of the two kinds of buffers, for two sub-blocks and a record, instead
+/// of a buffer for a block.
 const SMALL: usize = 2 * index::SUB_BLOCK as usize + SPARE_BYTES;
 
 /// A read in progress.

@@ -1,14 +1,14 @@
 //! The packets of flow records: tests each packet for membership in one of the given flows.
 //!
-//! A packet belongs to a flow if four conditions hold. (1) Its innermost addresses, protocol, ports, VLAN ids and
-//! tunnel equal those of a record; the innermost headers are compared because the meter uses them, and later fragments
-//! inherit the ports of the first fragment. (2) The record counts packets in the direction of the packet. (3) Its
-//! stream position lies between those of the first and the last packet of the record. If the position is unknown (RAW
-//! files, files without an index), or if the packet arrived on another queue than the first packet of the record, its
-//! timestamp must be between those of the first and the last packet of the record instead. (4) With a known position,
-//! its timestamp may be earlier than the record's start by at most [`LATE`]. The timestamp is tested because stream
-//! positions start at 0 in each recording; it may be earlier because the meter counts an out-of-order packet with the
-//! timestamp of the preceding packet.
+//! A packet belongs to a flow if four conditions are met. (1) Its innermost addresses, protocol, ports, VLAN ids and
+//! tunnel equal those of a record of the flow. The innermost headers are compared because the meter uses them; later
+//! fragments inherit the ports of the first fragment. (2) The record counts packets in the direction of the packet. (3)
+//! The stream position of the packet lies between those of the first and the last packet of the record. If the position
+//! is unknown (in RAW files and in files without an index), or if the packet arrived on another queue than the first
+//! packet of the record, the timestamp of the packet must lie between those of the first and the last packet of the
+//! record instead. (4) If the position is known, the timestamp may be earlier than the record's start by at most
+//! [`LATE`]. The timestamp is tested because stream positions start at 0 in each recording. It may be earlier because
+//! the meter counts an out-of-order packet with the timestamp of the preceding packet.
 //!
 //! Limit: if the meter ran without VLAN ids or tunnels in the flow key, its records count packets that this search does
 //! not find, so the packet counts differ.
@@ -81,7 +81,7 @@ pub struct FlowPackets {
     flows: HashSet<u64>,
     packets: u64,
     in_tunnels: bool,
-    /// The stream positions of all flows, if all of them are in one queue of one interface.
+    /// The stream positions of the packets of all flows, if all of these packets are in one queue of one interface.
     places: PacketLocations,
     fragments: Fragments,
 }
@@ -270,14 +270,16 @@ impl FlowPackets {
         let (flow_key, is_reversed) =
             flow_key(decoded.protocol, a, b, decoded.vlans, decoded.tunnel.map(|t| (t.kind, t.id)));
         let Some(spans) = self.spans.get(&flow_key) else { return false };
-        // The directions are indistinguishable if a host sends to itself without ports.
+        // If a host sends packets without ports to itself, both endpoints are equal, and the directions of the flow
+        // cannot be distinguished.
         let has_direction = |directions: &[bool; 2]| directions[usize::from(is_reversed)] || flow_key.1 == flow_key.2;
         let by = (self.number(&origin.interface), origin.queue);
         spans.iter().any(|span| span.has(found, by) && has_direction(&span.directions))
     }
 }
 
-/// Returns the flow key, which is equal for both directions of a flow, and true if `b` is the lesser endpoint.
+/// Returns the flow key, which is equal for both directions of a flow, and a flag that is true if endpoint `b` is less
+/// than endpoint `a`.
 fn flow_key(
     protocol: IpProtocol,
     a: (IpAddr, u16),

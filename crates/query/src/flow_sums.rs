@@ -1,5 +1,5 @@
-//! Sums flow records without reading them completely: only the columns that the plan and the filter need are read from
-//! the store, and the values of each row are written into one reused record.
+//! Computes sums over flow records without reading the records completely. Only the columns that the plan of the sums
+//! and the filter need are read from the store, and the values of each record are written into one reused record.
 
 use aggregate::{Aggregator, Field, Measure, Plan, ReportError, terms};
 use base::Timestamp;
@@ -17,7 +17,7 @@ impl SumColumns {
     /// The columns that the sums need; `None` if complete records are needed.
     pub fn of(plan: &Plan, filter: &FlowFilter) -> Option<Self> {
         use Column as C;
-        // These columns are needed to recognise the records of one flow, which form one group.
+        // The columns `Part` and `EndReason` are needed to recognise the records of one flow, which form one group.
         let mut all = vec![C::Part, C::EndReason];
         for field in plan.fields() {
             all.extend_from_slice(match field {

@@ -1,4 +1,5 @@
-//! The contents of one interface of a store, from the names of its files and from the indexes of its last files.
+//! Describes the contents of one interface of a store, from the names of its files and from the indexes of its last
+//! files.
 
 use base::Timestamp;
 use columns::DataFileKind;

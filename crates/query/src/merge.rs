@@ -5,8 +5,9 @@
 //! packet gets the sort key of the latest preceding packet of the same cursor (or of the start time in the file name).
 //! So it is returned directly after its predecessor and does not delay other cursors.
 //!
-//! The merge opens a cursor of a [`CursorSource`] when it reaches the begin of the cursor, or earlier if all reads of
-//! the current cursor are in progress. Memory is needed only for cursors that overlap in time.
+//! The merge opens a cursor of a [`CursorSource`] when the timestamp of the result reaches the begin of the cursor, or
+//! earlier if all reads of the current cursor are in progress. Memory is needed only for cursors whose time ranges
+//! overlap.
 
 use crate::cursor::{Cursor, CursorSource, CursorState, Extent, Rank};
 use crate::{FoundPacket, QueryContext, QueryError};
@@ -32,8 +33,8 @@ struct MergeKey {
 struct MergeEntry {
     key: MergeKey,
     cursor: Box<dyn Cursor>,
-    /// The value of `Disk::waited` at the last time at which the merge opened other cursors because this cursor was
-    /// near its end.
+    /// The value of `Disk::waited` when the merge last opened other cursors because this cursor was near its end;
+    /// `None` if it has not done so.
     relieved: Option<u64>,
 }
 
@@ -70,7 +71,7 @@ pub struct Merge {
     limit: Limit,
 }
 
-/// The limit up to which the current cursor may advance without a test of the other cursors.
+/// The limits up to which the current cursor may advance before the merge must test the other cursors.
 #[derive(Clone, Copy, Debug, Default)]
 struct Limit {
     /// The smallest key of the other cursors.
@@ -156,7 +157,7 @@ impl Merge {
     /// The errors of the cursor.
     pub fn extend(&mut self, context: &mut QueryContext) -> Result<Option<Extent>, QueryError> {
         let Some(top) = &mut self.top else { return Ok(None) };
-        // The current packet was already selected, so the limit applies only to the packets after it.
+        // The current packet was already selected, so the limit `until` applies only to the packets after it.
         let until = self.limit.until(&top.key).unwrap_or(top.key.ts).max(top.key.ts);
         let extent = top.cursor.extend(until, context)?;
         if let Some(extent) = extent {

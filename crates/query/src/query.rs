@@ -31,8 +31,8 @@ pub struct Query {
     pub follow: bool,
     /// If true, the query also reads the ring of a running recorder.
     pub live: bool,
-    /// Stream positions of the matching packets of one queue, if known: the query reads sealed files of that queue only
-    /// at these positions.
+    /// Stream positions between which the matching packets of one queue are, if known. The query reads sealed files of
+    /// that queue only at these positions.
     pub seek: Option<SeekHint>,
     /// The query ends early when another thread or a signal handler sets this flag.
     pub stop: Option<Arc<AtomicBool>>,

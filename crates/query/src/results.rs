@@ -103,8 +103,9 @@ impl Results {
         self.context.is_complete()
     }
 
-    /// The ledger of an origin for the seconds of the interval, so far. The counts come from the indexes of the files
-    /// that the query has read to the end of the file or of the interval.
+    /// The ledger (stored, filtered and lost packets) of an origin for the seconds of the interval, as far as it was
+    /// read. The counts come from the indexes of the files that the query has read to the end of the file or of the
+    /// interval.
     pub fn tally(&self, origin: usize) -> Tally {
         self.context.tally(origin)
     }

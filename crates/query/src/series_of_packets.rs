@@ -3,11 +3,11 @@
 //! filter applies to the outermost packet, as in `netgrain packets`; the counter counts the innermost packet, as the
 //! meter does.
 //!
-//! The series rows of the store determine which seconds were recorded, from the oldest packet file on. A second with a
-//! stored row but without a matching packet gets a row of zeros; a second without a stored row is a gap, and so is the
-//! time before the oldest stored packet. The ledger of a row covers all packets of the second, so that losses are
-//! visible in each series. If packets were recorded without rows, seconds between two packets get rows of zeros, as in
-//! the meter.
+//! The series rows of the store determine which seconds were recorded, from the oldest packet file on. If a second has
+//! a stored row but no matching packet, its row has zeros. A second without a stored row is a gap, and so is the time
+//! before the oldest stored packet. Each row contains the ledger of all packets of the second (stored, filtered and
+//! lost), so that losses are visible in each series. If packets were recorded without rows, seconds between two packets
+//! get rows of zeros, as in the meter.
 //!
 //! Packet files do not contain the direction of packets, so all rows have the direction `in`.
 
@@ -52,7 +52,8 @@ struct ComputedRows {
     oldest: HashMap<PathBuf, u64>,
     names: Vec<String>,
     all_series: Vec<InterfaceSeries>,
-    /// The number of the series for each origin of the result; an interface has one origin per queue, but one series.
+    /// For each origin of the result, the index of its series in `all_series`. An interface has one origin per queue,
+    /// but only one series.
     of_origin: HashMap<usize, usize>,
     /// The second of the current packet.
     second: Option<u64>,
@@ -226,8 +227,8 @@ impl ComputedRows {
                 Some(second) => series_meter.counter.tick(Timestamp::from_secs_nanos(second, 0)),
                 None => series_meter.counter.finish(),
             };
-            // If the store has series rows of this interface, a row of zeros is created for each second that has a
-            // series row.
+            // If the store has series rows of this interface, the rows of zeros of the meter are omitted here, because
+            // a row of zeros is created for each second that has a series row.
             let reported = rows.into_iter().filter(|row| row.total.packets > 0 || !series_meter.is_known);
             self.rows.extend(reported.map(|row| ((row.second, number as u16), row)));
         }

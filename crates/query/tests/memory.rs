@@ -40,8 +40,8 @@ fn a_long_result_over_many_files_and_queues_takes_bounded_memory() {
         }
         assert_eq!(packets, results.cost().matched);
         assert!(packets > 10_000 && results.cost().bytes_read > 100 << 20, "{:?}", results.cost());
-        // The bound consists of sixteen blocks that are read in advance, two blocks per queue (the current block, and
-        // the next during a change), and small allocations.
+        // The bound on the memory consists of sixteen blocks that are read in advance, two blocks per queue (the
+        // current block, and the next block during a change of blocks), and small allocations.
         let chunk = (1 << 20) + 2 * 17 * 4096;
         let most = COUNTING.most_since(before);
         let bound = (16 + 2 * usize::from(QUEUES)) * chunk + (2 << 20);

@@ -1,5 +1,5 @@
-//! Finds the latest timestamp in the in-order files of a queue in the store. A file that begins before this end needs
-//! an out-of-order marker ([`store::out_of_order`]).
+//! Finds the latest timestamp in the in-order files of a queue in the store. A new file that begins before this
+//! timestamp needs an out-of-order marker ([`store::out_of_order`]).
 //!
 //! Each in-order file begins no earlier than the previous file ends. So the newest file by name also ends last, and its
 //! index contains the latest timestamp: the search usually lists one hour directory and opens one index, however large

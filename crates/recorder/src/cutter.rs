@@ -3,9 +3,9 @@
 //!
 //! A record belongs to the block in which it starts. At every tick the cutter sends the bytes that the current block
 //! has so far to the writer, so a packet is on disk within a second of its arrival even at a low packet rate. The index
-//! entry of the block is final only when the block is complete. Several ticks in one batch (replay of a slow capture)
-//! cause only one such job, after the batch. The cutter never waits and reads no clock: it takes the time from the
-//! descriptors.
+//! entry of the block is final only when the block is complete. If one batch of descriptors contains several ticks (as
+//! in a replay of a slow capture), they cause only one such job, after the batch. The cutter never waits and reads no
+//! clock: it takes the time from the descriptors.
 
 mod block;
 mod job;
@@ -156,8 +156,8 @@ impl Cutter {
         if !pos.is_multiple_of(BLOCK) || !follows {
             return Err(BrokenStream::Segment { pos, end });
         }
-        // Events that were counted before the segment boundary belong to the old file, although the boundary may have a
-        // later timestamp.
+        // Losses and filtered packets that were counted before the segment boundary belong to the old file, although
+        // the boundary may have a later timestamp.
         self.close(self.next, jobs);
         self.segment = Some(pos);
         self.next = pos + FILE_HEADER as u64;

@@ -1,4 +1,5 @@
-//! The interface through which the recorder reads the ring: a lossless reader, which the producer never overtakes.
+//! The interface through which the recorder reads the ring. A feed is a lossless reader: the producer does not
+//! overwrite bytes that the feed has not released.
 
 use ring::Desc;
 use std::sync::Arc;

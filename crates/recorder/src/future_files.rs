@@ -1,14 +1,15 @@
-//! Handles files with timestamps in the future: the clock was far ahead when they were recorded (for example in 2099
-//! after a boot), and was corrected later.
+//! Handles future files: files with timestamps later than the current time of the clock. They arise if the clock was
+//! far ahead when they were recorded (for example in 2099 after a boot), and was corrected later.
 //!
-//! Every file recorded after the correction begins before the end of the future files, and would need an out-of-order
-//! marker ([`store::out_of_order`]) as long as they are in the store. So the future files get markers instead. The
-//! timestamps of their packets are not changed, and queries find the packets by these timestamps.
+//! Every file that is recorded after the correction of the clock begins before the end of the future files. Without
+//! further measures, each such file would need an out-of-order marker ([`store::out_of_order`]) as long as the future
+//! files are in the store. So the future files get markers instead. The timestamps of their packets are not changed,
+//! and queries find the packets by these timestamps.
 //!
-//! The present time of the clock may be wrong too. The clock is trusted if it shows a time after the release of this
-//! code, and either the kernel reports it as synchronised or the store has at most as many hour directories after the
-//! clock's time as before it. If a wrong clock is trusted, some files have unnecessary markers: a query then reads more
-//! names, and its result is the same.
+//! The clock may also be wrong at present. The clock is trusted if two conditions hold. First, it shows a time after
+//! the release of this code. Second, either the kernel reports the clock as synchronised, or the store has at most as
+//! many hour directories after the clock's time as before it. If a wrong clock is trusted, some files have unnecessary
+//! markers; a query then reads more names, but its result is the same.
 
 use crate::chain::{OrderedFiles, span, stem};
 use crate::wall_clock::WallClock;

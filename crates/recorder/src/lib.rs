@@ -1,10 +1,10 @@
 //! The recorder writes the packets of the shared ring to pcap files and counts each packet as stored or lost.
 //!
-//! The ring holds a stream of nanosecond-pcap records divided into segments, so a packet file is a contiguous range of
-//! that stream, which is written to the device without a copy in memory. Two state machines do the work, each on its
-//! own thread: the [`cutter`] reads the descriptors, divides the stream into blocks, and builds their index; the
+//! The ring holds a stream of nanosecond-pcap records divided into segments. A packet file is a contiguous range of
+//! that stream, so it is written to the device without a copy in memory. Two state machines do the work, each on its
+//! own thread. The [`cutter`] reads the descriptors, divides the stream into blocks, and builds their index. The
 //! [`writer`] writes blocks and index to a [`store::Device`] and publishes complete files by renaming them.
-//! [`Recorder`] runs both; [`Feed`] is the interface through which they read the ring.
+//! [`Recorder`] runs both state machines; [`Feed`] is the interface through which they read the ring.
 
 mod chain;
 pub mod cutter;

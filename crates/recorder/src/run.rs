@@ -1,4 +1,4 @@
-//! The recorder as the engine runs it: a [`Feed`] as input, a [`Device`] as output, and two threads.
+//! Runs the recorder as part of the engine, with a [`Feed`] as input, a [`Device`] as output, and two threads.
 
 use crate::chain;
 use crate::cutter::{BrokenStream, Cutter, Job, OutOfOrderCounts, RawCutter, Release};

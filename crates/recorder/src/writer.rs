@@ -1,12 +1,12 @@
 //! The writer: has several writes in progress at the device, writes the index of each packet file, and publishes
 //! complete files.
 //!
-//! Invariants: jobs finish in the order in which they arrived, in whatever order the device completes them; memory of
-//! the ring is released only after its bytes and their index entry are written; two writes of the same page are never
-//! in progress at the same time; a file is renamed to its final name only after content and index are synced, and the
-//! index is renamed first. If the volume refuses an operation, the writer retains all jobs and retries until the
-//! recorder has been stopped and the grace period has passed. Then it counts the unwritten packets as lost and ends the
-//! file after the last complete packet.
+//! Invariants: Jobs finish in the order in which they arrived, in whatever order the device completes their writes.
+//! Memory of the ring is released only after its bytes and their index entry are written. Two writes of the same page
+//! are never in progress at the same time. A file is renamed to its final name only after its content and its index are
+//! synced, and the index is renamed first. If the volume refuses an operation, the writer retains all jobs and retries
+//! until the recorder has been stopped and the grace period has passed. Then the writer counts the unwritten packets as
+//! lost and ends the file after the last complete packet.
 //!
 //! The writer has these states; each state is in the module that contains its transitions:
 //!

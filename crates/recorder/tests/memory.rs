@@ -1,5 +1,5 @@
-//! The memory of the recorder grows with the packets of a capture and not with its duration. The test counts all
-//! allocations of the process, so it is the only test of its program.
+//! Tests that the memory of the recorder grows with the number of packets of a capture and not with the duration of the
+//! capture. The test counts all allocations of the process, so it is the only test of its program.
 
 #[path = "it/common/mod.rs"]
 mod common;

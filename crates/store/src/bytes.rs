@@ -1,4 +1,5 @@
-//! The memory from which the recorder writes packets: it is shared with the ring, so packets are not copied.
+//! The memory from which the recorder writes packets to disk. The memory is shared with the ring, so packets are not
+//! copied.
 //!
 //! Invariant: the bytes of a [`Slice`] do not change while it lives. The producer does not overwrite memory that a
 //! lossless reader has not released, and the recorder releases a range of the memory only after all slices of that
@@ -42,7 +43,7 @@ enum Kind {
         pos: u64,
         len: usize,
     },
-    /// A copy, in separate pages, of the bytes in this range of offsets.
+    /// A copy of bytes in separate pages; the slice consists of the bytes of these pages in this range of offsets.
     Own(Arc<Vec<Page>>, usize, usize),
 }
 

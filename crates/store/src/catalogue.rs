@@ -1,6 +1,6 @@
 //! Lists the content of a store from directory and file names only: interfaces, hour directories in order of time, and
-//! the packet files of an hour. No file is opened, and an hour directory is listed only when its files are needed, so
-//! the time to the first packet of a query does not depend on the length of its interval.
+//! the packet files of an hour. This module opens no file, and lists an hour directory only when its files are needed.
+//! So the time to the first packet of a query does not depend on the length of the query's interval.
 //!
 //! Foreign files and directories are ignored: directories whose names do not follow [`names::hour_folder`], files whose
 //! names do not follow [`names::stem`], symbolic links, and other hidden files.
@@ -62,7 +62,7 @@ pub fn interfaces(store: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for (name, kind) in list(store)? {
         let folder = store.join(&name);
-        // A recorder claims the directory before it creates the first file.
+        // A recorder writes its description (`CLAIM`) into the directory before it creates the first packet file.
         let is_recorded = || has_a_year(&folder) || nofollow::exists(&folder.join(CLAIM));
         if !name.starts_with('.') && kind == FileKind::Folder && is_recorded() {
             names.push(name);

@@ -3,9 +3,9 @@
 //!
 //! * [`LOCK`] is the lock file. It is empty, and only its owner may open it (0600), so no other user can lock it and so
 //!   block a recorder.
-//! * [`CLAIM`] is the description (0640) of the recorder and of its ring socket. Each recorder replaces the file of the
-//!   previous recorder; it locks the new file before it renames the file to [`CLAIM`]. Readers test whether the file is
-//!   locked; if a reader locks this file, no recorder is blocked.
+//! * [`CLAIM`] is the file with the description (0640) of the recorder and of its ring socket. Each recorder replaces
+//!   the file of the previous recorder; it locks the new file before it renames the file to [`CLAIM`]. Readers test
+//!   whether this file is locked. If a reader locks it, no recorder is blocked, because recorders lock [`LOCK`].
 //!
 //! The kernel releases the locks of the lock file and of the description when the process ends.
 

@@ -1,6 +1,6 @@
-//! The operations of the recorder on a volume. Every disk operation that can fail goes through [`Device`], so that
-//! tests can inject failures: [`DiskDevice`] uses the real volume; [`MemoryDevice`] stores files in memory and fails as
-//! a test requests.
+//! The operations of the recorder on a volume. Every disk operation that can fail is a function of the trait
+//! [`Device`], so that tests can inject failures. [`DiskDevice`] uses the real volume; [`MemoryDevice`] stores files in
+//! memory and fails as a test requests.
 
 mod disk;
 mod housekeeping;
@@ -159,7 +159,8 @@ pub trait Device: Send {
     /// True if a running process has locked this file, or the lock cannot be tested.
     fn is_held(&mut self, path: &Path) -> bool;
 
-    /// Prevents retention from removing files in this directory until the lock is dropped, like [`Hold::reader`].
+    /// Prevents retention from removing files in this directory until the returned lock is dropped, like
+    /// [`Hold::reader`].
     ///
     /// [`Hold::reader`]: crate::Hold::reader
     ///

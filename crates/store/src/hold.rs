@@ -1,11 +1,12 @@
-//! Locks between readers and retention: a reader holds an hour directory, and retention removes files only from
+//! Locks between readers and retention. A reader holds (locks) an hour directory, and retention removes files only from
 //! directories without holds. A hold is a lock (flock(2)) on a small file in the hour directory, [`HOLD`]. The owner of
-//! the store creates that file with the permissions of the packet files (0640): members of its group, who may read
-//! packets, can hold the directory; other users cannot, even if they may list it or read other files. The kernel
-//! releases a hold when its process ends, and a reader needs only one file descriptor per hour directory.
+//! the store creates that file with the permissions of the packet files (0640). Members of its group, who may read
+//! packets, can hold the directory. Other users cannot hold it, even if they may list the directory or read other
+//! files. The kernel releases a hold when its process ends, and a reader needs only one file descriptor per hour
+//! directory.
 //!
-//! A hold delays the removal of a file only by some seconds: then retention removes the file in spite of the hold.
-//! Files that a reader has opened stay readable after their removal.
+//! A hold delays the removal of a file only by some seconds; after this time retention removes the file in spite of the
+//! hold. If a reader has opened a file, it can still read the file after the removal.
 
 use crate::names;
 use std::fs::{File, TryLockError};
@@ -50,11 +51,12 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Takes the hold of a reader: until it is dropped, or until the time is over for which retention waits for
-    /// readers, no file in this directory is removed. While retention is removing files, this function waits. The wait
-    /// is short, but it has a timeout because every member of the store's group can lock the file. If a reader cannot
-    /// get a lock (a user outside of the store's group, a file system without locks, a timeout), the result is a hold
-    /// without a lock, and files may be removed while they are read.
+    /// Takes a reader's hold of a directory. Until the hold is dropped, or until the time for which retention waits for
+    /// readers has passed, no file in this directory is removed. While retention is removing files in the directory,
+    /// this function waits. The wait is short, but it has a timeout, because every member of the store's group can lock
+    /// the file. If a reader cannot get the lock (because its user is outside of the store's group, the file system has
+    /// no locks, or the wait timed out), the result is a hold without a lock, and files may be removed while they are
+    /// read.
     ///
     /// # Errors
     /// If the directory does not exist (any more).

@@ -1,7 +1,7 @@
 //! The store: a directory tree of packet files with their indexes, its naming scheme, and the operations on its volume.
 //!
-//! [`names`] defines directories and file names; every disk operation that can fail goes through [`Device`]. The crate
-//! `recorder` writes stores, `query` reads them, and `upkeep` verifies and repairs them and applies retention.
+//! [`names`] defines directories and file names. Every disk operation that can fail is a function of [`Device`]. The
+//! crate `recorder` writes stores, `query` reads them, and `upkeep` verifies and repairs them and applies retention.
 
 pub mod bytes;
 pub mod catalogue;

@@ -1,12 +1,12 @@
 //! The secret key with which the meter of an interface hashes addresses, and the file that keeps the key.
 //!
-//! With a known key, a sender, who can choose source addresses freely in UDP, could choose many addresses that the
+//! A UDP sender can choose source addresses freely. If the sender knew the key, it could choose many addresses that the
 //! estimate of distinct addresses counts as one (so that a scan is invisible in the time series), or one address that
 //! the estimate counts as millions. So each interface has a random key from its first recording on. The key is stored
 //! in the store ([`METER_KEY`] in the directory of the interface), so that metering the same packets again gives the
-//! same estimates; a user who can read the key can also read the packets. Files outside of a store are metered with the
-//! public key [`MeterKey::OPEN`], so that each replay gives the same rows; a known key is harmless there, because no
-//! sender can add addresses to an existing file.
+//! same estimates. A user who can read the key can also read the packets. Files outside of a store are metered with the
+//! public key [`MeterKey::OPEN`], so that each replay gives the same rows. A public key is harmless for such files,
+//! because no sender can add addresses to an existing file.
 
 use crate::names::{METER_KEY, interface_folder};
 use std::fmt;
@@ -51,8 +51,8 @@ impl MeterKey {
         Ok(Self::read(&interface_folder(store, interface))?.unwrap_or(Self::OPEN))
     }
 
-    /// The key with which a packet file of a store was first metered. `None` for a file outside of a store, and for a
-    /// missing file, because the later open of the file reports that error.
+    /// The key with which a packet file of a store was first metered. `None` for a file outside of a store. Also `None`
+    /// for a missing file: the caller opens the file afterwards and gets the error then.
     ///
     /// # Errors
     /// As of [`MeterKey::read`].

@@ -1,7 +1,7 @@
 //! Names of directories and files in the store: `STORE/IFACE/YYYY/MM/DD/HH/<start time>.pcap`, all in UTC.
 //!
-//! A file whose name begins with a dot and ends in `.partial` is being written, or was being written when its recorder
-//! was killed.
+//! If the name of a file begins with a dot and ends in `.partial`, the file is being written, or was being written when
+//! its recorder was killed.
 
 use base::Timestamp;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
 //! The offered counter page: shared memory with the number of packets offered to a recorder, which stays readable after
-//! its process is killed. Recovery of the files adds the difference between offered and stored packets to the ledger as
-//! lost packets.
+//! the recorder's process is killed. Recovery of the packet files adds the difference between offered and stored
+//! packets to the ledger (the outcome counters of each second) as lost packets.
 //!
-//! Each queue has one page of shared memory in `/dev/shm`. The page exists after the process was killed, and a stalled
-//! volume cannot block the counting thread, which would be possible with a mapped file on the volume. A power failure
-//! erases the page; then the number of lost packets is unknown, and recovery reports this. The page is locked
-//! (flock(2)) as long as the recorder runs.
+//! Each queue has one page of shared memory in `/dev/shm`. The page still exists after the process was killed. A
+//! stalled volume cannot block the thread that writes the count, whereas it could if the page were a mapped file on the
+//! volume. A power failure erases the page; then the number of lost packets is unknown, and recovery reports this. The
+//! page is locked (flock(2)) as long as the recorder runs.
 //!
 //! ```text
 //! word  0 "NGOFFR1\0" | 1 packets offered | 2 second of the last | 3 number of the active slot | 4 ended in order
@@ -123,7 +123,7 @@ impl OfferedPage {
     /// Stores start time and first stream position of a new packet file, and the number of offered packets that the
     /// ledgers of the earlier files contain. Only one thread may call it.
     pub fn file(&self, start: Timestamp, first_pos: u64, before: u64) {
-        // The inactive slot is completely written before it becomes the active slot.
+        // The inactive slot is completely written before a later store makes it the active slot.
         let which = self.word(at::WHICH).load(Ordering::Relaxed) % 2;
         let next = 1 - which;
         let place = at::SLOTS[next as usize];

@@ -1,13 +1,13 @@
-//! Markers for the out-of-order files of an interface, so that queries find files whose packets are outside the time
-//! range that their names imply.
+//! Markers for the out-of-order files of an interface. With them, queries find files with packets outside of the time
+//! range that the file names imply.
 //!
 //! The name of a packet file gives the time at which the file begins. For live recording, this time is enough for
-//! queries: each file of a queue begins no earlier than the previous file ends, and contains no packet from before its
-//! own begin. The replay of captures in another order, or a clock that is set back, creates files that break this rule.
-//! Each such file has a marker. (If the clock had been far ahead, the files recorded during that time have the markers,
-//! and not the files recorded after the correction.) The invariant is that *all files without a marker are in order*:
-//! queries find them by their names alone, and a store without out-of-order files has no markers and no additional
-//! cost.
+//! queries: each file of a queue begins no earlier than the previous file ends, and contains no packet that is earlier
+//! than the begin of the file. The replay of captures in another order, or a clock that is set back, creates files that
+//! break this rule. Each such file has a marker. (If the clock was far ahead and was then corrected, the files recorded
+//! before the correction get the markers, and not the files recorded after it.) The invariant is that *all files
+//! without a marker are in order*: queries find them by their names alone, and a store without out-of-order files has
+//! no markers and no additional cost.
 //!
 //! A marker is an empty file in the directory [`names::OUT_OF_ORDER`] of the interface; its name contains all its data:
 //! ```text
@@ -15,9 +15,10 @@
 //! STEM=FIRST-LAST     times of its earliest and latest packet; the packets are in order of time
 //! STEM~FIRST-LAST     times of its earliest and latest packet; the packets are out of order
 //! ```
-//! The marker is written before the packet file is published, so a reader that finds the file finds its marker. Markers
-//! are only created and renamed, never appended or rewritten. If a recording turns older files into out-of-order files,
-//! their markers are written before that recording begins. A marker without a packet file is ignored.
+//! The marker is written before the packet file is published, so a reader that finds the packet file also finds its
+//! marker. Markers are only created and renamed, never appended or rewritten. If a new recording requires that older
+//! files count as out-of-order files, their markers are written before that recording begins. A marker without a packet
+//! file is ignored.
 
 use crate::catalogue::parse_stem;
 use crate::device::{Content, Device};

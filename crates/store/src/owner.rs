@@ -1,7 +1,7 @@
-//! Ownership of a store. A process that runs as root records only into a store in which no other user can create or
-//! rename files: another user who can write to a directory can replace a file that root created in it. Processes
-//! without root's rights need no such rule. The subcommands that only repair or remove existing files need none either,
-//! because they follow no symbolic links.
+//! Tests who owns a store and who can write to it. A process that runs as root records only into a store in which no
+//! other user can create or rename files, because another user who can write to a directory can replace a file that
+//! root created in it. Processes without root's rights need no such rule. The subcommands that only repair or remove
+//! existing files do not need the rule either, because they follow no symbolic links.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;

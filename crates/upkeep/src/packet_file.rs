@@ -1,9 +1,9 @@
 //! Examination of a packet file whose end, index or contents may be damaged, and the rebuilding of its index.
 //!
-//! [`examine`] compares each block with the checksum of its index entry, and determines which records are kept, and the
-//! ledger rows for all other packets. [`rebuild`] reads the kept records again and writes their index and, if
-//! truncation does not suffice, a copy of the file without the damaged parts. The functions of this module do not name,
-//! remove or publish files.
+//! [`examine`] compares each block with the checksum of its index entry, determines which records are kept, and creates
+//! the ledger rows, in which all packets that are not kept count as lost. [`rebuild`] reads the kept records again and
+//! writes their index. If truncation of the file does not suffice to remove the damaged parts, [`rebuild`] also writes
+//! a copy of the file without them. The functions of this module do not name, remove or publish files.
 
 mod chain;
 mod examine;

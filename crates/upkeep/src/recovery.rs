@@ -1,16 +1,18 @@
-//! Recovery: when a recorder starts, completes the files that a killed recorder left in the directory of the interface.
+//! Recovery runs when a recorder starts. It completes and publishes the files that a killed recorder left in the
+//! directory of the interface.
 //!
-//! A recorder locks every file that it writes, and its index, so a file with a hidden name and no lock is a leftover.
-//! Recovery compares each such file with its index, truncates it after the last verified packet, writes an index whose
-//! ledger contains the losses, and publishes the file. From the offered counter page of the dead recorder, recovery
-//! computes the number of offered packets that are in no file ([`store::offered_page`]); without the page, the ledger
-//! marks the number as unknown. Recovery completes an interrupted publication and removes files that were only
-//! prepared. It does not change foreign files.
+//! A recorder locks every packet file that it writes, and the file's index. So a file with a hidden name and no lock is
+//! a leftover of a killed recorder. Recovery compares each such file with its index, truncates it after the last
+//! verified packet, writes an index whose ledger contains the losses, and publishes the file. From the offered counter
+//! page of the killed recorder, recovery computes the number of offered packets that are in no file
+//! ([`store::offered_page`]); without the page, the ledger marks the number as unknown. Recovery also completes an
+//! interrupted publication, and removes files that were only created in advance. It does not change foreign files.
 //!
-//! A recorder must call [`Recovery::prepare`] before it creates files: this function frees the space of the files that
-//! a dead recorder prepared, which may be the only free space. Each [`Recovery::step`] then examines one directory.
-//! Recovery examines the newest directories first and a bounded number of them, so that a large store neither delays
-//! the first packet nor is read completely. It may run while a recorder writes into the same directory.
+//! A recorder must call [`Recovery::prepare`] before it creates files. This function frees the space of the files that
+//! a killed recorder had created in advance, which may be the only free space. Afterwards, each [`Recovery::step`]
+//! examines one directory. Recovery examines the newest directories first, and only a limited number of directories. So
+//! it does not read all of a large store and does not delay the first packet. It may run while a recorder writes into
+//! the same directory.
 
 mod event;
 mod file;
@@ -65,9 +67,10 @@ pub struct Recovery<D> {
     folders: Vec<PathBuf>,
     examined: usize,
     most: usize,
-    /// Hidden files of the newest hours that existed before the recorder that called the recovery created files.
+    /// Hidden files in the newest hour directories. They existed before the recorder that called the recovery created
+    /// files.
     before: BTreeSet<PathBuf>,
-    /// The files in `before` that another process still holds.
+    /// The files that existed before this recovery and that another process still locks.
     held: Vec<(PathBuf, FileNames)>,
     again: u32,
     /// If set, recovery examines only files of this queue.
@@ -108,7 +111,7 @@ impl<D: Device> Recovery<D> {
         self
     }
 
-    /// Removes the limit on the number of directories that are examined.
+    /// Makes the recovery examine all directories, and not only a limited number of them.
     #[must_use]
     pub fn thorough(self) -> Self {
         Self { most: usize::MAX, ..self }
@@ -150,8 +153,8 @@ impl<D: Device> Recovery<D> {
         self.forget();
     }
 
-    /// Removes the out-of-order markers of removed files. This is safe because no other process creates markers at this
-    /// moment.
+    /// Removes the out-of-order markers of removed files. This is safe because no other process creates markers for
+    /// this interface at this moment.
     fn forget(&mut self) {
         let root = self.volume.root.clone();
         let Ok(noted) = OutOfOrderMarkers::list(&mut self.volume.device, &root) else { return };
@@ -244,7 +247,7 @@ impl<D: Device> Recovery<D> {
                 return false;
             }
         };
-        // The new file is recovered as if the recorder had been writing it.
+        // Recovery treats the new file as if the killed recorder had been writing it.
         let mut tail = tail.clone();
         tail.file = Some((start, 0));
         self.volume.tails = vec![tail.clone()];
@@ -286,7 +289,8 @@ impl<D: Device> Recovery<D> {
         Ok(None)
     }
 
-    /// Examines held files again; returns false if no file is held, or after the last attempt.
+    /// Examines the files again that a process had locked; returns false if no such file is left, or after the last
+    /// attempt.
     fn retry(&mut self) -> bool {
         if self.held.is_empty() || self.again == AGAIN {
             return false;
@@ -330,7 +334,7 @@ impl<D: Device> Recovery<D> {
         if blank? {
             return self.volume.device.remove_unheld(path);
         }
-        // A prepared file with content exists only after a power failure that has undone its rename.
+        // A prepared file has content only if a power failure has undone the rename of the file.
         self.place(path, name, ending)?;
         Ok(None)
     }
@@ -397,7 +401,7 @@ impl<D: Device> Recovery<D> {
         Ok(false)
     }
 
-    /// The hour directories from which a file may have come whose rename a power failure has undone.
+    /// The hour directories in which a file may have been before a power failure undid its rename.
     fn newest_hours(&mut self) -> Vec<PathBuf> {
         let mut folders = vec![self.volume.root.clone()];
         for _ in ["year", "month", "day", "hour"] {
@@ -486,8 +490,8 @@ impl<D: Device> Recovery<D> {
         }
     }
 
-    /// A hidden index whose packet file is missing or already published: recovery keeps the index only if it describes
-    /// packets that no other index describes.
+    /// Handles a hidden index whose packet file is missing or already published. Recovery keeps the index only if it
+    /// describes packets that no other index describes.
     fn lone_index(&mut self, folder: &Path, name: &str, stem: &str) -> io::Result<()> {
         let path = folder.join(name);
         for ending in names::PACKETS {

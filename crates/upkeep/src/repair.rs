@@ -204,7 +204,8 @@ pub struct Repair<D, M, F> {
 /// The function that seals the journals in an interface directory.
 type Seal = dyn FnMut(&Path) -> Vec<RepairEvent>;
 
-/// Damaged packet files; for each, true if its records are damaged, false if only its index is.
+/// The damaged packet files. The value is true if the records of the file are damaged, and false if only its index is
+/// damaged.
 type DamagedFiles = BTreeMap<PathBuf, bool>;
 
 /// Sealed files of flow records or series rows with findings; for each, true if its begin or end is invalid. For a file
@@ -315,7 +316,8 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         }
     }
 
-    /// Creates the out-of-order marker of a file from the time range in its index, which verification has read before.
+    /// Creates the out-of-order marker of a file from the time range in the index of the file, which verification has
+    /// read before.
     fn write_marker(&mut self, root: &Path, path: &Path) -> io::Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let beside = [path.with_extension(INDEX), path.with_file_name(format!("{name}.{INDEX}"))];
@@ -407,8 +409,8 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         candidates.find(|packets| self.device.exists(packets)).unwrap_or_else(|| path.to_owned())
     }
 
-    /// Claims this interface until the repair ends. Returns true if no other process records or repairs it; otherwise
-    /// reports the other process.
+    /// Claims this interface until the repair ends. Returns true if no other process records or repairs the interface.
+    /// If another process does, reports that process and returns false.
     fn claimed(&mut self, root: &Path) -> bool {
         let Some(since) = self.since else { return true };
         if let Some(claim) = self.claims.get(root) {
@@ -434,8 +436,8 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         self.claims.entry(root.to_owned()).or_insert(claim.ok()).is_some()
     }
 
-    /// The interface directories that contain this directory, are equal to it, or are in it; for each, the directory to
-    /// repair.
+    /// The interface directories that contain the directory `path`, are equal to it, or are in it; for each of them,
+    /// the directory to repair.
     fn interfaces(&mut self, path: &Path) -> Vec<(PathBuf, PathBuf)> {
         let root = interface_of(path);
         if root != path {

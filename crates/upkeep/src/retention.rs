@@ -1,4 +1,5 @@
-//! Retention: removes the oldest files of a store, or moves them to an archive, by free space, size and age.
+//! Retention removes the oldest files of a store, or moves them to an archive. Its rules concern the free space of the
+//! volume, the size of the stored files, and the age of the files.
 //!
 //! A [`RetentionWorker`] applies the rules to interface directories of one store. [`RetentionWorker::step`] does one
 //! bounded piece of work (lists changed directories, removes one file, or copies one MiB) and reads no clock. The
@@ -12,14 +13,18 @@
 //! The worker consists of small state machines, each in one module:
 //!
 //! - `scan`: all directories must be listed, or they were listed at known times;
-//! - `clock`: the age rule waits until the clock runs in step with the monotonic clock, is suspended, or applies;
-//! - `pressure`: enough space is free, or too little space is free since a stored time, with a count of removals
-//!   without effect;
-//! - `held`: each hour is free, held by a reader since a stored time, or its hold is overruled;
-//! - `moving`: no file is being archived, or the worker has the job of archiving a file, or another thread has the job.
+//! - `clock`: the age rule waits until the clock has run in step with the monotonic clock, or it is suspended, or it
+//!   applies;
+//! - `pressure`: either enough space is free, or too little space is free since a stored time, with the number of
+//!   removals that freed no space;
+//! - `held`: each hour directory is free, or is locked by a reader since a stored time, or is locked by a reader whose
+//!   lock retention now ignores;
+//! - `moving`: no file is being archived, or the worker has the job that archives a file, or another thread has this
+//!   job.
 //!
-//! Each step lists the store if a listing is due. Then the step continues the move of a file to the archive, or applies
-//! the first rule that is not met.
+//! Each step of the worker lists the store if a listing is due. Then the step continues the move of a file to the
+//! archive. If no file is being moved, or if the move is abandoned because very little space is free, the step
+//! applies the first rule that is not met and can be met now.
 
 mod archive;
 mod catalogue;
@@ -119,7 +124,7 @@ struct InterfaceFolder {
     markers: Option<OutOfOrderMarkers>,
 }
 
-/// A rule that is not met, so that files must be removed.
+/// A rule of retention that is not met, so that files must be removed.
 struct SpaceNeeded {
     why: RemovalReason,
     /// The interface whose files must be removed; `None` for all interfaces.
@@ -179,13 +184,13 @@ impl<D: Housekeeping> RetentionWorker<D> {
         !self.is_moving() && self.needs(at, self.rules.short_of(self.reports.state.space)).is_empty()
     }
 
-    /// True if a file is being archived. If `slack` is true, [`RetentionWorker::step`] copies the file, unless the job
-    /// was [sent out](RetentionWorker::send_out).
+    /// True if a file is being archived. If the job was not [sent out](RetentionWorker::send_out),
+    /// [`RetentionWorker::step`] with `slack` continues the copy.
     pub fn is_moving(&self) -> bool {
         self.archive.is_moving()
     }
 
-    /// Sets the number of bytes that the recorder may allocate for its next files within a second.
+    /// Sets the number of bytes that the recorder may allocate within a second for its next files.
     pub fn set_ahead(&mut self, ahead: u64) {
         self.rules.ahead = ahead;
     }

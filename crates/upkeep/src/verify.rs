@@ -1,6 +1,6 @@
-//! Verification of stored data: the chain of records, their order, the checksum of each block, counts and timestamps
-//! against the index, key sets against the packets, the ledger against the content, and gaps between files.
-//! Verification writes nothing.
+//! Verification checks the stored data: the chain of records, their order, the checksum of each block, counts and
+//! timestamps against the index, key sets against the packets, the outcome counters of the ledger against the packets,
+//! and gaps between files. Verification writes nothing.
 //!
 //! Verification reads growing files up to the end that their index describes, so it may run while a recorder runs. It
 //! checks foreign captures as far as their format allows.
@@ -70,14 +70,15 @@ pub struct Verify<D, F> {
 /// result lists the differences as text; for each, a flag is true if the difference is certain to be an error.
 type Count = dyn FnMut(&Path, &[(u64, u64)], &[Vec<u64>]) -> io::Result<Vec<(bool, String)>>;
 
-/// The packets of an interface, from its indexes.
+/// The stored packets of an interface, according to its indexes.
 #[derive(Default)]
 struct Stored {
     /// For each second, the number of packets stored in it.
     seconds: Vec<(u64, u64)>,
     /// For each recording (files that follow each other in the stream of one recorder), its seconds with packets.
     recordings: Vec<Vec<u64>>,
-    /// For each queue and stream position: the recording whose next file begins at this position.
+    /// For each queue and stream position at which a file ends: the index of the recording whose next file begins at
+    /// this position.
     open: BTreeMap<(u16, u64), Vec<usize>>,
 }
 
@@ -279,7 +280,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 self.unreadable(index?, &e);
                 None
             }
-            // The recorder has sealed the file meanwhile.
+            // The recorder has sealed the file after it was listed.
             Some(Ok(None)) if open => return None,
             Some(Ok(None)) => {
                 self.find(
@@ -336,7 +337,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             let indexed = verified.map(VerifiedIndex::file_bytes);
             let limit = match (indexed, verified) {
                 (None, _) if open => 0,
-                // Bytes after the end that a sealed index gives were never recorded.
+                // Bytes after the end of the file that a sealed index gives were never recorded.
                 (Some(indexed), Some(verified)) if open || !verified.is_foreign() => indexed,
                 _ => len,
             };

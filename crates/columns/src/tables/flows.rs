@@ -1,5 +1,5 @@
-//! The columns of flow records. A value that is known is always written; `flow::fields` describes each column and when
-//! it has no value.
+//! The columns of flow records. A value that is known is always written. `flow::fields` describes each column, and when
+//! the column has no value.
 
 use super::initial_packets::initial_packet_columns;
 use super::put::put;
@@ -379,7 +379,7 @@ impl Schema for Record {
             return false;
         }
         let Some(fields) = fields.filter(|_| is_alone(path)) else { return true };
-        // A field that is no column may be derived from any column.
+        // If a requested field is not a column, it may be derived from any column.
         let is_known = |name: &String| {
             name == super::INTERFACE || Self::MADE.contains(&&name[..]) || {
                 let columns = Self::columns();

@@ -1,5 +1,5 @@
-//! The columns of series rows (one row per second): second, time, interface and direction, then the table of quantities
-//! ([`series::quantities`]).
+//! The columns of series rows (one row per second): second, time, interface and direction, and then one column for each
+//! entry of [`series::quantities`].
 
 use super::{Schema, interface};
 use crate::schema::{Cells, Column, ColumnPredicate, EncodingHint, Repetition, ValueType};

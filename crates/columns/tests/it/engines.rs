@@ -1,11 +1,12 @@
-//! DuckDB, Polars and pyarrow read the same values from the files that were written.
+//! Tests that DuckDB, Polars and pyarrow read the written values from the files.
 
 use crate::common;
 
 use netgrain_columns::{Config, DataFileKind, Writer, files, read_flows, write_flows};
 use testkit::TempDir;
 
-/// Sums of columns, selected by name, with each reader. The sums are correct only if no known value is null.
+/// For each of the three programs: sums of columns, which are selected by name. The sums are correct only if no known
+/// value is null.
 const SCRIPT: &str = r#"
 import sys
 path = sys.argv[1]

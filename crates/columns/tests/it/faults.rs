@@ -1,5 +1,6 @@
-//! Faults of the volume: a power failure at any step, a full volume, failing writes and syncs, flipped bits. Afterwards
-//! each synced row is found exactly once with its values, and each damaged file is reported by name.
+//! Tests with faults of the volume: a power failure at any step, a full volume, failing writes and syncs, and flipped
+//! bits. After each fault, every synced row must be found exactly once with its values, and each damaged file must be
+//! reported by name.
 
 use crate::common;
 
@@ -63,8 +64,8 @@ fn write_days(device: &MemoryDevice, records: &[Record]) -> (Counts, Vec<Event>)
     writer.finish()
 }
 
-/// The records of [`site`], with each two successive records moved to another time, so that the records are spread over
-/// several days.
+/// The records of [`site`], with every two successive records moved to another time, so that the records are spread
+/// over several days.
 fn site_of_days(seed: u64) -> Vec<Record> {
     let mut records = site(seed);
     records.truncate(24);
@@ -129,7 +130,7 @@ fn a_power_failure_during_group_sealing_neither_loses_nor_doubles_rows() {
     power_fails(seed, &site_of_days(seed), 6, write_days);
 }
 
-/// Interrupts the power at each call of a writer that makes `wanted` files of these records.
+/// Simulates a power failure at each call of a writer that makes `wanted` files of these records.
 fn power_fails(
     seed: u64,
     records: &[Record],
@@ -178,7 +179,7 @@ fn recovery_can_be_interrupted_at_any_call_and_repeated() {
     let records = site(seed);
     let given = by_id(&records);
     let device = MemoryDevice::new(seed);
-    // No journal is sealed: each writer's process is killed.
+    // No journal is sealed, because the process of each writer is killed.
     for some in records.chunks(40) {
         let mut writer = writer(&device);
         some.iter().take(30).for_each(|record| writer.record(record));
@@ -308,7 +309,8 @@ fn written_rows_survive_a_full_or_failing_volume_and_others_are_counted() {
     }
 }
 
-/// Flips single bits at random positions of a file and runs a query after each; returns the number of reported flips.
+/// Flips single bits at random positions of a file and runs a query after each flip; returns the number of flips that
+/// the query reported.
 fn flips<T: PartialEq>(
     path: &Path,
     prng: &mut Prng,
@@ -421,8 +423,8 @@ fn a_damaged_column_loses_its_row_group_only_in_queries_that_need_it() {
         };
         assert!(ports(&results) == ports(&records), "row group {group}: {} records", results.len());
         assert!(warnings.len() == 1 && warnings[0].contains("the result does not need this data"), "{warnings:?}");
-        // The first field is stored in the damaged column; the second field is in no column, so it requires all
-        // columns.
+        // The first field is stored in the damaged column. The second name is not the name of a column, so the query
+        // reads all columns.
         for field in ["fwd_ttl_min", "fwd_flags_of_old"] {
             let (results, _) = run(&Query { fields: Some(vec![field.into()]), ..all.clone() });
             assert_eq!(results.len(), left.len(), "{field}");

@@ -1,5 +1,5 @@
-//! Loops over a store, live and by interval: they return each record exactly once, except for documented cases, and
-//! reject invalid queries.
+//! Tests of loops over a store, in live mode and over an interval. The loops return each record exactly once, except
+//! for documented cases, and reject invalid queries.
 
 use crate::common;
 
@@ -48,7 +48,7 @@ fn journaled(writer: &mut Writer, now: &mut Timestamp) {
     panic!("not journaled: {:?}", writer.counts());
 }
 
-/// One poll: all records until the loop is idle or ended; returns true with them if the loop is idle.
+/// Performs one poll: returns all records that the loop returns until it is idle or has ended, and true if it is idle.
 fn poll(flows: &mut FlowLoop, now: Timestamp) -> (Vec<Record>, bool) {
     let mut reported = Vec::new();
     loop {
@@ -200,8 +200,8 @@ fn settled_seconds_are_returned_once_and_no_interface_delays_another() {
     writers.iter_mut().for_each(|writer| journaled(writer, &mut now));
     let reported = |second: u64, name: &str, packets| (START + second, name.to_owned(), packets);
 
-    // Three seconds after the begin of the first second, its rows are complete and are returned; the rows of later
-    // seconds are not.
+    // Three seconds after the begin of the first second, the rows of this second are complete and are returned. The
+    // rows of later seconds are not returned yet.
     assert_eq!(poll_series(&mut rows, at(START + 3, 0)), (vec![reported(0, "eth1", 10), reported(0, "eth2", 7)], true));
     // If late packets cause further rows of a second that was already returned, the live loop omits these rows, and a
     // loop over an interval adds them to the second.

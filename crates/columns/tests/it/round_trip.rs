@@ -1,4 +1,5 @@
-//! Flow records and series rows are read back unchanged, in order of time, from journal and Parquet file.
+//! Tests that flow records and series rows are read back unchanged, in order of time, from the journal and from the
+//! Parquet file.
 
 use crate::common;
 

@@ -1,4 +1,4 @@
-//! Results of queries after crashes, damage, changes by other programs, retention and compaction.
+//! Tests of query results after crashes, damage, changes by other programs, retention and compaction.
 
 use crate::common;
 
@@ -105,7 +105,8 @@ fn recovery_ignores_journals_that_running_writers_seal() {
             over.store(true, Ordering::Relaxed);
         });
         while !over.load(Ordering::Relaxed) {
-            // The interface directory does not exist before the first journal, which is no error.
+            // The interface directory does not exist before the first journal is created. A missing directory is no
+            // error.
             let recovered = recover(store.path(), "eth1").expect("a folder");
             assert!(recovered.warnings.is_empty(), "{:?}", recovered.warnings);
             assert_eq!(recovered.journals, 0, "recovery took the journal of a running writer");
@@ -317,7 +318,7 @@ fn a_journal_that_cannot_be_sealed_is_kept_reported_and_sealed_later() {
     let records = in_order(site(8, 60));
     let root = names::interface_folder(store.path(), "eth1");
     fs::create_dir_all(&root).expect("a folder");
-    // A file has the name of the year directory.
+    // The test creates a file with the name of the year directory.
     fs::write(root.join("2026"), b"in the way").expect("a file");
     let mut writer = Writer::new(config(store.path())).expect("threads");
     records.iter().for_each(|record| writer.record(record));
@@ -556,7 +557,8 @@ fn rows_of_repeated_replays_add_up_with_compactions_between_them() {
 fn compaction_keeps_all_rows_of_a_capture_that_jumps_in_time() {
     const DAY: u64 = 86_400;
     let store = TempDir::new("columns-jumps");
-    // The days go forward, back and forward again: a day gets several files of the same first timestamp.
+    // The timestamps go forward by days, back and forward again, so a day gets several files of the same first
+    // timestamp.
     let seconds: Vec<u64> = [0, 2, 0, 1, 2, 0, 2].iter().map(|day| common::START + day * DAY).collect();
     let end = Timestamp::from_secs_nanos((common::START / DAY + 4) * DAY, 0);
     for time in 1..=3 {
@@ -618,7 +620,8 @@ fn compaction_beside_sealing_of_the_same_timestamp_keeps_all_rows() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                // A file that was listed may have been removed since; the next round lists again.
+                // A file that was listed may have been removed since the listing, so an error is ignored; the next
+                // round lists the files again.
                 let _ = compact(store.path(), "eth1", day);
             }
         });
@@ -717,7 +720,7 @@ fn a_capture_that_alternates_between_days_makes_one_file_per_day() {
     assert_eq!(all(store.path()), records);
     let rows: Vec<u64> = series(&Query::new(store.path())).expect("a store").map(|row| row.second).collect();
     assert!(rows.is_sorted() && rows.len() == seconds.len());
-    // More days than growing files make more files, and no record is lost.
+    // If the rows are of more days than there may be growing files, more files result, and no record is lost.
     let store = TempDir::new("columns-back-and-forth");
     let seconds: Vec<u64> = (0..200).map(|i| common::START + i * 7 % 50 * DAY + i).collect();
     let records = replay_flows(store.path(), &seconds, 24);

@@ -1,6 +1,6 @@
-//! Files have the column names of `flow::schema` and `series::quantities`, and nulls only where these tables permit
-//! them. The table in `docs/reference/parquet.md` is generated from both. With `NETGRAIN_WRITE_DOCS=1` the test writes
-//! the table instead of comparing it.
+//! Tests that files have the column names of `flow::schema` and `series::quantities`, and nulls only where these tables
+//! permit them. The table in `docs/reference/parquet.md` is generated from both tables. With `NETGRAIN_WRITE_DOCS=1`
+//! the test writes the table in the page instead of comparing it.
 
 use crate::common;
 

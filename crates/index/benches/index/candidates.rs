@@ -1,9 +1,9 @@
-//! The candidate structures for the hosts of a block, each in a plain implementation. All structures receive the same
-//! keys: the two hosts of each packet, including repeated hosts.
+//! The data structures that were considered for the hosts of a block, each in a plain implementation. All structures
+//! receive the same keys: the two hosts of each packet, including repeated hosts.
 //!
-//! The output gives bits per distinct key, the false positive rate for hosts that are in no block, and nanoseconds per
-//! inserted key. The column of bytes read is for one query for one host in a file of 1000 such blocks, if contiguous
-//! bytes cost one read.
+//! The output gives for each structure the bits per distinct key, the false positive rate for hosts that are in no
+//! block, and the nanoseconds per inserted key. The column of bytes read gives the bytes that one query for one host
+//! reads in a file of 1000 such blocks, if contiguous bytes cost one read.
 
 use crate::key::{KeyKind, host_v4, host_v6};
 use crate::set::{GROUP, Group, Set, bits_of, group_of, has_all};

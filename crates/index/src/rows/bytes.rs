@@ -1,6 +1,7 @@
 //! The encoding of ledger rows. Each run is encoded as the number of seconds since the previous run, a mask of the
-//! ledger terms that are not zero, and the values of these terms. In a silent run, the length of the run minus one
-//! follows the mask instead of values. A silent week takes six bytes. All numbers are encoded as LEB128.
+//! counters that are not zero, and the values of these counters. In a silent run (seconds without events), the length
+//! of the run minus one follows the mask instead of values. A silent week takes six bytes. All numbers are encoded as
+//! LEB128.
 
 use super::Rows;
 use base::{Ledger, Tally};
@@ -19,7 +20,7 @@ impl ReadLimits {
         Self([0; TERMS])
     }
 
-    /// Adds the terms of these ledger rows to the sums; returns false if a sum exceeds its limit.
+    /// Adds the counters of these ledger rows to the sums; returns false if a sum exceeds its limit.
     #[must_use]
     pub fn add(&mut self, rows: &Rows) -> bool {
         rows.runs().all(|run| self.add_terms(&run.tally.terms()))

@@ -77,9 +77,9 @@ fn no_block_with_a_matching_packet_is_skipped() {
     assert!(found > 10_000 && ruled_out > 10_000, "{found} found, {ruled_out} ruled out");
 }
 
-/// The inner VLAN tag is a key also if the previous packet has the same outer tag and all its other values are equal;
-/// also if MPLS labels make the headers of both packets equally long, or both packets were truncated before their
-/// network header.
+/// The test checks that the inner VLAN tag is a key even if the previous packet has the same outer tag and all its
+/// other values are equal. This must hold also if MPLS labels make the headers of both packets equally long, or if both
+/// packets were truncated before their network header.
 #[test]
 fn a_tag_within_the_tag_of_the_packet_before_is_found() {
     let tagged = |ids: &[u16], label: bool| {

@@ -6,7 +6,7 @@ use base::{Prng, Tally};
 use common::{entry, header, random_frame};
 use netgrain_index::{Entry, Growing, Reader, Rows};
 
-/// A simulated recorder that writes index entries one after the other, and the bytes of its index file.
+/// A simulated recorder, which writes index entries one after the other, and the bytes of its index file.
 struct IndexWriter {
     file: Vec<u8>,
     growing: Growing,
@@ -95,7 +95,8 @@ fn a_torn_write_leaves_the_previous_entry() {
         let after = of(&writer.content);
         let step = write.1.len() / 500 + 1;
         for torn in (0..write.1.len()).step_by(step).chain([write.1.len()]) {
-            // The pages of a write may reach the disk in any order.
+            // The pages of a write may reach the disk in any order, so the test writes either only the first or only
+            // the last bytes.
             for back in [false, true] {
                 let mut file = writer.file.clone();
                 match back {
@@ -175,8 +176,8 @@ fn synced_entries_survive_a_power_failure() {
         let mut prng = Prng::new(seed ^ round);
         let mut writer = IndexWriter::new();
         let mut durable = writer.file.clone();
-        // `unsynced` has the writes that are not synced yet; during a sync, `syncing` has the number of writes that the
-        // sync covers.
+        // `unsynced` has the writes that are not synced yet. During a sync, `syncing` is the number of these writes
+        // that the sync covers.
         let mut unsynced: Vec<(u64, Vec<u8>)> = Vec::new();
         let mut syncing: Option<(usize, Vec<Entry>)> = None;
         for _ in 0..80 {

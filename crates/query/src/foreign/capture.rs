@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Number of bytes that one read returns after the end of a part, for the rest of the last record of the part.
+/// Number of bytes after the end of a part that one read returns. The last record of the part may end in these bytes.
 const BEYOND: u64 = 16 << 10;
 
 /// A capture file with its length at the begin of the query; bytes that are appended later are not read.

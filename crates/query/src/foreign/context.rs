@@ -1,6 +1,6 @@
-//! The headers that a reader needs before it can begin in the middle of a capture: for pcap the file header; for pcapng
-//! the section header and the interface descriptions before that offset (draft-ietf-opsawg-pcapng, sections 4.1 and
-//! 4.2).
+//! Finds the headers that a reader needs before it can begin in the middle of a capture. For pcap this is the file
+//! header; for pcapng, these are the section header and the interface descriptions before the offset at which the
+//! reader begins (draft-ietf-opsawg-pcapng, sections 4.1 and 4.2).
 //!
 //! The scan of pcapng blocks uses only lengths that [`pcap::Reader`] has checked.
 
@@ -234,7 +234,8 @@ impl<'a> BlockScan<'a> {
         }
         if kind == SECTION {
             let Some(fields) = self.bytes(SECTION_FIELDS)? else { return Ok(false) };
-            // The options, which may have any length, are omitted, so both length fields of the block are adapted.
+            // The options of the block, which may have any length, are omitted, so both length fields of the block are
+            // reduced accordingly.
             let short = (SECTION_FIELDS + 4) as u32;
             let mut bytes = [fields, &[0; 4]].concat();
             for at in [4, SECTION_FIELDS] {

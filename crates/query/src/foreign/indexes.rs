@@ -2,10 +2,10 @@
 //! valid as long as the capture is unchanged.
 //!
 //! The index of `x.pcap` is `x.pcap.ngi`, so that its name differs from the index of `x.pcapng` and from a store index,
-//! which would be `x.ngi`. The index contains the length and modification time of the capture; if these differ, the
-//! index is not used. A separate directory may contain indexes of captures with equal names, so the name of an index in
-//! a separate directory also contains a hash of the capture's path. The index contains that path, so a user may give
-//! the name of the index instead of the name of the capture.
+//! which would be `x.ngi`. The index contains the length and the modification time of the capture; if the capture has
+//! other values, the index is not used. A separate directory may contain indexes of captures with equal names, so in
+//! such a directory the name of an index also contains a hash of the capture's path. The index contains that path too,
+//! so a user may give the name of the index instead of the name of the capture.
 
 use super::capture::Capture;
 use super::context::{BlockScan, CaptureContext};
@@ -278,8 +278,8 @@ pub fn named(path: &Path) -> Result<Option<PathBuf>, QueryError> {
         let why = "the index belongs to a store; query the store with --store, or name the packet file";
         return Err(failed(io::Error::new(io::ErrorKind::InvalidData, why)));
     };
-    // An index in the directory of its capture contains only the file name of the capture, so that both can be moved
-    // together.
+    // An index in the directory of its capture contains only the file name of the capture and no directory, so that
+    // capture and index can be moved together.
     Ok(Some(path.with_file_name("").join(header.interface)))
 }
 

@@ -1,5 +1,5 @@
-//! Foreign captures with or without an index: pcap, pcapng and RAW. The result is in order of time even if the packets
-//! of a file are out of order.
+//! Queries of foreign captures, with or without an index: pcap, pcapng and RAW. The result is in order of time even if
+//! the packets of a file are out of order.
 
 mod capture;
 mod context;

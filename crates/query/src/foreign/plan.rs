@@ -1,8 +1,10 @@
-//! The blocks of a capture that may contain matches, from its index or from a complete read.
+//! Finds the blocks of a capture that may contain matches, from the index of the capture or by reading the complete
+//! capture.
 //!
-//! A complete read stores matching packets in memory up to a limit. For further blocks, the plan stores only the first
-//! timestamp, and the block is read again when the merge reaches it. So the result is in order of time for any order of
-//! packets in the file, and needs memory only for blocks that overlap in time.
+//! A complete read of a capture stores the matching packets in memory up to a limit. For each block beyond this limit,
+//! the plan stores only the first timestamp, and the block is read again when the merge reaches this timestamp. So the
+//! result is in order of time for any order of packets in the file, and needs memory only for blocks whose time ranges
+//! overlap.
 
 use super::capture::Capture;
 use super::context::{BlockScan, CaptureContext};
@@ -118,7 +120,8 @@ impl Plan {
         if index.summary().stamps.is_none_or(|(first, last)| last < from || first > to) {
             return Ok((context, Vec::new()));
         }
-        // The losses that a capture program has recorded are added for each block, also for blocks without matches.
+        // The numbers of lost packets that a capture program has recorded are added for each block, even for blocks
+        // without matches.
         let candidates = index.candidates(index_file, &query_context.query.filter.need())?;
         index.load(index_file)?;
         let recorded = matches!(index.header().content, index::Content::Recorded);
@@ -160,8 +163,8 @@ impl Plan {
         Ok((context, planned))
     }
 
-    /// Creates a plan by a complete read. `bytes_left` is the number of bytes of packets that may be stored in memory;
-    /// the function subtracts the bytes that it stores.
+    /// Creates a plan by reading the complete capture. `bytes_left` is the number of bytes of packets that may be
+    /// stored in memory; the function subtracts the bytes that it stores.
     ///
     /// # Errors
     /// The error of the system call. Damage of the file causes a warning, and the packets before the damage are

@@ -1,4 +1,4 @@
-//! The order of the files of a queue, while a recorder seals and renames them.
+//! Determines the order of the files of a queue, while a recorder seals and renames them.
 //!
 //! A recorder begins each file at the first block of the stream after the previous file, and the index of each file
 //! contains its stream position. So the next file of a recording is recognised by its position and its name. A
@@ -18,7 +18,7 @@ use store::out_of_order::{OutOfOrderMarkers, Span};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The files of a queue from this file on (this file included), determined from names only.
+/// The files of a queue from this file on (this file included). They are determined from names only.
 ///
 /// # Errors
 /// If a directory cannot be listed.
@@ -91,7 +91,8 @@ pub fn unfinished(folder: &Path) -> io::Result<Vec<Entry>> {
 pub enum Next {
     /// The next file, which follows directly in the stream.
     Follows(Box<Growing>),
-    /// A later file of the recording; the files before it were removed, or are being renamed at this moment.
+    /// A later file of the recording. The files between it and the current file were removed, or are being renamed at
+    /// this moment.
     Later(Box<Growing>),
     /// No later file yet.
     None,

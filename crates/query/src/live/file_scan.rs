@@ -2,10 +2,10 @@
 //!
 //! The scan reads one block at a time, up to the end of the bytes that the index covers. If the recorder's ring still
 //! contains the block, the scan reads it from the ring, because the disk is busy with writes; the checksum confirms
-//! that the bytes are equal to those in the file. Otherwise it reads the block from the file. A record that crosses the
-//! end of a block is read as soon as the index covers the complete record. The scan does not trust the content: an
-//! impossible length, a block with a wrong checksum, and an unreadable block are damage. The query warns about damage,
-//! and the scan continues after that block.
+//! that the bytes are equal to those in the file. If the ring no longer contains the block, the scan reads it from the
+//! file. A record that crosses the end of a block is read as soon as the index covers the complete record. The scan
+//! does not trust the content: it treats an impossible length, a block with a wrong checksum, and an unreadable block
+//! as damage. The query warns about damage, and the scan continues after the damaged block.
 
 use super::growing::Growing;
 use super::ring_reader::RingReader;
@@ -83,8 +83,8 @@ impl FileScan {
         }
     }
 
-    /// Moves to the record at this offset. The ledgers of the blocks before the record were already added; `counted`
-    /// contains the ledger counts that were already added for the record's own block.
+    /// Moves to the record at this offset. The ledgers of the blocks before the record were already added to the query
+    /// context. `counted` contains the ledger counts that were already added for the record's own block.
     pub fn seek(&mut self, offset: u64, counted: Option<Tally>) {
         (self.at, self.exact, self.begin, self.stop) = (offset, offset > 0, 0, 0);
         self.is_after_record = offset > 0;
@@ -245,7 +245,8 @@ impl FileScan {
             self.pass(&block);
             return true;
         }
-        // The checksum covers the complete block, but a growing block is not read completely again after each refresh.
+        // The checksum covers the complete block. However, a growing block that was already scanned is not read
+        // completely again after each refresh.
         let from = if entered || !self.exact { start } else { self.at };
         self.buffer.clear();
         self.buffer.resize((end - from) as usize, 0);
@@ -342,7 +343,7 @@ enum Parsed {
     NotYet,
 }
 
-/// The sum of the ledger rows whose seconds overlap the interval.
+/// The sum of the ledger rows (outcome counters of one second each) whose seconds overlap the interval.
 fn tally_within(rows: &index::Rows, (from, to): (Timestamp, Timestamp)) -> Tally {
     let seconds = from.secs()..=to.secs();
     let mut out = Tally::default();

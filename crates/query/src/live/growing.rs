@@ -200,8 +200,8 @@ impl Growing {
                 match read_stable(&self.index) {
                     Ok((reader, _)) if bytes_of(&reader) >= self.verified => self.reader = reader,
                     Ok(_) => return Ok(false),
-                    // The error is temporary, because the header was complete before; the next refresh reads the index
-                    // again.
+                    // The error is treated as temporary, because the header was complete at an earlier read. The next
+                    // refresh reads the index again.
                     Err(e) if e.kind() == io::ErrorKind::InvalidData => return Ok(false),
                     Err(e) => return Err(e),
                 }
@@ -248,7 +248,7 @@ pub fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
-/// The path to which a hidden file will be renamed at publication, if no other file has that name.
+/// The path to which a file with a hidden name will be renamed when it is published, if no other file has that name.
 fn shown(path: &Path) -> Option<PathBuf> {
     let name = path.file_name()?.to_str()?;
     let name = name.strip_prefix('.')?.strip_suffix(names::PARTIAL)?.strip_suffix('.')?;

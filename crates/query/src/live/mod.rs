@@ -1,13 +1,13 @@
 //! The live tail of a store: the growing file, and the ring of the recorder that writes it.
 //!
-//! If the recorder admits listeners, a query finds a packet as soon as it is published in the ring (`ring_reader`);
-//! otherwise when the packet is on disk, at most one second later ([`growing`], [`file_scan`]). [`tail`] joins file and
-//! ring, and [`chain`] determines the order of the files.
+//! If the recorder admits listeners, a query finds a packet as soon as it is published in the ring (`ring_reader`). If
+//! the recorder admits none, a query finds a packet when it is on disk, at most one second later ([`growing`],
+//! [`file_scan`]). [`tail`] joins file and ring, and [`chain`] determines the order of the files.
 //!
-//! A query that follows continues over rotations and ends with the recorder; a restarted recorder begins a new
-//! recording, for which a new query is needed. With several queues, packets are returned in the order of their
-//! timestamps as long as they arrive within the delays that [`tail`] defines; a packet that arrives later is returned
-//! when it arrives.
+//! A query with `follow` continues when the recorder begins a new file, and ends with the recorder. A restarted
+//! recorder begins a new recording, for which a new query is needed. With several queues, packets are returned in the
+//! order of their timestamps as long as they arrive within the delays that [`tail`] defines; a packet that arrives
+//! later is returned when it arrives.
 
 mod chain;
 mod file_scan;
@@ -155,7 +155,7 @@ struct LiveSnapshot {
     ring_readers: BTreeMap<u16, RingReader>,
 }
 
-/// Determines the unfinished files and the ring readers of each queue at one moment.
+/// Determines the unfinished files and the ring readers of all queues, so that both describe the same moment.
 fn snapshot(
     folder: &Path,
     holder: Option<&Claimant>,

@@ -1,8 +1,9 @@
 //! Reads the ring of the recorder that writes a store: finds the recorder, attaches to its ring, and returns one
 //! descriptor after the other.
 //!
-//! The recorder is a lossless reader of the ring, so overwritten packets are on disk and in the index. A query whose
-//! next packet was overwritten continues with the file, and a query at the end of the file continues with the ring.
+//! The recorder is a lossless reader of the ring, so packets that were overwritten in the ring are on disk and in the
+//! index. A query whose next packet was overwritten continues with the file, and a query at the end of the file
+//! continues with the ring.
 
 use crate::QueryContext;
 use base::Timestamp;

@@ -1,12 +1,12 @@
-//! The live tail of one queue: its growing file, then the packets after it in the recorder's ring, and for a query that
-//! follows also all later packets, across rotations.
+//! The live tail of one queue: the packets of its growing file, then the packets after it in the recorder's ring. For a
+//! query that follows, the tail also returns all later packets, and continues when the recorder begins a new file.
 //!
-//! Stream positions join file and ring: the index of a file gives its first position, and a packet has the same
-//! position in the ring. Invariant: every packet before the tail's position was returned or did not match, and no
-//! packet after it was returned. The tail searches for the next packet in the part of the file that the index covers,
-//! then in the ring, alternately until it finds the packet. If the ring has overwritten the packet, the packet is on
-//! disk and in the index, so the file contains it. So the tail neither skips nor repeats a packet, and it needs memory
-//! for only one block of the file and one batch of descriptors.
+//! Stream positions join file and ring: the index of a file gives the first stream position of the file, and a packet
+//! has the same position in the ring. Invariant: every packet before the tail's position was returned or did not match,
+//! and no packet after it was returned. The tail searches for the next packet in the part of the file that the index
+//! covers, then in the ring, alternately until it finds the packet. If the ring has overwritten the packet, the packet
+//! is on disk and in the index, so the file contains it. So the tail neither skips nor repeats a packet, and it needs
+//! memory for only one block of the file and one batch of descriptors.
 //!
 //! Each step takes the state ([`TailState`]) and returns the next:
 //!
@@ -117,8 +117,8 @@ struct RingRun {
     /// The file of the segment that contains `next`, from which packets are read that the ring overwrites; `None` after
     /// a rotation.
     file: Option<Box<OpenFile>>,
-    /// Until the first packet: the position at which the run should begin, if the ring could not confirm that it
-    /// contains the packet at this position.
+    /// Before the first packet of the run: the position at which the run should begin, if the ring could not confirm
+    /// that it contains the packet at this position.
     unsure: Option<UnsureBegin>,
     /// The ledger counts of the current block.
     counted: Tally,
@@ -134,7 +134,8 @@ struct UnsureBegin {
     slack: u64,
 }
 
-/// The current packet of the cursor, and the number of packets of the same origin that were lost before this packet.
+/// The current packet of the cursor, in the file or in the ring, and the number of packets of the same origin that were
+/// lost before it.
 enum CurrentPacket {
     None,
     File { record: Record, lost: u64 },
@@ -197,8 +198,8 @@ impl Tail {
     fn enter(&mut self, file: Growing, context: &mut QueryContext) -> Box<OpenFile> {
         let header = file.header();
         let link_type = header.link_type as u16;
-        // A tail that began without a file does not change its origin, although the header of the file contains more
-        // details.
+        // If the tail began without a file, its origin does not change when a file is found, although the header of the
+        // file contains more details.
         if !self.origin.is_of_ring || link_type != self.origin.link_type {
             self.origin.link_type = link_type;
             self.origin.number = context.origin(Origin {
@@ -211,7 +212,7 @@ impl Tail {
             });
         }
         self.segment = Segment { pos: file.first_pos(), start: file.entry.start };
-        // An error is ignored: if the directory was removed, retention cannot remove files from it.
+        // The error is ignored. For example, if the directory was removed, retention cannot remove files from it.
         let hold = file.entry.path.parent().and_then(|hour| Hold::reader(hour).ok());
         Box::new(OpenFile { scan: FileScan::new(file, self.origin.number, self.begin, context), _hold: hold })
     }

@@ -1,8 +1,8 @@
 //! A packet file with an index: the selected blocks are read in advance, verified, and scanned record by record.
 //!
-//! A record belongs to the block in which it begins. If it ends in the next block, its beginning is copied before that
-//! block's bytes; all other records are returned from the read buffer without a copy. A block is scanned only if its
-//! CRC32C is correct, and even then each record length is checked against the bytes read.
+//! A record belongs to the block in which it begins. If a record ends in the next block, its beginning is copied before
+//! that block's bytes; all other records are returned from the read buffer without a copy. A block is scanned only if
+//! its CRC32C is correct, and even then the length of each record is compared with the number of bytes read.
 
 use super::index_ledger::IndexLedger;
 use super::read_plan::BlockRead;

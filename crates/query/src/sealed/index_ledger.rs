@@ -1,4 +1,5 @@
-//! Adds the ledger in a file's index to the result, for the seconds of the interval: packets stored, filtered and lost.
+//! Adds the ledger in a file's index (the numbers of packets stored, filtered and lost in each second) to the result,
+//! for the seconds of the interval.
 
 use super::indexed::Indexed;
 use crate::QueryContext;
@@ -19,8 +20,8 @@ impl IndexLedger {
         Self { origin, lost_after, indexed }
     }
 
-    /// Adds the ledger to the context: the totals if the interval contains the whole file; otherwise the rows of the
-    /// overlapping blocks, for the seconds inside the interval.
+    /// Adds the ledger of the index to the query context. If the interval contains the whole file, these are the totals
+    /// of the file; if not, these are the rows of the overlapping blocks, for the seconds inside the interval.
     pub fn enter(mut self, context: &mut QueryContext) {
         let (from, to) = (context.query.from, context.query.to);
         context.add_lost(self.origin, self.lost_after);

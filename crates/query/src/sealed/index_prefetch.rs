@@ -3,10 +3,10 @@
 //! have to test the indexes of thousands of files without a match.
 //!
 //! The querying thread reads the first index itself. If the filter can exclude files, other threads read the next
-//! indexes in parallel with this read, because the first file may contain few or no matches. Otherwise they start with
-//! the second file, so that a short query starts no thread. The number of files that are read in advance doubles with
-//! each file. The threads return their results as values, which the query adds to its context in the order of the
-//! files.
+//! indexes in parallel with this read, because the first file may contain few or no matches. If the filter cannot
+//! exclude files, other threads start to read only with the second file, so that a short query starts no thread. The
+//! number of files that are read in advance doubles with each file. The threads return their results as values, which
+//! the query adds to its context in the order of the files.
 
 use super::plan::{FileOrder, FileQuery, IndexProbe, probe_index};
 use crate::Query;

@@ -80,8 +80,8 @@ impl Indexed {
         from <= first && last <= to
     }
 
-    /// Begin and end of the file. They include ledger rows, because packets may have been lost before the first and
-    /// after the last stored packet.
+    /// The begin and the end of the file. They include the seconds of the ledger rows, because packets may have been
+    /// lost before the first and after the last stored packet.
     fn span(&self) -> (Timestamp, Timestamp) {
         let (start, summary) = (self.reader.header().start, self.reader.summary());
         let (first, last) = summary.stamps.unwrap_or((start, summary.end));

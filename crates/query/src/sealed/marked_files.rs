@@ -26,7 +26,7 @@ pub struct MarkedFiles {
     markers: Vec<MarkedFile>,
     due: VecDeque<Due>,
     prefetcher: IndexPrefetcher,
-    /// The hour directory in which the previous file was found, with its hold.
+    /// The hour directory in which the previous file was found, with the lock ([`Hold`]) that protects its files.
     hold: Option<(PathBuf, Arc<Hold>)>,
 }
 

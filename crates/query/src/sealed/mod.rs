@@ -77,7 +77,7 @@ fn is_of(store: &Path, folder: &str, interface: &str) -> bool {
     names::interface_folder(store, interface) == store.join(folder)
 }
 
-/// The growing files, and a snapshot of the files that are sealed at the same moment. The listing is repeated until it
+/// Returns the growing files, and a snapshot of the sealed files from the same moment. The listing is repeated until it
 /// does not change, because a file that is sealed between two listings could be read twice or not at all.
 fn list(folder: &Path) -> io::Result<(Vec<Entry>, Snapshot)> {
     let mut top = Top::default();
@@ -183,7 +183,7 @@ impl Top {
             }
         }
         self.open.sort();
-        // After the clock was set back, the growing file is in an older hour directory than the newest.
+        // After the clock was set back, the growing file may be in an older hour directory than the newest one.
         let unfinished = markers.iter().filter(|(_, span, _)| *span == Span::UNKNOWN);
         let found = unfinished
             .filter_map(|((start, ..), _, stem)| Entry::find(&names::hour_folder(folder, start), stem))

@@ -1,4 +1,5 @@
-//! The files of an interface in the order of their names, listed hour by hour as the merge reaches them.
+//! Lists the files of an interface in the order of their names, one hour directory after the other, as the timestamp of
+//! the result reaches them.
 //!
 //! The name of a file contains its start time, and its index contains its last timestamp. Out-of-order files have a
 //! marker, and [`super::marked_files`] finds them. To find files that begin before the interval and extend into it, the
@@ -58,7 +59,7 @@ impl Snapshot {
     }
 }
 
-/// True if both names belong to the same file.
+/// True if both entries belong to the same packet file.
 pub fn is(a: &Entry, b: &Entry) -> bool {
     (a.start, a.queue, a.copy) == (b.start, b.queue, b.copy)
 }
@@ -206,8 +207,9 @@ impl NamedFiles {
                     continue;
                 }
                 let Ok(indexed) = indexed::begin_index(&entry) else {
-                    // Files without an index are skipped, because only a complete read could find packets of the
-                    // interval in them. In a store without indexes, the query would otherwise read all later files.
+                    // Files without an index are skipped, because only a complete read could show whether they contain
+                    // packets of the interval. If they were not skipped, the query would read all later files of a
+                    // store without indexes.
                     *settled = true;
                     continue;
                 };

@@ -1,4 +1,4 @@
-//! Plans the reads of a packet file from its index.
+//! Plans which parts of a packet file a query reads, from the index of the file.
 
 use super::file::{Blocks, FileMeta, Layout, SealedFile};
 use super::index_ledger::IndexLedger;
@@ -220,7 +220,7 @@ fn plan(
     Ok(plan)
 }
 
-/// The offsets in the file for the requested stream positions; `None` if they are unknown for this file.
+/// The offsets in the file that correspond to the stream positions in `seek`; `None` if they are unknown for this file.
 fn seek_offsets(seek: &SeekHint, indexed: &Indexed, path: &Path) -> Option<SeekOffsets> {
     let (header, bytes) = (indexed.reader.header(), indexed.reader.summary().bytes);
     let is_there = (&header.interface, header.queue) == (&seek.interface, seek.queue);

@@ -174,7 +174,7 @@ fn ranges_of(block: &BlockRead, parts: &SubBlocks) -> Option<Vec<SubBlockRange>>
     }
     let mut out: Vec<SubBlockRange> = Vec::new();
     for part in (0..SUB_BLOCKS).filter(|part| block.sub_blocks.has(*part)) {
-        // Sub-blocks in which no record begins, because they are in the middle of a long record, are ignored.
+        // If no record begins in a sub-block, because the sub-block is in the middle of a long record, it is ignored.
         let Some(range) = parts.range_of(part..part + 1, bytes, block.range.after) else { continue };
         match out.last_mut() {
             Some(last) if last.bytes.end == range.bytes.start => {

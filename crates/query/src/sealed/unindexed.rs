@@ -1,4 +1,4 @@
-//! A packet file of the store whose index is missing or invalid: the query reads the whole file.
+//! Queries of a packet file of the store whose index is missing or invalid: the query reads the whole file.
 
 use crate::cursor::{Cursor, CursorState};
 use crate::{FoundPacket, Origin, QueryContext, QueryError};

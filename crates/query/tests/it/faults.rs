@@ -1,4 +1,4 @@
-//! Stores after disk errors, crashes, and changes by other programs.
+//! Tests queries on stores after disk errors, crashes, and changes by other programs.
 
 use crate::common;
 

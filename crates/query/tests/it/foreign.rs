@@ -1,5 +1,5 @@
-//! Foreign captures: queries select the same packets as tcpdump, and return them in order of time, for every format and
-//! any order of packets in the file.
+//! Tests of queries on foreign captures: queries select the same packets as tcpdump, and return them in order of time,
+//! for every format and any order of packets in the file.
 
 use crate::captures;
 

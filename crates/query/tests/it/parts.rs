@@ -1,4 +1,5 @@
-//! Reads of sub-blocks: queries read few bytes, find all packets, and detect damage in the bytes that they read.
+//! Tests of reads of sub-blocks: queries read few bytes, find all packets, and detect damage in the bytes that they
+//! read.
 
 use crate::common;
 
@@ -217,8 +218,8 @@ fn packets_are_found_by_stream_position_with_few_reads() {
     let mut prng = Prng::new(seed);
     let dir = TempDir::new("query-seek");
     let paths = store(dir.path(), (3, 4000, 50), recorder::Format::Pcap, &mut prng, mixed);
-    // Packets with timestamps in the same seconds are recorded on another interface, for which the seek hint contains
-    // no positions.
+    // The test records packets with timestamps in the same seconds on another interface, for which the seek hint
+    // contains no positions.
     let mut other = Stream::new("eth2", 0, 1);
     other.rotate(START);
     for i in 0..200 {

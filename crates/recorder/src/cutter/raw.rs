@@ -1,5 +1,5 @@
-//! The cutter for files in HPCAP's RAW format ([`pcap::raw`]). It copies the packets into its own blocks, because RAW
-//! records differ from the records of the ring.
+//! The cutter for files in HPCAP's RAW format ([`pcap::raw`]). This cutter copies the packets into its own blocks,
+//! because RAW records have another layout than the records of the ring.
 //!
 //! Files end at a fixed size, as the format requires, and at a clock boundary if the producer rotates by time. A full
 //! file has exactly the fixed size; a file that ends at a clock boundary, and the last file, end after their last

@@ -1,6 +1,7 @@
-//! The ledger rows of one block while it is being filled. A part contains only the rows since the previous part, and
-//! the writer adds them up. If each part repeated the rows of earlier parts, memory would grow with the square of the
-//! number of seconds during which a block of a slow interface is filled.
+//! The ledger rows (outcome counters of one second each) of one block while the block is being filled. A part contains
+//! only the ledger rows that were added since the previous part, and the writer adds them up. If each part repeated the
+//! rows of earlier parts, memory would grow with the square of the number of seconds during which a block of a slow
+//! interface is filled.
 
 use base::{Row, Tally};
 use index::Rows;

@@ -1,15 +1,15 @@
-//! A checkpoint makes the current content of an open file survive a power failure, twice a second: it syncs the packets
-//! first, then the index with their checksums, and for the first checkpoint of a file also its directory entries. After
-//! a power failure, the checksums show which later writes have survived.
+//! A checkpoint makes the current content of an open file survive a power failure; it is made twice a second. It syncs
+//! the packets first, and then the index with the checksums of the packets. The first checkpoint of a file also syncs
+//! its directory entries. After a power failure, the checksums show which later writes have survived.
 //!
-//! After a power failure, the index entries on disk must verify the packets on disk, so the entry of the block being
-//! filled is not updated between the begin of the packets' sync and the end of the index's sync. On an interface with
-//! much traffic no entry is delayed by this, because its checkpoints begin at the end of a block. A synced entry is not
+//! After a power failure, the index entries on disk must verify the packets on disk. So the entry of the block that is
+//! being filled is not updated between the begin of the packets' sync and the end of the index's sync. On an interface
+//! with much traffic this delays no entry, because checkpoints then begin at the end of a block. A synced entry is not
 //! overwritten before a newer entry is written ([`index::Growing`]), and if an entry survives without its packets,
 //! recovery uses the previous entry.
 //!
-//! A failed sync is not repeated: the kernel may have dropped the pages that it could not write and would then report
-//! success. As after a failed sync at its end, the file is not published.
+//! A failed sync of a checkpoint is not repeated, because the kernel may have dropped the pages that it could not write
+//! and would then report success. The file is not published then, just as after a failed sync at the end of the file.
 
 use super::Writer;
 use crate::writer::file::OpenFile;

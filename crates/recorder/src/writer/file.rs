@@ -1,9 +1,9 @@
 //! A packet file and its index while they are being written.
 //!
 //! The growing index on disk is always up to date for queries and recovery. The data for the sealed index stays in
-//! memory: at most 1 % of the size of the packet file, and the encoded ledger rows, about 5 bytes for each second with
-//! packets. These rows are the only memory that grows with the duration of a recording; they begin again with each
-//! file.
+//! memory: at most 1 % of the size of the packet file, and the encoded ledger rows (outcome counters of one second
+//! each), about 5 bytes for each second with packets. The ledger rows are the only memory that grows with the duration
+//! of a recording; each new file starts without ledger rows.
 
 use super::checkpoint::Checkpoint;
 use super::seal::Step;
@@ -283,8 +283,8 @@ impl OpenFile {
         entry.rows.merge(&rows);
         (entry.bytes, entry.crc) = (cut.bytes, cut.crc);
         entry.sub_blocks.cut(cut.bytes);
-        // Verification compares these timestamps with those in the file, and queries use them, so they must not include
-        // the timestamp of the removed packet.
+        // Verification compares the timestamps in the entry with those in the file, and queries use them. So they must
+        // not include the timestamp of the removed packet.
         (entry.first, entry.last) = cut.stamps;
         let len = u64::from(entry.block) * ring::BLOCK + u64::from(entry.bytes);
         let end = self.end.max(entry.last);

@@ -1,4 +1,4 @@
-//! A job in progress at the device, and its writes.
+//! A job in progress: the writes at the device that belong to the job.
 
 use crate::cutter::{Part, Release};
 use base::Timestamp;

@@ -79,8 +79,8 @@ impl<D: Device> Writer<D> {
         self.totals.ledger.merge(&losses.add(part));
     }
 
-    /// As soon as all losses are known, ends the files that could not be written completely after their last complete
-    /// packet; all losses are added to the index of the first of these files.
+    /// Does nothing before all losses are known. Then the files that could not be written completely are ended after
+    /// their last complete packet, and all losses are added to the index of the first of these files.
     pub(super) fn finish_if_given_up(&mut self) {
         if !self.queue.is_empty() {
             return;

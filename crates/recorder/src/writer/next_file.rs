@@ -1,5 +1,5 @@
-//! The next packet file: it is created in advance under a name without a time, so that rotation does not wait for the
-//! file system, and is moved to its hour directory when its segment begins.
+//! The next packet file is created in advance under a name without a time, so that the begin of a new file does not
+//! wait for the file system. It is moved to its hour directory when its segment begins.
 
 use super::file::OpenFile;
 use super::{Event, Writer};
@@ -103,7 +103,7 @@ impl<D: Device> Writer<D> {
         }
         let NextState::Ready { file, path } = &self.next.state else {
             // The file is still being preallocated. The volume counts as blocked until the file is in its hour
-            // directory, so that an earlier failure is not reported as resolved.
+            // directory. Otherwise an earlier failure would be reported as resolved too early.
             self.volume.is_blocked = true;
             return false;
         };

@@ -31,7 +31,7 @@ pub(super) enum Step {
     SyncIndex(Option<u64>),
     /// Truncation to the final length, if the growing index describes more bytes.
     Shorten,
-    /// Renaming of the index, then of the packet file.
+    /// In this step, the index is renamed; in the next step, the packet file is renamed.
     PublishIndex,
     PublishData,
     /// Sync of the directory.

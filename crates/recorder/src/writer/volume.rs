@@ -1,8 +1,8 @@
 //! The failures of the volume, their retries and their reports.
 //!
-//! A failure to write or to open a file delays all writes ([`VolumeState`]); a failure to seal a file delays only this
-//! file, and is stored in its [`super::file::OpenFile`]. Users get one event at the begin of a failure, and one event
-//! when all failures are resolved.
+//! A failure to write or to open a file delays all writes ([`VolumeState`]). A failure to seal a file delays only this
+//! file, and is stored in its [`super::file::OpenFile`]. The writer reports one event at the begin of a failure, and
+//! one event when all failures are resolved.
 
 use super::flight::State;
 use super::{Event, Writer};

@@ -257,7 +257,7 @@ fn both_threads_report_that_they_wait_while_the_disk_stalls() {
     let mut feed = Stalled { feed: FakeFeed::new(&stream), ready: Arc::clone(&ready) };
     assert_eq!(handle.waiting(), ThreadWaits::default());
     let watching = std::thread::spawn(move || {
-        // The recorder is blocked if its threads used no processor time since the previous test.
+        // If its threads used no processor time since the previous check, the recorder is regarded as blocked.
         let mut used = handle.processor_time();
         loop {
             std::thread::sleep(Duration::from_millis(20));

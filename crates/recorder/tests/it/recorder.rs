@@ -298,7 +298,7 @@ fn the_next_tick_writes_a_packet_and_no_stale_bytes_after_it() {
     stream.packet(&mut prng, 500, 0);
     stream.tick();
     let end = stream.pos();
-    // The producer writes more bytes into the same page, without publishing them yet.
+    // The producer of the test writes more bytes into the same page of the ring, without publishing these bytes yet.
     stream.packet(&mut prng, 3000, 0);
     stream.descs.pop();
     let device = MemoryDevice::new(9);

@@ -1,6 +1,6 @@
-//! Files of the operating system. Writes use io_uring with pinned memory, or plain system calls if the kernel refuses
-//! io_uring. Writes of packet files bypass the page cache (`O_DIRECT`), except on file systems without direct writes
-//! (tmpfs, some network file systems).
+//! Operations on files of the operating system. Writes use io_uring with pinned memory, or plain system calls if the
+//! kernel refuses io_uring. Writes of packet files bypass the page cache (`O_DIRECT`), except on file systems without
+//! direct writes (tmpfs, some network file systems).
 
 use super::{Completion, Content, Device, FileId, Lock, Op};
 use crate::Hold;
@@ -80,8 +80,8 @@ impl DiskDevice {
         self.files.get(&id).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the file is closed"))
     }
 
-    /// Opens the file for direct writes if the file system and its alignment allow them; the result applies to all
-    /// later files.
+    /// Opens the file for direct writes if the file system supports them and requires no larger alignment than a page;
+    /// the result applies to all later files.
     fn create_packets(&mut self, path: &Path) -> io::Result<File> {
         if self.direct != Direct::No {
             match disk::create_new(path, true) {

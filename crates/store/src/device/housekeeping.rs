@@ -1,6 +1,7 @@
-//! Operations on a volume that retention needs and recording does not: free space, space that a file occupies, holders
-//! of a directory (statvfs(3), stat(2), flock(2), rmdir(2)). Their arguments are paths, because a retention worker
-//! inspects thousands of files without opening them.
+//! Operations on a volume that retention needs and recording does not need: the free space of the volume, the space
+//! that a file occupies, the processes that lock a directory, and the removal of directories (statvfs(3), stat(2),
+//! flock(2), rmdir(2)). Their arguments are paths, because a retention worker inspects thousands of files without
+//! opening them.
 
 use super::{Device, DiskDevice, Lock};
 use crate::hold;

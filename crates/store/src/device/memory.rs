@@ -1,9 +1,9 @@
 //! A volume in memory for tests of the recorder and of retention. The volume can be full, return errors, write fewer
 //! bytes than requested, be slow, complete operations out of order, and lose its power between two calls.
 //!
-//! After a power failure, the volume contains only what POSIX guarantees: each write since the last sync of a file may
-//! survive, be torn, or be lost; of the name changes since the last sync of a directory, the first changes survive, up
-//! to a random one.
+//! After a power failure, the volume contains only the data that POSIX guarantees. Each write since the last sync of a
+//! file may survive, be torn, or be lost. Of the name changes since the last sync of a directory, a random number of
+//! the first changes survive; all later changes are lost.
 
 mod housekeeping;
 

@@ -1,5 +1,6 @@
-//! The records of the two formats that the recorder writes: nanosecond pcap and HPCAP RAW. The length of each record
-//! gives the offset of the next, so a file is a chain, which ends at the first invalid record.
+//! Reads the records of the two formats that the recorder writes: nanosecond pcap and HPCAP RAW. The length of each
+//! record gives the offset of the next record, so the records of a file are a chain, which ends at the first invalid
+//! record.
 
 use super::Window;
 use base::Timestamp;

@@ -3,8 +3,8 @@
 //! A record is kept if the block in which it begins matches its index entry; if the record continues in the next block,
 //! that block must match too. Packets that are in the index but not found in the file are counted as lost, by second.
 //! Records after the last indexed byte are counted as lost too, because no checksum confirms that all of their bytes
-//! are on disk. Only if the index is missing or has an invalid end, records without a checksum are kept as long as the
-//! chain of records is intact; their packets are marked as unverified.
+//! are on disk. There is one exception: if the index is missing or has an invalid end, records without a checksum are
+//! kept as long as the chain of records is intact, and their packets are marked as unverified.
 
 use super::{BLOCK, IndexedBlock, Layout, Record, VerifiedIndex, Window};
 use base::{Cause, Note, Tally, Timestamp};
@@ -19,7 +19,7 @@ use store::device::Device;
 pub struct Findings {
     /// Byte ranges of complete records, in order; the first begins at 0 if the file header is valid.
     pub kept: Vec<Range<u64>>,
-    /// Ledger rows of everything except the kept packets, with the offset in the file from which they apply.
+    /// Ledger rows without the counts of the kept packets, each with the offset in the file from which they apply.
     pub rest: Vec<(u64, Rows)>,
     /// Number of kept packets.
     pub packets: u64,
@@ -96,7 +96,8 @@ pub fn examine<D: Device>(
             }
         }
         walk.reconcile(indexed.start(), &indexed.rows, &found);
-        // The entry of a block that was still being filled may be older than the next block's entry.
+        // The entry of a block that was still being filled may be older than the next block's entry, and so may not
+        // cover the end of the block.
         let early = indexed.end() < indexed.start() + BLOCK && i + 1 < indexed_blocks.len();
         if early && let Some(from) = next.take() {
             walk.unconfirmed(from, indexed.end()..indexed.start() + BLOCK)?;
@@ -193,8 +194,8 @@ impl<D: Device> Examination<'_, '_, D> {
             (tally.stored, tally.stored_bytes) = (0, 0);
             tally.add_lost(Cause::Crash, missing);
             if missing > 0 {
-                // Notes count stored packets, and it is unknown which of these packets were kept. So each note is
-                // limited to the number of kept packets.
+                // Notes of an index are numbers of stored packets with a property, and it is unknown which of these
+                // packets were kept. So each note is limited to the number of kept packets.
                 tally.notes = tally.notes.map(|n| n.min(found));
             }
             self.findings.lost += missing;
@@ -231,7 +232,7 @@ impl<D: Device> Examination<'_, '_, D> {
         self.records(from, u64::MAX, u64::MAX, &mut found)?;
         let end = self.findings.kept.last().map_or(0, |kept| kept.end);
         if !self.window.is_blank(end, u64::MAX)? {
-            // The chain is broken before the end of the data, so more packets may follow.
+            // The chain of records is broken before the end of the data, so more packets may follow after the break.
             self.findings.damaged.push((end / BLOCK) as u32);
         }
         self.findings.unverified += self.findings.packets - before;

@@ -1,4 +1,4 @@
-//! The valid part of the index of a packet file, whether the index is sealed, growing, torn, or missing.
+//! Finds the valid part of the index of a packet file, whether the index is sealed, growing, torn, or missing.
 
 use super::DeviceFile;
 use base::Timestamp;
@@ -14,7 +14,7 @@ use store::out_of_order::Span;
 pub struct IndexedBlock {
     /// Number of the block in the file; block `n` begins at `n` MiB.
     pub number: u32,
-    /// Bytes of the block in the file.
+    /// Number of bytes of the block in the packet file.
     pub bytes: u32,
     /// CRC32C of the bytes.
     pub crc: u32,
@@ -37,8 +37,8 @@ pub struct VerifiedIndex {
     pub header: Header,
     /// The blocks, in order.
     pub blocks: Vec<IndexedBlock>,
-    /// Index entries of the last blocks that later entries of the same blocks replaced; they describe fewer packets.
-    /// The newest entry is the first.
+    /// Replaced index entries of the last blocks: later entries of the same blocks replaced them, and they describe
+    /// fewer packets. The newest replaced entry is the first.
     pub earlier: Vec<IndexedBlock>,
     /// True if the index is sealed: the packet file was complete when the index was written.
     pub sealed: bool,

@@ -1,5 +1,5 @@
-//! A window on a file: a part of the file in memory, which is read in advance, for code that reads the file mostly in
-//! order.
+//! A window on a file: the part of the file that is in memory at this moment. The window reads ahead, because its
+//! callers read the file mostly in order.
 
 use index::ReadAt;
 use std::cell::RefCell;

@@ -1,9 +1,9 @@
 //! Recovers and publishes one packet file that a dead recorder left.
 //!
 //! The order of operations matters, because recovery can be killed at any step, too. Recovery syncs the file before it
-//! examines it. It writes new files under separate names into the same directory and syncs them, before it truncates or
-//! renames the old file. It publishes the index before the packet file. After a kill, the next recovery continues or
-//! repeats the interrupted recovery with the same result.
+//! examines the file. It writes new files under separate names into the same directory and syncs them, before it
+//! truncates or renames the old file. It publishes the index before the packet file. If recovery is killed, the next
+//! recovery continues or repeats it with the same result.
 
 use super::file_names::{FileNames, interface_of};
 use super::volume::{CountsUnavailable, Volume};
@@ -91,7 +91,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
             return self.publish(from, file, sealed, at, index);
         }
         self.clear()?;
-        // Bytes after the end given by a sealed index never belonged to the file, so their removal is no loss.
+        // Bytes after the end that a sealed index gives never belonged to the file, so their removal loses no packets.
         let limit = sealed.as_ref().map_or(u64::MAX, |(sealed, _)| sealed.bytes());
         // The sealed index is preferred: it contains all data of the growing index, and may be the only index that
         // survived.
@@ -118,8 +118,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
             self.enter_tail(&header, &mut findings);
         }
         if findings.is_empty() {
-            // A file without kept records is removed if its index is valid, or if the file contains only zeros.
-            // Otherwise its content is unknown, and it is not changed.
+            // A file without kept records is removed if its index is valid, or if the file contains only zeros. In all
+            // other cases its content is unknown, and the file is not changed.
             let known = verified.is_some_and(|v| !v.torn) || is_blank;
             return if known { self.remove(from, index) } else { Ok(Outcome::Unknown) };
         }
@@ -139,8 +139,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         })
     }
 
-    /// Adds the packets that were offered to the recorder but are in no ledger to this file's ledger as lost, or a note
-    /// that their number is unknown.
+    /// Adds the packets that were offered to the recorder but are in no ledger to this file's ledger as lost. If their
+    /// number is unknown, adds a note that it is unknown.
     fn enter_tail(&mut self, header: &Header, findings: &mut Findings) {
         let mut tally = Tally::default();
         let mut second = findings.rest.iter().flat_map(|(_, rows)| rows.runs()).map(|r| r.second + r.seconds - 1).max();
@@ -157,7 +157,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
                 findings.lost += missing;
                 second = second.max(Some(tail.second));
             }
-            // An empty file gets no such note and is removed later, because no lost packets are known.
+            // An empty file gets no note that the number of lost packets is unknown, and is removed later, because no
+            // lost packets are known.
             Err(CountsUnavailable) if findings.is_empty() => return,
             Err(CountsUnavailable) => tally.notes[Note::TailUnknown as usize] = 1,
         }
@@ -174,8 +175,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         self.careful && *at != self.path(&self.called.recovered_index()) && sealed.bytes() > self.layout.file_header()
     }
 
-    /// A sealed index whose checksums match all blocks. An earlier recovery or the recorder wrote it; it may already be
-    /// published.
+    /// Returns a sealed index whose checksums match all blocks, if there is one. An earlier recovery or the recorder
+    /// wrote it, and it may already be published.
     fn whole_index(&mut self, file: FileId) -> io::Result<Option<(VerifiedIndex, PathBuf)>> {
         let mut candidates = vec![self.path(&self.called.recovered_index()), self.path(&self.called.sealed_index())];
         candidates.extend(self.orphans()?);
@@ -221,8 +222,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         Ok(found)
     }
 
-    /// A published index of this file whose checksums do not match all blocks. It is still better than a growing index,
-    /// because it covers more packets.
+    /// Returns a published index of this file whose checksums do not match all blocks, if there is one. Recovery
+    /// prefers it to a growing index, because it covers more packets.
     fn half_published(&mut self, growing: Option<&VerifiedIndex>) -> io::Result<Option<VerifiedIndex>> {
         for path in self.orphans()? {
             let Some(verified) = VerifiedIndex::read(&mut self.volume.device, &path)? else { continue };

@@ -1,4 +1,4 @@
-//! The names of a dead recorder's files, and of the temporary files of recovery.
+//! The names of the files of a killed recorder, and of the temporary files of recovery.
 
 use base::Timestamp;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,8 @@ impl FileNames {
         store::names::hidden(&self.stem, INDEX)
     }
 
-    /// `.STEM.sealed.ngi.partial`: the index that the recorder writes when it seals a file, before its publication.
+    /// `.STEM.sealed.ngi.partial`: the index that the recorder writes when it seals a packet file, and that is not
+    /// published yet.
     pub fn sealed_index(&self) -> String {
         store::names::hidden(&format!("{}{SEALED}", self.stem), INDEX)
     }

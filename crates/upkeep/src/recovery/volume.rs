@@ -10,7 +10,7 @@ use std::time::Duration;
 use store::device::{Device, FileId, Op};
 use store::offered_page::OrphanedCount;
 
-/// The longest wait for one completion of the device.
+/// The longest time for which one call waits for a completion of the device.
 pub(super) const WAIT: Duration = Duration::from_millis(100);
 
 /// A device and the directory of an interface on it.
@@ -29,8 +29,8 @@ impl<D: Device> Volume<D> {
         Self { device, root, token: 0, tails: Vec::new(), entered: Vec::new() }
     }
 
-    /// The offered count that the recorder of this file left, if it was writing the file when it died; an error if no
-    /// count for a file of the queue exists.
+    /// The offered count that the killed recorder of this file left, if the recorder was writing the file when it was
+    /// killed; an error if no count for a file of the queue exists.
     pub(super) fn tail(&self, header: &Header) -> Result<Option<&OrphanedCount>, CountsUnavailable> {
         let mut of_queue = self.tails.iter().filter(|t| t.queue == header.queue).peekable();
         if of_queue.peek().is_none() {

@@ -1,6 +1,7 @@
-//! Finds the complete records of a damaged capture. At a break in the chain of records, the scan searches for the next
-//! offset at which several plausible records follow each other, or a record ends exactly at the end of the file. If
-//! that offset is within the record before the break, the length of that record was wrong, and the record is omitted.
+//! Finds the complete records of a damaged capture. If the chain of records is broken, the scan searches for the next
+//! offset at which several plausible records follow each other, or at which a record begins that ends exactly at the
+//! end of the file. If that offset is within the record before the break, the length of that record was wrong, and the
+//! record is omitted.
 
 use crate::packet_file::Window;
 use pcap::{MAX_BLOCK, MAX_PACKET};
@@ -38,8 +39,8 @@ enum CaptureFormat {
 enum RecordSearch {
     /// The previous record ends there.
     Chain,
-    /// The chain is broken, and may continue at this offset; the field is the timestamp of the previous packet in
-    /// seconds, if known.
+    /// The chain of records is broken, and may continue at this offset. The field is the timestamp of the previous
+    /// packet in seconds, if it is known.
     Resuming(Option<u32>),
 }
 

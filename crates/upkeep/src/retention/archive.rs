@@ -1,11 +1,11 @@
 //! Moves one packet file with its index to the archive, under the same names and directories below another root.
 //!
-//! On the same volume the files are renamed. To another volume, each file is copied under a hidden name, synced, read
-//! back, compared, and then published: first the index, then the packet file. Then the directory is synced, and only
-//! after that are the files removed from the store. After a kill at any step, the file is still complete in the store.
-//! The next attempt compares existing copies instead of copying again, and chooses another name if a different file
-//! already has the name. Hidden copies stay open and locked until they are published, so an unlocked copy is a leftover
-//! of a killed process.
+//! If the archive is on the same volume, the files are renamed. If it is on another volume, each file is copied under a
+//! hidden name, synced, read back, compared, and then published: first the index, then the packet file. Then the
+//! directory is synced, and only after that are the files removed from the store. After a kill at any step, the file is
+//! still complete in the store. The next attempt compares existing copies instead of copying again, and chooses another
+//! name if a different file already has the name. Hidden copies stay open and locked until they are published, so an
+//! unlocked copy is a leftover of a killed process.
 //!
 //! Every file operation may wait for a volume that does not respond, so the constructor performs no file operation.
 
@@ -51,7 +51,8 @@ pub(super) struct Move {
     /// True if store and archive are on the same volume.
     renames: bool,
     target: PathBuf,
-    /// The volume on which the archive must be; `None` if it is not known yet, so that any volume is accepted.
+    /// The id of the volume on which the archive must be; `None` if it is not known yet, so that any volume is
+    /// accepted.
     volume: Option<u64>,
     /// True if incomplete copies of other processes must be removed first.
     sweeps: bool,
@@ -131,8 +132,8 @@ impl Move {
             ));
         }
         device.create_folder(&self.folder).map_err(|e| self.refused(e))?;
-        // A rename between volumes fails. Between a bind mount and its volume, a rename may fail too, although the
-        // volume is the same.
+        // A rename between volumes fails. A rename between a bind mount and the rest of its volume may fail too,
+        // although the volume is the same.
         self.renames = archive.volume == volume;
         if self.renames {
             self.phase = Phase::Done;
@@ -232,7 +233,7 @@ impl Move {
         Ok(())
     }
 
-    /// Chooses the first phase for this file of the pair (index or packet file).
+    /// Chooses the first phase of the move for this file (the index or the packet file).
     fn examine<D: Housekeeping>(&mut self, device: &mut D, ours: FileId, ending: &str) -> io::Result<Phase> {
         let published = self.name(ending);
         if device.exists(&published) {

@@ -1,6 +1,6 @@
-//! The files of one interface, oldest first, kept in memory: a directory is listed again only after its modification
-//! time has changed, and each file is examined once. For a year of hour directories, a listing of all directories needs
-//! about ten thousand stat calls; a hundred thousand files need a few megabytes of memory.
+//! The files of one interface, oldest first, kept in memory. A directory is listed again only after its modification
+//! time has changed, and each file is examined once. For a store with the hour directories of one year, a test of all
+//! directories needs about ten thousand stat calls; a hundred thousand files need a few megabytes of memory.
 //!
 //! The catalogue contains only files whose names follow the naming scheme of the recorder. All other files are foreign:
 //! neither counted nor removed.
@@ -54,7 +54,7 @@ impl Key {
     }
 }
 
-/// One file with the name of a key: index or packet file.
+/// One file (index or packet file) of the files with the name of a key.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub path: PathBuf,
@@ -105,8 +105,8 @@ impl Catalogue {
         }
     }
 
-    /// Lists changed directories: among all directories, or only among new hour directories and those in which files
-    /// are being written. Removes directories that have been empty for `empty_for`.
+    /// Lists changed directories: of all directories, or only of new hour directories and of those in which files are
+    /// being written. Removes directories that have been empty for `empty_for`.
     ///
     /// If a directory cannot be listed, its files are dropped from the catalogue, so that retention does not remove
     /// them. The error is returned after the other directories were listed.
@@ -236,8 +236,8 @@ impl Catalogue {
         ENDINGS.iter().zip(allocations).filter_map(part).collect()
     }
 
-    /// True for an index whose packet file is still hidden, because a recorder is publishing the file or was killed
-    /// while publishing it.
+    /// True for a visible index whose packet file is still hidden, because a recorder is publishing the packet file or
+    /// was killed while publishing it.
     pub fn is_being_published<D: Housekeeping>(&self, device: &mut D, key: &Key) -> bool {
         let allocations = self.hours.get(&key.hour()).and_then(|hour| hour.files.get(key));
         let (folder, stem) = (self.folder_of(key.hour()), key.stem());
@@ -263,7 +263,8 @@ pub(super) fn is_future(start: Timestamp, now: Timestamp) -> bool {
     start > now.after(HOUR)
 }
 
-/// The oldest hour of the other interfaces in the store, by directory names.
+/// The oldest hour directory, by directory names, of the interfaces of the store that the worker is not responsible
+/// for.
 pub(super) fn oldest_hour<D: Housekeeping>(device: &mut D, store: &Path, except: &[String]) -> Option<Timestamp> {
     let ours: Vec<PathBuf> = except.iter().map(|name| names::interface_folder(store, name)).collect();
     let list = device.list(store).ok()?;

@@ -28,7 +28,8 @@ pub(super) struct ClockMonitor {
 }
 
 impl ClockMonitor {
-    /// Compares the clocks. Returns true after a clock step, from which the period in step begins again.
+    /// Compares the system clock with the monotonic clock. Returns true after a step of the system clock; then the
+    /// period in which both clocks run in step begins again.
     pub fn update(&mut self, at: ClockReading) -> bool {
         let before = (self.last.is_some(), self.since);
         if let Some(last) = self.last {
@@ -63,8 +64,8 @@ pub(super) struct AgeClock {
 enum ClockTrust {
     /// A user started the worker: the clock is trusted whatever it shows.
     ByUser,
-    /// The clock is trusted as soon as it has run in step for [`STEADY`]: it is synchronised, or not all files from
-    /// before the start were too old.
+    /// The clock is trusted as soon as it has run in step with the monotonic clock for [`STEADY`]. Either it is
+    /// synchronised, or not all files from before the start of the worker were too old.
     #[default]
     InStep,
     /// The clock is not trusted yet. `newest` is the start time of the newest file when the clock began to run in step.
@@ -86,7 +87,8 @@ impl AgeClock {
         self.trust = ClockTrust::ByUser;
     }
 
-    /// Compares the clocks; `newest` returns the start time of the newest file that is not in the future by this clock.
+    /// Compares the system clock with the monotonic clock. `newest` returns the start time of the newest file that is
+    /// not in the future by the system clock.
     pub fn update(&mut self, at: ClockReading, newest: impl FnOnce() -> Option<Timestamp>) {
         if self.monitor.update(at) && self.trust != ClockTrust::ByUser {
             self.trust = newest().map_or(ClockTrust::InStep, |newest| ClockTrust::Doubted { newest });

@@ -13,7 +13,7 @@ use sys::locks::{Holder, holder_names};
 pub enum Event {
     /// A packet file and its index were deleted.
     Removed {
-        /// The packet file; the index if it had no packet file.
+        /// Path of the packet file, or of the index if there was no packet file.
         path: PathBuf,
         /// Bytes of the volume that both files took.
         bytes: u64,
@@ -41,7 +41,8 @@ pub enum Event {
         /// The processes that hold the directory, as far as they are visible to this process.
         by: Vec<Holder>,
     },
-    /// The wait for the query has ended and no other file can be removed: retention removes the held files.
+    /// The wait for the query has ended, and no file outside of this directory can be removed: retention removes the
+    /// files in this directory although the query holds it.
     Overruled {
         /// The hour directory.
         folder: PathBuf,

@@ -1,4 +1,4 @@
-//! The hour directories that readers hold, and how long retention waits for each.
+//! Registers the hour directories that readers hold, and how long retention has waited for each of them.
 
 use base::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,10 +7,10 @@ use std::time::Duration;
 /// An hour directory: the number of its interface, and the begin of the hour.
 pub(super) type HourOf = (usize, Timestamp);
 
-/// The hours that readers hold or have held.
+/// The hour directories that readers hold (lock) or have held.
 #[derive(Debug, Default)]
 pub(super) struct HeldHours {
-    /// The hours that a reader held when the present step of the worker tested them.
+    /// The hours for which a test in the present step of the worker showed that a reader holds the directory.
     now: BTreeSet<HourOf>,
     known: BTreeMap<HourOf, HeldHour>,
 }
@@ -42,7 +42,7 @@ pub(super) struct HeldSince {
 }
 
 impl HeldHours {
-    /// Begins a search for files to remove; no hour counts as held until it is tested.
+    /// Begins a search for files to remove. Afterwards, no hour counts as held until its directory is tested.
     pub fn begin_search(&mut self) {
         self.now.clear();
     }

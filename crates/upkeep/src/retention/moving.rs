@@ -1,5 +1,6 @@
-//! Archiving in the retention worker: the choice of the next file, the outcome of its move, and warnings. A [`MoveJob`]
-//! may be sent to another thread, which waits for the archive's volume while the worker continues.
+//! Archiving in the retention worker: this module chooses the next file, processes the result of its move, and reports
+//! warnings. A [`MoveJob`] may be sent to another thread, which waits for the archive's volume while the worker
+//! continues.
 //!
 //! At most one file is being archived ([`Transfer`]). The state changes from `None` to `Here` when a rule chooses a
 //! file, from `Here` to `SentOut` when another thread gets the job, and from `SentOut` to `Here` when that thread
@@ -67,7 +68,7 @@ pub(super) struct PendingMove {
 /// The worker's state of the archive.
 #[derive(Default)]
 pub(super) struct Archiving {
-    /// The volume on which the archive was at the start, or when it was first found.
+    /// Id of the volume on which the archive was at the start of the worker, or when the archive was first found.
     pub volume: Option<u64>,
     /// The time before which no file is archived, after a failure.
     pub retry_at: Duration,
@@ -139,7 +140,7 @@ impl Archiving {
         std::mem::take(&mut self.transfer)
     }
 
-    /// Stores the volume of the archive that a job has found, if it was unknown.
+    /// Stores the id of the archive's volume that a job has found, if the id was unknown.
     fn set_volume(&mut self, job: &MoveJob) {
         self.volume = self.volume.or(job.moving.volume());
     }

@@ -1,9 +1,9 @@
-//! The pace at which retention removes files to free space.
+//! Limits the rate at which retention removes files to free space.
 //!
 //! The removal of a file frees no space while a process has the file open. Without pauses, the worker would then remove
-//! the complete store without effect, so after some removals without effect the worker pauses after each removal. If
-//! very little space is free, the worker removes as many bytes between two pauses as the recorder may need in that
-//! time, because the reason for the missing effect may be that the recorder fills the freed space.
+//! all files of the store and free no space. So after some removals that freed no space, the worker pauses after each
+//! removal. If very little space is free, the worker removes as many bytes between two pauses as the recorder may need
+//! in that time, because the recorder may have filled the freed space.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const SETTLE_TIME: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SpacePressure {
     state: PressureState,
-    /// Number of bytes removed without effect since the last pause.
+    /// Number of bytes removed since the last pause without an increase of the free space.
     unsettled_bytes: u64,
     /// The end of the pause.
     not_before: Duration,
@@ -69,7 +69,7 @@ impl SpacePressure {
         matches!(self.state, PressureState::Short { since, .. } if up < since + WAIT_FOR_OTHERS)
     }
 
-    /// Registers a removal; returns true if recent removals have no effect, so that the worker pauses.
+    /// Registers a removal. Returns true if recent removals did not increase the free space, so that the worker pauses.
     pub fn removed(&mut self, removal: Removal, up: Duration) -> bool {
         let PressureState::Short { unsettled, .. } = &mut self.state else { return false };
         if removal.is_effective {

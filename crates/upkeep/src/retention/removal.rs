@@ -1,4 +1,4 @@
-//! Removal of one file: the choice of the oldest removable file, the locks, and the deletion.
+//! Removes one file: chooses the oldest removable file, takes the locks, and deletes the file.
 
 use super::catalogue::{self, Key, Part};
 use super::held::HourOf;
@@ -91,8 +91,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
                 }
             };
             if is_archiving {
-                // The lock is released during a copy: copying takes longer than a reader should wait, and does not
-                // disturb a reader.
+                // The lock on the hour directory is released during a copy, because copying takes longer than a reader
+                // should wait, and does not disturb a reader.
                 drop(lock);
                 return self.begin_move(interface, key, need.why, at);
             }
@@ -116,7 +116,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         }
     }
 
-    /// The oldest file that can meet this rule and is neither held nor excluded.
+    /// The oldest file whose removal can help to meet this rule, that no reader holds, and that is not in `except`.
     fn oldest(&self, need: &SpaceNeeded, now: Timestamp, except: &BTreeSet<HourOf>) -> Option<(usize, Key)> {
         let wanted = |i: &usize| need.interface.is_none_or(|interface| interface == *i);
         let first = |i: usize| {
@@ -131,8 +131,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
         (0..self.interfaces.len()).filter(wanted).filter_map(first).min_by_key(order)
     }
 
-    /// True if another worker of this store has older files, and the time for which this worker waits for it is not
-    /// over.
+    /// True if another interface of this store has older files, and the time for which this worker waits for the worker
+    /// of that interface is not over.
     fn waits_for_others(&mut self, at: ClockReading) -> bool {
         if !self.scope.beside_others || !self.pressure.waits_for_others(at.up) {
             return false;
@@ -278,7 +278,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
             })
         });
         if let Err(e) = outcome {
-            // A marker that cannot be removed is no problem: it has no file, so it has no effect, and the next recovery
+            // If the removal of the marker fails, the marker has no file and so no effect, and the next recovery
             // removes it.
             let folder = folder.join(names::OUT_OF_ORDER);
             self.reports.warn(format!("{}: markers of removed files cannot be removed: {e}", folder.display()));
@@ -296,7 +296,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
         held.waited
     }
 
-    /// Reports that files of a held hour are removed: readers keep the files that they have open.
+    /// Reports that files of an hour directory are removed although a reader holds it. A reader can still read the
+    /// files that it has open.
     pub(super) fn overrule(&mut self, interface: usize, hour: Timestamp) {
         if self.held.overrule((interface, hour)) {
             let folder = self.interfaces[interface].files.folder_of(hour);
@@ -311,7 +312,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         self.reports.warn(text);
     }
 
-    /// Excludes a file from removal for the retry interval; the worker continues with the next file.
+    /// Excludes a file from removal until the time `until`; the worker continues with the next file.
     pub(super) fn set_aside(&mut self, interface: usize, key: Key, until: Duration) {
         self.aside.add((interface, key), until);
     }

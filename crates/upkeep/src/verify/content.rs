@@ -1,4 +1,4 @@
-//! Compares the packets of a file with its index in one pass, at the rate at which the file can be read.
+//! Compares the packets of a file with its index while it reads the file once, as fast as the file can be read.
 //!
 //! If blocks of a recorded file are damaged, a second pass scans the undamaged blocks. After a damaged block, it begins
 //! at the first record that the index gives for the next block. So findings name only the damaged blocks, and not all
@@ -43,7 +43,7 @@ struct Sum {
     parts: bool,
 }
 
-/// Reads a file once: passes the bytes to the caller and computes the checksum of each block.
+/// Reads a file once: passes the bytes to the packet reader and computes the checksum of each block.
 struct Stream<'d, D> {
     device: &'d mut D,
     file: FileId,
@@ -266,7 +266,7 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         }
     }
 
-    /// Bytes after `limit` were already reported with the length of the file.
+    /// Bytes after `limit` are not reported again, because the finding about the length of the file covers them.
     fn blocks(
         &mut self,
         path: &Path,

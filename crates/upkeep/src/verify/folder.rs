@@ -1,4 +1,4 @@
-//! Verifies a directory of a store: each file, and the gaps between the files of each queue.
+//! Verifies the files in a directory of a store, and the gaps between the files of each queue.
 
 use super::{FileInterval, Finding, FindingKind, RowFile, Totals, Verify};
 use crate::recovery::file_names::interface_of;
@@ -82,9 +82,9 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         in_order
     }
 
-    /// Checks for each pair of neighbouring files whether packets between them are missing. If one of the two is out of
-    /// order, or if an out-of-order file may be between them in the stream, the names do not show the order of the
-    /// files in the stream; such pairs are only counted, and their number is reported.
+    /// Checks for each pair of neighbouring files whether packets between them are missing. If one of the two files is
+    /// out of order, or if an out-of-order file may be between them in the stream, the names do not show the order of
+    /// the files in the stream. Such pairs are not checked; they are counted, and their number is reported.
     fn missing(&mut self, interface: &Path, files: &[FileInterval], in_order: &[bool]) {
         let out_of_order: Vec<(u64, u64)> = files
             .iter()
@@ -137,8 +137,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             return None;
         };
         self.is_own = true;
-        // The lock is tested before the existence: a file that was removed after the listing is not locked, and is not
-        // a leftover.
+        // The lock is tested before the existence of the file. If the file was removed after the listing, it is not
+        // locked, and the second test shows that it is no leftover.
         let held = self.device.is_held(&path);
         if !self.device.exists(&path) {
             // The file was published after the listing, or the listing contains both names; it is verified under its
@@ -219,8 +219,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     /// Compares the stream position at which a file ends with the position at which the next file of the stream begins.
     /// The packets of both files are in order of time.
     fn between(&mut self, one: &FileInterval, next: &FileInterval) {
-        // Retention removes files in the same order: it may have removed this file after its verification, and files
-        // after it.
+        // Retention removes files in the same order as this loop. So it may have removed this file after the file was
+        // verified, and the files after it.
         if !self.device.exists(&one.path) {
             return;
         }
@@ -250,7 +250,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             if let Some((until, one)) = before
                 && first > until + 1
                 // No gap is reported if the older file no longer exists: retention removes files in this order, and may
-                // have removed the files between these two.
+                // also have removed files between the older and the newer file.
                 && self.device.exists(&one.path)
             {
                 let at = Timestamp::from_secs_nanos(until + 1, 0);

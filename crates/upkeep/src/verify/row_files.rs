@@ -1,5 +1,5 @@
-//! Files of flow records and series rows (`docs/reference/parquet.md`). They are recognised by their names. This module
-//! checks begin and end of a file; the crate that writes the files checks their content.
+//! Finds the files of flow records and series rows (`docs/reference/parquet.md`) by their names. This module checks
+//! only the begin and the end of a file; the crate that writes the files checks their content.
 //!
 //! ```text
 //! IFACE/.<start>.flows.partial                          a journal, locked while it is written
@@ -20,7 +20,7 @@ use store::claim::CLAIM;
 use store::device::{Device, FileId};
 use store::names::{PARTIAL, hour_folder};
 
-/// The words in the names of files and journals, with the content that they stand for.
+/// The words in the names of files and journals, and for each word the content of the file.
 const HOLDS: [(&str, &str); 2] = [("flows", "flow records"), ("series", "one-second rows")];
 
 /// Ending of sealed files.
@@ -29,7 +29,8 @@ const SEALED: &str = "parquet";
 /// Suffix after the timestamp of a file that covers more than an hour.
 const FAR: &str = ".day";
 
-/// The bytes at begin and end of a Parquet file, and the minimum length between: an empty footer and its length.
+/// The magic bytes at the begin and at the end of a Parquet file, and the minimum number of bytes between them: an
+/// empty footer and the length of the footer.
 const MAGIC: [u8; 4] = *b"PAR1";
 const MIN: u64 = 12;
 
@@ -110,7 +111,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 self.totals.row_files += 1;
                 self.journal(path, holds);
             }
-            // A process that seals a journal has locked the claim of the interface, not the journal.
+            // A process that seals a journal does not lock the journal; it has locked the claim of the interface.
             RowFile::Sealing if self.device.is_held(&interface.join(CLAIM)) => {}
             RowFile::Journal | RowFile::Sealing => {
                 if self.device.exists(path) {

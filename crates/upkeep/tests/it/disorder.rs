@@ -1,4 +1,4 @@
-//! Out-of-order files: their markers after a crash, in verification, in repair, and in the archive.
+//! Tests of out-of-order files: their markers after a crash, in verification, in repair, and in the archive.
 
 use crate::common;
 
@@ -16,8 +16,8 @@ use store::device::{Content, Device, Fault, MemoryDevice, Surviving};
 use store::names;
 use store::out_of_order::{self, OutOfOrderMarkers, Span};
 
-/// A stream of three files: the second begins an hour before the first, and the third contains a packet from before its
-/// start.
+/// A stream of three files. The second file begins an hour before the first, and the third contains a packet that is
+/// earlier than the start of the third file.
 fn set_back(prng: &mut Prng) -> Stream {
     let mut stream = Stream::new(0);
     let packets = |stream: &mut Stream, prng: &mut Prng| {
@@ -57,8 +57,8 @@ fn markers(files: &Surviving, interface: &Path) -> OutOfOrderMarkers {
     OutOfOrderMarkers::of(files.keys().filter(|p| p.starts_with(&folder)).filter_map(|p| p.file_name()?.to_str()))
 }
 
-/// The published files whose packets do not match their names, with the time range of their packets according to their
-/// indexes.
+/// The published files with packets outside of the time range that their names imply, and the time range of their
+/// packets according to their indexes.
 fn out_of_order_files(files: &Surviving) -> Vec<(String, (Timestamp, Timestamp))> {
     let mut out = Vec::new();
     let mut latest = Timestamp::ZERO;
@@ -216,8 +216,8 @@ fn the_next_start_removes_markers_without_a_file() {
     assert!(markers(&device.files(), &root()).is_empty());
 }
 
-/// A stream of seven files: three in order, a file that begins an hour before them, and three files that follow the
-/// third in time.
+/// A stream of seven files: three files in order, a file that begins an hour before them, and three files that follow
+/// the third file in time.
 fn set_back_and_right_again(prng: &mut Prng) -> Stream {
     let mut stream = Stream::new(0);
     for file in 0..7 {

@@ -1,5 +1,5 @@
-//! Files that recovery must not change, files that it only reports, and its distinction between running and killed
-//! recorders.
+//! Tests of the files that recovery must not change and of the files that it only reports. They also test that recovery
+//! distinguishes running recorders from killed ones.
 
 use crate::common;
 
@@ -191,7 +191,8 @@ fn a_file_whose_lock_ends_late_is_recovered() {
     let held = kernel.take(Path::new(HIDDEN)).expect("the file").expect("an unlocked file");
     let mut recovery = Recovery::new(device.clone(), Path::new("store/eth1"));
     recovery.prepare();
-    // The recovery examines five directories (interface, year, month, day, hour), and then the held file again.
+    // The recovery examines five directories (interface, year, month, day, hour), and then again the file that was
+    // locked.
     assert!((0..6).all(|_| recovery.step()), "{:#?}", recovery.take_events());
     assert!(device.files().contains_key(Path::new(HIDDEN)));
     kernel.close(held);
@@ -224,8 +225,8 @@ fn a_stopped_recovery_is_completed_by_the_next_recovery() {
     leave(&mut stream, dir.path());
     let stop = Arc::new(AtomicBool::new(true));
     let before = read_all(dir.path());
-    // Only the device has the stop flag, not the recovery, so reads fail in the middle of a file: the files must then
-    // be as after a kill.
+    // In the test, only the device has the stop flag and the recovery has none, so reads fail while a file is being
+    // recovered. Afterwards the files must be as after a kill.
     for is_flag_set in [true, false] {
         let mut recovery = Recovery::new(DiskDevice::plain().until(Arc::clone(&stop)), &dir.join("eth1"));
         if is_flag_set {

@@ -1,4 +1,4 @@
-//! Deliberate damage: the findings of verify, and the data that repair saves.
+//! The tests damage files deliberately, and check the findings of verify and the data that repair saves.
 
 use crate::common;
 
@@ -13,7 +13,7 @@ use store::device::{Fault, MemoryDevice, Surviving};
 use store::{Claim, Claimant, DiskDevice};
 use testkit::TempDir;
 
-/// The files of a store with the complete stream.
+/// The files of a store that contains the packets of the complete stream.
 fn recorded(stream: &Stream) -> Surviving {
     let device = MemoryDevice::new(1);
     let outcome = run(stream, device.clone(), config(), &mut Prng::new(1), |_, _, _| true);
@@ -81,7 +81,7 @@ fn verification_does_not_wait_for_a_retention_worker() {
         verify.path(&at);
         done.send(verify.totals().packets)
     });
-    // The test holds the lock of a retention worker; verification must not wait for its release.
+    // The test holds the lock of a retention worker. Verification must not wait until the lock is released.
     assert_eq!(ended.recv_timeout(std::time::Duration::from_secs(60)), Ok(20));
     drop(keeping);
 }
@@ -443,7 +443,8 @@ fn the_damaged_version_of_an_indexed_capture_is_restored() {
         let (after, reported) = repair(broken.clone(), at);
         assert!(after == files && reported.len() == 1 && reported[0].contains("repaired, 20 packets"), "{reported:#?}");
     }
-    // If more bytes than the version are damaged, no candidate for the original header matches the checksum.
+    // If a byte outside of the file header is damaged too, no candidate for the original header matches the checksum of
+    // the block.
     broken.get_mut(&capture).expect("a capture")[100] ^= 1;
     for at in [Path::new("store"), &capture] {
         let would = dry(&broken, at);

@@ -1,5 +1,5 @@
-//! Retention on a volume in memory: the files that retention removes and keeps, and the files after a crash at any
-//! step.
+//! Tests of retention on a volume in memory: they check which files retention removes and keeps, and which files exist
+//! after a crash at any step.
 
 use base::{Prng, Timestamp};
 use netgrain_upkeep::retention::{
@@ -19,7 +19,7 @@ fn at(seconds: u64) -> Timestamp {
     Timestamp::from_secs_nanos(seconds, 0)
 }
 
-/// A reading of both clocks in which the system clock always shows `NOW`, while the monotonic clock runs.
+/// Returns a reading of both clocks. The system clock always shows `NOW`, while the monotonic clock runs.
 fn steady(up: u64) -> ClockReading {
     ClockReading { now: at(NOW), up: Duration::from_secs(up) }
 }
@@ -158,7 +158,7 @@ fn the_age_rule_applies_only_after_the_clock_ran_in_step() {
     let rules = Rules { max_age: Some(Duration::from_secs(40 * HOUR)), ..Rules::default() };
     let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules);
     settle(&mut worker, steady(0));
-    // The clock is set forward by ten years, and is corrected some minutes later.
+    // The test sets the clock forward by ten years, and corrects it some minutes later.
     for minute in 0..5 {
         settle(
             &mut worker,
@@ -605,7 +605,7 @@ fn a_random_walk_removes_exactly_the_files_of_the_model() {
             }
             model.sort_by_key(|start| order(*start));
             while model.len() as u64 * 1100 > most {
-                // If no other file can be removed, held files must be removed.
+                // If no other file can be removed, files that readers hold must be removed.
                 model.remove(model.iter().position(|start| !is_held(start)).unwrap_or(0));
             }
             let mut found = starts(&device, "eth1", model.clone());
@@ -670,7 +670,7 @@ fn removals_without_effect_are_limited_to_what_the_recorder_needs() {
         assert_eq!(reported.iter().filter(|e| matches!(e, Event::Warning(_))).count(), 1, "{reported:?}");
         (at_once, worker.state().removed.files - at_once)
     };
-    // After three removals without effect, the worker removes one file per second; if very little space is free, it
+    // After three removals that free no space, the worker removes one file per second. If very little space is free, it
     // removes as many bytes per second as the recorder may need.
     assert_eq!(gone(9_000, 10_000), (3, 1));
     assert_eq!(gone(1_000, 10_000), (2 + 10, 10));
@@ -715,7 +715,7 @@ fn a_wrong_clock_does_not_empty_the_store_unless_it_is_synchronised() {
     let wrong = NOW + 87_600 * HOUR;
     for minute in 0..30 {
         settle(&mut worker, ClockReading { now: at(wrong + 60 * minute), up: Duration::from_secs(60 * minute) });
-        // Files that are recorded while the clock is tested must not make the clock plausible.
+        // Files that are recorded while the worker tests the clock must not make the clock plausible.
         publish(&device, "eth1", wrong + 60 * minute);
     }
     assert_eq!(starts(&device, "eth1", all), all);

@@ -1,5 +1,5 @@
-//! A recorder that is stopped while the volume refuses writes: after recovery, exactly the packets that it counted as
-//! stored are in the store.
+//! Tests a recorder that is stopped while the volume refuses writes: after recovery, the store contains exactly the
+//! packets that the recorder counted as stored.
 
 use crate::common;
 
@@ -65,8 +65,8 @@ fn a_stop_on_a_full_volume_counts_exactly_what_recovery_finds() {
         assert!(!files.keys().any(|p| p.to_string_lossy().ends_with(".damaged")), "{note}: {:?}", files.keys());
         if published.files > 0 && outcome.totals.hidden > 0 {
             hidden += 1;
-            // Recovery counts the truncated packet as lost by a crash, because it cannot distinguish this end of the
-            // file from a crash.
+            // Recovery counts the truncated packet as lost by a crash, because it cannot distinguish a file that the
+            // recorder ended early from the file of a crashed recorder.
             let given_up = published.tally.lost[Cause::Disk as usize] + published.tally.lost[Cause::Crash as usize];
             assert_eq!(given_up, reported.lost[Cause::Disk as usize], "{note}: {events:#?}");
             assert_eq!(published.tally.offered, reported.offered, "{note}");

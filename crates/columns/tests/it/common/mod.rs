@@ -1,4 +1,4 @@
-//! Rows and records with which the tests fill a store.
+//! Rows and records that the tests write into a store.
 #![allow(dead_code, unused_imports, reason = "each program uses its part")]
 
 use base::Prng;

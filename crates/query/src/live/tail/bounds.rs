@@ -1,5 +1,5 @@
-//! The limits of a live tail: the lower time limit with which each packet is compared, and the stream position or the
-//! end of the recorder at which the query ends.
+//! The limits of a live tail. The lower limit is a timestamp, with which the timestamp of each packet is compared. The
+//! upper limit is a stream position or the end of the recorder, at which the query ends.
 
 use super::followed::FollowedRecorder;
 use base::Timestamp;

@@ -1,5 +1,5 @@
-//! The recorder that a query follows: whether it still runs, how often its files are read for new packets, and the time
-//! that a waiting cursor reports.
+//! The recorder that a query follows. This module tests whether the recorder still runs, determines how often its files
+//! are read for new packets, and computes the time that a waiting cursor reports.
 
 use crate::QueryContext;
 use crate::cursor::CursorState;

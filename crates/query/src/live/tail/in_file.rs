@@ -1,5 +1,5 @@
-//! The tail while it reads a file: it returns the records of the indexed part of the file, and then switches to the
-//! next file or to the ring.
+//! The state of a tail that reads its file: the tail returns the records of the part of the file that the index covers,
+//! and then switches to the next file or to the ring.
 
 use super::super::chain::{self, Next};
 use super::super::growing::Growing;
@@ -147,7 +147,8 @@ impl Tail {
         Ok(Behind::Ends { pos, later: None })
     }
 
-    /// True if the remaining packets of the result are in later files, and not in a ring.
+    /// True if the query must wait for later files, because the remaining packets of the result are in them and not in
+    /// a ring.
     fn is_awaited(&self, file: u64) -> bool {
         self.source.ring_reader.is_none() && self.limit.is_in_later_file(file)
     }

@@ -1,5 +1,5 @@
-//! The tail while it reads the ring: it reads packets and control descriptors, and switches back to a file if the ring
-//! has overwritten the next packet.
+//! The state of a tail that reads the ring: the tail reads packets and control descriptors, and switches back to a file
+//! if the ring has overwritten the next packet.
 
 use super::super::chain;
 use super::super::ring_reader::RingEvent;
@@ -97,8 +97,8 @@ impl Tail {
         run.begin_segment(segment.pos);
     }
 
-    /// If a run from the ring began with `unsure`, warns about the missing stream positions before its first packet.
-    /// `padding` is a distance without packets, about which no warning is given.
+    /// If a run from the ring began with `unsure`, warns about the missing stream positions before its first packet. A
+    /// gap of `padding` bytes contains no packets, so the function does not warn about such a gap.
     fn confirm_begin(&self, run: &mut RingRun, at: u64, padding: u64, context: &mut QueryContext) {
         let Some(begin) = run.unsure.take().filter(|begin| begin.has_gap(at, padding)) else { return };
         context.damage(format!(
@@ -199,7 +199,7 @@ impl RingRun {
 }
 
 impl UnsureBegin {
-    /// True if packets are missing before position `at`, the first that the ring contains. A distance of `padding`
+    /// True if packets are missing before `at`, which is the first position that the ring contains. A gap of `padding`
     /// bytes contains no packets.
     fn has_gap(self, at: u64, padding: u64) -> bool {
         let skipped = at.saturating_sub(self.pos);

@@ -1,4 +1,5 @@
-//! Stores that the recorder writes from generated packets, and the plain scan with which every result is compared.
+//! Makes stores that the recorder writes from generated packets, and the plain scan of a store with which every query
+//! result is compared.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use base::{Cause, Prng, Tally, Timestamp};

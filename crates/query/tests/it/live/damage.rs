@@ -1,4 +1,4 @@
-//! A damaged growing file: all returned packets are correct, and missing packets cause a warning.
+//! Tests queries on a damaged growing file: all returned packets are correct, and missing packets cause a warning.
 
 use super::{all_files, begin, number, sim, start, stop, stored, until};
 use base::Timestamp;
@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use testkit::TempDir;
 
-/// A copy of a growing file and of its index at one moment, locked as by a running recorder.
+/// A copy of a growing file and of its index, as they were at one moment. The copies are locked, as a running recorder
+/// locks its files.
 struct Held {
     dir: TempDir,
     packets: PathBuf,
@@ -171,8 +172,8 @@ fn without_listeners_a_query_waits_for_the_end_of_a_sealing_file() {
     std::fs::write(next("pcap"), ring::file_header(65_535, 1)).expect("a file");
     let lock = std::fs::File::open(next("pcap")).expect("a file");
     lock.try_lock().expect("an unlocked file");
-    // First, the index of the previous file is truncated to its half; the complete index and the final names follow
-    // during the query.
+    // First, the index of the previous file is truncated to half of its length. The complete index and the final file
+    // names follow during the query.
     std::fs::write(&held.index, &index[..index.len() / 2]).expect("an index");
     let shown = |path: &Path| {
         let name = path.file_name().and_then(|n| n.to_str()).expect("a name");
@@ -186,7 +187,8 @@ fn without_listeners_a_query_waits_for_the_end_of_a_sealing_file() {
         std::fs::rename(&held.packets, shown(&held.packets)).expect("a name");
         results.join().expect("a result")
     });
-    // The copy may end within a record, which its recorder would have completed; no other packet may be missing.
+    // The copy of the file may end within a record, which its recorder would have completed. Only this packet may be
+    // missing.
     assert!(found == whole, "{} of {}: {warnings:?}", found.len(), whole.len());
     let others = warnings.iter().filter(|r| !r.contains("truncated record") && !r.contains("an incomplete entry"));
     assert_eq!(others.collect::<Vec<_>>(), [""; 0]);

@@ -1,5 +1,6 @@
-//! Queries while a recorder runs: a query returns every packet that was recorded before the query exactly once; with
-//! `follow`, also all later packets. Generated frames contain their number, so gaps and repetitions are detected.
+//! Tests of queries while a recorder runs. A query returns every packet that was recorded before the query exactly
+//! once; with `follow`, it also returns all later packets. Generated frames contain their number, so gaps and
+//! repetitions are detected.
 
 mod damage;
 

@@ -40,7 +40,7 @@ impl Bytes for Memory {
     }
 }
 
-/// The expected position, time and ledger of the file of one segment.
+/// The position, start time and ledger that the test expects in the file of one segment.
 pub struct Segment {
     pub pos: u64,
     pub end: u64,

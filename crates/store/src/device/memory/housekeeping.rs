@@ -1,5 +1,5 @@
 //! The operations of retention on the volume in memory. In this volume, a directory exists only while it contains a
-//! file. A second volume with its own capacity begins at [`super::Fault::second_volume`].
+//! file. Paths that begin with [`super::Fault::second_volume`] are on a second volume with its own capacity.
 
 use super::{EIO, ENOENT, MemoryDevice, Volume, error};
 use crate::device::{Housekeeping, Lock, Space, Stat};

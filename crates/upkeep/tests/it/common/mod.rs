@@ -1,5 +1,5 @@
-//! Recorded streams, and checks of their files after damage and recovery. The producer and the simulated clock are
-//! those of the recorder's tests.
+//! Makes recorded streams for the tests, and checks their files after damage and recovery. The producer and the
+//! simulated clock are those of the recorder's tests.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 #[path = "../../../../recorder/tests/it/common/mod.rs"]
@@ -34,7 +34,7 @@ pub fn recover<D: Device>(device: D) -> Vec<String> {
 pub struct Published {
     pub files: usize,
     pub tally: Tally,
-    /// Numbers that the packets have in the stream, in the order in which the files contain them.
+    /// The numbers that the packets have in the stream, in the order of the packets in the files.
     pub packets: Vec<usize>,
 }
 
@@ -99,7 +99,7 @@ fn check_file(stream: &Stream, packets: &[&Desc], bytes: &[u8], index: &Index, o
             assert_eq!(entry.first.nanos(), ts, "{note}: first timestamp");
         }
         assert!(entry.last.nanos() >= ts, "{note}: last timestamp");
-        // In a packet that no checksum verifies, the header bytes may be changed too, so their keys are not tested.
+        // If no checksum covers a packet, its header bytes may be changed too, so its keys are not tested.
         if d.l4 == 34 && same(d) {
             let host = Ipv4Addr::new(record[42], record[43], record[44], record[45]);
             assert!(
