@@ -107,7 +107,7 @@ typedef struct netgrain_origin {
     uint32_t snaplen;    /* most bytes kept of each packet */
 } netgrain_origin;
 
-/* The tally of an origin, in packets: offered = stored + filtered + duplicate + lost. */
+/* The packet counters of an origin by outcome: offered = stored + filtered + duplicate + lost. */
 typedef struct netgrain_tally {
     uint64_t offered;
     uint64_t stored;
@@ -160,13 +160,14 @@ int64_t netgrain_loop(netgrain *results, uint64_t limit, netgrain_callback callb
  * a signal handler. */
 void netgrain_stop(netgrain *results);
 
-/* The number of origins known so far, and one of them by its index: returns 0, or -1 and fills `err` if the index is not
- * known. An origin is known before its first packet is returned. */
+/* netgrain_origins returns the number of origins found so far. netgrain_get_origin fills `origin` with the origin of index
+ * `number`, and returns 0; if there is no such origin, it returns -1 and fills `err`. An origin is found before its first
+ * packet is returned. */
 size_t netgrain_origins(netgrain *results);
 int netgrain_get_origin(netgrain *results, size_t number, netgrain_origin *origin, netgrain_error *err);
 
-/* The tally of an origin in the seconds of the interval, so far: of files that were read to their end or beyond the end of
- * the interval. Returns 0, or -1 and fills `err`. */
+/* Fills `tally` with the packet counters of an origin in the seconds of the interval. They include the files that the query
+ * has read so far to their end or beyond the end of the interval. Returns 0, or -1 and fills `err`. */
 int netgrain_get_tally(netgrain *results, size_t number, netgrain_tally *tally, netgrain_error *err);
 
 /* The cost of the query so far. */
@@ -175,8 +176,9 @@ void netgrain_get_cost(netgrain *results, netgrain_cost *cost);
 /* Returns 1 if the results are complete so far, 0 if packets may be missing; a warning then has the reason. */
 int netgrain_is_complete(netgrain *results);
 
-/* Warnings about the results, such as damaged files and files without an index: their number so far, and one of them by its
- * index, valid until the next call of netgrain_warnings; NULL if the index does not exist. */
+/* Warnings about the results, such as damaged files and files without an index. netgrain_warnings returns their number so
+ * far. netgrain_warning returns the warning of index `number`, valid until the next call of netgrain_warnings, or NULL if
+ * there is no such warning. */
 size_t netgrain_warnings(netgrain *results);
 const char *netgrain_warning(netgrain *results, size_t number);
 
@@ -197,8 +199,8 @@ void netgrain_close(netgrain *results);
  * the functions that open a handle.
  *
  * The library allocates the returned structures; each is valid until the next call with the same handle. `size` is the length
- * of the structure in the library. Later versions only append fields, so a program that uses a field of a later header first
- * tests with NETGRAIN_HAS if the library has it. */
+ * of the structure in the library. Later versions of the library only append fields to a structure. A program that uses an
+ * appended field first tests with NETGRAIN_HAS whether the library has this field. */
 #define NETGRAIN_HAS(structure, field) \
     ((size_t)((const char *)(&(structure)->field + 1) - (const char *)(structure)) <= (structure)->size)
 
@@ -379,7 +381,8 @@ int64_t netgrain_flows_loop(netgrain_flows *flows, uint64_t limit, netgrain_flow
 #define NETGRAIN_COMMUNITY_ID 32
 int netgrain_community_id(const netgrain_flow *flow, char *text, netgrain_error *err);
 
-/* As netgrain_stop, netgrain_is_complete, netgrain_warnings, netgrain_warning and netgrain_close. */
+/* The same functions for flow records as netgrain_stop, netgrain_is_complete, netgrain_warnings, netgrain_warning and
+ * netgrain_close for packets. */
 void netgrain_flows_stop(netgrain_flows *flows);
 int netgrain_flows_is_complete(netgrain_flows *flows);
 size_t netgrain_flows_warnings(netgrain_flows *flows);

@@ -231,7 +231,7 @@ static inline uint64_t ngl_plus_(uint64_t a, uint64_t b) { return a > UINT64_MAX
 
 static inline int ngl_is_packet(const ngl_desc *d) { return (d->flags & NGL_FLAG_CONTROL) == 0; }
 
-/* Copies a descriptor. The copy is valid only if ngl_oldest_desc_, called afterwards, is not greater than its index. */
+/* Copies a descriptor. The copy is valid only if ngl_oldest_desc_, called after the copy, returns at most `index`. */
 static inline ngl_desc ngl_load_desc_(const ngl_ring *r, uint64_t index) {
     const unsigned char *slot = r->descs + (size_t)(index & (r->descs_len - 1)) * NGL_DESC_BYTES;
     uint64_t words[4];
@@ -241,7 +241,8 @@ static inline ngl_desc ngl_load_desc_(const ngl_ring *r, uint64_t index) {
     return d;
 }
 
-/* The index of the first descriptor, and the position of the first byte, that was not overwritten. Called after copying. */
+/* Returns the index of the oldest descriptor that the producer has not overwritten. Must be called after the copy that it
+ * verifies; ngl_oldest_pos_ does the same for the stream position of the oldest byte. */
 static inline uint64_t ngl_oldest_desc_(const ngl_ring *r) {
     atomic_thread_fence(NGL_ACQUIRE);
     return ngl_minus_(ngl_load_(r->control, NGL_AT_CLAIMED_DESC), r->descs_len);
@@ -307,9 +308,9 @@ static inline long ngl_record(const ngl_ring *r, const ngl_desc *d, void *to, si
     return ngl_copy_(r, d->pos, (unsigned char *)to, len) ? (long)len : -1;
 }
 
-/* Reads head and number of control descriptors of the same publication. The producer stores them nanoseconds apart, so the
- * first attempts repeat at once. If the producer was preempted in between, later attempts sleep, so that it can run. Returns
- * 0 if the producer ended in between. */
+/* Reads the head and the number of control descriptors that the producer stored together. The producer stores the two numbers
+ * nanoseconds apart, so the first 1000 attempts follow each other at once. If the producer was preempted between the two
+ * stores, the later attempts sleep, so that the producer can run. Returns 0 if the producer ended between the two stores. */
 static inline int ngl_settled_(const ngl_ring *r, uint64_t *head, uint64_t *controls) {
     for (int i = 0; i < 1100; i++) {
         struct timespec pause = {0, 1000000};
