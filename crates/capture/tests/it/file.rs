@@ -218,8 +218,8 @@ fn each_interface_of_a_file_can_be_opened_by_name_in_every_section() {
         assert_eq!((out.lost, file.warnings()), (0, drops));
     }
     assert_eq!(ports(&[&plain, &plain], &stop), [], "one interface only");
-    // A file that cannot be read, or that cannot be read twice, is not searched for interfaces. Its replay reports the
-    // error.
+    // A file that cannot be read, or that cannot be read twice, is not searched for interfaces. If the file has an
+    // error, its replay reports the error.
     for other in [dir.join("none"), "-".into(), dir.path().to_owned()] {
         assert_eq!(ports(&[path.clone(), other], &stop), []);
     }
