@@ -254,7 +254,7 @@ impl Plan {
         }
     }
 
-    /// Returns the snaplen within the limit of the file format.
+    /// Returns the snaplen that applies: the configured snaplen or, if it is less, the limit of the file format.
     pub fn snaplen_in_force(&self) -> u32 {
         match &self.store {
             Some(StorePlan { format: Format::Raw, .. }) => self.snaplen.min(pcap::raw::MAX_CAPLEN.into()),
