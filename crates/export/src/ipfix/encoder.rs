@@ -232,7 +232,7 @@ impl Encoder {
         self.put_fitting(options.id, 1, now, out);
     }
 
-    /// As [`Self::put`], for templates and options data, which always fit.
+    /// Like [`Self::put`], but for templates and options data, which always fit into a message.
     fn put_fitting(&mut self, set: u16, data: u32, now: Timestamp, out: MessageSink<'_>) {
         let result = self.put(set, [data, 0], now, out);
         debug_assert_eq!(result, Ok(()), "set {set}");
