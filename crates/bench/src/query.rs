@@ -61,7 +61,7 @@ struct QueryRow {
     question: String,
     /// Bytes of the result as pcap.
     bytes: u64,
-    /// Duration of the process if the query is limited to one packet.
+    /// Duration of the query process if the query ends after its first packet.
     first_ms: f64,
     /// Duration of the complete query.
     ms: f64,
