@@ -12,8 +12,8 @@ use sys::netns::Namespace;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A program is ready when its socket is bound and it has used no processor time for this long. netsniff-ng prepares
-/// its ring for seconds after it has opened the socket; without the wait, the run would count the packets sent
-/// meanwhile as lost.
+/// its ring for seconds after it has opened the socket; without this wait, packets would be sent during the preparation
+/// and count as lost.
 const QUIET: Duration = Duration::from_millis(300);
 
 /// An installed capture program.

@@ -1,9 +1,9 @@
 //! Measures the capture stage alone: simulated frames, the engine thread and the shared ring, without listeners.
 //!
-//! In addition to the engine, the benchmark runs loops that omit parts of the engine's work, over the same frames, on
-//! the same processor, in the same run. The differences between the loops give the cost of each part, and how much
-//! slower the engine is than a plain copy. The thesis made the same comparison for timestamps (HPCAP at 60 B: 69.4 % of
-//! 10 Gb/s with timestamps, 82.9 % without).
+//! In addition to the engine, the benchmark runs loops that omit parts of the engine's work. They process the same
+//! frames on the same processor in the same run. The differences between the loops give the cost of each part, and how
+//! much slower the engine is than a plain copy. The thesis made the same comparison for timestamps (HPCAP at 60 B: 69.4
+//! % of 10 Gb/s with timestamps, 82.9 % without).
 
 use crate::cpu_placement::CpuPlacement;
 use crate::output::{MedianRange, Output, Stop};
@@ -23,8 +23,8 @@ use wire::{FlowHasher, Headers};
 /// Frame sizes of the thesis (without the 4 bytes of FCS), the Internet mix, and backbone traffic.
 const SIZES: &str = "60,64,128,256,512,750,1024,1250,1514,imix,backbone";
 
-/// Bytes of the buffer into which the copy loop writes. The buffer fits a second-level cache, which a ring does not, so
-/// the result is a lower limit of the cost of a copy.
+/// Bytes of the buffer into which the copy loop writes. The buffer fits into a second-level cache, and a ring does not.
+/// So the measured cost is a lower limit of the cost of a copy into a ring.
 const BARE: usize = 512 << 10;
 
 /// Flags of `netgrain-bench capture`.
@@ -75,7 +75,7 @@ struct Row {
     ladder: Option<CostBreakdown>,
 }
 
-/// Cost of the loops that omit parts of the work, in nanoseconds of processor time per packet (medians).
+/// Cost of each loop that omits parts of the engine's work, in nanoseconds of processor time per packet (medians).
 #[derive(Clone, Copy, Debug, Serialize)]
 struct CostBreakdown {
     /// Cost of the loop that only reads the simulated frames.

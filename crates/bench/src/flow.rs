@@ -146,7 +146,8 @@ fn compare(args: &FlowArgs, file: &Path, most: usize, traffic: &str, sheet: &mut
         let counts = meter.counts();
         meter.finish(&mut counted);
         let elapsed = begun.elapsed();
-        // The first run is not counted: it accesses the memory for the first time, which a running meter does not.
+        // The first run is not counted, because it accesses the memory of the flow table for the first time. A meter
+        // that has run for a while does not have this cost.
         if run > 0 {
             mpps.push(memory.packets as f64 / elapsed.as_secs_f64() / 1e6);
         } else {

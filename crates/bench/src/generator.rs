@@ -34,7 +34,8 @@ pub struct GeneratorArgs {
 pub struct Sent {
     /// Frames that the driver accepted.
     pub sent: u64,
-    /// Frames that the driver dropped; frames with these sequence numbers were never on the wire.
+    /// Number of frames that the driver dropped. Their sequence numbers are missing in every capture, because these
+    /// frames were never on the wire.
     pub dropped: u64,
     /// From the first frame to the last, in nanoseconds.
     pub nanos: u64,

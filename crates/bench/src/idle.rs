@@ -36,15 +36,15 @@ const BATCH: usize = 256;
 struct Row {
     flows: u64,
     compressed: u64,
-    /// `held` is the number of bytes in use per flow, with all overhead; `touched` is the number of bytes per flow that
-    /// were ever accessed.
+    /// `held` is the number of allocated bytes per flow, including all overhead. `touched` is the number of bytes per
+    /// flow that were accessed at least once.
     held: f64,
     touched: f64,
     /// The values of `held` and `touched` if idle flows are not compressed.
     held_uncompressed: f64,
     touched_uncompressed: f64,
-    /// Nanoseconds to compress a flow, to process a packet of a compressed flow, and to process a packet of an
-    /// uncompressed flow.
+    /// The three fields are the nanoseconds to compress a flow, to process a packet of a compressed flow, and to
+    /// process a packet of an uncompressed flow.
     compress_ns: f64,
     decompress_ns: f64,
     packet_ns: f64,

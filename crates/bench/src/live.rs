@@ -3,8 +3,8 @@
 //! records and time series), then each other installed capture program alone with the same load.
 //!
 //! The benchmark checks every result independently: the generator adds sequence numbers and checksums to the frames,
-//! and a checker that shares no code with the recorder reads the files of netgrain. For another capture program, each
-//! sent frame that is missing in its file counts as lost.
+//! and a checker that shares no code with the recorder reads the files of netgrain. The files of another capture
+//! program are not read by the checker: the number of sent frames that are missing in its file counts as lost.
 
 use crate::baseline::{self, Baseline};
 use crate::cpu_placement::CpuPlacement;
@@ -160,7 +160,8 @@ struct Row {
     missing: u64,
     /// Lost packets by loss cause of the ledger.
     lost: BTreeMap<&'static str, u64>,
-    /// Stored packets that the meter did not process, followed by the numbers of flow records and of series rows.
+    /// `unmetered` is the number of stored packets that the meter did not process; `records` and `rows` are the numbers
+    /// of flow records and of series rows.
     unmetered: u64,
     records: u64,
     rows: u64,

@@ -138,8 +138,8 @@ impl MemberProcesses {
         let (policy, fold, queues, ephemeral) = (group::Policy::Shared, false, None, false);
         let (group, program) = (GROUP.to_owned(), Some(workload.program.clone()));
         let create = Request::Create { group, program, policy, fold, ports: None, queues, ephemeral };
-        // While the group attaches the dispatcher, this thread, which is the ring's producer, must register the
-        // dispatcher.
+        // This thread is the ring's producer. While the group attaches the dispatcher in another thread, this thread
+        // must process the dispatcher's request to join the ring.
         let path = socket.clone();
         let starting = std::thread::spawn(move || {
             Client::connect(&path).and_then(|client| client.request(&create)).map_err(Stop::error)?;
@@ -174,8 +174,8 @@ impl MemberProcesses {
         let _ = sys::cpu::pin(self.cpu_placement.engine());
         let producer = &mut self.producer;
         let flows = workload.flows.max(1);
-        // A program that uses only the ring's hash does not read the frame, and a table of frames would measure the
-        // producer's caches.
+        // A program that uses only the hash of the ring's descriptor does not read the frames, so one frame is used for
+        // all flows. With a table of different frames, the result would depend on the caches of the producer.
         let reads_frames = !matches!(workload.program.as_str(), "steer" | "copy");
         let frames: Vec<[u8; FRAME]> = (0..if reads_frames { flows } else { 1 }).map(frame).collect();
         let hashes: Vec<u32> = (0..flows).map(|n| base::hash::mix64(n) as u32).collect();

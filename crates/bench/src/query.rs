@@ -61,7 +61,7 @@ struct QueryRow {
     question: String,
     /// Bytes of the result as pcap.
     bytes: u64,
-    /// Duration of the process if the query is limited to one packet.
+    /// Duration of the query process if the query ends after its first packet.
     first_ms: f64,
     /// Duration of the complete query.
     ms: f64,
@@ -133,7 +133,7 @@ fn make(args: &QueryArgs, dir: &Path) -> Result<(), Stop> {
     let record = r#gen::Traffic::new(&spec).mean_len() + ring::RECORD_HEADER as f64;
     spec.packets = Some((args.size as f64 / record) as u64);
     if matches!(spec.rate, base::units::Rate::Flat) {
-        // The packet rate is below the rate of the index with the most varied traffic, so that no packet is lost.
+        // The packet rate is below the rate at which the most varied traffic can be indexed, so that no packet is lost.
         spec.rate = base::units::Rate::Packets(1e6);
     }
     let mut plan = Plan::new(SourcePlan::Sim { spec, start: None, name: None });
@@ -395,8 +395,8 @@ pub fn cold() -> Result<(), Stop> {
         .map_err(|e| Stop::error(format_args!("the page cache cannot be dropped: {e}; run as root")))
 }
 
-/// Reads all files with direct I/O at the greatest rate that blocking calls reach: several threads read, so that the
-/// volume always has a read in its queue.
+/// Reads all files with direct I/O, as fast as possible with blocking calls. Several threads read, so that the volume
+/// always has a read in its queue.
 fn read_directly(files: &[PathBuf]) -> Result<u64, Stop> {
     /// Reads in flight, each of `PIECE` bytes.
     const DEPTH: u64 = 4;

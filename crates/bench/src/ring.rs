@@ -26,8 +26,8 @@ const BATCH: usize = engine::BATCH;
 /// Descriptors that a listener reads at a time: 16 KiB, which fit a first-level cache.
 const SCAN_TIME: usize = 512;
 
-/// The sleep of a listener while the ring has no new records. A busy loop instead would take processor time from other
-/// processes, and the results would include it as cost of the records.
+/// The sleep of a listener while the ring has no new records. A busy loop would take processor time from other
+/// processes, and its own processor time would be counted in the results as a cost of the records.
 const IDLE_SLEEP: Duration = Duration::from_micros(50);
 
 /// Frames in the prepared table.

@@ -1,6 +1,7 @@
 //! Compares netgrain with Stenographer on the same packets and queries: both record one interface of a private veth
 //! pair at the same time, and then each program runs the same queries with a cold page cache. Stenographer publishes a
-//! file, and finds packets in it, only after it has started the next file; the output shows that delay.
+//! file only after it has started the next file, and its queries find the packets of a file only then. The output shows
+//! this delay.
 //!
 //! Stenographer runs as the user of its package and with the certificates of its installation.
 

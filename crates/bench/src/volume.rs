@@ -93,10 +93,10 @@ impl Drop for ScratchDir {
     }
 }
 
-/// The data of the writes: a ring of noise, which no layer below can compress, and which a lossless reader retains. The
-/// recorder also writes from a ring, and the memory must be of the same kind, because the page size of a buffer
-/// determines into how many segments the kernel splits a write: on one virtual disk, 2 MiB pages doubled the rate of
-/// direct writes.
+/// The data that is written: a ring that is filled with random bytes, so that neither the file system nor the device
+/// can compress it. A lossless reader prevents the producer from overwriting it. The recorder also writes from a ring,
+/// and the memory must be of the same kind, because the page size of a buffer determines into how many segments the
+/// kernel splits a write: on one virtual disk, 2 MiB pages doubled the rate of direct writes.
 struct NoiseBuffer {
     feed: RingFeed,
     pages: Pages,
@@ -135,7 +135,7 @@ impl NoiseBuffer {
 }
 
 /// Writes files one after the other for this long, and at least `least` files. Each file is preallocated as in the
-/// recorder (not counted), written, synced, and removed (not counted).
+/// recorder, written, synced, and removed. The time of the preallocation and of the removal does not count.
 pub fn write(folder: &Path, mode: WriteMode, span: Duration, least: usize) -> Result<Written, Stop> {
     let with_path = |e: io::Error| Stop::error(format_args!("{}: {e}", folder.display()));
     let mut device = DiskDevice::new(mode.depth + 1);

@@ -3,9 +3,9 @@
 //!
 //! The benchmark uses veth pairs in a private network namespace. The generator makes frames inside the kernel
 //! (`capture::live_frames`) and thereby runs the peer's receive loop, including program and copy to the AF_XDP socket,
-//! on the generator's processor. So the rate of the generator is that of the kernel part, while a thread on another
-//! processor empties the receive ring. The programs run in turn (`rates`). The swaps use a complete capture: source
-//! text, machine code, verifier, swap.
+//! on the generator's processor. A thread on another processor empties the receive ring. So the rate of the generator
+//! equals the rate at which the kernel part can process frames. The programs run in turn (`rates`). The swaps use a
+//! complete capture: source text, machine code, verifier, swap.
 
 mod rates;
 mod settings;

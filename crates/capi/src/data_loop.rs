@@ -91,7 +91,7 @@ pub unsafe fn each<G: DataLoop>(
     unsafe { within(handle, err, -1, body) }
 }
 
-/// Returns 1 if no warning has occurred so far.
+/// Returns 1 if no warning has occurred so far, otherwise 0.
 ///
 /// # Safety
 /// The pointers meet the requirements in `netgrain.h`.

@@ -1,5 +1,5 @@
-//! The C functions for flow records of an interval that match a filter; on request, new records follow as the meter
-//! journals them.
+//! The C functions for the flow records of an interval that match a filter. On request, the loop continues after the
+//! interval with each new record that the meter writes into its journal.
 
 use crate::abi::{COMMUNITY_ID, Error, Query};
 use crate::data_loop::{self, Common, DataLoop, begin};

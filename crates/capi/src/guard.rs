@@ -62,7 +62,8 @@ impl From<ColumnsError> for Failure {
     }
 }
 
-/// Runs `body`; on failure or panic returns `otherwise` and fills the caller's error.
+/// Runs `body` and returns its result. If `body` fails or panics, fills the caller's error structure and returns
+/// `otherwise`.
 ///
 /// # Safety
 /// `err` is null or points to an error that no other thread accesses.

@@ -7,11 +7,12 @@ use std::cell::UnsafeCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The flags are not part of `inner`, which the owning thread borrows exclusively, so another thread may set `stop` at
-/// any time.
+/// The owning thread borrows `inner` exclusively. The flags are outside of `inner`, so that another thread may set
+/// `stop` at any time.
 pub struct Handle<I> {
     stop: Arc<AtomicBool>,
-    /// Set while a call uses `inner`; a call that panicked leaves the flag set.
+    /// True while a call uses `inner`. After a call that panicked the flag stays true, so that all later calls are
+    /// rejected.
     busy: AtomicBool,
     inner: UnsafeCell<I>,
 }

@@ -1,4 +1,4 @@
-//! Reads query parameters from C; contains also the C functions that need no query.
+//! Reads the query parameters that the C program passes. The module also contains the C functions that need no query.
 
 use crate::abi::{API_VERSION, Error, Query, code, flag};
 use crate::guard::{Failure, call, text, texts};

@@ -1,4 +1,4 @@
-//! The C functions of packet queries; the caller holds an opaque pointer to the results.
+//! The C functions of packet queries. The C program has an opaque pointer to the query.
 
 use crate::abi::{Cost, Error, Origin, Packet, Query, Tally};
 use crate::guard::{Failure, c_text, call, text, texts};

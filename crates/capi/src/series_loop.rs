@@ -1,5 +1,5 @@
-//! The C functions for the rows of a time series: an interval of the past, and on request new rows as the meter writes
-//! them.
+//! The C functions for the series rows of an interval. On request, the loop continues after the interval with each new
+//! row that the meter writes.
 
 use crate::abi::{Error, Query};
 use crate::data_loop::{self, Common, DataLoop, begin, filter_error};

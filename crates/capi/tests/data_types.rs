@@ -1,5 +1,5 @@
-//! The C loops over flow records and time series: the layout and the results equal those in Rust, every wrong use is an
-//! error, and live mode works.
+//! Tests of the C loops over flow records and series rows. The layout of the structures and the results equal those in
+//! Rust, every wrong use returns an error, and the live mode works.
 
 extern crate columns as netgrain_columns;
 
@@ -67,7 +67,8 @@ fn record(n: u64, first: Timestamp) -> Record {
         interface: 0,
         flow_start: first,
         record_index: 0,
-        // The forward direction's tunnel sequence numbers wrapped around; the reverse direction has none.
+        // In the forward direction, the tunnel sequence numbers wrapped around. The packets of the reverse direction
+        // have no tunnel sequence numbers.
         directions: [FlowSide { tunnel_sequence: Some((4_000_000_000, n as u32)), ..side(n + 1) }, side(n + 2)],
         end_reason: EndReason::EndOfFlow,
         tcp_state: TcpState::Closed,
@@ -206,7 +207,7 @@ fn the_offsets_of_older_fields_do_not_change() {
 #[test]
 fn a_program_can_test_which_fields_an_older_library_lacks() {
     let test = "a_program_can_test_which_fields_an_older_library_lacks";
-    // Structures with the sizes that they had in the first version of the library.
+    // The sizes of the structures in the first version of the library.
     let source = r#"
 #include "netgrain.h"
 #include <stdio.h>
@@ -225,7 +226,7 @@ int main(void) {
     assert_eq!(reported.lines().collect::<Vec<_>>(), ["1 0 0", "1 0 0", "1 1"]);
 }
 
-/// Every quantity of a series row, by its name in docs/reference/time-series.md, printed by a C program.
+/// A C program prints every quantity of a series row with its name in docs/reference/time-series.md.
 #[test]
 fn every_quantity_of_a_row_is_available_in_c() {
     let test = "every_quantity_of_a_row_is_available_in_c";
@@ -577,7 +578,8 @@ fn live_programs_get_each_record_and_row_once_and_end_on_sigint() {
     for (name, first, later) in [("flows", &*first_id, &*second_id), ("series", "packets 1", "packets 2")] {
         let Some(program) = compile(test, "cc", "-std=c11", &example(name), Link::Shared, &folder) else { return };
         let Some(mut kill) = testkit::tool(test, "kill") else { return };
-        // If a program misses a record, it ends at TO, so that the test ends too.
+        // A program that misses a record would wait for it without end. The end of its query interval (TO) ends the
+        // program in that case, so that the test ends too.
         let to = (now().secs() + 120).to_string();
         let rest = if name == "flows" { vec!["", "0", &to] } else { vec!["0", &to] };
         let mut child = Command::new(program)

@@ -1,15 +1,15 @@
 //! Captures with AF_XDP, which delivers the frames of a queue to this process instead of the kernel's network stack.
 //!
 //! [`open`] attaches the XDP program to the interface ([`XdpDispatcher`]), opens a socket for each queue and returns
-//! one [`AfXdp`] per queue, each for use by one thread. The kernel keeps receiving the frames of queues without a
-//! socket. The program is detached when the last source is dropped.
+//! one [`AfXdp`] per queue, each for use by one thread. The frames of queues without a socket still reach the kernel's
+//! network stack. The program is detached when the last source is dropped.
 //!
 //! # Which counter counts which loss
 //!
 //! The program counts each frame that it redirects to the socket of a queue; this count is [`Counts::seen`]. After
-//! `stop` and drain, `seen == delivered + lost` holds exactly. The table lists the places between program and reader
-//! where a frame can be lost. It follows net/xdp/xsk.c and was confirmed on kernel 6.18 with veth, small rings and a
-//! reader that does not read (`tests/afxdp.rs` repeats the experiments):
+//! `stop` and drain, `seen == delivered + lost` holds exactly. The table lists the events between program and reader
+//! that lose a frame. The events were found in the source net/xdp/xsk.c and confirmed by experiments on kernel 6.18
+//! with veth, small rings and a reader that does not read (`tests/afxdp.rs` repeats the experiments):
 //!
 //! | event | the kernel counts | loss cause |
 //! |---|---|---|
@@ -22,9 +22,10 @@
 //!
 //! The kernel takes a chunk before it examines the receive ring, and returns the chunk if the ring is full, so the two
 //! counters never count the same frame. In native mode the driver counts all of these losses a second time (veth in
-//! `rx_dropped`), so the driver's drops are not added. The exception is `rx_missed`, the frames that the NIC dropped
-//! because it had no buffers, before any program ran: they are a separate loss (`nic`) and part of `offered`, but not
-//! of `seen`. The kernel counts them per interface, so the first source reports them.
+//! `rx_dropped`), so the driver's drops are not added. The exception is `rx_missed`, the number of frames that the NIC
+//! dropped before any program ran, because it had no buffers. These frames have the separate loss cause `nic`, and are
+//! part of `offered`, but not of `seen`. The kernel counts them per interface, so only the first source of the
+//! interface reports them.
 //!
 //! A VLAN tag that the interface removed from the frame is not in the packet when the program runs, and an AF_XDP
 //! socket cannot report it. `ethtool -K eth1 rxvlan off` keeps the tag in the frame.
@@ -78,8 +79,8 @@ pub struct AfXdpConfig {
     pub shared_memory: bool,
     /// Busy polling: the lowest latency, for a thread with a dedicated core.
     pub busy_poll: Option<BusyPoll>,
-    /// A program of the packet language will run on the interface: each frame is delivered with the metadata that the
-    /// program wrote before it ([`Frame::metadata`]).
+    /// True if a program of the packet language will run on the interface. Then each frame is delivered with the
+    /// metadata that the program wrote before it ([`Frame::metadata`]).
     pub programmed: bool,
     /// True to prepare everything, but leave the frames to the kernel until [`AfXdp::begin`] is called.
     pub prepared: bool,
@@ -105,8 +106,8 @@ impl AfXdpConfig {
     }
 }
 
-/// Longest frame, for a program without multi-buffer, of drivers that store each frame in one page: a page less 256
-/// bytes before and 320 bytes after the frame (veth and most other drivers).
+/// Longest frame that a driver which stores each frame in one page (veth and most other drivers) passes to a program
+/// without multi-buffer support. It is the page size less 256 bytes before and 320 bytes after the frame.
 const PAGE_FRAME: u32 = 4096 - 256 - 320;
 
 /// Ethernet header and two VLAN tags.
@@ -122,8 +123,8 @@ const GRACE: Duration = Duration::from_millis(200);
 /// One queue of an interface.
 pub struct AfXdp {
     info: SourceInfo,
-    // Declared before `dispatcher`, so that the socket is removed from the program's map before the program is
-    // detached.
+    // This field is declared before `dispatcher` and therefore dropped first, so that the socket is removed from the
+    // program's map before the program is detached.
     receiver: Receiver,
     dispatcher: Arc<XdpDispatcher>,
     queue: u32,
@@ -139,14 +140,16 @@ pub struct AfXdp {
     interface_counts: Option<InterfaceCounts>,
     /// The interface has disappeared.
     gone: bool,
-    /// Frames that were on their way to the socket when the interface disappeared: no kernel counter counts them.
+    /// Number of frames that the program had redirected to the socket, but that did not arrive, when the interface
+    /// disappeared. No kernel counter contains them.
     vanished: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Running,
-    /// The source was stopped. `drained` is true if no running program can still redirect frames to the socket.
+    /// The source was stopped. `drained` is true if it is certain that no running program can still redirect frames to
+    /// the socket.
     Draining {
         drained: bool,
         since: Instant,
@@ -237,8 +240,8 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
         let others = (0..existing).filter(|q| !queues.contains(q)).collect();
         first.interface_counts = Some(InterfaceCounts::new(&link, others)?);
     }
-    // Delivery begins last. If opening one queue fails, the kernel retains the frames of the other queues instead of
-    // sending them to sockets without a reader.
+    // Frames are redirected to the sockets only after all queues are open. So if opening one queue fails, the frames of
+    // the other queues still reach the kernel's network stack, and not sockets without a reader.
     if !config.prepared {
         sources.iter().try_for_each(AfXdp::begin)?;
     }
@@ -477,8 +480,8 @@ impl Source for AfXdp {
         // still arrive are undecided and are filtered in user space. The call fails only if the interface has
         // disappeared.
         let _ = self.dispatcher.empty_slot();
-        // Fails only if the queue is not in the map, because the interface has disappeared and the queue was returned
-        // to the kernel.
+        // The call fails only if the queue is not in the map. In that case the interface has disappeared, and the queue
+        // was already returned to the kernel.
         let _ = self.dispatcher.give_back(self.queue);
         self.phase = Phase::Draining { drained: sys::bpf::wait_for_running_programs(), since: Instant::now() };
     }

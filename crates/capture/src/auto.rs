@@ -1,9 +1,9 @@
 //! The choice of the source for an interface if the configuration names none.
 //!
-//! AF_XDP delivers the frames to this process instead of the host; TPACKET_V3 copies them. The first suits an interface
-//! that receives mirrored traffic, the second an interface that the host uses itself. Invariant: **an interface that
-//! the host uses retains its traffic unless `dedicated` was given.** [`PortFacts::gather`] queries the kernel;
-//! [`decide`] is a pure function of the result.
+//! AF_XDP delivers the frames to this process instead of the host, which suits an interface that receives mirrored
+//! traffic. TPACKET_V3 delivers copies of the frames, which suits an interface that the host uses itself. Invariant:
+//! **an interface that the host uses retains its traffic unless `dedicated` was given.** [`PortFacts::gather`] queries
+//! the kernel; [`decide`] is a pure function of the result.
 
 use crate::SourceError;
 use std::fmt;
@@ -242,8 +242,8 @@ fn uses(link: &Link, links: &[Link], addresses: &[Address], routes: &[Route]) ->
     if link.is_loopback() {
         uses.push(HostUse::Loopback);
     }
-    // Includes link-local addresses that the kernel assigned (fe80::/10): routing daemons use interfaces that have no
-    // other address.
+    // Link-local addresses that the kernel assigned (fe80::/10) count as addresses of the host too, because routing
+    // daemons use interfaces that have no other address.
     let own = addresses.iter().filter(|a| a.link == link.index);
     uses.extend(own.map(|a| HostUse::Address(a.ip)));
     let mut leaving = routes.iter().filter(|r| r.link == link.index && !r.network.is_some_and(is_automatic));

@@ -9,7 +9,8 @@ use sys::netlink::Link;
 const ARPHRD_ETHER: u16 = 1;
 const ARPHRD_LOOPBACK: u16 = 772;
 
-/// Refuses interfaces whose frames do not begin with an Ethernet header, which all later stages expect.
+/// Returns an error for interfaces whose frames do not begin with an Ethernet header, because all later stages expect
+/// this header.
 pub(crate) fn ethernet(link: &Link) -> Result<(), SourceError> {
     if matches!(link.hardware_type, ARPHRD_ETHER | ARPHRD_LOOPBACK) {
         return Ok(());
@@ -74,7 +75,8 @@ pub enum Polled {
     Frames(usize),
     /// No frame arrived within the wait.
     Idle,
-    /// No frame is available and none will follow: the file ended, or the source was stopped and is drained.
+    /// No frame is available and none will follow, because the file ended, or because the source was stopped and all
+    /// its received frames were delivered.
     End,
 }
 
@@ -105,8 +107,9 @@ impl TimestampSource {
         }
     }
 
-    /// True if the time is that of this machine and not that of the packets. Then seconds without packets are
-    /// meaningful, and the source cannot wait.
+    /// True if the timestamps are made on arrival by this machine, and not read from a file or computed by a
+    /// simulation. Then a second without packets is a second in which no packet arrived, and the source cannot wait for
+    /// the reader.
     pub const fn is_live(self) -> bool {
         matches!(self, Self::Engine | Self::Kernel | Self::Hardware)
     }
@@ -234,8 +237,8 @@ impl fmt::Display for SourceError {
         match self {
             Self::System { name, what, error, advice } => {
                 match *what {
-                    // Only these two operations concern files and get the text of [`sys::advice::cause`]. Errors of
-                    // interfaces have the kernel's text.
+                    // Only these two operations are operations on files, and their errors get the text of
+                    // [`sys::advice::cause`]. Errors of operations on interfaces have the kernel's text.
                     "open" | "read" => write!(f, "{name}: cannot {what}: {}", sys::advice::cause(error))?,
                     _ => write!(f, "{name}: cannot {what}: {error}")?,
                 }

@@ -7,16 +7,16 @@
 //! in turn. The [`Transmitter`](crate::afxdp::Transmitter) sends mixed sizes.
 //!
 //! **Path and counters.** Only veth interfaces are supported, because only there the counters cover every path of a
-//! frame. The peer receives frames while it has an XDP program or GRO; the kernel reports this in the interface's XDP
-//! features. The peer's ring has 256 entries; a frame that finds no free entry is dropped (`veth_xdp_xmit` in
-//! drivers/net/veth.c) and counted in the interface's `tx_dropped`. `tx_packets` counts the frames that the peer's
-//! receive loop has taken out. Frames in neither counter are in flight, or, if they remain so, were refused before the
-//! driver received them, because the peer's program was detached. So `made = sent + dropped + under way` holds exactly,
-//! as long as no other process sends on the interface.
+//! frame. The peer interface receives frames only while it has an XDP program or GRO is on; the kernel reports in the
+//! XDP features of the sending interface whether this is so. The peer's ring has 256 entries; a frame that finds no
+//! free entry is dropped (`veth_xdp_xmit` in drivers/net/veth.c) and counted in the interface's `tx_dropped`.
+//! `tx_packets` counts the frames that the peer's receive loop has taken out. A frame in neither counter is in flight.
+//! If it remains in neither counter, it was refused before the driver received it, because the peer's program was
+//! detached. So `made = sent + dropped + under way` holds exactly, as long as no other process sends on the interface.
 //!
 //! After each batch of 64 frames the peer's receive loop runs on the same CPU and takes up to 64 frames at a time, so
-//! 256 entries suffice for this batch size. Larger batches, or a receive loop in a separate, slower thread
-//! (`/sys/class/net/IFACE/threaded`), lose frames, and the counters contain the number.
+//! 256 entries suffice for this batch size. With larger batches, or with a receive loop in a separate, slower thread
+//! (`/sys/class/net/IFACE/threaded`), frames are lost. The counters show how many.
 
 mod program;
 mod ready;

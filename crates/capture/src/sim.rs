@@ -3,7 +3,7 @@
 //! Opening the source selects one of three methods. If all flows fit a table that stays in the CPU caches, the frames
 //! are made once and delivered in turn, so that a benchmark measures the pipeline and not the generator. With truth
 //! data, each of these frames gets a new sequence number and departure time before it is delivered. If the flows do not
-//! fit, or begin and end, each frame is made when it is due.
+//! fit such a table, or if flows begin and end during the simulation, each frame is made when it is due.
 //!
 //! With the virtual clock, every frame carries its time in the schedule and no call waits, so that two runs give
 //! identical bytes. With the live clock, the engine makes the timestamps, and `departure` in frames with truth data is
@@ -165,7 +165,8 @@ impl Frames {
         if spec.order == Order::Heavy || flows * stride > TABLE_LIMIT {
             return Self::Made { bytes: vec![0; traffic.max_len()] };
         }
-        // A multiple of the number of flows, so that the order of flows continues when the table starts again.
+        // The number of frames in the table is a multiple of the number of flows, so that the flows keep their order
+        // when the source starts again with the first frame of the table.
         let count = flows * (TABLE_BYTES / stride / flows).max(1);
         let mut bytes = Vec::with_capacity(count * stride);
         let mut index = Vec::with_capacity(count);

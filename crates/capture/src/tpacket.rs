@@ -10,12 +10,14 @@
 //! frame, so that no frame is received twice during set-up, and a stop is a single atomic step. The sources of a group
 //! must be stopped together: frames that the group assigns to a stopped source have no reader.
 //!
-//! The kernel makes the timestamps when it hands a frame to its protocols; or the NIC makes them, if it is set to
-//! timestamp every received frame. The NIC's clock must then follow the system clock (`phc2sys`).
+//! The kernel makes the timestamp of a frame when it passes the frame to its protocols. If the NIC is set to timestamp
+//! every received frame, its timestamps are used instead; then the NIC's clock must be synchronised with the system
+//! clock (`phc2sys`).
 //!
 //! Defragmentation in the fanout group (`PACKET_FANOUT_FLAG_DEFRAG`) is not supported: the kernel delivers the
 //! reassembled datagram instead of its fragments, and a recorder must store the frames of the wire. Therefore a
-//! fragment without ports can reach another thread than the rest of its flow; timestamps restore the order.
+//! fragment without ports can reach another thread than the other packets of its flow. The order of the packets can be
+//! restored by their timestamps.
 
 mod drain;
 mod open;
@@ -43,8 +45,8 @@ pub struct Tpacket {
     account: SocketCounts,
     port: Port,
     retire: Duration,
-    /// True if the interface was down at the last check. The removal of an interface that is down causes no event, so
-    /// `wait_for_frames` must poll for the removal.
+    /// True if the interface was down at the last check. If an interface is removed while it is down, the socket gets
+    /// no event. So `wait_for_frames` must then check regularly whether the interface still exists.
     down: bool,
 }
 
@@ -75,8 +77,9 @@ struct Port {
     link: u32,
     /// Length in bytes of the longest frame on the wire, without the VLAN tag that the kernel removes.
     longest: u32,
-    /// Frames that the NIC had missed at the start; no socket receives them. `Some` in only one source of a group, so
-    /// that losses are counted once; 0 for an interface without a NIC.
+    /// Number of frames that the NIC had missed when the source was opened; no socket receives such frames. The value
+    /// is `Some` in only one source of a fanout group, so that losses are counted once. It is 0 for an interface
+    /// without a NIC.
     missed_before: Option<u64>,
 }
 

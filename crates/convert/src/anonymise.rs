@@ -1,9 +1,10 @@
 //! Replaces addresses, so that a capture file can be given to other people.
 //!
-//! IPv4 and IPv6 addresses are mapped by CryptoPAn ([`CryptoPan`]): two addresses have a common prefix of the same
-//! length after the mapping as before, so networks remain networks. The same key yields the same mapping in every file.
-//! Every address is mapped, including private, multicast and broadcast addresses, as in the publication. MAC
-//! addresses are mapped in the same way, under a key that is derived from the user's key.
+//! IPv4 and IPv6 addresses are mapped by CryptoPAn ([`CryptoPan`]): the longest common prefix of two addresses has the
+//! same length after the mapping as before, so the addresses of one network are in one network after the mapping too.
+//! With the same key, an address is mapped to the same address in every file. As in the publication, every address is
+//! mapped, including private, multicast and broadcast addresses. MAC addresses are mapped in the same way, under a key
+//! that is derived from the user's key.
 //!
 //! [`Rewriter`] has a list of supported protocols. It maps the addresses in their headers, and truncates a packet where
 //! any other protocol begins. Supported are Ethernet, Linux cooked, BSD loopback and raw IP; VLAN tags and MPLS labels;

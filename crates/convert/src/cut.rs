@@ -6,7 +6,8 @@ use wire::{Arp, EtherType, Family, Headers, Icmp, IpProtocol, Ipv6, Sctp, Tcp, U
 /// Number of bytes of a frame to keep. A frame without known headers is not truncated.
 pub fn kept(slice: Slice, frame: &[u8], headers: &Headers) -> usize {
     let l3 = usize::from(headers.l3());
-    // Raw IP has its network header at offset 0; in any other frame, 0 means that the network header is unknown.
+    // In a raw IP packet, the network header has offset 0. In any other frame, the offset 0 means that the network
+    // header is unknown.
     let link_end = if l3 > 0 || headers.family() != Family::Other { l3 } else { frame.len() };
     let end = match slice {
         Slice::L2 => link_end,
@@ -30,8 +31,9 @@ fn network_end(frame: &[u8], l3: usize, headers: &Headers) -> Option<usize> {
             let ip = Ipv6::parse(frame, l3).ok()?;
             let extensions = match ip.upper().payload {
                 Some(payload) => ip.payload().len() - payload.len(),
-                // The packet is a fragment other than the first, or its extension headers are incomplete. A fragment
-                // mostly has the fragment header as its only extension header.
+                // In this branch, the packet is a fragment other than the first, or its extension headers are
+                // incomplete. The fragment header is taken for the only extension header of a fragment, because this is
+                // so in most fragments.
                 None if ip.next_header() == IpProtocol::FRAGMENT => FRAGMENT_HEADER,
                 None => 0,
             };

@@ -5,8 +5,8 @@
 //! and length, body, length again. Only section headers and interface descriptions are parsed, and only up to a limit;
 //! invalid blocks are ignored, because the reader reports them.
 //!
-//! Invariant: the bytes that the reader receives are not changed, and memory is bounded by one block and the interfaces
-//! of the sections that the reader has not yet finished.
+//! Invariant: the bytes are passed to the reader unchanged. The memory of this module is limited to one block and to
+//! the interface descriptions of the sections that the reader has not yet read to their end.
 
 pub use pcap::ng::InterfaceDescription;
 use std::collections::VecDeque;
@@ -17,7 +17,8 @@ use std::rc::Rc;
 pub struct InterfaceTap<R> {
     source: R,
     passed: u64,
-    /// True if nothing more is recorded, because the input is no pcapng file or an invalid block was found.
+    /// True if no further interface description is recorded, because the input is no pcapng file or an invalid block
+    /// was found.
     is_disabled: bool,
     little: bool,
     block: Vec<u8>,
@@ -53,8 +54,9 @@ impl<R: Read> InterfaceTap<R> {
         Self { source, passed: 0, is_disabled: false, little: true, block: Vec::new(), skip: 0, sections }
     }
 
-    /// The description of interface `number` for the packet whose block begins at `offset`. Calls must be in file
-    /// order; the sections before the packet's section are dropped.
+    /// The description of interface `number` for the packet whose block begins at `offset`. Calls must be in the order
+    /// of the packets in the file, because each call removes the descriptions of the sections before the packet's
+    /// section.
     pub fn described(&mut self, offset: u64, number: u32) -> Option<Rc<InterfaceDescription>> {
         while self.sections.get(1).is_some_and(|next| next.offset <= offset) {
             self.sections.pop_front();

@@ -2,7 +2,7 @@
 //!
 //! A heap holds the next packet of each input. The packet with the earliest timestamp is returned first; if timestamps
 //! are equal, the packet of the input that was named first. So the merge is stable, and the packets of one input keep
-//! their order, even if their timestamps are out of order. The memory is that of one reader for each input.
+//! their order, even if their timestamps are out of order. The merge needs the memory of one reader for each input.
 
 use crate::DamagedInput;
 use crate::interface_tap::{InterfaceDescription, InterfaceTap};

@@ -85,7 +85,8 @@ struct Open<S: Write> {
 
 enum Layout<S: Write> {
     Pcap(classic::Writer<CountingWriter<S>>),
-    /// A pcapng file, and the number of each interface in it, if the file already describes the interface.
+    /// A pcapng file. For each interface of the output, the value contains the number of the interface in this file, or
+    /// `None` if the file does not describe the interface yet.
     Ng(Box<ng::Writer<CountingWriter<S>>>, Vec<Option<u32>>),
     Raw(CountingWriter<S>),
 }
@@ -187,8 +188,8 @@ impl<'f, F: Files> Output<'f, F> {
         Ok(())
     }
 
-    /// The number of an interface, the same in all output files. If a later section of an input describes the interface
-    /// of the same number identically, it is the same interface.
+    /// The number of an interface, the same in all output files. If two sections of an input have identical
+    /// descriptions for the interface with the same number, both descriptions are treated as one interface.
     fn interface(&mut self, meta: &PacketMeta) -> usize {
         let PacketMeta { input, interface: number, link_type, ref described, .. } = *meta;
         let key = (input, number, link_type, described.as_ref().map_or(std::ptr::null(), Rc::as_ptr));
@@ -243,8 +244,8 @@ impl<'f, F: Files> Output<'f, F> {
         let slot = self.split.every.map(|span| ts.floor_to(span));
         let Some(open) = &self.open else { return self.begin(slot.unwrap_or(ts), slot.unwrap_or_default()) };
         let interface = &self.interfaces[number];
-        // A packet that belongs to an earlier file is written to the current file, so that packets out of order create
-        // no files.
+        // A packet out of order, whose timestamp belongs to an earlier file, is written to the current file. It does
+        // not create another file.
         let past = slot.is_some_and(|slot| slot > open.slot);
         let many = self.split.packets.is_some_and(|n| open.packets >= n);
         let full = open.packets > 0 && self.split.bytes.is_some_and(|limit| !open.has_space(caplen, interface, limit));

@@ -16,8 +16,8 @@ use wire::{Headers, link};
 /// A damaged input ends at the damage, and is listed in [`Report::damaged_inputs`].
 ///
 /// # Errors
-/// If the output cannot be written, or the format cannot hold the packets. Files that were ended before the error
-/// remain.
+/// If the output cannot be written, or the format cannot hold the packets. Output files that were completed before the
+/// error are not removed.
 pub fn convert<R: Read, F: Files>(inputs: Vec<Input<R>>, plan: &Plan, files: &mut F) -> Result<Report, Error> {
     let link_type = inputs.first().map_or(pcap::ETHERNET, Input::link_type);
     let mut merge = Merge::new(inputs);

@@ -1,8 +1,8 @@
 //! Sorts a stream by time with bounded memory: a window of packets is held back, and the oldest of them is released
 //! when the window is full.
 //!
-//! A packet that is older than the last released packet is written immediately; the caller counts it. Packets of equal
-//! timestamp keep their order.
+//! A packet whose timestamp is earlier than that of the last released packet is released immediately, and the caller
+//! counts it as out of order. Packets of equal timestamp keep their order.
 
 use base::Timestamp;
 use std::cmp::Ordering;
@@ -55,7 +55,8 @@ impl<T> SortWindow<T> {
     pub fn pop(&mut self) -> Option<HeldPacket<T>> {
         let held = self.held.pop()?;
         self.bytes -= held.data.len() + Self::OVERHEAD;
-        // After many small packets, the heap has more capacity than large packets need, and the unused memory is freed.
+        // When large packets follow many small packets, fewer packets fit into the window. Then the unused capacity of
+        // the heap is freed.
         let len = self.held.len();
         if self.held.capacity() > 2 * len {
             self.held.shrink_to(len + len / 2);

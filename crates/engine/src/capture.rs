@@ -34,16 +34,17 @@ pub struct Capture {
     pub(crate) queues: Vec<Queue>,
     pub(crate) server: Option<Server>,
     pub(crate) supervisor: Option<JoinHandle<()>>,
-    /// The exclusive claim on this interface in the store. It is held until all data is written.
+    /// The exclusive claim on the directory of this interface in the store. The capture gives the claim up when all
+    /// data is written.
     pub(crate) claim: Option<Claim>,
     /// The directory of the store that contains the data of this interface.
     pub(crate) store: Option<PathBuf>,
-    /// The recovery of files that a killed recorder did not publish.
+    /// The recovery thread, which publishes packet files that an earlier recorder left unpublished when it was killed.
     pub(crate) recovery: RecoveryTask,
     /// Size of a packet file in bytes.
     pub(crate) segment: u64,
     pub(crate) meter: Option<Meter>,
-    /// The groups of all interfaces that started together.
+    /// The groups. All interfaces that started together share them.
     pub(crate) groups: Option<Arc<Groups>>,
     pub(crate) program: Option<Arc<InterfaceProgram>>,
     pub(crate) retention: RetentionHandle,
@@ -63,7 +64,7 @@ pub(crate) struct Queue {
 }
 
 impl Capture {
-    /// Returns a text with the memory that was chosen for rings and flow tables.
+    /// Returns a text that states the chosen sizes of the rings and of the flow tables.
     pub fn memory_warning(&self, plan: &Plan) -> String {
         let ring = self.queues.first().map_or(0, |q| q.offer.memory.byte_capacity());
         sizes::description(plan, ring, self.queues.len())
@@ -131,19 +132,21 @@ impl Capture {
         }
     }
 
-    /// Changes the groups of the configuration to these plans and returns messages about the changes. If several
-    /// interfaces started together, the call for the first interface changes the groups of all, and the other calls do
-    /// nothing.
+    /// Changes the groups that the configuration defines so that they equal these plans, and returns messages about the
+    /// changes. If several interfaces started together, the call for the first interface changes the groups of all, and
+    /// the other calls do nothing.
     pub fn reconcile_groups(&self, plans: &[GroupPlan]) -> Vec<ReconcileMessage> {
         self.group_reports().map(|groups| groups.reconcile(plans)).unwrap_or_default()
     }
 
-    /// Returns the accounting of the groups that this interface reports, as JSON objects (`docs/reference/groups.md`).
+    /// Returns the packet counters of the groups that this interface reports, as JSON objects
+    /// (`docs/reference/groups.md`).
     pub fn group_accounting(&self) -> Vec<serde_json::Value> {
         self.groups.as_ref().map(|groups| groups.objects(&self.label)).unwrap_or_default()
     }
 
-    /// Returns the groups if this interface is the one that reports all groups.
+    /// Returns the groups if this interface reports them. Of several interfaces that started together, only one reports
+    /// the groups.
     fn group_reports(&self) -> Option<&Groups> {
         self.groups.as_deref().filter(|groups| groups.are_reported_at(&self.label))
     }
@@ -157,8 +160,8 @@ impl Capture {
     /// the rings.
     ///
     /// # Errors
-    /// The first failure of a thread. The report is complete after an error too; call [`Capture::report`] before
-    /// dropping the value.
+    /// The first failure of a thread. After an error the report is complete too. Call [`Capture::report`] before this
+    /// `Capture` is dropped.
     pub fn wait(&mut self) -> Result<(), EngineError> {
         let mut outcome = Ok(());
         let mut record_error = |r: Result<(), EngineError>| {
@@ -193,7 +196,7 @@ impl Capture {
         outcome
     }
 
-    /// Returns the ledger over all queues.
+    /// Returns the ledger of losses, summed over all queues.
     pub fn ledger(&self) -> Ledger {
         let mut ledger = Ledger::new();
         for q in &self.queues {

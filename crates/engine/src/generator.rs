@@ -188,8 +188,8 @@ fn send_live_frames(
     let elapsed = started.elapsed();
     out.flush()?;
     let counts = out.counts()?;
-    // Frames that are still under way after the flush did not reach the peer interface, so they are reported as
-    // dropped.
+    // Frames that are still in neither counter after the flush did not reach the peer interface, so they are reported
+    // as dropped.
     Ok(reported(LiveCounts { dropped: counts.dropped + counts.under_way, under_way: 0, ..counts }, elapsed))
 }
 

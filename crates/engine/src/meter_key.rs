@@ -81,7 +81,8 @@ mod tests {
         fs::write(hour.join("a.pcap"), "").expect("a file");
         let (again, next) = (dir.join("again"), dir.join("next"));
         assert_eq!(choose(None, &file(hour.join("a.pcap")), Some(&again)).expect("a key"), key);
-        // Packets that were replayed into another store are replayed from that store with the same key.
+        // A replay into another store copied the key into that store. A further replay, from that store into a third
+        // store, uses the same key again.
         fs::write(again.join("a.pcap"), "").expect("a file");
         assert_eq!(choose(None, &file(again.join("a.pcap")), Some(&next)).expect("a key"), key);
     }

@@ -95,7 +95,8 @@ impl Observer {
         for q in &self.queues {
             let status = q.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let mut tally = status.tally;
-            // The meter reads from the ring, so it also counts packets that were never written to the volume.
+            // The sum includes packets that were never written to the volume, because the meter reads all packets of
+            // the ring.
             taken += tally.stored;
             let on_disk = q.recording.as_ref().and_then(Gauge::on_disk);
             faults.extend(status.faults.iter().cloned());
@@ -175,7 +176,8 @@ impl Observer {
             interface: self.label.clone(),
             seconds: self.started.elapsed().as_secs_f64(),
             steal_ratio: Ticks::now().stolen_since(self.ticks),
-            // The memory is not determined here, because an inspection of all pages of a large ring takes 20 ms.
+            // The physical memory of the process is not determined here, because the kernel inspects all pages of the
+            // ring for it, which takes 20 ms for a large ring.
             memory_bytes: None,
             counts: Counts::from(&total),
             counting_point: first.map_or("", |i| i.counted_from),
@@ -194,7 +196,8 @@ impl Observer {
     }
 }
 
-/// Returns a text if the counts of the engine and of the recorder differ. The two count independently, and must agree.
+/// Returns a text if the engine and the recorder counted different numbers of packets. Each of them counts the packets
+/// itself, and the two counts must be equal.
 fn disagreement(engine: &Tally, disk: &Tally, queue: u16) -> Option<String> {
     let unwritten = disk.lost[Cause::Disk as usize];
     let agrees =

@@ -146,10 +146,10 @@ pub struct SocketPlan {
     pub uid: Option<u32>,
     /// The group of the socket.
     pub gid: Option<u32>,
-    /// True if the owner and the group of the socket may also attach lossless readers.
+    /// True if processes of the socket's owner and group may also attach lossless readers.
     pub allow_lossless: bool,
-    /// The interfaces through which groups of other users may send packets. Root and the engine's own user may use all
-    /// interfaces.
+    /// The interfaces to which groups that were created by other users may send packets. Groups of root and of the
+    /// engine's own user may send packets to all interfaces.
     pub forward: Vec<String>,
 }
 
@@ -164,7 +164,7 @@ pub fn default_socket(interface: &str) -> PathBuf {
 /// The format of the packet files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// Nanosecond pcap. The files contain the same bytes as the ring.
+    /// Nanosecond pcap. The files contain the same record bytes as the ring.
     #[default]
     Pcap,
     /// The format RAW of HPCAP, with its padding.
@@ -197,7 +197,8 @@ pub struct Plan {
     /// Size of each queue's ring in bytes; the descriptors add a quarter. `None` for the default, which depends on the
     /// source and the memory (`engine/src/sizes.rs`).
     pub ring: Option<u64>,
-    /// Number of captures in this process, including this one, that share the default memory of the process.
+    /// Number of captures in this process, including this one. The default memory of a process is divided among its
+    /// captures.
     pub shares: u16,
     /// The largest size of a packet file in bytes.
     pub segment: u64,
@@ -253,7 +254,7 @@ impl Plan {
         }
     }
 
-    /// Returns the snaplen within the limit of the file format.
+    /// Returns the snaplen that applies: the configured snaplen or, if it is less, the limit of the file format.
     pub fn snaplen_in_force(&self) -> u32 {
         match &self.store {
             Some(StorePlan { format: Format::Raw, .. }) => self.snaplen.min(pcap::raw::MAX_CAPLEN.into()),

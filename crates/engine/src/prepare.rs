@@ -33,7 +33,8 @@ use wire::link;
 
 /// A capture that is prepared and does not receive frames yet.
 pub struct PreparedCapture {
-    // This is the first field, so that it is dropped first: the drop of `capture` waits for the end of its rings.
+    // Fields are dropped in the order of their declaration. The threads are dropped before `capture`, because the drop
+    // of `capture` waits until the producers in `threads` have ended the rings.
     threads: Vec<WorkerStart>,
     /// The setup for groups, if the capture can have groups.
     setup: Option<InterfaceSetup>,
@@ -53,8 +54,9 @@ impl Capture {
         Self::claimed(plan, &plan.store.as_ref().map(|store| store.dir.clone()), |_| Ok(Vec::new()))
     }
 
-    /// Starts a capture with sinks for flow records and series rows. `store` is the store with the directory of this
-    /// interface. `sinks` creates the sinks from the interface's name, after the claim on that directory.
+    /// Starts a capture with sinks for flow records and series rows. `store` is the store that contains the directory
+    /// of this interface. The function first claims that directory, and then calls `sinks` with the interface's name to
+    /// create the sinks.
     ///
     /// # Errors
     /// [`EngineError`]; everything opened before the error is closed again.
@@ -170,8 +172,8 @@ impl Capture {
             }
             capture.meter = Some(Meter::start(&meter, readers, sinks, live, plan.store.is_some())?);
         }
-        // The capture time begins here, because the preparation of large rings takes long and does not count as capture
-        // time.
+        // The capture time begins only here, after the rings were prepared, because the preparation of large rings
+        // takes long.
         (capture.started, capture.ticks) = (Instant::now(), Ticks::now());
         if let Some(socket) = &plan.socket {
             let rings: Vec<OfferedRing> = capture.queues.iter().map(|q| q.offer.clone()).collect();
@@ -195,8 +197,8 @@ impl Capture {
         Ok(PreparedCapture { capture, setup, threads, alive })
     }
 
-    /// Starts all prepared captures, and creates the groups of the configuration. The packets of a group may come from
-    /// several interfaces.
+    /// Starts all prepared captures, and creates the groups of the configuration. All captures are started in one call,
+    /// because a group may read the packets of several interfaces.
     ///
     /// # Errors
     /// The same as those of [`Capture::claimed`].
@@ -256,7 +258,7 @@ fn open(
     Ok((sources, program))
 }
 
-/// Returns how the packets of a source arrive: from a dedicated interface, from a shared interface, or from a replay.
+/// Returns the kind of the packets' origin: a dedicated interface, a shared interface, or a replay.
 fn access(source: &SourcePlan) -> Access {
     match source {
         SourcePlan::Interface(interface) if interface.kind == SourceKind::AfXdp => Access::Owned,
@@ -265,7 +267,8 @@ fn access(source: &SourcePlan) -> Access {
     }
 }
 
-/// Returns the source plan. If a program will run on its interface, the options of AF_XDP include this.
+/// Returns the source plan. If a program will run on the interface, the AF_XDP options in the source plan are set
+/// accordingly.
 fn source_with_program(plan: &Plan) -> SourcePlan {
     let mut source = plan.source.clone();
     if let SourcePlan::Interface(interface) = &mut source {

@@ -66,7 +66,8 @@ pub struct RecorderReport {
     /// The error of the current failure, if an operation fails at the moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The error of the last write that the volume refused, with advice. It remains set after recovery.
+    /// The error of the last write that the volume refused, with advice. The field remains set when later writes
+    /// succeed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
     /// Which threads of the recorder wait for the volume at the moment. A watchdog reads this; the value changes a
@@ -76,8 +77,8 @@ pub struct RecorderReport {
 }
 
 impl RecorderLink {
-    /// Informs the recorder that no more packets will arrive. Only then may it discard packets if the volume refuses
-    /// writes.
+    /// Informs the recorder that no more packets will arrive. After this call the recorder may discard packets if the
+    /// volume refuses writes; before, it retains them.
     pub fn closing(&self) {
         self.handle.stop();
     }
@@ -142,7 +143,8 @@ impl Recording {
                 TimestampSource::Engine => clock.method().to_owned(),
                 other => other.name().to_owned(),
             },
-            // The error of timestamps from the kernel, the NIC or a file is not known.
+            // The estimated error is known only for timestamps that the engine makes. For timestamps from the kernel,
+            // the NIC or a file it is not known.
             timestamp_error: match info.timestamp_source {
                 TimestampSource::Engine => clock.error().as_nanos() as u32,
                 _ => 0,
@@ -167,7 +169,7 @@ impl Recording {
                 Format::Pcap => recorder::writer::Format::Pcap,
                 Format::Raw => recorder::writer::Format::Raw { file_bytes: capture_plan.segment },
             },
-            // For a replayed file, the system time is not related to the packet time.
+            // In a replay, the timestamps of the packets are those of the file and not related to the system time.
             wall: info.timestamp_source.is_live().then_some(wall),
             ..Config::new(plan.dir.clone(), header)
         };
@@ -275,7 +277,8 @@ impl Gauge {
         lock(&self.messages).summary.as_ref().map(|s| s.ledger.total())
     }
 
-    /// Returns the engine's ledger, corrected for packets that were not written to the volume.
+    /// Returns the engine's ledger of losses. Packets that were stored in the ring but not written to the volume are
+    /// counted as lost in it.
     pub fn correct(&self, ledger: Ledger) -> Ledger {
         match &lock(&self.messages).summary {
             Some(summary) => corrected(ledger, &summary.ledger),

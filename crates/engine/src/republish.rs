@@ -1,8 +1,8 @@
-//! Publishes files that the recorder could not publish because the volume failed for a while. They are recovered under
-//! their hidden names as soon as the volume works again, while the recording continues; a last attempt follows at its
-//! end. A sync that failed is not repeated, so such a file is read and compared with its checksums, as after a kill
-//! ([`upkeep::recovery`]). Each queue recovers its own files, because only its recorder has the counts of the packets
-//! that are missing in the files.
+//! Publishes files that the recorder could not publish because the volume failed for a while. Such a file keeps its
+//! hidden name. When the volume works again, the file is recovered and published while the recording continues. At the
+//! end of the recording a last attempt is made. If the sync of a file failed, the sync is not repeated; instead the
+//! file is read and compared with its checksums, as after a kill ([`upkeep::recovery`]). Each queue recovers its own
+//! files, because only its recorder has the counts of the packets that are missing in the files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -68,14 +68,15 @@ impl Republisher {
         self.work().folders.extend(path.parent().map(Path::to_owned));
     }
 
-    /// Called when the recorder has published a file, so that the volume works: starts the recovery.
+    /// Starts the recovery of the unpublished files. The recorder calls this function when it has published a file,
+    /// because the volume then works again.
     pub fn volume_works(&self) {
         let mut work = self.work();
         let is_paused = work.not_before.is_some_and(|at| Instant::now() < at);
         if work.folders.is_empty() || is_paused || work.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return;
         }
-        // The recorder still counts its own packets, so the recovery adds no orphaned packets.
+        // The recorder still runs and counts its own packets, so the recovery does not count any packets as orphaned.
         self.begin(&mut work, OrphanedCount::of(self.0.queue, 0, 0, None, 0));
     }
 

@@ -1,7 +1,7 @@
 //! The retention threads of a running capture. They run [`upkeep::retention`] with the clocks of this machine, at a
 //! lower priority than capture. Files are copied to the archive only while the disk is otherwise idle and the rings are
-//! nearly empty. Operations that may wait for the archive's volume run without a lock, so that files can be removed and
-//! a capture can end while that volume does not respond.
+//! nearly empty. The archive thread holds no lock during an operation that may wait for the archive's volume. So files
+//! can be removed and a capture can end while that volume does not respond.
 
 use crate::error::EngineError;
 use crate::observer::Observer;
@@ -27,13 +27,16 @@ const PERIOD: Duration = Duration::from_millis(50);
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The time after which the expected write rate is halved, if the highest rate so far has not occurred again.
+/// The half-life of the expected write rate. The expected rate is the highest rate so far, and decreases by half in
+/// this time unless a higher rate occurs.
 const HALVED_AFTER: Duration = Duration::from_secs(60);
 
-/// The pause of the archive thread while the disk is busy, and the time for which the result of that check is valid.
+/// The pause of the archive thread while the disk is busy. The result of a check whether the disk is busy is also valid
+/// for this time.
 const YIELD_TIME: Duration = Duration::from_millis(20);
 
-/// Fill level of a ring above which the disk is needed for packets.
+/// Fill level of a ring above which files are not copied to the archive, because the disk is needed for the packets in
+/// the ring.
 const SLACK_FILL: f64 = 0.1;
 
 /// The time for which an hour directory must be empty before it is removed, because a recorder creates the directory
@@ -92,7 +95,8 @@ impl Retention {
         capture: Observer,
         report_event: impl FnMut(&Event) + Send + 'static,
     ) -> Result<Self, EngineError> {
-        // On a small volume, the capture may have chosen smaller files.
+        // The size of the files is that of the recorder, because on a small volume the capture may have chosen smaller
+        // files than the plan contains.
         let segment = plan.segment.min(capture.segment);
         let ahead = segment.saturating_mul(capture.queues.len() as u64);
         let rules = Rules { ahead, ..plan.rules };
@@ -200,7 +204,7 @@ impl Shared {
 
     /// The loop of the archive thread.
     fn archive(&self, mut slack: Slack) {
-        // If the priority cannot be lowered, only the fill level of the rings limits the copying.
+        // If the priority cannot be lowered, copying to the archive is limited only by the fill level of the rings.
         let _ = lower_priority(Background::Batch);
         let mut device = DiskDevice::plain();
         let mut out: Option<MoveJob> = None;
@@ -252,8 +256,9 @@ impl Shared {
 }
 
 /// The free space that the recorder will need soon: the preallocation of its next files or, if files are small in
-/// relation to the write rate, the bytes that are written in one second at the highest rate so far. A burst does not
-/// count as a rate: after the disk stalled, the packets that the ring retained are written at once, and only once.
+/// relation to the write rate, the bytes that are written in one second at the highest rate so far. The rate is
+/// measured over at least one second, so a short burst counts only with its number of bytes. After the disk stalled,
+/// for example, the recorder writes the packets that the ring retained in a fraction of a second, and only once.
 #[derive(Clone, Debug, Default)]
 struct Demand {
     files: u64,

@@ -10,8 +10,9 @@ use ring::{OfferedRing, Producer};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// A lower priority than that of capture and its readers. A thread that needs a page which this thread has not touched
-/// yet causes the page fault itself.
+/// The nice value of the thread that touches the memory of the rings. Its priority is lower than that of the capture
+/// threads and of their readers. If one of them needs a page that this thread has not touched yet, it causes the page
+/// fault itself.
 const WARM_NICE: i32 = 5;
 
 /// Returns the CPUs for this engine thread: the configured CPU, or the CPUs of the interface's NUMA node.
@@ -61,7 +62,7 @@ pub fn producer(
 }
 
 /// Touches and locks the rest of the rings' memory while packets already arrive. Therefore the capture starts after
-/// 0.25 s, instead of 2.5 s if all memory were touched before. An error becomes a warning in `status`.
+/// 0.25 s. It would start after 2.5 s if all memory were touched first. An error becomes a warning in `status`.
 pub fn warm<'a>(
     rings: impl Iterator<Item = &'a OfferedRing>,
     numa_cpus: Vec<usize>,

@@ -1,7 +1,7 @@
 //! Default memory sizes of a capture. They depend on the source, and are at most an eighth of the process's memory
-//! limit for the rings and another eighth for the flow tables. A plan that cannot fit is rejected with the numbers
-//! before any allocation. The kernel would not reject it: it overcommits memory, and later the OOM killer ends a
-//! process.
+//! limit for the rings and another eighth for the flow tables. A plan that needs more memory is rejected before any
+//! allocation, with an error that contains the sizes. The kernel would not refuse the allocation, because it
+//! overcommits memory; later the OOM killer would end a process.
 
 use crate::plan::{Plan, SourcePlan};
 use base::units::{show_bytes, show_count};
@@ -36,9 +36,9 @@ const PACKET_BYTES: u64 = 24;
 /// The smallest capacity, in flows, of a flow table whose size is derived from the size of the input.
 const MIN_FLOWS: u64 = 4096;
 
-/// Address space of a meter in addition to its flow table: stacks of its threads, journals, and the columns that are
-/// sealed one after the other. With a ring of 8 MiB and a table of 6 MiB, a limit of 98 MiB was too small and 195 MiB
-/// was sufficient.
+/// Address space of a meter in addition to its flow table. It is used for the stacks of its threads, for journals, and
+/// for the columns of the journal that is being sealed. With a ring of 8 MiB and a table of 6 MiB, a limit of 98 MiB
+/// was too small and 195 MiB was sufficient.
 const METER: u64 = 64 << 20;
 
 /// Returns the number of bytes that a process uses by default for rings or for flow tables.
@@ -185,7 +185,7 @@ impl Sizes {
     /// Chooses the sizes for a capture with this number of queues.
     ///
     /// # Errors
-    /// The plan does not fit; the error has the figures.
+    /// The plan needs more memory than is available; the error contains both sizes.
     pub fn of(plan: &Plan, queues: u16) -> Result<Self, SizesError> {
         Self::within(&memory_limit(), sys::cpu::reserved_memory(), plan, queues)
     }
@@ -205,8 +205,8 @@ impl Sizes {
         let needed = most_bytes(plan).map_or(u64::MAX, |bytes| bytes.saturating_add(2 * ring::BLOCK));
         let chosen = chosen.min(needed.checked_next_power_of_two().unwrap_or(u64::MAX)).max(MIN_TOTAL);
         let ring = plan.ring.unwrap_or(chosen);
-        // The check includes the rings of the other captures of this process, because they are not allocated yet and
-        // will need memory too.
+        // The check adds the rings of the other captures of this process to the rings of this capture, because those
+        // rings are not allocated yet and will need memory too.
         check_rings(memory_limit, reserved, ring, queues.saturating_mul(plan.shares.max(1)))?;
         if let Some(flows) = plan.meter.as_ref().and_then(|meter| meter.flows.as_ref()) {
             check_flows(memory_limit, flows.capacity as u64)?;
@@ -265,7 +265,7 @@ fn packets_bytes(packets: u64) -> u64 {
 }
 
 /// Returns the capacity of a capture's flow table: at most `configured`, and at most the number of flows that the input
-/// can contain. A table that is never full makes the same records, whatever its capacity.
+/// can contain. As long as a table is never full, its capacity has no effect on the flow records.
 pub fn flows_of(plan: &Plan, configured: usize) -> usize {
     // Hashes do not distribute flows evenly over shards, so each shard has 1.5 times its part.
     let most = most_bytes(plan).map_or(u64::MAX, |bytes| (bytes / PACKET_BYTES).saturating_mul(3) / 2);

@@ -30,8 +30,8 @@ pub struct Stage<'a> {
     pub snaplen: usize,
     /// The link type, as pcap numbers it.
     pub link_type: u16,
-    /// True if the source cannot wait for the ring. Then a timestamp that is earlier than the timestamp of the previous
-    /// frame is raised to it.
+    /// True if the source cannot wait for space in the ring, as an interface. Then a timestamp that is earlier than the
+    /// timestamp of the previous frame is replaced by the timestamp of the previous frame.
     pub live: bool,
     /// Timestamp of the previous frame.
     pub last: Timestamp,
@@ -89,8 +89,8 @@ impl Stage<'_> {
         );
     }
 
-    /// Processes a frame from the header parser on. `head` is the start of the frame as it will be stored, and
-    /// `wire_len` is the wire length that will be stored.
+    /// Processes a frame from the header parser on. `head` contains the first bytes of the frame, with the restored
+    /// VLAN tag, as they will be stored; `wire_len` is the wire length that will be stored.
     #[inline]
     fn parse(
         &mut self,
@@ -168,8 +168,8 @@ impl Stage<'_> {
         }
     }
 
-    /// Waits until the ring has space. A file, unlike an interface, can wait for the lossless readers, so none of its
-    /// packets is lost.
+    /// Waits until the ring has space. The source is a file, which, unlike an interface, can wait until the lossless
+    /// readers have released space. So no packet of a file is lost.
     #[cold]
     fn wait_for_space(&mut self, len: usize, ts: Timestamp) {
         if self.producer.has_room(len, ts, self.clock.now()) {

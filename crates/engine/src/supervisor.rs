@@ -1,5 +1,5 @@
-//! The supervisor of an interface. It opens an interface again that was removed and created again, and maintains the
-//! interface's program.
+//! The supervisor of an interface. If the interface was removed and created again, the supervisor opens it again. The
+//! supervisor also does the periodic work of the interface's program.
 
 use crate::error::EngineError;
 use crate::plan::SourcePlan;

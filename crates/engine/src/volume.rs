@@ -1,5 +1,6 @@
-//! The file size that fits the volume of a capture. A growing file cannot be removed. If files were large in relation
-//! to the volume, retention would find no file to remove, and recording would stop permanently when the volume is full.
+//! The file size that fits the volume of a capture. Retention cannot remove a file to which the recorder still writes.
+//! If files were large in relation to the volume, the volume could be full while retention finds no complete file to
+//! remove, and recording would stop permanently.
 
 use crate::plan::{DEFAULT_SEGMENT, Plan, SourcePlan};
 use base::units::show_bytes;
@@ -13,7 +14,7 @@ use store::device::{Housekeeping, Space};
 /// that there are always files that retention can remove.
 pub const PARTS: u64 = 8;
 
-/// The least file size. In smaller files, the index and the preparation cost more than the packets.
+/// The least file size. For smaller files, making the index and preparing the file cost more than writing the packets.
 const MIN: u64 = 2 * BLOCK;
 
 /// The size of each file in bytes, and a warning if it differs from the plan.

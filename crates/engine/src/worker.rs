@@ -2,8 +2,8 @@
 //!
 //! For each packet the thread takes one timestamp, parses the headers once, computes one hash, copies the bytes once
 //! and writes one descriptor. After each batch it publishes the packets and processes the requests of listeners. A few
-//! times per second it reads the loss counters of the source and publishes its status for other threads. The loop waits
-//! only for packets.
+//! times per second it reads the loss counters of the source and publishes its status for other threads. The thread
+//! never waits for anything but packets.
 
 use crate::recording::RecorderLink;
 use crate::stage::Stage;
@@ -38,12 +38,12 @@ const WAIT: Duration = Duration::from_millis(20);
 /// thread: the kernel retires a block within 10 ms, and a timer tick may take as long again.
 const ARRIVAL_DELAY_MAX: Duration = Duration::from_millis(25);
 
-/// Sizes of a batch after which the thread sleeps for [`IDLE_AFTER`]: on a busy interface, a wake-up for so few frames
-/// is not efficient.
+/// Numbers of frames in a batch after which the thread sleeps for [`IDLE_AFTER`]. On a busy interface, waking up for so
+/// few frames costs too much CPU time per frame.
 const SMALL: std::ops::Range<usize> = 8..BATCH / 2;
 
-/// The sleep after a small batch, in which the next batch grows. A thread with its own core spins instead, so that its
-/// timestamps are more exact.
+/// The sleep after a small batch. More frames arrive during the sleep, so the next batch is larger. A thread with its
+/// own core spins instead, so that its timestamps are more exact.
 const IDLE_AFTER: Duration = Duration::from_micros(60);
 
 /// The interval at which the thread reads the losses of the source and publishes its status.
@@ -89,14 +89,15 @@ pub struct Worker {
     /// this thread has had, and the number of packets that the kernel part left undecided.
     kernel_outcomes: ProgramOutcomes,
     undecided: u64,
-    /// Number of frames that this source has delivered. It is compared with the source's own count when the source is
-    /// closed.
+    /// Number of frames that this source has delivered. When the source is closed, this number is compared with the
+    /// number that the source counted.
     frames: u64,
     /// Timestamp of the previous frame.
     last: Timestamp,
     steps: u64,
     report_due: Instant,
-    /// True if the packet limit ended the capture. Then the source contains frames that are not counted.
+    /// True if the packet limit ended the capture. Then frames may remain in the source that are not counted in any
+    /// counter.
     ended_by_packet_limit: bool,
     /// True if it was reported that the recorder ended early.
     recorder_notified: bool,
@@ -147,7 +148,7 @@ impl Worker {
         let mut draining = false;
         loop {
             if self.has_reached_packet_limit() {
-                // The frames that remain in the source would exceed the packet limit, so they are not read.
+                // After the packet limit was reached, the frames that remain in the source are not read.
                 self.ended_by_packet_limit = true;
                 break;
             }
@@ -319,7 +320,8 @@ impl Worker {
     }
 
     /// Renews the clock fit when it is due. After a step of the system clock, timestamps follow the new time
-    /// immediately. Otherwise, after a step back, all timestamps would be equal until the old time is reached again.
+    /// immediately, even if it is earlier. If timestamps could not decrease, all timestamps after a step back would be
+    /// equal until the old time is reached again.
     fn keep_time(&mut self) {
         self.clock.keep();
         let steps = self.clock.steps();
@@ -381,8 +383,9 @@ impl Worker {
         Ok(true)
     }
 
-    /// Closes the source: reads its last counters and warnings, and compares its own packet count with the number of
-    /// received packets. The ledger cannot detect a difference between the two.
+    /// Closes the source. Reads its last counters and warnings, and compares the number of packets that the source
+    /// counted with the number of packets that this thread received. The equation of the ledger cannot detect a
+    /// difference between these two numbers.
     fn close_source(&mut self) {
         if let Err(e) = self.collect() {
             self.warn(e.to_string());
@@ -413,8 +416,9 @@ impl Worker {
         self.close_source();
         self.count();
         self.links.close(&mut self.producer);
-        // If a lossless reader has not released any part of the ring, it must do so before the end can be written. The
-        // reader timeout is measured with the system clock, even if the packets have other timestamps.
+        // The end of the stream needs space in the ring. If a lossless reader still occupies the whole ring, the loop
+        // waits until the reader releases space or the reader timeout is over. The reader timeout is measured with the
+        // system clock, even if the packets have other timestamps.
         loop {
             let has_room = self.producer.has_room(0, self.end_of_time(), self.clock.now());
             if (has_room || self.info.timestamp_source.is_live()) && self.producer.finish(self.end_of_time()) {
@@ -441,8 +445,8 @@ impl Worker {
     }
 
     fn publish_status(&mut self) {
-        // If another thread copies the ledger at the moment, the next call adds the new seconds, because packets must
-        // not wait for the lock.
+        // If another thread has locked the ledger to copy it, this call adds nothing, and the next call adds the new
+        // seconds. Packets must not wait for the lock.
         if let Ok(mut ledger) = self.links.ledger.try_lock() {
             ledger.merge(&self.producer.take_ledger());
         }

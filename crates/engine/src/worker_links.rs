@@ -21,9 +21,9 @@ pub struct WorkerLinks {
     /// The ledger of past seconds. It has a separate lock, because a copy takes longer than a receive ring needs to
     /// fill.
     pub ledger: Arc<Mutex<Ledger>>,
-    /// Receives the queue number when the interface was removed.
+    /// When the interface was removed, this thread sends its queue number into this channel.
     pub gone: Sender<u16>,
-    /// Delivers the new source when the interface is open again.
+    /// When the interface is open again, this thread receives its new source from this channel.
     pub reopened_source: Receiver<capture::AnySource>,
     /// The recorder, if there is one.
     pub recorder: Option<RecorderLink>,
@@ -56,8 +56,8 @@ impl WorkerLinks {
         self.stop.load(Ordering::Relaxed) || duration.is_some_and(|d| started.elapsed() >= d)
     }
 
-    /// Starts to close: from now on the producer waits only for the reader timeout for a lossless reader, and the
-    /// recorder may discard packets if the volume refuses writes.
+    /// Starts to close the stream. From now on, the producer waits for a lossless reader at most for the reader
+    /// timeout, and the recorder may discard packets if the volume refuses writes.
     pub fn close(&self, producer: &mut Producer) {
         producer.closing();
         if let Some(recorder) = &self.recorder {

@@ -15,8 +15,8 @@ use sys::netlink::Netlink;
 pub(crate) struct CallTimeout<'a> {
     /// Greatest time to establish a connection, and greatest time without progress of the peer.
     pub io_timeout: Duration,
-    /// The deadline of the exporter, if it has one; evaluated repeatedly during a call, because it may be set
-    /// meanwhile.
+    /// The deadline of the exporter, if it has one. A call reads the deadline repeatedly, because another thread may
+    /// set it during the call.
     pub until: &'a dyn Fn() -> Option<Instant>,
 }
 
@@ -28,7 +28,8 @@ impl CallTimeout<'_> {
     }
 }
 
-/// Longest single wait in the kernel for a peer that does not read; after it the timeouts are evaluated again.
+/// The longest time of a single wait in the kernel for a peer that does not read. After each wait, the timeouts are
+/// checked again.
 const SLICE: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use base::Timestamp;
 use std::borrow::Cow;
 use wire::TunnelKind;
 
-/// The private enterprise number of our own elements: the letters `ngrn`. IANA has *not* assigned it. It collides with
-/// no other enterprise, because IANA assigns numbers in order and has not reached 100 000. Users with their own
-/// enterprise number can configure that number.
+/// The private enterprise number of our own elements: the letters `ngrn`. IANA has *not* assigned it. No enterprise has
+/// this number so far, because IANA assigns numbers in ascending order and has not reached 100 000. Users with their
+/// own enterprise number can configure that number.
 pub const PEN: u32 = 0x6e67_726e;
 
 /// The enterprise number of reverse IANA elements (RFC 5103, section 6.1).

@@ -1,7 +1,7 @@
 //! Common parts of IPFIX and NetFlow v9: configuration, and the interface of the encoders.
 //!
-//! An encoder does no I/O: flow records, series rows and time go in, complete messages come out. [`crate::Exporter`]
-//! sends them.
+//! An encoder does no I/O. Its input is flow records, series rows and the current time, and its output is complete
+//! messages. [`crate::Exporter`] sends them.
 
 use crate::element::PEN;
 use base::Timestamp;
@@ -151,8 +151,8 @@ impl fmt::Display for TooLarge {
 impl std::error::Error for TooLarge {}
 
 /// Turns flow records and series rows into messages. The caller supplies the current time, which becomes the export
-/// time of the messages and decides when templates are repeated. A message is passed on when it is full or at
-/// [`Encode::flush`].
+/// time of the messages and decides when templates are repeated. A message is complete when it is full, or when
+/// [`Encode::flush`] is called; then it is passed to the caller.
 pub trait Encode: Send {
     /// Adds a flow record.
     ///
@@ -195,8 +195,8 @@ pub(crate) struct Repetition {
 }
 
 impl Repetition {
-    /// True if templates are to be repeated. If the clock was set back, the time since the last repetition is unknown,
-    /// and the result is true.
+    /// True if templates are to be repeated. If the clock was set back since the last repetition, the time since then
+    /// is unknown, and the result is true.
     pub fn is_due(&self, refresh: Option<Refresh>, now: Timestamp) -> bool {
         match (self.announced, refresh) {
             (None, _) => true,

@@ -23,8 +23,8 @@ pub(crate) enum TemplateScope {
     IcmpV6,
 }
 
-/// The functions that read a field from a flow record and write it into a flow record. Their argument `side` is the
-/// sender: 0 for the source of the record, 1 for its destination.
+/// The functions that read a field from a flow record and write it into a flow record. Their argument `side` selects
+/// the direction by its sender: 0 if the source of the record is the sender, 1 if its destination is the sender.
 #[derive(Clone, Copy)]
 pub(crate) enum Body {
     /// A number that occurs once per record.

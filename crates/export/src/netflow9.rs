@@ -2,8 +2,8 @@
 //!
 //! NetFlow v9 has neither enterprise elements nor lists nor biflows: a record of both directions becomes two data
 //! records in one message, and fields without an IANA element are omitted. Templates and options data have messages of
-//! their own. Times are milliseconds of a 32-bit uptime; ours begins a day before the first record, and is restarted
-//! when it cannot represent a time.
+//! their own. Times are in milliseconds of uptime, in 32 bits. The uptime of netgrain's messages begins a day before
+//! the first record. If it cannot represent a time, a new uptime begins.
 
 use crate::encode::{Config, Encode, EncodeResult, Fields, Interface, Message, MessageSink, Repetition, TooLarge};
 use crate::fields;
@@ -116,8 +116,9 @@ impl Encoder {
         let (records, items) = (self.message.records, self.message.items);
         // Collectors compute the begin of the uptime from the seconds and the uptime in the header, so the export time
         // has no fraction of a second. For a flow that ends after the export time of its message, collectors compute
-        // times 49 days too early. So the export time is replaced by the nearest suitable time if the uptime cannot
-        // represent it (when an old capture is read), or if a flow of the message ends later.
+        // times 49 days too early. So the export time is replaced by the nearest suitable time in two cases: if the
+        // uptime cannot represent the export time, as when an old capture is read, or if a flow of the message ends
+        // after it.
         let boot = self.boot.unwrap_or(now).secs();
         let seconds = now.secs().clamp(boot, boot + UPTIME_MAX / 1000).max(self.latest.secs() + 1);
         let uptime = seconds.saturating_sub(boot) * 1000;

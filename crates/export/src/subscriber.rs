@@ -8,7 +8,8 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-/// Greatest number of exporters that are tracked at once; beyond it, the least recently active one is evicted.
+/// The greatest number of exporters whose templates are retained. If a further exporter sends a message, the state of
+/// the exporter that has sent nothing for the longest time is removed.
 pub const EXPORTERS_MAX: usize = 64;
 
 /// Receives flow records and series rows from any number of exporters, each with its own templates and sequence

@@ -207,8 +207,8 @@ fn put_list(out: &mut Vec<u8>, of: u16, pen: Option<u32>, len: u16, count: usize
     for i in 0..count {
         put_number(out, get(i), usize::from(len));
     }
-    // A record with a longer list is longer than any message and is rejected, so the value of the length field does not
-    // matter.
+    // If the list is longer than the length field can express, the record is longer than any message and is rejected.
+    // So the value of the length field has no effect then.
     let len = u16::try_from(out.len() - begin).unwrap_or(u16::MAX);
     out[begin - 2..begin].copy_from_slice(&len.to_be_bytes());
 }

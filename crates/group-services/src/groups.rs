@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// The limit of open files that an engine with groups requests. It is enough for the largest number of members.
+/// The limit of open files that an engine with groups requests. With this limit, the largest permitted number of
+/// members can attach.
 const OPEN_FILES: u64 = 1 << 16;
 
 /// Returns the path of the control socket for groups, next to the listeners' socket: `/run/netgrain/NAME.groups`.
@@ -40,8 +41,8 @@ pub struct ControlSocketPlan {
     pub uid: Option<u32>,
     /// The group of the socket.
     pub gid: Option<u32>,
-    /// The interfaces through which groups of other users may send packets. Root and the engine's own user may use all
-    /// interfaces.
+    /// The interfaces to which groups that were created by other users may send packets. Groups of root and of the
+    /// engine's own user may send packets to all interfaces.
     pub forward: Vec<String>,
 }
 

@@ -6,14 +6,14 @@
 //! ```
 //! The host's end has the link address of the captured interface, so the host accepts the frames that are addressed to
 //! it. If the administrator moves the interface's IP address to the host's end, the host remains reachable. The engine
-//! removes the pair when the capture ends. If an engine is killed, the next start of any engine on the machine removes
-//! its pair ([`sweep`]), after a check that its process does not exist any more. The kernel would remove a tap device
-//! or a network namespace together with its process, but a service without access to `/dev/net/tun` and without the
-//! right to create namespaces (`dist/systemd`) can create neither.
+//! removes the veth pair when the capture ends. If an engine is killed, the next engine that starts on the machine
+//! removes the veth pair ([`sweep`]), after a check that the process of the killed engine does not exist any more. The
+//! kernel would remove a tap device or a network namespace together with its process, but a service without access to
+//! `/dev/net/tun` and without the right to create namespaces (`dist/systemd`) can create neither.
 //!
-//! The alias of the host's end names the owner of the pair: the mark `netgrain host` and the process ([`Process`]).
-//! Invariant: an engine removes a pair that it did not create only if the pair has this mark and its process certainly
-//! does not exist any more. Any other interface with such a name may belong to other software.
+//! The alias of the host's end contains the mark `netgrain host` and the process that owns the veth pair ([`Process`]).
+//! Invariant: an engine removes a veth pair that it did not create only if the alias has this mark and the process in
+//! the alias certainly does not exist any more. Any other interface with such a name may belong to other software.
 
 use capture::egress::link_of;
 use group::PacketSink;
@@ -146,8 +146,8 @@ impl HostInterface {
         Ok(host)
     }
 
-    /// Returns the other end of the veth pair if the sink is this host interface. Packets for the sink are sent into
-    /// that end.
+    /// If the sink is this host interface, returns the engine's end of the veth pair. Packets for the host are sent
+    /// into the engine's end.
     pub fn entrance_of(&self, to: &PacketSink) -> Option<PacketSink> {
         matches!(to, PacketSink::Port(name) if *name == self.name).then(|| PacketSink::Port(self.entrance.clone()))
     }

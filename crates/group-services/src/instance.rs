@@ -21,8 +21,8 @@ enum WorkerAccess {
     /// The instance owns its worker, because the program has no flow maps or the group has only one queue.
     Own {
         worker: Worker,
-        /// The worker's counters at the state transfer. They are subtracted, because the group itself adds the counts
-        /// of earlier programs.
+        /// The worker's counters at the state transfer. These values are subtracted from the worker's counters, because
+        /// the group itself adds the counts of earlier programs.
         base: Box<[u64; COUNTERS as usize]>,
     },
     /// The instance shares a worker with the other queues of the group, because the program has flow maps.

@@ -1,5 +1,5 @@
-//! Programs in the packet language. They run as machine code if the host permits it; otherwise they are interpreted,
-//! with the same results.
+//! Programs in the packet language. They run as machine code if the host permits executable memory. If the host does
+//! not permit it, they are interpreted, with the same results.
 //!
 //! A program with flow maps has one worker for all queues of its group ([`crate::shared_worker`]). The NIC or the
 //! kernel distributes packets over the queues without regard to the keys of the program's maps, and all packets with a

@@ -1,5 +1,5 @@
 //! The log limiter: a program may write at most [`MAX`] lines to standard error per second of packet time, because a
-//! line for each packet would slow the dispatcher down. All requested lines are counted, including lines that the limit
+//! line for each packet would slow the dispatcher down. The counter of log lines includes the lines that the limit
 //! suppresses.
 
 use ir::log::LogSubject;

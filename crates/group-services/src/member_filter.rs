@@ -42,8 +42,8 @@ impl MemberFilter for Native {
     }
 }
 
-/// An interpreted filter. It is used on hosts that refuse machine code, and for filters that machine code does not
-/// support.
+/// A filter that is interpreted, because the host does not permit machine code or because machine code does not support
+/// the filter.
 struct Interpreted {
     text: String,
     filter: Filter,

@@ -5,7 +5,7 @@
 //! So all queues of a group use the same worker in turn, one batch at a time. A swap does not reach all queues at the
 //! same moment: each queue changes to the new program between two of its batches. The first queue that runs the new
 //! program waits until no queue uses the old worker, and only then transfers the state of the old worker to the new
-//! worker. So no update by a queue that still runs the old program is lost or made twice.
+//! worker. So each map update by a queue that still runs the old program is made exactly once.
 //!
 //! Invariant: a worker evaluates packets only under its lock, and does not evaluate packets after its state was
 //! transferred to the next worker. The exception is a queue that did not run for longer than [`TIMEOUT`].
@@ -17,8 +17,9 @@ use jit::Worker;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The longest time that a queue waits in a swap for the other queues. A queue needs at most the time of one batch, or
-/// the sleep of an idle dispatcher; the packets that arrive meanwhile remain in the ring.
+/// The longest time that a queue waits during a swap until the other queues have left the old worker. Normally a queue
+/// leaves it within the time of one batch, or of the sleep of an idle dispatcher. The packets that arrive during the
+/// wait remain in the ring.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// See the module documentation.
@@ -33,8 +34,8 @@ struct Inner {
     users: usize,
     /// The previous worker, until its state has been transferred to this worker.
     before: Option<Arc<SharedWorker>>,
-    /// True if the state of the previous worker was transferred. A queue may pass the old worker after that; a second
-    /// transfer would restore older state.
+    /// True if the state of the previous worker was transferred. Another queue may request the transfer again later. It
+    /// must not be repeated, because it would overwrite newer state with older state.
     has_transferred_state: bool,
 }
 

@@ -1,11 +1,11 @@
 //! The sinks of groups in the engine. Each sink has a thread, which moves the packets of its branches to an interface
 //! or a file.
 //!
-//! The dispatcher never waits for a sink. If the branch of a slow sink has no space, the branch counts the packets as
-//! lost. A packet that the sink cannot write is counted as failed: it was overwritten in the ring before the sink read
-//! it, the interface refused it (larger than its MTU), it was captured only in part (an interface would send another
-//! packet), or it exceeds the size limit of the file. Packets that this host sent have a separate counter
-//! ([`OwnTraffic`]).
+//! The dispatcher never waits for a sink. If the sink is slow and its branch has no space for a packet, the packet is
+//! lost and counted by the branch. A packet that the sink cannot write is counted as failed: it was overwritten in the
+//! ring before the sink read it, the interface refused it (larger than its MTU), it was captured only in part (an
+//! interface would send another packet), or it exceeds the size limit of the file. Packets that this host sent have a
+//! separate counter ([`OwnTraffic`]).
 
 use crate::error::SinkError;
 use capture::egress::{Egress, index_of};

@@ -2,8 +2,9 @@
 //!
 //! A BPF map exists as long as a reference to it exists, and the XDP dispatcher holds the map only during the capture.
 //! This module therefore holds references to the counter maps, so that the final counts are available after the capture
-//! has stopped or the interface was removed. The references do not prevent the removal of the interface. An interface
-//! that is created again has new maps; the counts of the old maps are added to those of the new maps.
+//! has stopped or the interface was removed. The references do not prevent the removal of the interface. If the
+//! interface is removed and created again, it has new maps, and this module adds the counts of the old maps to those of
+//! the new maps.
 
 use crate::report::MapUsage;
 use capture::afxdp::{PortMap, XdpDispatcher};
@@ -20,8 +21,8 @@ const COUNTED_MAX: usize = 1024;
 pub struct KernelAccounting {
     /// The program's counters, followed by the refused insertions of each map.
     counters: Option<PortMap>,
-    /// The counter map of the previous program, if the current program has another map. It is still read, because the
-    /// previous program may still process a packet when the current program begins.
+    /// The counter map of the previous program, if the current program has another map. The map is still read after the
+    /// swap, because the previous program may still process a packet when the current program begins.
     retired: Option<PortMap>,
     /// The sum of the counters of earlier programs.
     before: Vec<u64>,
@@ -34,14 +35,16 @@ struct KernelMap {
     /// The map's index in the program.
     number: u16,
     map: PortMap,
-    /// `base` is the value of the refusal counter with this index when the program began; `carried` is the part of it
-    /// that belongs to this map.
+    /// The kernel counts refused insertions by map index, and a map may have had another index in the previous program.
+    /// `base` is the value of the refusal counter with this index when the program began; `carried` is the part of that
+    /// value that belongs to this map.
     base: u64,
     carried: u64,
 }
 
 impl KernelAccounting {
-    /// Starts the accounting of a new program with this number of flow maps. Also called if no program runs any more.
+    /// Starts to count for a new program that has this number of flow maps. This function is also called when no
+    /// program runs any more.
     pub fn begin(&mut self, dispatcher: &XdpDispatcher, maps: usize) {
         let counters = dispatcher.map(Role::Counters);
         let same = match (&self.counters, &counters) {

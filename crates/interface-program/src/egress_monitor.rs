@@ -1,6 +1,6 @@
 //! Warnings about the egress interfaces of a program: one warning when an interface stops accepting packets, and one
-//! when it accepts packets again. Without the warning, a program that mirrors packets to a failed interface would look
-//! healthy, because its packets are stored as before and no packet counts as lost.
+//! when it accepts packets again. Without the warning, the user would not notice that a program mirrors packets to a
+//! failed interface, because the packets are stored as before and no packet counts as lost.
 //!
 //! The monitor checks whether each interface exists, is up and has a carrier, because the kernel part counts unsent
 //! packets without the name of their egress interface. Other failures (a packet is larger than the MTU of the
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 /// packets now and then causes one warning.
 const CALM: Duration = Duration::from_secs(10);
 
-/// A packet that is refused within this time after the interface became ready again was sent before that, and causes no
-/// warning.
+/// A refusal that is counted within this time after the interface became ready again causes no warning, because the
+/// packet was sent before the interface was ready.
 const SOON: Duration = Duration::from_secs(1);
 
 /// The largest number of retained warnings; the oldest are removed.
@@ -114,7 +114,7 @@ impl EgressState {
                 ));
             }
             None => return None,
-            // The fault has caused a warning already, possibly with another reason, because an interface that is
+            // No second warning is made for the same fault, although its reason may have changed: an interface that is
             // removed is first set down.
             Some(_) if was.is_some() => return None,
             Some(EgressFault::Missing) => "is missing",

@@ -1,8 +1,8 @@
 //! The queue of frames that the user part sends. Frames are collected during a batch, and then sent by one system call
 //! per egress interface.
 //!
-//! The outcome of a packet is counted after the send, when it is known. The order of frames is preserved within each
-//! egress interface.
+//! The outcome of a packet (forwarded or unsent) is counted after the send, because it is not known before. The order
+//! of frames is preserved within each egress interface.
 
 use crate::report::UserOutcomes;
 use capture::egress::Egress;

@@ -163,8 +163,8 @@ impl InterfaceProgram {
             prepared = Some(self.prepare(dispatcher, object, &egresses, &mut report)?);
         }
         // The sleep avoids preemption between the change of the mailboxes and the end of the swap: compilation and
-        // verification have used up this thread's time slice, and a short sleep gives the thread a new slice. PERF: the
-        // longest of 1400 swaps between two busy processors took 1.30 → 0.17 ms (records/2026-11-22-xdp.md).
+        // verification have used up this thread's time slice, and the thread gets a new time slice after a short sleep.
+        // PERF: the longest of 1400 swaps between two busy processors took 1.30 → 0.17 ms (records/2026-11-22-xdp.md).
         std::thread::sleep(YIELD_TIME);
         let swapped = sys::priority::with_raised_priority(|| {
             for (mailbox, user_part) in state.mailboxes.values().zip(user_parts) {
@@ -237,7 +237,8 @@ impl InterfaceProgram {
         let user = MapUsage { used: Some(0), ..MapUsage::default() };
         let maps = state.program.maps.iter();
         report.maps = maps.map(|map| MapReport { map: map.name.clone(), kernel: None, user }).collect();
-        // The lock is released before the count of map entries, which takes long, and a swap must not wait for it.
+        // The lock is released before the map entries are counted. Counting takes long, and a swap must not wait for
+        // the lock during this time.
         drop(state);
         let numbers = kernel.numbers();
         report.count(&numbers);

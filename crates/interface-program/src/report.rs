@@ -30,8 +30,8 @@ pub struct ProgramReport {
     /// The reason why the user part is interpreted, if it is not machine code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub native_refusal: Option<String>,
-    /// The names of the flow maps in the kernel. Undecided packets use separate maps in user space. In JSON, `maps`
-    /// lists all maps with their fill levels.
+    /// The names of the flow maps in the kernel. For packets that the kernel part leaves undecided, the user part has
+    /// separate maps in user space. In JSON, `maps` lists the maps of both parts with their fill levels.
     #[serde(skip)]
     pub kernel_maps: Vec<String>,
     /// Milliseconds to compile the user part.

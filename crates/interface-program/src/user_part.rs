@@ -33,7 +33,8 @@ pub struct ProgramSequence {
     queue: QueueInfo,
     outcomes: UserOutcomes,
     forward_queue: ForwardQueue,
-    /// Packets with an older generation than an earlier packet, or with an unknown generation. Each of them is a bug.
+    /// Number of packets whose generation is unknown, or older than that of an earlier packet of the queue. Any such
+    /// packet shows a bug in netgrain.
     wrong_generation: u64,
     newest: u32,
     /// Packets that arrived without a generation while the mailbox contained a program.
@@ -183,8 +184,8 @@ impl ProgramSequence {
         let r = &of.record;
         let record = Verdict::resumed(r.kind, r.classes, [r.hash, r.hash2], r.mark, r.state);
         if !is_current {
-            // Another program's kernel part processed this packet, and the user part of that program no longer exists.
-            // So the verdict of that kernel part is final.
+            // The kernel part of another program processed this packet, and the user part of that program does not
+            // exist any more, so that program cannot continue. Therefore the verdict of its kernel part is final.
             return (record, false);
         }
         if self.user_part.all_in_kernel { (record, false) } else { (self.run(packet, Some(record)), true) }
@@ -215,15 +216,17 @@ impl ProgramSequence {
     fn take_next(&mut self, generation: Option<u32>) {
         if generation.is_none() {
             self.without_generation += 1;
-            // If packets can carry a generation, a packet without a generation belongs to the current program.
-            // Otherwise the mailbox must query the kernel.
+            // If the queue has acknowledged the generation of the current program, packets of the next program will
+            // carry their generation. So a packet without a generation belongs to the current program. If the queue has
+            // not acknowledged it, the mailbox must read from the kernel which generations packets could not carry.
             let can_carry = self.mailbox.has_acknowledged(self.user_part.generation);
             if self.has_queried_kernel || can_carry && self.without_generation < WITHOUT_GENERATION_MAX {
                 return;
             }
             self.has_queried_kernel = true;
         }
-        // The forwarding queue is sent first, because its egress numbers are those of the current program.
+        // The frames in the forwarding queue are sent before the program is replaced, because the queue contains
+        // indexes into the egress list of the current program.
         self.send_now();
         while let Some(mut next) = self.mailbox.take(generation, self.queue.queue) {
             std::mem::swap(&mut self.user_part, &mut next);

@@ -2,9 +2,10 @@
 //!
 //! A [`Fit`] is a line from counter ticks to UTC nanoseconds. Once a second `CLOCK_REALTIME` is read between two
 //! readings of the counter (of several attempts, the one with the fewest ticks between the readings is used). The new
-//! line starts at the present value of the old line and meets the system clock one second later: time never runs
-//! backwards, and errors are slewed. A difference of more than [`STEP_LIMIT_NANOS`] means that the system clock was
-//! set. Then the line follows the system clock immediately, and the step is counted.
+//! line starts at the present value of the old line and reaches the time of the system clock one second later. So time
+//! never decreases, and a small difference from the system clock is corrected gradually. A difference of more than
+//! [`STEP_LIMIT_NANOS`] means that the system clock was set. Then the new line starts at the time of the system clock,
+//! and the step is counted.
 
 use base::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
@@ -152,8 +153,8 @@ impl Fitter {
         self.last = sample;
     }
 
-    /// Returns the estimated error of the fit: its difference to the system clock at the last sample, plus the
-    /// uncertainty of that reading.
+    /// Returns the estimated error of the fit. It is the difference between the fit and the system clock at the last
+    /// sample, plus the uncertainty of the reading of that sample.
     pub fn error(&self) -> Duration {
         self.error
     }

@@ -1,6 +1,6 @@
-//! Restriction of write access to the file system (Landlock, `include/uapi/linux/landlock.h`): afterwards the calling
-//! thread, and every thread and process that it starts, can read all that its user may read, and can write only below
-//! the named directories. The restriction cannot be undone.
+//! Restriction of write access to the file system (Landlock, `include/uapi/linux/landlock.h`): after the restriction,
+//! the calling thread, and every thread and process that it starts, can read every file that its user may read, and can
+//! write only below the named directories. The restriction cannot be undone.
 
 use std::fs::File;
 use std::io;

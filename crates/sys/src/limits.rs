@@ -1,7 +1,8 @@
 //! The limit of open files of this process (getrlimit(2), `RLIMIT_NOFILE`), and the share that clients may use.
 //!
-//! The kernel gives each new descriptor the lowest free number. The process retains a connection of a client only if
-//! its number is below a threshold, so the numbers above remain free for files that the process itself opens later.
+//! The kernel gives each new descriptor the lowest free number. The process retains a client's connection only if its
+//! descriptor number is below a threshold. So the descriptor numbers above the threshold remain free for files that the
+//! process itself opens later.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::{AsFd, AsRawFd};
@@ -37,8 +38,8 @@ pub fn is_available_to_clients(fd: &impl AsFd) -> bool {
     (fd.as_fd().as_raw_fd() as u64) < reserved_from(open_files())
 }
 
-/// Number of connections of clients that fit below the reserved numbers. `lowest` is a descriptor with the lowest free
-/// number; this function closes it.
+/// Returns how many client connections can be open, with descriptor numbers below the reserved ones. `lowest` must be a
+/// descriptor that was just opened, so that all lower numbers are in use; this function closes it.
 pub fn first_reserved_fd(lowest: impl AsFd) -> usize {
     let number = lowest.as_fd().as_raw_fd() as u64;
     usize::try_from(reserved_from(open_files()).saturating_sub(number)).unwrap_or(usize::MAX)

@@ -51,8 +51,8 @@ pub fn holder_names(holders: &[Holder]) -> String {
 }
 
 /// Parses lines such as `1: FLOCK  ADVISORY  READ 4711 08:01:131074 0 EOF`. The line of a waiting process contains an
-/// arrow. File systems without a block device (overlayfs, btrfs) list another device than stat(2) reports: then the
-/// inode alone decides.
+/// arrow. For file systems without a block device (overlayfs, btrfs), the line contains another device number than
+/// stat(2) reports. Then only the inode numbers are compared.
 fn pids(text: &str, place: &str, inode: u64) -> Vec<u32> {
     let parsed = text.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace().skip(1);

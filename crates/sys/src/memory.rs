@@ -151,10 +151,10 @@ impl SharedMemory {
         Ok(memory)
     }
 
-    /// Prefaults up to `bytes` more bytes (at least one huge page), and locks them if permitted. A mirrored memory is
-    /// prefaulted in the order of addresses: the first half, then the same bytes in the second mapping. The content
-    /// does not change. Only one thread at a time may call this function, but other threads may write to the memory.
-    /// Returns false if all memory is prefaulted, or with [`Prefault::Lazy`].
+    /// Prefaults up to `bytes` more bytes (at least one huge page), and locks them if permitted. Memory that is mapped
+    /// twice is prefaulted in the order of addresses: first the first mapping, and then the same bytes in the second
+    /// mapping. The content does not change. Only one thread at a time may call this function, but other threads may
+    /// write to the memory. Returns false if nothing was left to prefault, and always with [`Prefault::Lazy`].
     ///
     /// # Errors
     /// `ENOMEM` if the machine lacks the memory.
@@ -170,8 +170,8 @@ impl SharedMemory {
         let at = unsafe { self.base.as_ptr().add(from) }.cast();
         // SAFETY: the range lies inside one half of this mapping; the call allocates pages and changes no content.
         unsafe { madvise(at, to - from, Advice::LinuxPopulateWrite) }?;
-        // Locking fails without the privilege, and `locked` becomes false; the pages are prefaulted in any case.
-        // SAFETY: the range lies inside one half of this mapping, and locking changes no content.
+        // Without the privilege locking fails, and the field `locked` becomes false; the pages are prefaulted in any
+        // case. SAFETY: the range lies inside one half of this mapping, and locking changes no content.
         if self.locked.load(Ordering::Relaxed) && unsafe { mlock(at, to - from) }.is_err() {
             self.locked.store(false, Ordering::Relaxed);
         }
@@ -295,7 +295,7 @@ impl SharedMemory {
     }
 
     /// Maps the file once, so that its huge pages are reserved or the call fails. The address is not used by any other
-    /// mapping, so a failure destroys none. The file retains the pages after the unmapping.
+    /// mapping, so a failure destroys none. The file still contains the pages after it is unmapped.
     fn probe(fd: &OwnedFd, len: usize, prot: ProtFlags) -> io::Result<()> {
         // SAFETY: a mapping at an address of the kernel's choice affects no existing memory.
         let area = unsafe { mmap(null_mut(), len, prot, MapFlags::SHARED, fd, 0) }?;
@@ -313,8 +313,9 @@ impl SharedMemory {
         Ok(fcntl_add_seals(&self.fd, seals)?)
     }
 
-    /// Fixes the size; any process that has the descriptor may still write. For memory that another user shares: if it
-    /// could truncate the memory, our next access would raise SIGBUS.
+    /// Fixes the size of the memory file. Any process that has the descriptor may still write to the memory. The size
+    /// must be fixed if a process of another user has the descriptor: if that process truncated the file, the next
+    /// access of this process would raise SIGBUS.
     ///
     /// # Errors
     /// If the kernel refuses the seals.

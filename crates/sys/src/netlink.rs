@@ -196,7 +196,7 @@ impl Netlink {
     }
 
     /// Sets the queueing discipline of an interface to a `pfifo` of this many packets. With a queueing discipline, some
-    /// drivers block senders where they would otherwise drop packets.
+    /// drivers (such as veth) make a sender wait when their ring is full; without it, they drop the packets.
     ///
     /// # Errors
     /// `ENODEV`, `EPERM` without `CAP_NET_ADMIN`, `ENOENT` if the kernel has no `pfifo`.

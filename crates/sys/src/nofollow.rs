@@ -286,9 +286,9 @@ fn whole(path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
                 BY_PARTS.store(true, Ordering::Relaxed);
                 return by_parts(path, flags, mode);
             }
-            // System call filters of containers and service managers that do not include openat2 refuse it with this
-            // error. The error may also mean that the access to the file itself is refused, so the other method is
-            // tried.
+            // If the system call filter of a container or service manager does not permit openat2, the call fails with
+            // this error. The error may also mean that the access to the file itself is refused. In both cases the
+            // method without openat2 is tried.
             Err(Errno::PERM) => {
                 let opened = by_parts(path, flags, mode)?;
                 BY_PARTS.store(true, Ordering::Relaxed);

@@ -111,8 +111,8 @@ impl PacketSocket {
         Ok(u32::try_from(address.sll_ifindex).ok().filter(|i| *i != 0))
     }
 
-    /// Sets a filter that refuses every frame. The change is atomic: each frame is received completely or not at all.
-    /// Sending is not affected.
+    /// Sets a filter that refuses every frame. The change is atomic: a frame passes either the old filter or the new
+    /// filter. Sending is not affected.
     ///
     /// # Errors
     /// Returns the kernel's error if the system call fails.

@@ -1,8 +1,8 @@
 //! Lowers the priority of the calling thread for the disk (ioprio_set(2)) and the CPU (sched(7)), or raises it
 //! temporarily.
 //!
-//! A process that reads a store must not slow the recorder down. Lowering needs no privilege, but raising the priority
-//! again does, so these settings are for threads with no other work.
+//! A process that reads a store must not slow the recorder down. A thread can lower its priority without a privilege,
+//! but needs a privilege to raise it again. So these settings are for threads that do nothing but read the store.
 
 use crate::cpu;
 use std::io;

@@ -229,7 +229,8 @@ pub fn set(capabilities: Capabilities) -> io::Result<()> {
 pub fn clear_bounding() -> bool {
     let _ = clear_ambient_capability_set();
     let all = (0..64).map(|number| CapabilitySet::from_bits_retain(1 << number));
-    // The kernel has fewer than 64 capabilities and refuses the first unknown number.
+    // The kernel has fewer than 64 capabilities. The loop ends at the first capability number that the kernel refuses
+    // because it does not exist.
     let known = all.take_while(|capability| capability_is_in_bounding_set(*capability).is_ok());
     known.filter(|capability| remove_capability_from_bounding_set(*capability).is_err()).count() == 0
 }

@@ -1,12 +1,13 @@
-//! Restriction of system calls (seccomp(2), `include/uapi/linux/seccomp.h`): afterwards all threads of the process can
-//! make only the calls of the lists below. The restriction cannot be undone.
+//! Restriction of system calls (seccomp(2), `include/uapi/linux/seccomp.h`): after the restriction, all threads of the
+//! process can make only the system calls in the lists below. The restriction cannot be undone.
 //!
-//! Other calls return `ENOSYS`, as on a kernel without the call: libraries then use older calls, and a call missing
-//! from the list disables a feature instead of ending the recording. The kernel's audit log contains each refused call.
+//! A system call that is not in the lists returns `ENOSYS`, as on a kernel that lacks the call. Libraries then use
+//! older calls. So if the lists lack a call that is needed, a feature fails, but the recording does not end. The
+//! kernel's audit log contains each refused call.
 //!
-//! A build with debug assertions aborts at such a call instead ([`trap`]), so every test of the binary also verifies
-//! that the lists contain all system calls of the code that it runs. [`TRIED`] lists the calls that a library tries but
-//! does not need.
+//! A build with debug assertions aborts at a call that is not in the lists ([`trap`]), so every test of the binary also
+//! verifies that the lists contain all system calls of the code that it runs. [`TRIED`] lists the calls that a library
+//! tries but does not need.
 
 mod trap;
 

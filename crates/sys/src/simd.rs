@@ -1,7 +1,7 @@
 //! A loop compiled twice, for the baseline CPU and for CPUs with wide registers, and selected at run time.
 //!
-//! A binary for any x86-64 CPU uses registers of 128 bits and no instruction that counts bits. Loops over slices of
-//! numbers need half the time with the wider instructions.
+//! A binary that must run on any x86-64 CPU uses registers of 128 bits, and no instruction that counts the set bits of
+//! a number. With the instructions of newer CPUs, loops over slices of numbers need half the time.
 
 /// A loop over slices with its arguments.
 pub trait SimdLoop {

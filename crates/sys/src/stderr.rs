@@ -1,5 +1,5 @@
-//! Messages for users on standard error. The process that reads them may have ended (a closed terminal, a `head` that
-//! has ended). Capture must continue in that case, but `eprintln!` would panic.
+//! Messages for users on standard error. The reader of standard error may not exist any more, because a terminal was
+//! closed or a `head` has ended. Capture must continue in that case. `eprintln!` would panic.
 
 use std::fmt::Arguments;
 use std::io::Write;

@@ -2,7 +2,8 @@
 //!
 //! [`Uring`] owns the memory that the kernel reads and writes: it owns file and buffer of each operation in flight
 //! until the completion was read, and the drop of the ring waits for all operations. This invariant makes the interface
-//! safe. Memory named by [`Uring::register`] is pinned once instead of at every write.
+//! safe. Memory that was registered by [`Uring::register`] is pinned once at its registration, and other memory at
+//! every write.
 
 use io_uring::{IoUring, opcode, types};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -41,7 +42,8 @@ pub unsafe trait Stable: Send + 'static {
 ///
 /// # Safety
 /// [`StableMut::bytes_mut`] must return the bytes of [`Stable::bytes`], and the bytes must not be accessed while the
-/// ring owns the value. In the contract of [`Stable`], only the kernel may change them.
+/// ring owns the value. During this time only the kernel may change the bytes; this is the only exception from the
+/// contract of [`Stable`].
 pub unsafe trait StableMut: Stable {
     /// The bytes.
     fn bytes_mut(&mut self) -> &mut [u8];
@@ -124,7 +126,7 @@ unsafe impl StableMut for Aligned {
 }
 
 /// Opens a file for reads into [`Aligned`] memory, with direct I/O if the file system supports it; the result is true
-/// with direct I/O. Then offsets and lengths must be multiples of [`Aligned::ALIGN`].
+/// with direct I/O. In that case, offsets and lengths must be multiples of [`Aligned::ALIGN`].
 ///
 /// # Errors
 /// The errors of `open(2)`.

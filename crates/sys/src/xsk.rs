@@ -7,7 +7,7 @@
 //! `unsafe` block here relies on this invariant, and therefore no other type accesses the rings.
 //!
 //! With the flag `XDP_SHARED_UMEM` the kernel uses mode and flags of the socket that registered the memory; each queue
-//! still has its own fill and completion ring, so no two threads ever write to the same one.
+//! still has its own fill ring and completion ring, so two threads never write to the same ring.
 
 mod receiver;
 mod ring;
@@ -45,9 +45,10 @@ pub enum CopyMode {
     ZeroCopy,
 }
 
-/// Busy polling: the reading thread runs the driver's receive loop itself instead of waiting for an interrupt.
-/// Interrupts of the interface should then be deferred, or both compete (`napi_defer_hard_irqs` and `gro_flush_timeout`
-/// of the interface, see Documentation/networking/napi.rst).
+/// Busy polling: the reading thread runs the driver's receive loop itself instead of waiting for an interrupt. With
+/// busy polling, the interrupts of the interface should be deferred; otherwise the interrupt handler and the reading
+/// thread compete for the receive loop (`napi_defer_hard_irqs` and `gro_flush_timeout` of the interface, see
+/// Documentation/networking/napi.rst).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyPoll {
     /// Maximum time that one call polls, in microseconds.

@@ -1,5 +1,6 @@
 //! Private memory in pages: zeroed, allocated at first access, in huge pages where the kernel allocates them on request
-//! (mmap(2), madvise(2) `MADV_HUGEPAGE`). For tables with random access, in which each small page costs a TLB miss.
+//! (mmap(2), madvise(2) `MADV_HUGEPAGE`). The memory is meant for tables that are accessed at random addresses. In
+//! small pages, nearly every access to such a table costs a TLB miss.
 
 use crate::memory::HUGE_PAGE;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};

@@ -47,8 +47,8 @@ pub fn compare(
     ))?;
     for cache in ["cold", "warm"] {
         if cache == "cold" && cold().is_err() {
-            // The result of nfdump with a cold cache is omitted. The reason was printed when the result of netgrain
-            // with a cold cache was omitted.
+            // If the page cache cannot be dropped, the result of nfdump with a cold cache is omitted. The reason is not
+            // printed here, because it was printed when the result of netgrain with a cold cache was omitted.
             continue;
         }
         let begun = Instant::now();
@@ -131,7 +131,8 @@ fn compared(text: &str, expected_totals: &ExpectedTotals) -> (usize, usize) {
     (correct, lines)
 }
 
-/// Bytes in the receive queue of this UDP port, and messages lost there; `None` while no process listens (proc_net(5)).
+/// Returns the number of bytes in the receive queue of this UDP port, and the number of messages that were lost because
+/// the queue was full; `None` while no process listens at the port (proc_net(5)).
 fn waiting(port: u16) -> Option<(u64, u64)> {
     let table = std::fs::read_to_string("/proc/net/udp").ok()?;
     let line = table.lines().find(|line| line.contains(&format!(":{port:04X} 00000000:0000")))?;

@@ -7,9 +7,9 @@
 //! ([`Paired`]).
 //!
 //! Depending on the memory pages that the sockets, rings and tables of two interfaces are allocated in, one interface
-//! is up to 4 % faster than the other for as long as both are open. More rounds do not separate that difference from
-//! the cost of a program. So the benchmark opens the interfaces several times, each time for a share of the rounds, and
-//! also shows the median of each opening.
+//! is up to 4 % faster than the other for as long as both are open. This difference would be measured as a cost of the
+//! program, however many rounds are run. So the benchmark opens the interfaces several times, each time for a share of
+//! the rounds, and also shows the median of each opening.
 //!
 //! The bare redirect is an interface opened without programs: frames without metadata space, a socket whose reader
 //! reads only frames, and the attached XDP program alone. The programs run on a second interface and are exchanged as

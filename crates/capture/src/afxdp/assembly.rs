@@ -1,7 +1,7 @@
 //! Frames that span several chunks are copied into one buffer; other frames are not copied.
 //!
-//! The kernel publishes all pieces of a frame together, but a batch may end between them, so the buffer persists across
-//! batches.
+//! The kernel publishes all pieces of a frame together, but a batch of the reader may end between two pieces. So the
+//! buffer with the first pieces is retained until the next batch.
 
 /// Frames longer than this are lost with [`base::Cause::Source`].
 pub const FRAME_MAX: usize = 65_535;

@@ -1,6 +1,7 @@
 //! The XDP program of one interface. It stays attached as long as the interface is captured. A program of the packet
-//! language runs from its slot ([`XdpDispatcher::swap`]) and then decides on each packet. With an empty slot, the
-//! dispatcher counts each frame and redirects it to the socket of its queue, if there is one.
+//! language can be installed in the dispatcher's slot ([`XdpDispatcher::swap`]); then that program decides on each
+//! packet. While the slot is empty, the dispatcher itself counts each frame, and redirects the frame to the socket of
+//! its queue if the queue has a socket.
 //!
 //! ```text
 //! bpf_tail_call(ctx, programs, 0)                   returns only if the slot is empty
@@ -204,9 +205,9 @@ impl XdpDispatcher {
         Ok(PreparedProgram { program: Arc::new(program), maps, roles, kept })
     }
 
-    /// Installs a prepared program between two frames and returns the duration of the swap. A queue that has run the
-    /// new program does not run the previous program again; another queue may still process a frame with the previous
-    /// program.
+    /// Installs a prepared program between two frames and returns the duration of the swap. Each queue changes to the
+    /// new program at its next frame: a queue that has run the new program does not run the previous program again,
+    /// while another queue may still process a frame with the previous program.
     ///
     /// # Errors
     /// [`DispatcherError`]; the previous program then continues to run.
@@ -220,8 +221,8 @@ impl XdpDispatcher {
         Ok(taken)
     }
 
-    /// Empties the slot: no program decides on frames that arrive later. A program that is running at this moment still
-    /// decides on its frame ([`sys::bpf::wait_for_running_programs`]).
+    /// Empties the slot, so that no program of the packet language decides on frames that arrive later. A program that
+    /// is running at this moment still decides on its current frame ([`sys::bpf::wait_for_running_programs`]).
     ///
     /// # Errors
     /// [`DispatcherError`].
@@ -264,8 +265,8 @@ impl XdpDispatcher {
         let _alone = self.generations_update.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = self.generations.get(&ONLY)?.unwrap_or_default();
         let Some(of_queue) = of_queue(&mut all, queue) else { return Ok(()) };
-        // A concurrent update by the XDP program on another queue may be lost. The program repeats the update at the
-        // next packet of that queue.
+        // This call may overwrite an update that the XDP program makes at the same time for another queue. The program
+        // repeats its update at the next packet of that queue.
         *of_queue = QueueGenerations { by_user: generation, ..QueueGenerations::read(of_queue) }.bytes();
         self.generations.set(&ONLY, &all)
     }
@@ -292,7 +293,8 @@ impl XdpDispatcher {
         self.sockets.set(&queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes())
     }
 
-    /// Leaves the frames of `queue` to the kernel from now on. Running programs may still choose the socket.
+    /// From now on the frames of `queue` are passed to the kernel's network stack. A program that is running at this
+    /// moment may still redirect its frame to the socket.
     ///
     /// # Errors
     /// Returns the kernel's error if a system call fails.

@@ -1,11 +1,11 @@
 //! Sending through AF_XDP, for the traffic generator.
 //!
-//! A frame that is known to be dropped is not counted as sent. In copy mode the kernel reports each frame that the
-//! driver refuses (see `sys::xsk`). A veth interface (drivers/net/veth.c, 6.16 and later) drops a frame when the 256
-//! entries of its peer's ring are taken, and reports the drop; the frame is counted as dropped. With a queueing
-//! discipline on the sending interface (`tc qdisc add dev a root pfifo`) the interface stops its queue instead: the
-//! frame waits in the ring of the sender and none is lost. In tests of both cases the peer's XDP program saw exactly
-//! the number of frames counted as sent.
+//! If the kernel reports that a frame was dropped, the frame is not counted as sent. In copy mode the kernel reports
+//! each frame that the driver refuses (see `sys::xsk`). A veth interface (drivers/net/veth.c, 6.16 and later) drops a
+//! frame when the 256 entries of its peer's ring are taken, and reports the drop; the frame is counted as dropped. With
+//! a queueing discipline on the sending interface (`tc qdisc add dev a root pfifo`) the interface stops its queue
+//! instead: the frame waits in the ring of the sender and none is lost. In tests of both cases the peer's XDP program
+//! saw exactly the number of frames counted as sent.
 //!
 //! The peer's receive loop normally runs inside the system call of the sender, once for each frame, so its ring never
 //! fills. With a separate receive thread (`/sys/class/net/b/threaded`) the peer is faster, but runs concurrently and

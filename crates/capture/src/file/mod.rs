@@ -49,7 +49,8 @@ pub struct File {
     held: bool,
     /// True if no more records are read, because the source was stopped, has ended or is damaged.
     closed: bool,
-    /// True after [`Source::stop`]: pacing has ended, and the packet that was already read is still delivered.
+    /// True after [`Source::stop`]. Then packets are no longer paced; the packet that was already read from the file is
+    /// still delivered.
     stopped: bool,
     failed: Option<SourceError>,
     /// The timestamp of the previous packet, which is used for a packet that has no timestamp.
@@ -58,11 +59,12 @@ pub struct File {
     foreign_others: u64,
     broken: u64,
     drops: u64,
-    /// Number of delivered packets that had no timestamp; then number of packets whose stated wire length was below the
-    /// captured length.
+    /// This field is the number of delivered packets that had no timestamp. The next field is the number of packets
+    /// whose stated wire length was below the captured length.
     unstamped: u64,
     wire_raised: u64,
-    /// The interface of the first delivered packet; then the number of delivered packets of other interfaces.
+    /// This field is the interface of the first delivered packet. The next field is the number of delivered packets of
+    /// other interfaces.
     first: Option<PortMatcher>,
     other_interface: u64,
     /// The selected interface; then the number of packets of other interfaces, which are skipped.
@@ -142,8 +144,9 @@ impl File {
             selected: options.port.as_ref().map(|port| PortMatcher::port(&port.0)),
             unselected: 0,
         };
-        // The link type is that of the first packet, because merged files describe interfaces without packets. A pipe
-        // may deliver its first packet late, so there the link type is that of the first interface.
+        // The link type of the source is that of the first packet and not that of the first interface, because merged
+        // files describe interfaces without packets. For a pipe it is that of the first interface, because the first
+        // packet may arrive late.
         if let Some((_, link_type)) = options.port {
             file.info.link_type = link_type;
         } else if !piped
@@ -237,9 +240,9 @@ impl File {
         passed
     }
 
-    /// Delivers at most `most` packets without the checks that packets of other formats need, and returns their number.
-    /// All packets of a classic pcap file have the interface and the link type of the first one. Returns 0 if packets
-    /// are paced or an interface is selected.
+    /// Delivers at most `most` packets of a classic pcap file, and returns their number. All packets of such a file
+    /// have the interface and the link type of the first packet, so the function omits the checks that packets of other
+    /// formats need. Returns 0 if packets are paced or an interface is selected.
     #[inline]
     fn burst(&mut self, most: usize, take: &mut impl FnMut(&Frame<'_>)) -> usize {
         let as_the_first = self.first.is_some() && self.reader.link_type() == self.info.link_type;
@@ -299,8 +302,8 @@ impl Source for File {
     ) -> Result<Polled, SourceError> {
         let mut handed_over = 0;
         self.reader.source_mut().wait_at_most(wait);
-        // The budget counts records, not frames, so that a pipe with only packets of other link types cannot block
-        // the caller.
+        // The budget limits the number of records, including records that are not delivered. Otherwise a pipe that
+        // delivers only packets of other link types would block the caller.
         let mut left = budget;
         while left > 0 {
             if handed_over > 0 {

@@ -1,5 +1,5 @@
-//! The interfaces of a capture file: pcapng may hold packets of several interfaces, and a frame that was captured on
-//! two interfaces is two packets.
+//! The interfaces of a capture file: A pcapng file may contain packets of several interfaces. A frame that was captured
+//! on two interfaces is in the file twice, as two packets.
 
 use super::input::Input;
 use pcap::Reader;

@@ -2,9 +2,10 @@
 //!
 //! Before and after a test run the kernel adds the program to the table of programs that XDP calls directly, and
 //! removes it again (`bpf_prog_change_xdp` in net/bpf/test_run.c). Both operations wait for a grace period of all CPUs:
-//! 24 ms per call, for any number of frames, on an idle machine of two cores. A program that is attached somewhere is
-//! in the table already, so the kernel does not wait. Therefore this module attaches the program to an interface
-//! without traffic: the loopback interface, which is down, of a network namespace that no other thread can enter.
+//! 24 ms per call, for any number of frames, on an idle machine of two cores. A program that is attached to any
+//! interface is in the table already, so the kernel does not wait. Therefore this module attaches the program to an
+//! interface without traffic: the loopback interface, which is down, of a network namespace that no other thread can
+//! enter.
 
 use bpf::{AttachError, AttachMode, Link, Program, XdpMode};
 use std::io;

@@ -1,8 +1,8 @@
 //! The counters of one socket, and the end of a capture.
 //!
 //! The kernel hands over a block when it is full or its retire time is over, so frames that passed the filter just
-//! before a stop may still be in a block. They are *owed*: the capture ends when the kernel's count of frames put into
-//! the ring equals the count of frames taken out.
+//! before a stop may still be in a block. Such frames are called *owed*. The capture ends when the number of frames
+//! that the kernel has put into the ring equals the number of frames that this source has taken out of the ring.
 
 use crate::Counts;
 use base::Cause;
@@ -65,8 +65,8 @@ impl SocketCounts {
 #[derive(Clone, Copy, Debug)]
 pub struct Drain {
     since: Instant,
-    /// Before this time, a frame that passed the filter just before it was closed may be missing from the kernel's
-    /// count.
+    /// Until this time, the kernel's count may lack a frame that passed the filter just before the filter began to
+    /// refuse all frames.
     quiet_until: Instant,
     /// True if the interface disappeared, false after a stop.
     pub gone: bool,

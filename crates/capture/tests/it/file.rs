@@ -107,7 +107,7 @@ fn frames_carry_the_time_direction_and_lengths_of_the_file() {
     w.packet(eth, START, 1500, &[1; 60], sent).unwrap();
     w.packet(eth, START.after(Duration::from_nanos(1)), 60, &[2; 60], ng::PacketOptions::default()).unwrap();
     let mut bytes = w.finish().unwrap();
-    // A simple packet block has no timestamp and gets that of the packet before it.
+    // A simple packet block of pcapng has no timestamp. Its packet gets the timestamp of the preceding packet.
     for word in [3u32, 20, 4, u32::from_le_bytes([3; 4]), 20] {
         bytes.extend(word.to_le_bytes());
     }
@@ -213,13 +213,16 @@ fn each_interface_of_a_file_can_be_opened_by_name_in_every_section() {
         let out = drain(&mut file);
         let expected: Vec<u8> = (0..60).filter(|i| is_left(*i) == is).collect();
         assert_eq!(out.frames.iter().map(|f| f[0]).collect::<Vec<_>>(), expected, "{name}");
-        let drops =
-            if is { vec![] } else { vec![format!("{}: the program that captured the file had lost 10 packets", path.display())] };
+        let drops = if is {
+            vec![]
+        } else {
+            vec![format!("{}: the program that captured the file had lost 10 packets", path.display())]
+        };
         assert_eq!((out.lost, file.warnings()), (0, drops));
     }
     assert_eq!(ports(&[&plain, &plain], &stop), [], "one interface only");
-    // A file that cannot be read, or that cannot be read twice, is not searched for interfaces. Its replay reports the
-    // error.
+    // A file that cannot be read, or that cannot be read twice, is not searched for interfaces. If the file has an
+    // error, its replay reports the error.
     for other in [dir.join("none"), "-".into(), dir.path().to_owned()] {
         assert_eq!(ports(&[path.clone(), other], &stop), []);
     }

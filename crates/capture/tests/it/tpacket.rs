@@ -455,7 +455,8 @@ fn losses_during_a_pause_are_counted_and_the_capture_continues() {
     let mut before = 0;
     for round in 0..4 {
         sender.send(&numbered(0..5000, |_| 200));
-        // The number of frames in the ring depends on when the kernel retired its two blocks; this reads all of them.
+        // The number of frames in the ring depends on the times at which the kernel retired its two blocks. This loop
+        // reads all frames.
         while let Polled::Frames(n) = source.poll(64, Duration::ZERO, |_| ()).expect("poll") {
             count += n as u64;
         }

@@ -1,7 +1,7 @@
 //! Rewrites ICMP (RFC 792) and ICMPv6 (RFC 4443, 4861, 2710): the quoted packets and the addresses in the messages.
 //!
-//! The checksum covers the whole message, so it is updated after all other changes. For message types that are not
-//! listed here, only the first eight bytes are kept, which contain no address.
+//! The checksum covers the whole message, so it is updated after all other changes. Of messages whose type is not in
+//! the lists of this module, only the first eight bytes are kept, which contain no address.
 
 use super::AnonymisationCounts;
 use super::rewrite::{DEPTH, KeptBytes, PseudoHeader, Rewriter, correct};

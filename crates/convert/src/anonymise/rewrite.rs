@@ -43,13 +43,15 @@ impl KeptBytes {
         Self { len, is_supported: false }
     }
 
-    /// Returns the result for a larger part, which consists of a header of `header` bytes and of this part.
+    /// Returns this result converted to a result for a larger part of the packet: a header of `header` bytes followed
+    /// by this part.
     pub const fn after_header(self, header: usize) -> Self {
         Self { len: header + self.len, ..self }
     }
 }
 
-/// Data of the IP header for its transport header: the partial checksums of the addresses, before and after mapping.
+/// The data of the IP header that the transport header needs for its checksum: the partial checksums of the addresses,
+/// before and after the mapping.
 #[derive(Clone, Copy)]
 pub(super) struct PseudoHeader {
     pub before: Checksum,
@@ -139,8 +141,8 @@ impl Rewriter {
             return KeptBytes::only(0);
         };
         let under = (bottom + 1) * mpls::LABEL_LEN;
-        // After the labels, only IP packets are kept. The frame of a pseudowire, whose first four bits are 0, is
-        // removed.
+        // Behind the MPLS labels, only an IP packet is kept. The frame of a pseudowire, which begins with four bits of
+        // 0, is removed.
         self.packet(&mut stack[under..], 0, false, counts).after_header(under)
     }
 
@@ -243,8 +245,8 @@ impl Rewriter {
     }
 
     /// Rewrites a routing header. Types 0 (source route), 2 (mobile) and 4 (segment) have a list of addresses, which
-    /// are mapped; other types are blanked. Returns the final destination before and after mapping, unless the
-    /// destination address of the packet is the final destination already.
+    /// are mapped; other types are blanked. Returns the final destination before and after mapping; `None` if the
+    /// destination address in the IP header is the final destination already.
     fn routing(&mut self, header: &mut [u8], counts: &mut AnonymisationCounts) -> Option<([u8; 16], [u8; 16])> {
         const LIST: usize = 8;
         const SEGMENTS: u8 = 4;
@@ -345,7 +347,8 @@ mod sll2 {
 /// Reverse ARP (RFC 903), which has the layout of ARP.
 const RARP: EtherType = EtherType(0x8035);
 
-/// Updates the checksum at `at` for the changed bytes that it covers (RFC 1624), if it was captured.
+/// Updates the checksum at `at` according to the changes of the bytes that it covers (RFC 1624). Does nothing if the
+/// checksum field was not captured.
 pub(super) fn correct(bytes: &mut [u8], at: usize, before: Checksum, after: Checksum) {
     let (before, after) = (!before.finish(), !after.finish());
     if bytes.len() < at + 2 || before == after {

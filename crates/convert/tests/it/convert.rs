@@ -26,7 +26,7 @@ fn pcap_rejects_several_link_types_and_recommends_pcapng() {
     assert!(error.to_string().contains("input 0") && error.to_string().contains("write pcapng"), "{error}");
     let (_, output) = one(&file, &to(Format::PcapNg));
     assert_eq!(packets(&output), packets(&file));
-    // The link type of a packet that the plan excludes is not checked.
+    // If the interval or the filter of the plan excludes a packet, the link type of the packet is not checked.
     let early = Plan { to: Timestamp::from_nanos(1), ..to(Format::Pcap) };
     assert_eq!(one(&file, &early).0.written, 1);
 }

@@ -38,8 +38,8 @@ use tokio::time::{Timeout, timeout};
 /// The largest number of connections at a time.
 const CONNECTIONS_MAX: usize = 64;
 
-/// The smallest number of connections with which the server starts. With fewer connections, other clients could block a
-/// scrape.
+/// The server does not start if it may open fewer connections than this. With fewer connections, other clients could
+/// block a scrape.
 const CONNECTIONS_MIN: usize = 4;
 
 /// The longest time that a client may take to send the head of its request.
@@ -248,8 +248,8 @@ async fn accept(listener: StdListener, stop: &mut Stop, limits: Limits, reports:
         let end = timeout(limits.visit, closed);
         let task = spawn_local(visit(stream, end, Rc::clone(&requested), Rc::clone(reports)));
         clients.push_back(Connection { requested, close, task });
-        // A request that has already arrived is processed before a further client can cause this connection to be
-        // closed.
+        // A request that has already arrived is processed first. Otherwise, a new client could cause this connection to
+        // be closed before its request is read.
         yield_now().await;
     }
 }

@@ -71,7 +71,7 @@ fn reading_the_claim_holder_never_blocks_the_start_of_a_recorder() {
     let dir = TempDir::new("reading_the_claim_holder");
     let plan = Plan { packets: Some(1), ..endless(&dir.join("store")) };
     let folder = dir.join("store/sim");
-    // The claim file of a killed recorder: the file remains, but its lock does not exist any more.
+    // A killed recorder leaves its claim file behind, but the kernel has removed the lock on that file.
     std::fs::create_dir_all(&folder).expect("a folder");
     std::fs::write(folder.join(store::claim::CLAIM), "pid 1\nsince 0\n").expect("a claim");
     let stop = std::sync::atomic::AtomicBool::new(false);

@@ -149,7 +149,8 @@ fn the_losses_of_a_stopped_lossless_listener_end_at_the_reader_timeout() {
     let lost = || lost_by_listener(&capture.report());
     until("the engine loses packets", || lost() > 0);
     until("the reader timeout is over", || capture.report().listeners.iter().any(|l| l.expired));
-    // The engine may be in the middle of a batch. After one more stored packet, the number of lost packets is final.
+    // The engine may still process a batch of packets. When one more packet has been stored, the number of lost packets
+    // does not change any more.
     let stored = capture.report().counts.stored;
     until("packets are stored again", || capture.report().counts.stored > stored);
     let total = lost();
@@ -166,7 +167,8 @@ fn the_losses_of_a_stopped_lossless_listener_end_at_the_reader_timeout() {
 #[test]
 fn a_stopped_lossless_listener_does_not_block_the_end() {
     let dir = TempDir::new("stuck_end");
-    // Short packets use up the descriptors, so that none is free for the end of the stream.
+    // The packets are short, so the ring runs out of descriptors before it runs out of bytes. Then no descriptor is
+    // free for the end of the stream.
     let base = with_socket("60,rate=150kpps,truth", &dir);
     let plan = Plan { reader_timeout: Some(Duration::from_secs(4)), ring: Some(common::RING), ..base };
     let capture = start(&plan);

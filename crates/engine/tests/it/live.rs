@@ -237,7 +237,7 @@ fn capture_continues_after_an_interface_is_renamed() {
 fn an_interface_that_returns_from_another_namespace_is_captured_again() {
     let test = "an_interface_that_returns_from_another_namespace_is_captured_again";
     for kind in KINDS {
-        // The thread remains in the namespace that was created last.
+        // The calling thread remains in the network namespace that was created last.
         let Some(other) = Sandbox::new(test) else { return };
         let Some(sandbox) = Sandbox::new(test) else { return };
         let (store, (a, b)) = (TempDir::new(test), sandbox.veth("a", "b"));

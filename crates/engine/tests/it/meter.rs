@@ -145,7 +145,8 @@ fn mirrored(number: u32, which: usize) -> Vec<u8> {
 fn missing_tunnel_sequence_numbers_are_in_their_second_for_any_shards() {
     let dir = TempDir::new("missing_tunnel_sequence_numbers");
     let path = dir.join("mirror.pcap");
-    // The first second has ten packets, two of them late. The next second has ten packets, after 500 missing numbers.
+    // In the first second ten packets arrive, two of them out of order. In the next second ten packets arrive, whose
+    // sequence numbers begin 500 numbers later.
     let first = [0, 1, 4, 2, 3, 5, 6, 7, 8, 9].map(|n| (0, (u32::MAX - 4).wrapping_add(n)));
     let second = std::array::from_fn::<_, 10, _>(|n| (1, 505 + n as u32));
     let stamped = first.into_iter().chain(second).enumerate().map(|(at, (second, number))| {
@@ -301,7 +302,8 @@ fn a_replay_makes_the_records_and_rows_of_the_recording() {
     let recorded: Vec<PathBuf> = ended.files.iter().map(|f| f.path.clone()).collect();
     let (replayed, _) = run(&metered(plan(files(&recorded), &dir.join("replayed")), 2));
     assert!(live.records == replayed.records, "the replay makes other records");
-    // Only the recording has seconds without packets after the last packet, and the ledger of the capture.
+    // Only the recording has series rows for the seconds without packets after the last packet, and only its rows
+    // contain the ledger of the capture.
     let comparable = |data: &RecordsAndRows| -> Vec<Row> {
         let rows = data.rows.iter().filter(|row| row.total.packets > 0);
         rows.map(|row| Row { ledger: base::Tally::default(), ..*row }).collect()
@@ -394,7 +396,7 @@ fn the_number_of_files_depends_on_the_days_of_a_capture_not_on_replays() {
     }
 }
 
-/// The capture has two bursts two hours apart. The seconds between them are a gap.
+/// The capture has two bursts two hours apart. The seconds between the bursts have no series rows.
 #[test]
 fn the_row_before_a_gap_contains_the_number_of_active_flows() {
     let dir = TempDir::new("the_last_second_before_a_gap");
@@ -479,8 +481,8 @@ fn a_blocked_meter_skips_and_counts_packets_that_are_all_stored() {
     assert!(meter.unmetered > 10_000, "at least a part of the ring must be skipped; packets: {}", meter.unmetered);
     assert!(meter.packets > 10_000, "packets before and after the block must be metered; packets: {}", meter.packets);
     assert!(!ended.report.is_healthy(), "a report with unmetered packets is unhealthy");
-    // The series rows contain the complete ledger, although their sums lack packets. The records contain the number of
-    // skipped packets.
+    // The ledger in the series rows counts all packets, although the packet counts of the rows lack the skipped
+    // packets. The flow records contain the number of skipped packets.
     let short = data.rows.iter().filter(|row| row.total.packets < row.ledger.stored).count();
     assert!(short > 0 && data.records.iter().any(|record| record.lost > 0), "{short} rows");
 }

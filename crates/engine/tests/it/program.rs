@@ -208,7 +208,7 @@ fn swaps_under_traffic_count_every_packet_and_are_in_order() {
         descs(&mut listeners, &mut seen);
         let ended = stop(capture, &plan);
         let counts = &ended.report.counts;
-        // A busy machine may lose packets to a full ring, which are counted in `offered`.
+        // On a busy machine, packets may be lost because a ring is full. Lost packets are counted in `offered` too.
         assert_eq!(counts.offered, sent, "{kind:?} {rest}: {:?}", ended.report);
         assert!(counts.filtered > 0 && counts.stored > 0, "{counts:?}");
         assert!(ended.report.faults.is_empty(), "{:?}", ended.report.faults);
@@ -225,7 +225,8 @@ fn swaps_under_traffic_count_every_packet_and_are_in_order() {
     }
 }
 
-/// Some drivers give XDP programs no metadata space before a frame. Here the sender of the frames has used it.
+/// Some drivers give XDP programs no metadata space before a frame. In this test, the sender of the frames has already
+/// used that space.
 #[test]
 fn without_metadata_packets_get_the_verdict_of_the_next_program() {
     let test = "without_metadata_packets_get_the_verdict_of_the_next_program";
@@ -259,7 +260,8 @@ fn without_metadata_packets_get_the_verdict_of_the_next_program() {
     assert_eq!(marks, [[1; 10], [2; 10], [3; 10]].concat());
     let ended = stop(capture, &plan);
     let program = ended.report.program.as_ref().expect("a program");
-    // The metadata would contain only the generation, so the kernel part decides the packets without it.
+    // The only metadata of this program would be the generation, so the kernel part can decide the packets without
+    // metadata.
     assert_eq!((program.undecided, program.in_kernel > 0), (0, true), "{program:?}");
     assert!(ended.report.is_healthy(), "{:?}", ended.report);
 }
@@ -278,7 +280,8 @@ fn frames_of_the_kernel_part_for_an_unready_egress_are_counted_as_unsent() {
         let kernel = program_of(&capture).kernel;
         (kernel.forwarded, kernel.unsent)
     };
-    // For each condition under which the interface can send no frame, the test sets the condition and then ends it.
+    // There are several conditions under which the interface can send no frame. The test creates and then ends one
+    // condition after the other.
     let set_carrier = |up: bool| sandbox.netlink().set_up(d.index, up).expect("the peer interface");
     let set_up = |up: bool| sandbox.netlink().set_up(c.index, up).expect("the interface");
     let set_gro = |up: bool| sys::ethtool::Offload::Gro.set(&d.name, up).expect("GRO");
@@ -349,7 +352,7 @@ fn a_swap_transfers_counters_and_flow_state_to_the_next_program() {
     for kind in [SourceKind::AfXdp, SourceKind::Tpacket] {
         let dir = TempDir::new(&format!("xdp-{kind:?}"));
         let (a, b) = sandbox.veth(&format!("a{kind:?}"), &format!("b{kind:?}"));
-        // A flow is stored from its fourth packet on.
+        // The program drops the first three packets of each flow, and the fourth and later packets are stored.
         let counting = |mark: u32| {
             format!(
                 "flows = flow_map 0 key_5tuple\n\
@@ -452,7 +455,7 @@ fn an_interface_that_is_created_again_gets_the_newest_program() {
 #[test]
 fn kernel_and_user_part_use_an_egress_interface_that_is_created_again() {
     let test = "kernel_and_user_part_use_an_egress_interface_that_is_created_again";
-    // The thread remains in the namespace that was created last.
+    // The calling thread remains in the network namespace that was created last.
     let Some(other) = Sandbox::new(test) else { return };
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));

@@ -93,7 +93,8 @@ fn filtered(program: &ProgramReport) -> u64 {
     kernel + user.dropped + user.forwarded + user.to_host + user.unsent
 }
 
-/// A packet has one outcome. A copy that an interface did not send is counted additionally.
+/// Each packet is counted in exactly one of the outcomes. A copy of the packet that an egress interface did not send is
+/// counted in addition.
 #[test]
 fn a_packet_has_one_outcome_and_unsent_copies_are_counted_separately() {
     let test = "a_packet_has_one_outcome_and_unsent_copies_are_counted_separately";

@@ -27,7 +27,8 @@ const START: u64 = 1_795_290_000;
 const RECORD: usize = 1016;
 const PER_FILE: u64 = 2000;
 
-/// The bytes of the stream, the offset of their aligned start, and the position up to which they were released.
+/// The fields are: the bytes of the stream, the offset at which the aligned part of the bytes begins, and the position
+/// in the stream up to which the writer has released the bytes.
 struct Memory(Vec<u8>, usize, AtomicU64);
 
 impl Bytes for Memory {
@@ -147,7 +148,7 @@ fn a_volume_with_varying_free_space_loses_old_files_and_no_packet() {
     let ledger = totals.ledger.to_ledger().total();
     assert_eq!((ledger.stored, ledger.lost_total(), ledger.residue()), (FILES * PER_FILE, 0, 0));
     assert_eq!((totals.published, totals.hidden), (FILES, 0));
-    // The oldest files were removed in order. Every other file exists with its index.
+    // Only the oldest files were removed, in the order of their age. Each of the remaining files has its index.
     let path = |file: u64, ending: &str| {
         let start = Timestamp::from_secs_nanos(START + file, 0);
         names::hour_folder(Path::new("store/eth1"), start).join(format!("{}.{ending}", names::stem(start, None, 0)))

@@ -103,11 +103,12 @@ pub(super) struct Shared {
     pub queued: AtomicU64,
     /// Jobs that the thread has taken from the queue.
     pub taken: AtomicU64,
-    /// The value of `taken` plus one when an offer timed out. While `taken` has that value, further offers do not wait.
-    /// So the timeout applies once to an unresponsive collector, and not to each of the millions of records of a
-    /// replay.
+    /// When an offer has timed out, this field is set to the value of `taken` plus one. As long as `taken` does not
+    /// increase after that, further offers do not wait. So the timeout applies once to an unresponsive collector, and
+    /// not to each of the millions of records of a replay.
     pub stalled_at: AtomicU64,
-    /// Number of offers in progress: after closing, the thread waits until it is 0 before it counts the remaining jobs.
+    /// Number of offers in progress. After the queue was closed, the thread waits until this number is 0, and then
+    /// counts the jobs that remain in the queue.
     pub offering: AtomicU64,
 }
 
@@ -116,7 +117,8 @@ impl Shared {
         self.unsent[cause as usize].fetch_add(items, SeqCst);
     }
 
-    /// Counts the records in `sent`, which were counted as sent, as unreachable instead; returns their number.
+    /// Corrects the counters for records that were counted as sent but did not arrive. `sent` contains their number.
+    /// They are counted as unsent with the cause "unreachable" instead. Returns their number.
     pub fn take_back(&self, sent: &mut Option<u64>) -> u64 {
         let items = sent.take().unwrap_or(0);
         self.sent.fetch_sub(items, SeqCst);

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 pub(super) enum QueueItem {
     Flow(Box<Record>),
     Row(Box<Row>),
-    /// The ledger of a series row that is not exported. The ledger is added to the loss statistics of its interface.
+    /// The ledger of losses of a series row that is not exported. The ledger is added to the loss statistics of its
+    /// interface.
     Ledger(Box<Row>),
 }
 
@@ -40,8 +41,8 @@ impl Handle {
         if self.series {
             return self.offer(QueueItem::Row(Box::new(*row)));
         }
-        // A ledger offered alone is used only for the loss statistics, so it is counted neither as an offered nor as an
-        // unsent record.
+        // A ledger of losses that is offered without its series row is used only for the loss statistics. So it is
+        // counted neither as an offered nor as an unsent record.
         if self.queue.try_send(QueueItem::Ledger(Box::new(*row))).is_ok() {
             self.shared.queued.fetch_add(1, SeqCst);
         }
@@ -90,8 +91,8 @@ impl Handle {
 const CLOSING_CHECK: Duration = Duration::from_millis(300);
 
 impl Handle {
-    /// True if an offer that finds the queue full should wait longer; `since` holds the number of taken jobs and the
-    /// time at which the offer began to wait.
+    /// True if an offer that finds the queue full should continue to wait. `since` contains the number of jobs that the
+    /// thread had taken when the offer began to wait, and the time at which it began.
     fn waits(&self, since: &mut Option<(u64, Instant)>) -> bool {
         if self.offer_timeout.is_zero() || self.shared.ending.load(SeqCst) {
             return false;

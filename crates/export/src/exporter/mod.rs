@@ -3,12 +3,13 @@
 //! Invariant: every flow record and series row that was offered is counted once, as sent or as unsent with a cause:
 //! `offered = sent + unsent + waiting`, and `waiting` is 0 after [`Exporter::finish`]. Sent means passed to the kernel.
 //!
-//! An unreachable collector is retried after 0.1 s, 0.2 s, … 30 s. Meanwhile the queue is the buffer: a short outage
-//! loses nothing, a long one loses the records that do not fit.
+//! An unreachable collector is retried after 0.1 s, 0.2 s, … 30 s. Until the collector is reachable again, the records
+//! remain in the queue. If the queue becomes full in this time, the records that do not fit into it are lost.
 //!
-//! Ending takes little more than [`Settings::grace`] from [`Exporter::leave`] on, even if the collector, name
-//! resolution or the disk is slow: the grace bounds blocking calls, and a thread that is in an unbounded call is
-//! abandoned (`Shared::abandoned`).
+//! The exporter ends at most [`Settings::grace`] and a little more after the call of [`Exporter::leave`], even if the
+//! collector, name resolution or the disk is slow. The grace limits the duration of the thread's blocking calls. If the
+//! thread is in a call whose duration the system does not limit, the exporter ends without waiting for the thread
+//! (`Shared::abandoned`).
 
 mod counts;
 mod handle;
@@ -30,8 +31,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use worker::Worker;
 
-/// How much longer than the grace [`Exporter::finish`] waits for the thread to end. If the thread is then still in a
-/// call that the system does not bound, it is abandoned.
+/// How much longer than the grace [`Exporter::finish`] waits for the thread to end. If the thread is still blocked in a
+/// call after this time, the exporter ends without waiting for the thread.
 const MARGIN: Duration = Duration::from_millis(200);
 
 /// The reason why an exporter does not start.
@@ -134,8 +135,8 @@ impl Exporter {
         let left =
             shared.until.get().map_or(Duration::ZERO, |t| (*t + MARGIN).saturating_duration_since(Instant::now()));
         match self.ended.recv_timeout(left) {
-            // If the thread panicked, the panic message has been printed, and the records that the thread had taken
-            // remain counted as waiting.
+            // If the thread panicked, the panic message has been printed already. The records that the thread had taken
+            // from the queue remain counted as waiting.
             Ok(()) | Err(RecvTimeoutError::Disconnected) => drop(self.thread.join()),
             Err(RecvTimeoutError::Timeout) => {
                 shared.closed.store(true, SeqCst);

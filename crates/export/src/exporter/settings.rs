@@ -61,8 +61,8 @@ pub struct Settings {
     pub batch_delay: Duration,
     /// How long [`Exporter::finish`](super::Exporter::finish) tries to send the waiting records, from [`Exporter::leave`](super::Exporter::leave) on.
     pub grace: Duration,
-    /// Greatest time to establish a TCP connection, and greatest time without progress of the peer, before
-    /// reconnection.
+    /// The exporter reconnects if establishing a TCP connection takes longer than this, or if the peer reads nothing
+    /// for this time.
     pub io_timeout: Duration,
     /// The source of export times.
     pub clock: Clock,

@@ -112,8 +112,8 @@ impl Worker {
         self.shared.closed.store(true, SeqCst);
         let mut left = 0;
         loop {
-            // The number of offers must be read before the queue: if it is 0, every offer has put its record into the
-            // queue, and the loop takes all of them.
+            // The number of offers in progress must be read before the queue. If it is 0, every offer has put its
+            // record into the queue, and the following loop takes all these records.
             let no_offer_in_progress = self.shared.offering.load(SeqCst) == 0;
             while let Ok(job) = jobs.try_recv() {
                 let is_connected = self.sessions.values().all(|l| l.channel.is_some());
@@ -143,7 +143,8 @@ impl Worker {
     }
 
     /// Limits the rate of datagrams, because a receiver may read more slowly than a burst arrives: waiting records are
-    /// spread evenly over [`SPREAD`]. There is no limit if the queue is about to overflow, unless offers may wait.
+    /// spread evenly over [`SPREAD`]. If the queue is about to overflow and offers may not wait, the rate is not
+    /// limited.
     fn pace(&mut self) {
         if self.settings.target.is_reliable() {
             return;

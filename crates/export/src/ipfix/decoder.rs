@@ -120,7 +120,8 @@ impl fmt::Display for MessageError {
 
 impl std::error::Error for MessageError {}
 
-/// Decodes one session; see the module. Each exporter needs its own decoder, because template ids are per exporter.
+/// Decodes the messages of one session with one exporter. Each exporter needs its own decoder, because each exporter
+/// chooses its own template ids.
 #[derive(Debug)]
 pub struct Decoder {
     pen: u32,

@@ -1,9 +1,9 @@
 //! Encodes flow records and series rows as IPFIX messages (RFC 7011): templates before the data that need them.
 //!
-//! With [`Fields::Standard`] a flow record becomes one data record per direction that has packets; both are in one
-//! message and have the same flowId. With the other field sets a flow record of both directions is a biflow with
-//! reverse elements (RFC 5103). A data record whose source is the flow's destination has biflowDirection 2; its
-//! addresses, counters and times are all seen from that source.
+//! With [`Fields::Standard`] a flow record becomes one data record per direction that has packets; the two data records
+//! of a flow are in one message and have the same flowId. With the other field sets a flow record of both directions is
+//! a biflow with reverse elements (RFC 5103). A data record whose source is the flow's destination has biflowDirection
+//! 2; its addresses, counters and times are all seen from that source.
 //!
 //! Templates and options data have their own messages, because some collectors lose the flows of a message that also
 //! has templates or options data (nfacctd 1.7). Options data also have their own observation domain (see
@@ -30,8 +30,8 @@ pub struct Encoder {
     message: MessageBuilder,
     /// The domain of the current message.
     kind: Kind,
-    /// For each [`Kind`], the number of data records in the messages of its domain before the current message, modulo
-    /// 2^32.
+    /// For each [`Kind`], the number of data records that the earlier messages of its observation domain contained,
+    /// modulo 2^32. The current message is not included.
     sequences: [u32; 2],
     /// True once the template of series rows has been announced.
     has_rows: bool,
@@ -232,7 +232,7 @@ impl Encoder {
         self.put_fitting(options.id, 1, now, out);
     }
 
-    /// As [`Self::put`], for templates and options data, which always fit.
+    /// Like [`Self::put`], but for templates and options data, which always fit into a message.
     fn put_fitting(&mut self, set: u16, data: u32, now: Timestamp, out: MessageSink<'_>) {
         let result = self.put(set, [data, 0], now, out);
         debug_assert_eq!(result, Ok(()), "set {set}");

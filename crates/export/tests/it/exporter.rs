@@ -68,7 +68,8 @@ fn an_unreachable_collector_loses_records_without_delaying_the_meter() {
     all_accounted(&counts, 1001);
 }
 
-/// If the timeout applied to each offer instead of to the collector, this test would take an hour and a half.
+/// If each offer waited for the timeout, and not only the first offer to the unresponsive collector, this test would
+/// take an hour and a half.
 #[test]
 fn a_replay_waits_once_for_a_dead_collector_not_for_each_record() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
@@ -163,8 +164,8 @@ fn ends_without_its_collector(settings: Settings) -> Counts {
     let exporter = Exporter::start(settings).expect("it starts");
     let handle = exporter.handle();
     let mut prng = Prng::new(testkit::seed("ends_without_its_collector"));
-    // Waits until no record has been sent for a while: the socket buffers of the peer, which does not read, are full,
-    // and then the queue.
+    // Waits until no record has been sent for a while. Then the socket buffers of the peer, which does not read, are
+    // full, and further records fill the queue.
     let (mut sent, mut since) = (0, Instant::now());
     while since.elapsed() < Duration::from_secs(3) {
         handle.flow(&common::plausible(&mut prng));

@@ -13,8 +13,8 @@ pub mod feature {
     pub const BASIC: u64 = 1 << 0;
     /// The program may redirect, which AF_XDP needs.
     pub const REDIRECT: u64 = 1 << 1;
-    /// XDP programs of other interfaces can redirect frames to this interface. On a veth interface, this flag is set
-    /// while its peer accepts such frames.
+    /// The flag means that XDP programs of other interfaces can redirect frames to this interface. On a veth interface,
+    /// the flag is set while the peer interface accepts such frames.
     pub const NDO_XMIT: u64 = 1 << 2;
     /// AF_XDP without a copy in the kernel (zero copy).
     pub const XSK_ZEROCOPY: u64 = 1 << 3;

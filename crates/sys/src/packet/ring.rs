@@ -1,5 +1,5 @@
 //! The receive ring of version 3 (`include/uapi/linux/if_packet.h`, `net/packet/af_packet.c`): blocks in memory shared
-//! with the kernel; the kernel fills each block with frames and then hands it over as a unit.
+//! with the kernel; the kernel fills a block with frames and then passes the complete block to this process.
 //!
 //! ```text
 //! block  0        4       8       12      16      20     24         32        40       48

@@ -39,9 +39,9 @@ pub struct ReceiverOptions {
     pub busy_poll: Option<BusyPoll>,
     /// Number of bytes before each frame that are passed to the callback with the frame, at most [`HEADROOM`].
     pub metadata: u32,
-    /// Number of the last metadata bytes that are zeroed after the callback for the frame: they show whether the
-    /// metadata is valid. Frames begin this many bytes after [`HEADROOM`], so that these bytes lie in the cache line of
-    /// the frame's first byte.
+    /// Number of bytes at the end of the metadata that are zeroed after the callback for the frame. These bytes show
+    /// whether the metadata is valid. Frames begin this many bytes after [`HEADROOM`], so that these bytes lie in the
+    /// cache line of the frame's first byte.
     pub mark: u32,
 }
 

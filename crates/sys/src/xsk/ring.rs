@@ -5,7 +5,8 @@
 //! ```
 //! Indexes wrap only at 2^32 and are masked on access. The producer writes entries, then its index with release order;
 //! the consumer reads that index with acquire order, then the entries, then writes its own index with release order.
-//! Each side keeps a copy of the other's index and reads the shared one only when the copy shows no more entries.
+//! Producer and consumer each have a private copy of the other's index, and read the index in shared memory only when
+//! no entry is left according to the copy.
 
 use super::{Step, StepError};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};

@@ -104,8 +104,8 @@ impl Sender {
         // Frames occupy socket buffers until the NIC has sent them; the default size is enough for about 200 frames.
         // A refusal leaves the default.
         let _ = set_socket_send_buffer_size_force(&fd, 8 << 20);
-        // Since kernel 6.17 one call may send more than 32 frames. Older kernels refuse the option, and then send at
-        // most 32.
+        // Since kernel 6.17 one call may send more than 32 frames. Older kernels refuse the option. Without it, one
+        // call sends at most 32 frames.
         let _ = set(&fd, libc::SOL_XDP, MAX_TX_SKB_BUDGET, CALL_BUDGET.min(entries));
         let zero_copy = is_zero_copy(&fd).step("read the copy mode")?;
         Ok(Self {

@@ -15,7 +15,7 @@ use testkit::TempDir;
 /// The time after which a wait has failed. Tests assert no durations, so the time is long enough for a busy machine.
 pub const WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// The ring size of tests. It is small enough for parallel tests, and for the ring to be filled.
+/// The ring size of tests. It is so small that many tests can run in parallel and that a test can fill the ring.
 pub const RING: u64 = 8 << 20;
 
 /// One packet of a packet file.
