@@ -45,7 +45,7 @@ impl Cost {
     }
 }
 
-/// A row of the table.
+/// A check, which is one row of the table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Check {
     /// The name of the check, which `--only` accepts.

@@ -68,7 +68,7 @@ pub fn examine(request: &Request, tree: &Tree) -> Result<Vec<Finding>, SourceErr
 }
 
 /// Removes the changes from a finding about an interface that the request does not name. A user who lets the doctor
-/// change the machine may be logged in through this interface, and the change can make its driver reset it.
+/// change the machine may be logged in through this interface, and the change can make the driver reset the interface.
 fn offered(mut finding: Finding, request: &Request) -> Finding {
     if request.ports.is_empty() {
         finding.changes.clear();

@@ -32,7 +32,7 @@ pub enum Setting {
         /// The interface.
         port: String,
     },
-    /// Pause frames of an interface: `autoneg rx tx`, each 0 or 1.
+    /// Use of pause frames by an interface, with a value of the form `autoneg rx tx`, each 0 or 1.
     Pause {
         /// The interface.
         port: String,
