@@ -142,8 +142,9 @@ pub fn listen_to(
     finish(args, session, &listeners)
 }
 
-/// The output, opened before attaching and truncated only after it. So an unwritable file registers no listener, and a
-/// refused listener does not destroy an existing capture.
+/// The output of a listener. It is opened before the listener attaches, and truncated only after the listener has
+/// attached. So a listener whose file cannot be written is not registered, and a listener that the engine refuses does
+/// not destroy an existing capture.
 pub struct Target {
     format: Option<CaptureFormat>,
     /// `None` is standard output.
@@ -220,7 +221,8 @@ struct ListenSession {
     limit: u64,
     packets: u64,
     bytes: u64,
-    /// For each ring, packets that were received but overwritten before their bytes were copied.
+    /// For each ring, the number of packets that the listener received but that were overwritten before it had copied
+    /// their bytes.
     torn: Vec<u64>,
     /// The engine exited without an end descriptor: packets may be missing.
     orphaned: bool,

@@ -24,7 +24,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// `Yes` if true.
+    /// `Yes` if `yes` is true, otherwise `No`.
     pub fn of(yes: bool) -> Self {
         if yes { Self::Yes } else { Self::No }
     }

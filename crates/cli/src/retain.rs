@@ -51,7 +51,7 @@ pub struct RuleArgs {
 }
 
 impl RuleArgs {
-    /// The rules without their flags.
+    /// The retention rules that these flags specify.
     pub fn rules(&self) -> RetentionRules {
         RetentionRules {
             keep_free: self.keep_free,
@@ -62,7 +62,7 @@ impl RuleArgs {
         }
     }
 
-    /// The longest time to wait for a query that holds files.
+    /// The longest time that retention waits for a query that reads the files to remove.
     fn wait_for_readers(&self) -> Duration {
         self.wait_for_readers.unwrap_or(store::hold::WAIT)
     }
@@ -183,12 +183,12 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::of(content && kept))
 }
 
-/// One JSON object; a dry run is marked as such.
+/// One JSON object with a result; that of a dry run has the key `dry_run` too.
 fn result_object(args: &RetainArgs, what: &str, value: Value) -> Value {
     if args.dry_run { json!({ what: value, "dry_run": true }) } else { json!({ what: value }) }
 }
 
-/// The reason why `--keep-free` cannot be satisfied by any removal; no file is removed for it then.
+/// The reason why no removal of files can satisfy `--keep-free`. In this case no file is removed for this rule.
 fn unreachable(scope: &RetentionScope, rules: &Rules) -> Option<String> {
     let free = rules.keep_free?;
     let only = Rules { keep_free: Some(free), ..Rules::default() };

@@ -206,7 +206,7 @@ mod tests {
         for s in 0..60 {
             assert_eq!(watchdog.stuck(&[waiting(s as f64, 1.0, None, both)], at(s)), None);
         }
-        // The disk has recovered but the writer makes no progress: the timeout begins at this moment.
+        // The writer no longer waits for the disk, but it makes no progress. Its timeout begins at this moment.
         let index = ThreadWaits { index: true, writer: false };
         assert_eq!(watchdog.stuck(&[waiting(60.0, 1.0, None, index)], at(64)), None);
         assert_eq!(watchdog.stuck(&[waiting(61.0, 1.0, None, index)], at(65)), Some("writer of eth1 queue 0"));

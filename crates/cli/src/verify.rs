@@ -62,7 +62,7 @@ fn plural(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", show_count(n), if n == 1 { one } else { many })
 }
 
-/// The losses of the ledger by cause, and the losses that are unknown.
+/// The lines about losses: the losses in the counts of the ledger, by cause, and the losses whose number is unknown.
 fn losses(ledger: &Tally, has_leftovers: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let causes: Vec<String> =

@@ -35,7 +35,7 @@ const ARRIVAL_MAX: Duration = Duration::from_secs(10);
 /// The number of scan frames that one system call sends.
 const BATCH: u64 = 64;
 
-/// Enters a new network namespace, if permitted.
+/// Enters a new network namespace; returns false if this process may not create one.
 pub fn enter(as_json: bool) -> bool {
     match engine::private_pair(FROM, TO, MTU) {
         Ok(()) => true,

@@ -1,7 +1,7 @@
 //! `netgrain run` and `netgrain record`: capture of interfaces, capture files or a simulation. `run` makes all data
 //! types: packets, flow records and one series row each second. `record` makes packets alone: it is `run` without a
-//! meter. Both are one path from the arguments ([`args`], [`verb`]) over plans ([`plan`]) and the start ([`captures`])
-//! to the loop here.
+//! meter. Both verbs use the same code. The arguments ([`args`], [`verb`]) determine the plans ([`plan`]), the captures
+//! are started by their plans ([`captures`]), and the loop in this module runs until they end.
 
 pub mod args;
 mod captures;

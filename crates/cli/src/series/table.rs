@@ -18,9 +18,9 @@ const fn left(title: &'static str, width: usize) -> Column {
 
 /// The time is the first column; it is shown as a time of day on a narrow terminal.
 const TIME: usize = 0;
-/// `2026-11-21T10:42:07Z`.
+/// The width of a time such as `2026-11-21T10:42:07Z`.
 const TIME_WIDTH: usize = 20;
-/// `10:42:07`.
+/// The width of a time of day such as `10:42:07`.
 const CLOCK_WIDTH: usize = 8;
 
 const fn time(title: &'static str) -> Column {

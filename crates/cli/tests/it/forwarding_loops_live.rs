@@ -1,7 +1,8 @@
-//! Forwarded packets are not forwarded again: by one engine that forwards to its own interface, and by two engines that
-//! forward to each other's interface.
+//! An engine does not forward packets that an engine has forwarded already. The tests have one engine that forwards to
+//! the interface that it captures, and two engines of which each forwards to the interface of the other.
 //!
-//! TPACKET also captures outgoing packets of an interface, so each forwarded packet is captured again.
+//! TPACKET also captures the packets that the host sends through an interface, so each forwarded packet is captured
+//! again.
 
 use crate::common;
 use crate::workspace;

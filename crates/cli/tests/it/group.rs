@@ -184,8 +184,8 @@ fn joins_swaps_and_kills_of_members_do_not_affect_other_members() {
         assert_eq!(numbers.len() as u64, 4 * round, "every member of a broadcast has every packet");
     }
     let parts: Vec<_> = one.into_iter().map(Worker::end).collect();
-    // Members that stay keep their flows throughout. The flows of the killed member go to the others, and then to the
-    // member that takes the free slot.
+    // Members that stay in the group keep their flows throughout. The flows of the killed member are assigned to the
+    // other members, and later to the member that takes the free slot.
     let owners = |numbers: std::ops::Range<u32>| {
         let mut owners: BTreeMap<u16, usize> = BTreeMap::new();
         for (i, part) in parts.iter().enumerate() {

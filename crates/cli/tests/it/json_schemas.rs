@@ -51,7 +51,7 @@ const KEYWORDS: [&str; 16] = [
     "minItems",
 ];
 
-/// Compares values with one schema file.
+/// Compares JSON values with one schema file.
 struct Validator<'a> {
     root: &'a Value,
     violations: Vec<String>,
@@ -243,7 +243,8 @@ fn every_document_matches_its_schema() {
     all.validate_by_key(&run(&["verify", "--json", arg(&store)]), &kinds);
     all.validate("repair", &objects(&run(&["repair", "--json", arg(&store)]).out));
     let _ = run(&retain);
-    // The tests of doctor cover changes of the machine's settings. A replay of one capture without pauses has no gap.
+    // Documents about changes of the machine's settings are validated in the tests of doctor. A replay of one capture
+    // without pauses has no gap.
     let unseen: Vec<_> = all.schemas.keys().filter(|name| !all.seen.contains(*name)).map(String::as_str).collect();
     let without_document: BTreeSet<_> = ["doctor-change", "series-gap", "capture-event"].into();
     assert!(unseen.iter().all(|name| without_document.contains(name)), "schemas without a document: {unseen:?}");

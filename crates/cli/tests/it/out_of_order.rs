@@ -1,5 +1,5 @@
-//! Captures replayed out of order of time into one store. Intervals queried in the store agree with the captures and
-//! with the rows of the meter.
+//! Captures are replayed into one store in another order than that of their times. The results of queries for intervals
+//! of the store agree with the captures and with the rows of the meter.
 
 use crate::common;
 
@@ -88,7 +88,8 @@ fn an_out_of_order_store_and_its_captures_give_equal_results() {
             let what = format!("seed {seed}, segments of {segment}, {from} to {to} {filter:?}");
             assert_eq!(found, (expected, Some(i32::from(expected == 0))), "{what}");
         }
-        // The series of a filter is computed from packets; the other series has the rows of the meter.
+        // The series with a filter is computed from packets. The series without a filter consists of the rows of the
+        // meter.
         let series = |args: &[&str]| {
             let output = run(&[&["series", "--store", arg(&store), "--json"], args].concat());
             assert_eq!(output.status, Some(0), "{output:?}");
@@ -161,7 +162,7 @@ type Captures<'a> = &'a [&'a [(u64, u64)]];
 
 #[test]
 fn the_packets_of_a_flow_match_its_records_also_where_time_steps_back() {
-    // The captures of each store in order of replay, and the number of records that each flow has.
+    // Each case has the captures of one store in order of replay, and the number of records that each flow then has.
     let cases: [(Captures<'_>, usize); 6] = [
         (&[&[(100, 130), (90, 140)]], 1),
         (&[&[(100, 130), (75, 95), (110, 130), (90, 100)]], 1),
@@ -211,7 +212,8 @@ fn follow_continues_after_the_clock_steps_back_and_forward() {
         let mut recorder = netgrain(&[&["record", "-r", "-"], &into[..]].concat());
         let quiet = recorder.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut recorder = Running(quiet.spawn().expect("the process starts"));
-        // Packets from a pipe are stored in order of arrival with the timestamps that they have.
+        // Packets that a recorder reads from a pipe are stored in order of arrival, with the timestamps that they have
+        // in the pipe.
         let mut wire = recorder.0.stdin.take().expect("a pipe");
         wire.write_all(&pcap::FILE_HEADER_NS).expect("a recorder");
         let mut sent = 0;

@@ -178,7 +178,7 @@ fn each_interface_of_a_capture_file_is_recorded_by_itself() {
 fn lost_packets_exit_1_and_the_json_report_is_consistent() {
     let dir = TempDir::new("lossy");
     let store = dir.join("store");
-    // The full rate into the smallest ring loses packets.
+    // A simulation at full rate into the smallest ring loses packets.
     let args = ["record", "--sim", "1000,truth,packets=1M", "--store", arg(&store), "--json"];
     let output = run(&[&args[..], &RING[..]].concat());
     assert_eq!(output.status, Some(1), "{output:?}");

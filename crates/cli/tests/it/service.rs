@@ -124,7 +124,7 @@ fn the_units_grant_exactly_the_capture_capabilities_and_are_hardened() {
         let line = text.lines().find_map(|l| l.strip_prefix(key)).expect(key);
         assert_eq!(line, expected, "{key}");
     }
-    // All settings except the commands and descriptions.
+    // These are all settings of the unit except the commands and descriptions.
     let own = ["Description=", "Documentation=", "ExecStart=", "ExecReload="];
     let settings = texts.each_ref().map(|text| {
         let is_shared = |l: &&str| !l.starts_with('#') && !own.iter().any(|own| l.starts_with(own));
@@ -283,7 +283,7 @@ fn the_unit_permits_every_system_call_of_a_recorder() {
     let dir = TempDir::new("calls");
     let file = dir.join("program.ng");
     let program = ["--program", arg(&file)];
-    // The name of the case, its additional arguments, and whether a program is swapped.
+    // Each case has its name, its additional arguments, and whether a program is swapped.
     let cases = [
         ("record af-xdp", &[][..], false),
         ("record tpacket", &[], false),
@@ -366,7 +366,7 @@ fn the_unit_permits_every_system_call_of_a_recorder() {
         assert!(rejected.is_empty(), "{case}: {rejected:?}");
         let rejected: Vec<_> = lines().filter_map(|l| forbidding_setting(l, &settings).map(|why| (why, l))).collect();
         assert!(rejected.is_empty(), "{case}: {rejected:?}");
-        // After the program has installed its own filter, it makes no call that this filter rejects.
+        // After netgrain has installed its own filter of system calls, it makes no call that this filter rejects.
         let filtered =
             lines().skip_while(|l| !l.starts_with("seccomp(SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC"));
         let rejected: Vec<&str> = filtered.clone().filter(|l| l.contains("= -1 ENOSYS")).collect();

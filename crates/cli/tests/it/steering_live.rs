@@ -1,5 +1,5 @@
-//! Steering on a live interface: packets of many shapes, and member processes that join, leave and are killed between
-//! program swaps.
+//! Steering on a live interface. The packets are plain, fragmented or tunnelled; member processes join, leave and are
+//! killed between program swaps.
 //!
 //! Flows are plain, fragmented, tunnelled, or tunnelled at times; some flows have fragmented and whole packets, also in
 //! tunnels. Their directions alternate. Each frame ends with the numbers of its flow and of its packet. The files of
@@ -24,7 +24,7 @@ const FRAMES_PER_ROUND: [u32; 10] = [1, 3, 2, 1, 1, 1, 1, 3, 3, 3];
 /// Frames of all flows in one round.
 const FRAMES: u32 = FLOWS / 10 * 19;
 
-/// Equivalent programs that steer by flow.
+/// Programs that all steer by flow and give equal results.
 const PROGRAMS: [&str; 4] = [
     "main = steer_flow",
     "main = ip >-> mark 7 >-> steer_flow",
@@ -359,7 +359,8 @@ fn changes_of_members_and_programs_lose_no_packet_and_split_no_flow() {
                 let index = present.remove(0);
                 members[index].kill();
                 testbed.wait_for_members("flows", present.len());
-                // Packets from here on go to living members. Up to three rounds beyond the counter may be in flight.
+                // Packets that are sent after this moment are delivered to living members. At this moment, up to three
+                // rounds beyond the counter may be in flight.
                 killed_at = testbed.stats("flows")["received"].as_u64().expect("a number") as u32 + 3 * FRAMES;
             }
             _ => {

@@ -1,5 +1,5 @@
-//! `netgrain verify` and `netgrain repair`: their results for sound and damaged files, beside a running recorder and
-//! beside retention.
+//! The results of `netgrain verify` and `netgrain repair` for sound and damaged files. In some tests a recorder or
+//! retention changes the store at the same time.
 
 use crate::common;
 
@@ -180,7 +180,7 @@ fn verify_beside_retention_finds_no_damage() {
     let (running, err) = Running::start(&mut netgrain(&[&args[..], &more].concat()));
     until("a file is published", || !packet_files(&store).is_empty());
     let (first, mut runs, mut removed) = (packet_files(&store).remove(0), 0, false);
-    // Several runs of verify, before and after the first removal.
+    // `verify` runs several times, before and after the first removal.
     until("retention has removed files beside several runs", || {
         let output = run(&["verify", "--json", arg(&store)]);
         assert_eq!((output.status, damage(&output)), (Some(0), vec![]), "run {runs}: {output:?}");

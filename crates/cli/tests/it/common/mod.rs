@@ -201,8 +201,9 @@ pub fn walk(dir: &Path) -> Vec<PathBuf> {
     out
 }
 
-/// Copies the binary to `to` with a process of its own. With `std::fs::copy`, a child that another test starts at the
-/// same time inherits the descriptor that writes the copy, and running the copy fails with "Text file busy".
+/// Copies the binary to `to` in a separate process. If this process copied it with `std::fs::copy`, a child that
+/// another test starts at the same time would inherit the descriptor that writes the copy, and running the copy would
+/// fail with "Text file busy".
 pub fn copy_program(to: &Path) {
     let status = Command::new("cp").arg(env!("CARGO_BIN_EXE_netgrain")).arg(to).status().expect("cp");
     assert!(status.success(), "cp to {}: {status}", to.display());
