@@ -1,5 +1,6 @@
-//! `[[group]]` of the configuration: groups that exist before the first packet. As for the sections, one table defines
-//! the keys of a group, their values, the output of `--dump` and the text of `docs/reference/configuration.md`.
+//! The `[[group]]` sections of the configuration: groups that exist before the first packet. One table defines the keys
+//! of a group, their values, the output of `--dump` and the text of `docs/reference/configuration.md`, as another table
+//! does for the keys of all other sections.
 
 use super::error::{ConfigError, Similar};
 use super::raw_value::{RawValue, raw_value};
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// The description of the section in files and in the manual.
+/// The description of the `[[group]]` sections in configuration files and in the manual page.
 pub const ABOUT: &str = "Groups distribute the captured packets among members (docs/reference/groups.md); each group \
     has one section. SIGHUP creates and deletes groups and swaps changed programs; the other groups continue.";
 
