@@ -1,5 +1,5 @@
-//! The volume of a store: free space, write access, block device, and write speed, measured through the recorder's own
-//! disk code.
+//! Checks of the volume of a store: its free space, write access, block device and write speed. A probe measures the
+//! write speed with the disk code of the recorder.
 
 use crate::Request;
 use crate::checks;

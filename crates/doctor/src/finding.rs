@@ -69,7 +69,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Makes a finding of state good.
+    /// Makes a finding with state good.
     pub fn good(check: &'static Check, subject: &Subject, found: impl Into<String>) -> Self {
         Self::new(check, subject, State::Good, found)
     }

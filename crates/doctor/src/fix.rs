@@ -1,5 +1,6 @@
-//! Carries out the changes that findings offer. Each step is shown first, journalled with its old value, made, and
-//! verified.
+//! Carries out the changes that findings offer. The steps can be shown to the user before they are made. For each step,
+//! the old value is first written to the journal. Then the setting is changed, read back and compared with the new
+//! value.
 
 use crate::finding::{Finding, State};
 use crate::netns::Netns;

@@ -15,7 +15,7 @@ pub enum Setting {
         /// The path, without the leading slash.
         path: String,
     },
-    /// A feature of an interface, `on` or `off`.
+    /// A feature of an interface; its value is `on` or `off`.
     Feature {
         /// The interface.
         port: String,
