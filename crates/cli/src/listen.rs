@@ -64,7 +64,7 @@ pub struct ListenArgs {
     pub json: bool,
 }
 
-/// The maximum number of descriptors that are read from a ring at a time.
+/// The maximum number of packet descriptors that the listener reads from a ring at a time.
 const BATCH: usize = 1024;
 
 /// The time between two outputs of the counts, and between two checks that the engine runs.
@@ -149,7 +149,7 @@ pub struct Target {
     format: Option<CaptureFormat>,
     /// `None` is standard output.
     file: Option<File>,
-    /// A file that did not exist before; it is removed if attaching fails.
+    /// The path of the output if the file did not exist before. If attaching fails, this file is removed.
     made: Option<PathBuf>,
 }
 

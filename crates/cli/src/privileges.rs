@@ -131,9 +131,10 @@ fn owned(store: &Path) -> Result<(), Failure> {
 /// The capability that reading verbs keep if they have it: CAP_DAC_READ_SEARCH permits reading the files of all owners.
 const READING: Capabilities = Capabilities::of(&[Capability::DacReadSearch]);
 
-/// Reduces the privileges of a reading verb. `written` are the files it writes (`-` is none), `sockets` those it may
-/// connect to. Afterwards the file system can be changed only in the directories of `written`, where the kernel has
-/// Landlock, and no thread can make system calls other than those for files and for local sockets.
+/// Reduces the privileges of a reading verb. `written` are the files that the verb writes (`-` is no file), and
+/// `sockets` are the sockets to which it may connect. Where the kernel has Landlock, the file system can afterwards be
+/// changed only in the directories of `written`. No thread can make system calls other than those for files and for
+/// local sockets.
 ///
 /// # Errors
 /// The kernel rejects a restriction.
@@ -167,7 +168,8 @@ pub fn for_repair(args: &RepairArgs) -> Result<(), Failure> {
         return for_reading(&[], &[]);
     }
     let named = || args.store.iter().chain(&args.paths).filter(|path| path.exists());
-    // A name may be a link: its target is opened, but the link itself is renamed, so both directories are needed.
+    // If a path is a link, repair opens the target of the link but renames the link itself. So it needs the directories
+    // of both.
     let paths = || named().map(|path| existing(path)).chain(named().filter_map(|path| path.canonicalize().ok()));
     let mut roots: Vec<PathBuf> = paths().map(|path| interface_of(&path)).collect();
     roots.sort();

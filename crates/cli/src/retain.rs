@@ -23,7 +23,8 @@ use upkeep::retention::{ClockReading, Event, Free, Progress, RetentionScope, Ret
 /// system may release the space of removed files with a delay.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A recorder creates an hour directory just before its first file, so younger empty directories are kept.
+/// The minimum age of an empty hour directory that retention removes. A recorder creates an hour directory just before
+/// the first file in it, so younger directories are kept.
 const FOLDERS_AFTER: Duration = Duration::from_secs(60);
 
 /// The retention rules as flags.
@@ -198,7 +199,7 @@ fn unreachable(scope: &RetentionScope, rules: &Rules) -> Option<String> {
         held |= worker.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
     }
     held |= worker.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
-    // A query or another retention worker may release the files that it holds during this wait.
+    // If a query or another retention worker holds files at present, it may release them while retention waits.
     if held || worker.is_content(at) {
         return None;
     }

@@ -82,9 +82,9 @@ fn status(reports: &[Report]) -> String {
     )
 }
 
-/// Detects threads that no longer use CPU time; every thread polls many times a second even without work. A thread that
-/// waits for the disk is exempt: a disk may stall longer than any timeout, and a restart would lose the packets in the
-/// ring.
+/// Detects threads that no longer use CPU time. Every thread polls many times a second, even without work, and so uses
+/// CPU time. A thread that waits for the disk is exempt, because a disk may stall longer than any timeout, and a
+/// restart would lose the packets in the ring.
 struct Watchdog {
     timeout: Duration,
     threads: Vec<ThreadProgress>,

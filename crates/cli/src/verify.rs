@@ -96,7 +96,8 @@ struct ProgressLine {
     shown: Instant,
     /// The error of the first failed write to standard output.
     outcome: io::Result<()>,
-    /// True if files of a dead recorder are not recovered yet: their losses are not in the ledger.
+    /// True if the store has files of a killed recorder that have not been repaired. The losses in these files are not
+    /// yet in the counts of the ledger.
     has_leftovers: bool,
 }
 

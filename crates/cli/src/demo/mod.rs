@@ -1,8 +1,8 @@
 //! `netgrain demo`: records all data types on this machine in less than a minute and analyses one incident. With root
-//! it uses a veth pair in a network namespace of its own, otherwise a simulation: background traffic that the checker
-//! can verify, and during it a scan by one host. The pipeline is that of `netgrain run`: packets, flow records and
-//! series rows go into one store. One query runs during the recording; after it, queries analyse the incident as a user
-//! would.
+//! privileges it sends traffic through a veth pair in a new network namespace; otherwise it simulates the traffic. The
+//! traffic consists of background traffic, which the checker can verify, and of a scan by one host. The pipeline is
+//! that of `netgrain run`: packets, flow records and series rows are stored in one store. One query runs during the
+//! recording. After the recording, other queries analyse the incident as a user would.
 
 mod incident;
 mod live;
@@ -72,7 +72,7 @@ struct DemoResult {
     report: Report,
     /// The background traffic, which the checker verifies.
     sent: Sent,
-    /// Frames of the scan.
+    /// Number of frames of the scan that were sent.
     scanned: u64,
 }
 

@@ -1,6 +1,6 @@
 //! The analysis of the incident as an operator would do it: the time series shows when it happened, flow records show
-//! the host, packets show the details. Each step is a command on the store; its result is compared with the sent
-//! packets, exactly.
+//! the host, packets show the details. Each step is a command on the store. Its result must agree exactly with the
+//! packets that were sent.
 
 use super::incident::{SCANNER, Second, seconds};
 use super::queries::{QueryRun, objects, query};

@@ -71,7 +71,7 @@ pub fn with_captures(first: PathBuf, more: &mut std::vec::IntoIter<PathBuf>) -> 
 pub enum RecordFileError {
     /// A capture.
     Capture(CaptureError),
-    /// A Parquet file. Row groups after the unreadable one may still be readable.
+    /// The error is in a Parquet file. Row groups after the unreadable row group may still be readable.
     Parquet(ColumnsError),
     /// A file of IPFIX messages.
     Messages(PathBuf, FileError),

@@ -201,7 +201,7 @@ fn program(g: &GroupReport) -> String {
         None => "copy",
         Some(text) => text,
     };
-    // The program text may come from another user: control characters could manipulate this terminal.
+    // The program text may be from another user, and its control characters could manipulate this terminal.
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= PROGRAM_WIDTH {

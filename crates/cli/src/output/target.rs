@@ -37,7 +37,7 @@ impl ProtectedPaths<'_> {
         {
             return Err(failure("the output is inside of the store; write it elsewhere".into()));
         }
-        // Compared by inode, because a hard or symbolic link leads to the same bytes.
+        // Files are compared by inode, because a hard or symbolic link has another path but leads to the same bytes.
         let identity = |path: &Path| std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
         if let Some(there) = identity(path)
             && self.files.iter().any(|f| identity(f) == Some(there))

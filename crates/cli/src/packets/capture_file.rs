@@ -17,7 +17,8 @@ pub enum CaptureFile {
 }
 
 impl CaptureFile {
-    /// Begins a capture for this query. Only packets of a store have a queue.
+    /// Begins a capture for this query. `of_store` is true if the packets are read from a store; only these packets
+    /// have a queue.
     pub fn begin(format: CaptureFormat, out: BackgroundWriter, query: &str, of_store: bool) -> io::Result<Self> {
         Ok(match format {
             CaptureFormat::Pcapng => Self::Ng(Ng::begin(out, query, of_store)?),

@@ -1,4 +1,5 @@
-//! The start of a capture: plans, privileges, engine threads and retention, in the order that the privileges need.
+//! The start of a capture: plans, privileges, engine threads and retention. The order of these steps ensures that each
+//! step still has the privileges that it needs.
 
 use super::verb::Verb;
 use super::{plan, sinks};

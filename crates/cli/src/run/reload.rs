@@ -14,7 +14,7 @@ use interface_program::ProgramPlan;
 /// The name of group sections.
 const GROUP: &str = "group";
 
-/// Rereads the configuration and the program, applies them, and prints the result.
+/// Rereads the configuration and the packet program, applies the changes, and prints the result.
 pub fn reload(verb: Verb<'_>, captures: &mut RunningCaptures) {
     if !verb.can_reload() {
         sys::say!("netgrain: {}", verb.no_reload());

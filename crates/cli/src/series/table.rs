@@ -87,7 +87,7 @@ const STEPS_STEPS: [Step; 9] = [
 pub trait LineSubject: export::text::FieldTable {
     /// The columns, and the order in which a narrow terminal omits them.
     fn columns() -> (&'static [Column], &'static [Step]);
-    /// All cells except the time. Flow counts are unknown with a filter (`filtered`).
+    /// All cells of a line except its time. With a filter (`filtered`), the numbers of flows are unknown.
     fn cells(&self, names: &Names, filtered: bool) -> Vec<Cell>;
 }
 

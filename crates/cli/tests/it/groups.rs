@@ -499,7 +499,7 @@ fn another_user_may_do_only_what_the_group_policy_permits() {
     assert!(!file.exists());
     assert_eq!(as_nobody("create", &["theirs"]).status, Some(0));
     assert_eq!(engine.group("swap", &["theirs", "copy"]).status, Some(0), "root may use every group");
-    // A user that is not the socket's owner cannot connect.
+    // A user that is neither the owner nor in the group of the socket cannot connect.
     let mut command = Command::new(&binary);
     command.args(["group", "list", "--socket", arg(&engine.groups)]);
     let other_user = run_command(command.uid(NOBODY - 1).gid(NOBODY - 1));

@@ -12,7 +12,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use testkit::TempDir;
 
-/// All schemas by name, without `.schema.json`.
+/// All schemas by name; a name is that of the file without `.schema.json`.
 fn schemas() -> BTreeMap<String, Value> {
     let read = |path: PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".schema.json"));
@@ -31,7 +31,8 @@ fn is_write_requested() -> bool {
     std::env::var_os("NETGRAIN_WRITE_DOCS").is_some()
 }
 
-/// The keywords of JSON Schema that our schemas use. Another keyword is a violation, so that none is ignored.
+/// The keywords of JSON Schema that our schemas use. If a schema contains another keyword, this is a violation, because
+/// the validator would ignore the keyword.
 const KEYWORDS: [&str; 16] = [
     "$schema",
     "$id",

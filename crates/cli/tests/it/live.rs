@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::sync::Barrier;
 use testkit::{Port, RawSender, Sandbox, TempDir};
 
-/// `netgrain record` on an interface, which captures and admits listeners.
+/// A running `netgrain record` that captures an interface and admits listeners.
 struct Recorder {
     running: Running,
     err: std::io::BufReader<std::process::ChildStderr>,

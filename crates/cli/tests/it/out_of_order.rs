@@ -135,7 +135,8 @@ fn a_repeated_replay_is_reported_and_a_truncated_capture_is_stored() {
     }
 }
 
-/// Five flows with two packets per second in each direction, during these ranges of seconds in this order.
+/// Writes a capture of five flows with two packets per second in each direction. The flows have packets in these ranges
+/// of seconds, in this order.
 fn write_flows(path: &Path, ranges: &[(u64, u64)]) {
     let mut file = pcap::FILE_HEADER_NS.to_vec();
     let mut buffer = [0; 200];
@@ -166,7 +167,8 @@ fn the_packets_of_a_flow_match_its_records_also_where_time_steps_back() {
     let cases: [(Captures<'_>, usize); 6] = [
         (&[&[(100, 130), (90, 140)]], 1),
         (&[&[(100, 130), (75, 95), (110, 130), (90, 100)]], 1),
-        // A step back beyond the tolerance begins a new record, whose interval contains that of the first record.
+        // If the timestamps step back by more than the tolerance, a new record begins. The interval of this record
+        // contains the interval of the first record.
         (&[&[(200, 230), (130, 240)]], 2),
         (&[&[(600, 630), (330, 380), (631, 660)]], 3),
         (&[&[(2000, 2030)], &[(1975, 2000)]], 1),
@@ -262,7 +264,7 @@ fn follow_continues_after_the_clock_steps_back_and_forward() {
         phases.splice(1..1, (0..10).map(|i| (500, 1400, -3590 + i)));
         for (packets, len, step) in phases {
             send(packets, len, step);
-            // The pause lets the query read each file while the recorder still writes.
+            // During the pause, the query reads each file while the recorder still writes.
             std::thread::sleep(Duration::from_millis(400));
         }
         drop(wire);

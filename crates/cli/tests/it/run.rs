@@ -434,9 +434,9 @@ fn run_applies_the_retention_rules_of_each_data_type() {
     let kinds = [".pcap", ".flows.parquet", ".series.parquet"];
     let first_run = kinds.map(|kind| bytes(&store, kind));
     assert!(first_run.iter().all(|bytes| *bytes > 0), "{first_run:?}");
-    // A small maximum size of one data type removes the files of an earlier run of this data type only. Retention may
-    // run before or after this run seals its own files, and the rows of a complete day may have been merged into one
-    // file by then.
+    // If one data type has a small maximum size, retention removes the files of an earlier run of this data type, and
+    // no files of other data types. Retention may run before or after this run seals its own files. By then, the rows
+    // of a complete day may have been merged into one file.
     all(&["flow.max_size=1"]);
     let more = kinds.map(|kind| bytes(&store, kind));
     assert!(

@@ -197,7 +197,7 @@ fn the_drop_in_for_interface_programs_grants_only_what_they_need() {
     ] {
         assert!(docs.contains(text), "{text}");
     }
-    // A comment of the drop-in refers to this setting of the unit.
+    // A comment in the drop-in file names this setting of the unit, so the test compares the comment with the unit.
     let unit = std::fs::read_to_string(units().join("netgrain-record@.service")).expect("the unit");
     assert!(
         unit.contains("\nMemoryDenyWriteExecute=yes\n")
@@ -361,7 +361,8 @@ fn the_unit_permits_every_system_call_of_a_recorder() {
             .filter(|c| c.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'))
             .collect();
         assert!(used.contains("io_uring_enter") && used.contains("capset"), "{used:?}");
-        // root drops its supplementary groups; the user of the unit may not, and makes no such call.
+        // A process of root drops its supplementary groups with `setgroups`. A process of the user of the unit does not
+        // call `setgroups`, because this user may not do so.
         let rejected: Vec<&&str> = used.iter().filter(|c| !allowed.contains(**c) && **c != "setgroups").collect();
         assert!(rejected.is_empty(), "{case}: {rejected:?}");
         let rejected: Vec<_> = lines().filter_map(|l| forbidding_setting(l, &settings).map(|why| (why, l))).collect();

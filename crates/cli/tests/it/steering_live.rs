@@ -19,9 +19,9 @@ use wire::{EtherType, IpProtocol};
 use workspace::{Testbed, frames};
 
 const FLOWS: u32 = 140;
-/// Frames per flow and round, by the last digit of the flow's number.
+/// Number of frames of a flow in one round, by the last digit of the flow's number.
 const FRAMES_PER_ROUND: [u32; 10] = [1, 3, 2, 1, 1, 1, 1, 3, 3, 3];
-/// Frames of all flows in one round.
+/// Number of frames of all flows together in one round.
 const FRAMES: u32 = FLOWS / 10 * 19;
 
 /// Programs that all steer by flow and give equal results.
@@ -185,7 +185,7 @@ impl Member {
     }
 }
 
-/// The change of the group's members before a phase.
+/// The change of the group's members at the begin of a phase.
 #[derive(Clone, Debug)]
 enum Change {
     Nothing,
@@ -302,7 +302,8 @@ fn assert_files_match_phases(members: &[Member], phases: &[(Change, Vec<usize>)]
             );
             let may_be_missing = if found.is_some() { is_killed(&owner) } else { present.iter().any(is_killed) };
             assert!(count == whole(flow) || may_be_missing, "{context}: phase {i}: {count} packets of flow {flow}");
-            // A flow that is in no file belongs to a killed member; nothing more is known about it.
+            // If no file has packets of a flow, the flow belongs to a killed member, and the test can check nothing
+            // else about it.
             let Some((before, _)) = i.checked_sub(1).and_then(|p| owners[p].get(&flow)).copied() else { continue };
             if found.is_none() {
                 continue;

@@ -19,7 +19,7 @@ pub struct Output {
     pub err: String,
 }
 
-/// The binary under test, with nothing on its standard input.
+/// A command that runs the binary under test with empty standard input.
 pub fn netgrain(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netgrain"));
     command.args(args).stdin(Stdio::null());
@@ -74,7 +74,7 @@ pub fn until_filtered(child: &Child) {
     });
 }
 
-/// A process that is killed if the test ends before it.
+/// A process that is killed when this value is dropped, for example if a test fails before the process has ended.
 pub struct Running(pub Child);
 
 impl Running {
