@@ -1,4 +1,4 @@
-//! Retention rules as configured by a user, and their translation into rules for the files of a store.
+//! The retention rules that a user configures, and their conversion to rules for the files of a store.
 
 use crate::table::Config;
 use crate::units::MIN_SEGMENT;

@@ -23,7 +23,7 @@ const MAX_SHARDS: u64 = 64;
 /// its zero byte).
 const NAME_MAX: usize = 127;
 
-/// The prefix of an export target that is a file.
+/// The prefix by which an export target is recognized as a file.
 pub const FILE: &str = "file:";
 
 /// The accepted form of a metrics address.
