@@ -27,7 +27,7 @@ pub enum Cost {
     Merges,
     /// Bytes, lengths or timestamps differ from those on the wire.
     Lies,
-    /// The rate that is captured without loss is lower than possible.
+    /// The maximum packet rate that is captured without loss is lower than possible.
     Slows,
 }
 

@@ -136,7 +136,7 @@ fn space(s: &Subject, room: FsSpace, segment: u64, fastest: Option<u32>) -> Find
 /// good.
 fn queue(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
     let device = folder.metadata().map(|m| m.dev()).unwrap_or(0);
-    // Linux's encoding of st_dev (include/linux/kdev_t.h, new_encode_dev).
+    // `st_dev` has the encoding of Linux (include/linux/kdev_t.h, new_encode_dev).
     let (major, minor) = (device >> 8 & 0xfff | device >> 32 & 0xffff_f000, device & 0xff | device >> 12 & 0xffff_ff00);
     let base = format!("sys/dev/block/{major}:{minor}");
     // The directory of a partition has no `queue`; the request queue is in the directory of its disk.

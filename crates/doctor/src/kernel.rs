@@ -42,7 +42,7 @@ pub struct Facts {
     pub softnet: Softnet,
 }
 
-/// The pool of 2 MiB pages, and whether shared memory can get huge pages without the pool.
+/// The state of the pool of 2 MiB pages, and whether shared memory can get huge pages that are not from the pool.
 #[derive(Clone, Debug, Default)]
 pub struct HugePages {
     pub total: u64,
@@ -112,7 +112,7 @@ fn softnet(tree: &Tree) -> Softnet {
 
 /// Runs all checks of the kernel.
 pub fn judge(f: &Facts, request: &Request) -> Vec<Finding> {
-    // The descriptors of the ring need a quarter of the memory of its packets in addition.
+    // In addition to the memory of its packets, the ring needs a quarter of that size for its descriptors.
     let ring = request.ring + request.ring / 4;
     vec![
         kernel(f),

@@ -144,7 +144,7 @@ pub fn irqs(port: &str, device: Option<&str>, tree: &Tree) -> Vec<Irq> {
             continue;
         }
         let list = |file: &str| tree.cpus(&format!("proc/irq/{number}/{file}")).filter(|c| !c.is_empty());
-        // The effective affinity has the processors that really handle the interrupt, but not every interrupt
+        // The effective affinity is the set of processors that really handle the interrupt. Not every interrupt
         // controller reports it.
         let cpus = list("effective_affinity_list").or_else(|| list("smp_affinity_list"));
         irqs.push(Irq { number, cpus: cpus.unwrap_or_default() });
