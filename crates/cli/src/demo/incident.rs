@@ -76,7 +76,7 @@ pub fn seconds(rows: &[Second]) -> Option<(Timestamp, Timestamp)> {
     Some((Timestamp::from_secs_nanos(first, 0), Timestamp::from_secs_nanos(last + 1, 0)))
 }
 
-/// The columns of a series row that the demo reads.
+/// One series row, with the columns that the demo reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 pub struct Second {
     pub second: u64,

@@ -166,7 +166,7 @@ fn watch(
     Ok(())
 }
 
-/// Starts the pipeline of `netgrain run` with all data types and one store.
+/// Starts the pipeline of `netgrain run`, which stores all data types in one store.
 fn begin(source: SourcePlan, store: &Path, cpus: &[usize]) -> Result<Capture, EngineError> {
     let patient = !matches!(source, SourcePlan::Interface(_));
     let key = engine::random_key();

@@ -27,7 +27,7 @@ pub fn of_flow(id: u64, store: &Path, when: &Interval, interfaces: &[String]) ->
     Ok(Some(flow_packets))
 }
 
-/// Returns the packets of the records that a flow query selects, restricted to flows whose ID `wanted` accepts.
+/// Returns the packets of the flow records that a flow query selects. Flows whose ID `wanted` rejects are left out.
 pub fn collect(flow_query: &FlowQuery, wanted: impl Fn(u64) -> bool) -> Result<FlowPackets, Failure> {
     let mut flow_packets = FlowPackets::new();
     let mut records = Records::open(flow_query, signals::stop_flag())?;

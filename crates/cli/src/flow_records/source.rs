@@ -96,8 +96,8 @@ impl<'a> Records<'a> {
                 return Ok(Step::Record(record));
             }
             if self.query.follow {
-                // After a number of skipped records this function returns without a record, because the caller may have
-                // to print a periodic ranking.
+                // After a number of records that do not match, this function returns without a record, because the
+                // caller may have to print a periodic ranking.
                 return Ok(Step::Idle);
             }
         }

@@ -191,7 +191,7 @@ impl Ng {
                 description += &format!(", stamped by {}", origin.timestamp_source);
             }
             // libpcap rejects files whose interfaces differ in snaplen, and the snaplens of later interfaces are
-            // unknown: all get the maximum.
+            // unknown. So all interfaces get the maximum.
             if (1..MAX_PACKET).contains(&origin.snaplen) {
                 description += &format!(", at most {} bytes kept of each packet", origin.snaplen);
             }

@@ -50,7 +50,7 @@ fn capture(verb: Verb<'_>) -> Result<Outcome, Failure> {
     let started = Instant::now();
     let mut due = started + PERIOD;
     while !signals.stop.load(Ordering::Relaxed) && !captures.are_finished() {
-        // A small capture is replayed in less time than one check interval.
+        // The replay of a small capture may need less time than one check interval, so the first pauses are shorter.
         std::thread::sleep(CHECK_INTERVAL.min(started.elapsed() / 8));
         if signals.hangup.swap(false, Ordering::Relaxed) {
             reload::reload(verb, &mut captures);

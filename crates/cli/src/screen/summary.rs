@@ -150,7 +150,7 @@ fn meaning(reason: &str) -> &'static str {
     }
 }
 
-/// Packets that were lost before capture, by the sequence numbers of tunnels.
+/// A line about packets that were lost before the capture, as the sequence numbers of tunnels show.
 fn tunnels(t: &TunnelReport) -> String {
     let (numbered, sessions) = (show_count(t.numbered), show_count(t.sessions));
     let mut line =

@@ -28,8 +28,8 @@ fn record(store: &Path, more: &[&str]) -> std::process::Command {
     netgrain(&[&usual[..], &["--store", arg(store)], segment, more].concat())
 }
 
-/// Asserts that the next recorder obtains the claim, recovers the files of the killed recorder, and adds files to
-/// the store. The frames of the next recorder have no sequence numbers.
+/// Asserts that the next recorder obtains the claim of the interface, recovers the files of the killed recorder, and
+/// adds files to the store. The frames of the next recorder have no sequence numbers.
 fn start_again(store: &Path, note: &str) {
     let again = run(&["record", "--sim", "60,packets=100", "--ring", "8MiB", "--store", arg(store)]);
     assert_eq!(again.status, Some(0), "{note}: {again:?}");

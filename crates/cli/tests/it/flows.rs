@@ -529,7 +529,8 @@ fn live_prints_flows_as_they_end() {
                 Ok(line) => break line,
                 Err(_) => assert!(begun.elapsed() < WAIT_MAX, "waited too long for record {turn}"),
             }
-            // The writer writes its buffered records at ticks, which in a run come from the meter as time passes.
+            // The writer writes its buffered records when its `tick` is called. In a run, the meter calls it as time
+            // passes.
             writer.tick(now());
         };
         let id = objects(&line)[0]["id"].as_str().expect("an id").to_owned();

@@ -434,7 +434,7 @@ fn a_dedicated_interface_passes_packets_to_the_host_and_sends_its_replies() {
     );
     let port = &stats["interfaces"][0];
     assert_eq!((&port["sent"], &port["interface"]), (&stats["to_host"], &device.as_str().into()), "{stats}");
-    // A reply of the host through this interface arrives at the other end of the wire.
+    // The host replies through this interface, and the reply arrives at the other end of the wire.
     host.send_to(b"an answer", ("10.77.0.255", 4000)).expect("sent");
     let replies = far.at_least(1, Duration::ZERO, |frame| frame.ends_with(b"an answer"));
     assert_eq!(replies.len(), 1, "the captured interface sends the reply");

@@ -80,8 +80,8 @@ impl Validator<'_> {
                 inner.violations.is_empty()
             };
             if choices.iter().find(fits).is_none() {
-                // No alternative of the schema matches. The violations of the first alternative are more informative
-                // than a message that none matches.
+                // The value matches no alternative of the schema. The violations of the first alternative are more
+                // informative than a message that no alternative matches.
                 self.check(&choices[0], value, at);
             }
         }
@@ -245,7 +245,7 @@ fn every_document_matches_its_schema() {
     all.validate("repair", &objects(&run(&["repair", "--json", arg(&store)]).out));
     let _ = run(&retain);
     // Documents about changes of the machine's settings are validated in the tests of doctor. A replay of one capture
-    // without pauses has no gap.
+    // without pauses makes a series without a gap, so no document about a gap is printed.
     let unseen: Vec<_> = all.schemas.keys().filter(|name| !all.seen.contains(*name)).map(String::as_str).collect();
     let without_document: BTreeSet<_> = ["doctor-change", "series-gap", "capture-event"].into();
     assert!(unseen.iter().all(|name| without_document.contains(name)), "schemas without a document: {unseen:?}");

@@ -109,7 +109,8 @@ fn a_replay_of_two_queues_equals_their_live_records_and_rows() {
     }
 }
 
-/// Packet `n` of 3000 flows: first the forward direction of all, then the reverse direction.
+/// The frame of packet `n`. The first packets are one packet of each of 3000 flows in the forward direction; the next
+/// are one packet of each flow in the reverse direction.
 fn frame(n: usize) -> Vec<u8> {
     let (host, back) = (n % 3000, n >= 3000);
     let (client, server) = ([10, 1, (host / 250) as u8, (host % 250) as u8], [10, 2, (host % 7) as u8, 1]);

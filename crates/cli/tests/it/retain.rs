@@ -1,4 +1,4 @@
-//! `netgrain retain`, and the retention rules of `record`.
+//! Tests of `netgrain retain` and of the retention rules of `record`.
 
 use crate::common;
 

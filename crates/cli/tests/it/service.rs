@@ -1,4 +1,5 @@
-//! `netgrain record` and `run` under the service manager: notifications, and the privileges that their units grant.
+//! Tests `netgrain record` and `run` under the service manager: their notifications, and the privileges that their
+//! units grant.
 
 use crate::common;
 
@@ -109,8 +110,8 @@ fn systemd_analyze_accepts_the_units() {
         let Some(exposure) = exposure else {
             return testkit::skip(test, "this systemd-analyze cannot rate a unit file");
         };
-        // systemd-analyze rates a unit without any protection with 10; a service that configures network interfaces
-        // cannot get 0.
+        // The rating of systemd-analyze is 10 for a unit without any protection. It cannot be 0 for a service that
+        // configures network interfaces.
         assert!(exposure < 3.0, "{exposure}: {}", output.out);
     }
 }
@@ -231,7 +232,7 @@ fn setting<'a>(texts: &[&'a str], key: &str) -> &'a str {
     texts.iter().flat_map(|text| text.lines()).rev().find_map(|l| l.strip_prefix(key)?.strip_prefix('=')).expect(key)
 }
 
-/// The setting of the unit that forbids the system call of a line of strace because of its arguments.
+/// Finds the setting of the unit that forbids a system call because of its arguments. `call` is a line of strace.
 fn forbidding_setting(call: &str, settings: &[&str]) -> Option<&'static str> {
     let (name, arguments) = call.split_once('(')?;
     let has = |part: &str| arguments.contains(part);

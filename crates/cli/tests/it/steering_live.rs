@@ -52,7 +52,8 @@ fn packet(prng: &mut Prng, flow: u32, back: bool, out: &mut Vec<Vec<u8>>) {
     let from = out.len();
     let [low, high] = [flow as u8, (flow >> 8) as u8];
     let mut ends = [([10, 1, high, low], 4000 + flow as u16), ([192, 0, 2, 1], 443)];
-    // Tunnel endpoints: random addresses, and source ports that are random as those of encapsulators.
+    // The tunnel endpoints have random addresses. Their source ports are random too, like those that encapsulators
+    // choose.
     let mut outer = [[172, 16, 0, prng.below(9) as u8], [172, 16, 1, prng.below(9) as u8]];
     if back {
         ends.reverse();
