@@ -82,7 +82,8 @@ pub fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
         return Ok(Outcome::of(!findings.iter().any(|f| f.state == State::Bad)));
     }
     let refused = fix(args, &findings, &tree)?;
-    // The inspection is repeated, because findings whose setting was just fixed do not affect the exit status.
+    // The inspection is repeated after the fixes, so that settings that were just corrected do not affect the exit
+    // status.
     let after = inspect(args, &tree)?;
     Ok(Outcome::of(refused == 0 && !after.iter().any(|f| f.state == State::Bad)))
 }

@@ -6,8 +6,8 @@ use base::{ParseTimeError, TimeSpec, Timestamp, units};
 use clap::Args;
 use std::time::{Duration, SystemTime};
 
-/// If `--around` has a time relative to now and no other span is given: the time from the begin of the interval to this
-/// time, and from this time to the end.
+/// The span before and after a time of `--around` that is relative to now, if `--within` is not given. The interval
+/// begins this span before the time, and ends this span after it.
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// The explanation of time formats at the end of the help of each query verb.
@@ -15,7 +15,7 @@ pub const HELP: &str = "Times: RFC 3339 (2026-11-21T10:42:00Z, +01:00), 2026-11-
 --to +5min counts from --from. A time without a zone is in UTC, or in the zone of --tz. --around 10:42 means
 that minute, 10:42:07 that second.";
 
-/// The current time.
+/// The current time of the system clock.
 pub fn now() -> Timestamp {
     Timestamp::ZERO.after(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }
@@ -101,8 +101,8 @@ impl Interval {
     }
 }
 
-/// Checks that a `--to` relative to `--from` comes with `--from`: otherwise it would refer to now, end in the future
-/// and cover all data.
+/// Checks that `--from` is given if `--to` is relative to it. Without `--from`, such an end would be relative to now.
+/// The interval would then end in the future and cover all data.
 ///
 /// # Errors
 /// The missing `--from`, with advice.
@@ -136,7 +136,7 @@ pub fn in_order(from: Timestamp, to: Timestamp, last: Option<TimeSpec>, zone: &Z
 mod tests {
     use super::*;
 
-    /// 2026-11-21T10:42:07.25Z.
+    /// The time 2026-11-21T10:42:07.25Z.
     const NOW: Timestamp = Timestamp::from_secs_nanos(1_795_257_727, 250_000_000);
 
     fn around(text: &str, within: Option<u64>) -> (String, String) {

@@ -54,8 +54,8 @@ pub fn check(store: &Path, interfaces: &[InterfaceInventory], requested: &[Strin
     Ok(())
 }
 
-/// The message that the store has no flow records or no series rows of these interfaces, with advice; `None` if it has
-/// some.
+/// The message that the store has no flow records or no series rows of these interfaces, with advice; `None` if the
+/// store has some of them.
 pub fn missing(
     store: &Path,
     interfaces: &[InterfaceInventory],
@@ -78,7 +78,7 @@ pub fn missing(
     ))
 }
 
-/// `eth1 (packets from … to …), eth2 (…)`.
+/// The interfaces of a store as text: `eth1 (packets from … to …), eth2 (…)`.
 pub fn print(interfaces: &[InterfaceInventory], requested: &[String], zone: &Zone) -> String {
     let wanted = |s: &&InterfaceInventory| requested.is_empty() || requested.contains(&s.interface);
     listed(interfaces.iter().filter(wanted).map(|s| match s.packets() {

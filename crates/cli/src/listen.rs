@@ -64,7 +64,7 @@ pub struct ListenArgs {
     pub json: bool,
 }
 
-/// The maximum number of descriptors that are read from a ring at a time.
+/// The maximum number of packet descriptors that the listener reads from a ring at a time.
 const BATCH: usize = 1024;
 
 /// The time between two outputs of the counts, and between two checks that the engine runs.
@@ -142,13 +142,14 @@ pub fn listen_to(
     finish(args, session, &listeners)
 }
 
-/// The output, opened before attaching and truncated only after it. So an unwritable file registers no listener, and a
-/// refused listener does not destroy an existing capture.
+/// The output of a listener. It is opened before the listener attaches, and truncated only after the listener has
+/// attached. So a listener whose file cannot be written is not registered, and a listener that the engine refuses does
+/// not destroy an existing capture.
 pub struct Target {
     format: Option<CaptureFormat>,
     /// `None` is standard output.
     file: Option<File>,
-    /// A file that did not exist before; it is removed if attaching fails.
+    /// The path of the output if the file did not exist before. If attaching fails, this file is removed.
     made: Option<PathBuf>,
 }
 
@@ -220,7 +221,8 @@ struct ListenSession {
     limit: u64,
     packets: u64,
     bytes: u64,
-    /// For each ring, packets that were received but overwritten before their bytes were copied.
+    /// For each ring, the number of packets that the listener received but that were overwritten before it had copied
+    /// their bytes.
     torn: Vec<u64>,
     /// The engine exited without an end descriptor: packets may be missing.
     orphaned: bool,

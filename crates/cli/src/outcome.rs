@@ -24,7 +24,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// `Yes` if true.
+    /// `Yes` if `yes` is true, otherwise `No`.
     pub fn of(yes: bool) -> Self {
         if yes { Self::Yes } else { Self::No }
     }
@@ -70,9 +70,9 @@ impl Failure {
     }
 }
 
-/// Evaluates the end of a capture. Returns false, after a warning, if the capture file was truncated or damaged: the
-/// packets before the damaged byte were stored and reported; the number of packets after it is unknown. A file without
-/// any readable packet is a failure, like a missing file.
+/// Evaluates the end of a capture. If the capture file was truncated or damaged, prints a warning and returns false:
+/// the packets before the damaged byte were stored and reported, and the number of packets after it is unknown. A file
+/// without any readable packet is a failure, like a missing file.
 ///
 /// # Errors
 /// All other errors.

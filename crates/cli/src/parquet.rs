@@ -1,5 +1,5 @@
-//! Writes a result as a Parquet file (`--parquet FILE`): under a hidden name until it is complete; an empty result
-//! makes no file.
+//! Writes a result as a Parquet file (`--parquet FILE`). The file has a hidden name until it is complete. If the result
+//! is empty, no file is created.
 
 use crate::outcome::Failure;
 use crate::output::target::{ProtectedPaths, Target};
@@ -9,8 +9,8 @@ use std::path::Path;
 /// The output of a Parquet file.
 pub type Output = BufWriter<Box<dyn Write + Send>>;
 
-/// Writes the file by `fill`, which returns the number of rows read and the result of writing. A read error has
-/// priority over a write error. Prints and returns the number of rows; `noun` names them in the message.
+/// Creates the file and calls `fill` to write it. `fill` returns the number of rows read and the result of writing; a
+/// read error has priority over a write error. Prints and returns the number of rows, which the message calls `noun`.
 pub fn write(
     path: &Path,
     protected: ProtectedPaths<'_>,

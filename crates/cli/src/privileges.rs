@@ -1,6 +1,6 @@
-//! The privileges that each verb keeps after its setup: `record` keeps those needed to reopen an interface that comes
-//! back, reading verbs keep the right to read. All others are dropped before the first thread starts, so that no
-//! thread has them.
+//! The privileges that each verb keeps after its setup. `record` keeps those that are needed to reopen an interface
+//! that was removed and created again. Reading verbs keep the right to read. All other privileges are dropped before
+//! the first thread starts, so that no thread has them.
 //!
 //! Root without CAP_DAC_OVERRIDE is subject to directory permissions like any user. The paths that would then be
 //! inaccessible are found in advance, on a thread that has already dropped this capability.
@@ -46,7 +46,7 @@ pub struct Needs<'a> {
 pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
     let mut keep = privilege::CAPTURE_OPTIONAL;
     if needs.ports {
-        // An interface that disappears is reopened when it comes back, which needs the capabilities of the first
+        // An interface that disappears is reopened when it exists again. This needs the capabilities of the first
         // opening.
         keep = keep.with(privilege::CAPTURE);
     }
@@ -131,9 +131,10 @@ fn owned(store: &Path) -> Result<(), Failure> {
 /// The capability that reading verbs keep if they have it: CAP_DAC_READ_SEARCH permits reading the files of all owners.
 const READING: Capabilities = Capabilities::of(&[Capability::DacReadSearch]);
 
-/// Reduces the privileges of a reading verb. `written` are the files it writes (`-` is none), `sockets` those it may
-/// connect to. Afterwards the file system can be changed only in the directories of `written`, where the kernel has
-/// Landlock, and no thread can make system calls other than those for files and for local sockets.
+/// Reduces the privileges of a reading verb. `written` are the files that the verb writes (`-` is no file), and
+/// `sockets` are the sockets to which it may connect. Where the kernel has Landlock, the file system can afterwards be
+/// changed only in the directories of `written`. No thread can make system calls other than those for files and for
+/// local sockets.
 ///
 /// # Errors
 /// The kernel rejects a restriction.
@@ -167,7 +168,8 @@ pub fn for_repair(args: &RepairArgs) -> Result<(), Failure> {
         return for_reading(&[], &[]);
     }
     let named = || args.store.iter().chain(&args.paths).filter(|path| path.exists());
-    // A name may be a link: its target is opened, but the link itself is renamed, so both directories are needed.
+    // If a path is a link, repair opens the target of the link but renames the link itself. So it needs the directories
+    // of both.
     let paths = || named().map(|path| existing(path)).chain(named().filter_map(|path| path.canonicalize().ok()));
     let mut roots: Vec<PathBuf> = paths().map(|path| interface_of(&path)).collect();
     roots.sort();
@@ -178,10 +180,10 @@ pub fn for_repair(args: &RepairArgs) -> Result<(), Failure> {
     written.extend(files);
     written.extend_from_slice(&roots);
     finish(READING.with(override_for(&written)))?;
-    // Landlock before version 2 forbids to rename a file into another directory, which recovery does.
+    // Landlock before version 2 forbids to rename a file into another directory, as the repair of a store does.
     if sys::landlock::version() >= 2 {
-        // A killed recorder leaves its counter page, a file with the number of offered packets; repair adds the number
-        // to the ledger and then removes the file.
+        // A killed recorder leaves its counter page, a file with the number of offered packets. Repair adds this number
+        // to the counts of the ledger of losses, and then removes the file.
         roots.extend(Some(PathBuf::from(store::offered_page::FOLDER)).filter(|pages| pages.is_dir()));
         write_only_below(&roots)?;
     }
@@ -205,7 +207,8 @@ fn write_only_below(folders: &[PathBuf]) -> Result<(), Failure> {
     }
 }
 
-/// Reduces the privileges of `netgrain index`, which reads captures and writes beside them, or into one directory.
+/// Reduces the privileges of `netgrain index`, which reads captures and writes an index for each of them, into the
+/// directory of the capture or into one common directory.
 ///
 /// # Errors
 /// As [`for_reading`].

@@ -27,7 +27,7 @@ pub fn swap(capture: &Capture, plan: &ProgramPlan) -> Result<String, Failure> {
     }
 }
 
-/// The way the program runs, in one line.
+/// A description of the way in which the program runs, in one line.
 pub fn description(r: &ProgramReport) -> String {
     let mut out = format!("program {} (generation {}): ", r.name, r.generation);
     let user = if r.native { "machine code" } else { "interpreted" };

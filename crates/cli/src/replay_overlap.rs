@@ -1,6 +1,6 @@
-//! The warning that a replayed capture is perhaps in the store already. A store accepts packets of a time for which it
-//! has packets: a later part of the same capture, or another capture point under the same name, is a legitimate
-//! addition.
+//! The warning that the packets of a replayed capture are perhaps in the store already. A store accepts packets from a
+//! time of which it already has packets, because they can be a legitimate addition: a later part of the same capture,
+//! or packets of another capture point under the same name.
 
 use crate::convert::open::open;
 use base::Timestamp;
@@ -11,8 +11,8 @@ use std::path::Path;
 use std::time::Duration;
 use store::names::interface_folder;
 
-/// The length of the time range, from the first packet of the replayed file, in which the store is searched for
-/// packets: the duration of a row.
+/// The length of the time range in which the store is searched for packets: the duration of a series row. The range
+/// begins at the first packet of the replayed file.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The maximum number of packets that are counted.

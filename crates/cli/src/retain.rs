@@ -23,7 +23,8 @@ use upkeep::retention::{ClockReading, Event, Free, Progress, RetentionScope, Ret
 /// system may release the space of removed files with a delay.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A recorder creates an hour directory just before its first file, so younger empty directories are kept.
+/// The minimum age of an empty hour directory that retention removes. A recorder creates an hour directory just before
+/// the first file in it, so younger directories are kept.
 const FOLDERS_AFTER: Duration = Duration::from_secs(60);
 
 /// The retention rules as flags.
@@ -51,7 +52,7 @@ pub struct RuleArgs {
 }
 
 impl RuleArgs {
-    /// The rules without their flags.
+    /// The retention rules that these flags specify.
     pub fn rules(&self) -> RetentionRules {
         RetentionRules {
             keep_free: self.keep_free,
@@ -62,7 +63,7 @@ impl RuleArgs {
         }
     }
 
-    /// The longest time to wait for a query that holds files.
+    /// The longest time that retention waits for a query that reads the files to remove.
     fn wait_for_readers(&self) -> Duration {
         self.wait_for_readers.unwrap_or(store::hold::WAIT)
     }
@@ -183,12 +184,12 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::of(content && kept))
 }
 
-/// One JSON object; a dry run is marked as such.
+/// One JSON object with a result; that of a dry run has the key `dry_run` too.
 fn result_object(args: &RetainArgs, what: &str, value: Value) -> Value {
     if args.dry_run { json!({ what: value, "dry_run": true }) } else { json!({ what: value }) }
 }
 
-/// The reason why `--keep-free` cannot be satisfied by any removal; no file is removed for it then.
+/// The reason why no removal of files can satisfy `--keep-free`. In this case no file is removed for this rule.
 fn unreachable(scope: &RetentionScope, rules: &Rules) -> Option<String> {
     let free = rules.keep_free?;
     let only = Rules { keep_free: Some(free), ..Rules::default() };
@@ -198,7 +199,7 @@ fn unreachable(scope: &RetentionScope, rules: &Rules) -> Option<String> {
         held |= worker.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
     }
     held |= worker.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
-    // A query or another retention worker may release the files that it holds during this wait.
+    // If a query or another retention worker holds files at present, it may release them while retention waits.
     if held || worker.is_content(at) {
         return None;
     }

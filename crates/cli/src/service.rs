@@ -82,9 +82,9 @@ fn status(reports: &[Report]) -> String {
     )
 }
 
-/// Detects threads that no longer use CPU time; every thread polls many times a second even without work. A thread that
-/// waits for the disk is exempt: a disk may stall longer than any timeout, and a restart would lose the packets in the
-/// ring.
+/// Detects threads that no longer use CPU time. Every thread polls many times a second, even without work, and so uses
+/// CPU time. A thread that waits for the disk is exempt, because a disk may stall longer than any timeout, and a
+/// restart would lose the packets in the ring.
 struct Watchdog {
     timeout: Duration,
     threads: Vec<ThreadProgress>,
@@ -206,7 +206,7 @@ mod tests {
         for s in 0..60 {
             assert_eq!(watchdog.stuck(&[waiting(s as f64, 1.0, None, both)], at(s)), None);
         }
-        // The disk has recovered but the writer makes no progress: the timeout begins at this moment.
+        // The writer no longer waits for the disk, but it makes no progress. Its timeout begins at this moment.
         let index = ThreadWaits { index: true, writer: false };
         assert_eq!(watchdog.stuck(&[waiting(60.0, 1.0, None, index)], at(64)), None);
         assert_eq!(watchdog.stuck(&[waiting(61.0, 1.0, None, index)], at(65)), Some("writer of eth1 queue 0"));

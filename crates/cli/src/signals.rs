@@ -1,17 +1,18 @@
-//! SIGINT and SIGTERM end a verb in order; a signal more than a second later ends the process at once. SIGHUP makes a capture reread its
-//! files. If there is no file to reread and the process has a controlling terminal, the terminal was closed, and SIGHUP
-//! ends the capture in order, as it ends a reader in another process.
+//! SIGINT and SIGTERM let a verb end cleanly. A further signal more than a second later ends the process at once.
+//! SIGHUP makes a capture reread its files. If there is no file to reread and the process has a controlling terminal,
+//! SIGHUP means that the terminal was closed. It then ends the capture cleanly, as it ends a reader in another process.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Signals within this time after the first signal are one request: `timeout` sends its signal to the process and then
-/// to the whole process group.
+/// Signals within this time after the first signal are not a second request to end. For example, `timeout` sends its
+/// signal to the process and then to the whole process group.
 const REPEATED_SIGNAL: Duration = Duration::from_secs(1);
 
-/// Exit status of a process that a later signal ends, as for a process that SIGINT ends in a shell.
+/// The exit status of a process that a later signal ends at once. It is the status that a shell reports for a process
+/// that SIGINT has ended.
 const ENDED_AT_ONCE: i32 = 130;
 
 /// The signals of a capture.

@@ -55,7 +55,8 @@ pub struct Layout {
 pub type Cell = (String, Option<StylePart>);
 
 impl Layout {
-    /// All columns, or as many as fit into `room` characters after a number of the steps, taken in order.
+    /// A layout of all columns. If their lines are longer than `room` characters, the steps are applied in order until
+    /// the lines fit.
     pub fn new(columns: &[Column], steps: &[Step], room: Option<usize>, paint: Paint) -> Self {
         let all = columns.len();
         let mut layout =
@@ -155,7 +156,7 @@ fn cut_end(text: String, width: usize) -> String {
     cut
 }
 
-/// Of the remaining width, the end of the text gets two thirds.
+/// The end of the text gets two thirds of the width that the character `…` leaves.
 fn cut_middle(text: String, width: usize) -> String {
     let chars = text.chars().count();
     if chars <= width {

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A value of the command line that a flag does not take: the expected form, with an example.
+/// The error of a value that a flag does not accept. Its text is the accepted form, with an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueError(String);
 
@@ -32,7 +32,7 @@ impl From<ParseUnitError> for ValueError {
     }
 }
 
-/// A directory path with all links resolved now; below it, links are not followed.
+/// A directory path. Its links are resolved at once; links below the directory are not followed.
 pub fn folder(text: &str) -> Result<PathBuf, ValueError> {
     if text.is_empty() {
         Err(ValueError::new("the name is empty: name a folder"))

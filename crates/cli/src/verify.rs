@@ -62,7 +62,7 @@ fn plural(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", show_count(n), if n == 1 { one } else { many })
 }
 
-/// The losses of the ledger by cause, and the losses that are unknown.
+/// The lines about losses: the losses in the counts of the ledger, by cause, and the losses whose number is unknown.
 fn losses(ledger: &Tally, has_leftovers: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let causes: Vec<String> =
@@ -96,7 +96,8 @@ struct ProgressLine {
     shown: Instant,
     /// The error of the first failed write to standard output.
     outcome: io::Result<()>,
-    /// True if files of a dead recorder are not recovered yet: their losses are not in the ledger.
+    /// True if the store has files of a killed recorder that have not been repaired. The losses in these files are not
+    /// yet in the counts of the ledger.
     has_leftovers: bool,
 }
 

@@ -60,7 +60,8 @@ impl Zone {
         let clock = civil(day * NANOS_PER_DAY + i128::from(nanos))?;
         let (why, before, after) = match zone.to_ambiguous_timestamp(clock).offset() {
             AmbiguousOffset::Unambiguous { offset } => return instant(clock, offset),
-            // A day without midnight begins with its first instant; a day with two midnights begins with the first.
+            // A day without midnight begins with its first instant; a day with two midnights begins at the first
+            // midnight.
             AmbiguousOffset::Gap { before, .. } if nanos == 0 => return instant(clock, before),
             AmbiguousOffset::Fold { before, .. } if nanos == 0 => return instant(clock, before),
             AmbiguousOffset::Gap { before, after } => ("is skipped", before, after),
@@ -90,7 +91,7 @@ impl Zone {
         Ok(next.before(Duration::from_nanos(1)))
     }
 
-    /// RFC 3339 with nine digits of fraction.
+    /// The time in the format of RFC 3339, with nine digits of fraction.
     pub fn show(&self, at: Timestamp) -> String {
         match self.local(at) {
             None => at.to_string(),
@@ -98,7 +99,7 @@ impl Zone {
         }
     }
 
-    /// RFC 3339 without a fraction.
+    /// The time in the format of RFC 3339, without a fraction.
     pub fn show_second(&self, at: Timestamp) -> String {
         match self.local(at) {
             None => format!("{}Z", &at.to_string()[..19]),
@@ -213,7 +214,7 @@ mod tests {
             ("2026-11-23T11:42", "2026-11-23T10:42:00"),
             ("2026-07-01T12:42:07", "2026-07-01T10:42:07"),
             ("2026-07-01", "2026-06-30T22:00:00"),
-            // In this zone the local date is already the 24th.
+            // In this zone the local date is already 24 November.
             ("00:15", "2026-11-23T23:15:00"),
             ("11:42+02:00", "2026-11-24T09:42:00"),
             ("2026-11-23T11:42Z", "2026-11-23T11:42:00"),

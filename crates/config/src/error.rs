@@ -17,13 +17,14 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// The known name that is similar to an unknown name, if any; its text is a suggestion for the end of an error.
+/// The known name that is similar to an unknown name; `None` if no name is similar. Its text is a suggestion, which
+/// ends the text of an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Similar(pub Option<String>);
 
 impl Similar {
-    /// Finds the known name that is similar to the complete name `name`; if there is none, a name in any section whose
-    /// last part is similar to the last part of `name`.
+    /// Finds the known name that is similar to the complete name `name`. If there is none, finds a known name in any
+    /// section whose part after the last dot is similar to that part of `name`.
     pub(crate) fn of<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Self {
         let last = |full: &'a str| full.rsplit('.').next().unwrap_or(full);
         let known: Vec<&str> = known.collect();

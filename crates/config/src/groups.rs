@@ -1,5 +1,6 @@
-//! `[[group]]` of the configuration: groups that exist before the first packet. As for the sections, one table defines
-//! the keys of a group, their values, the output of `--dump` and the text of `docs/reference/configuration.md`.
+//! The `[[group]]` sections of the configuration: groups that exist before the first packet. One table defines the keys
+//! of a group, their values, the output of `--dump` and the text of `docs/reference/configuration.md`, as another table
+//! does for the keys of all other sections.
 
 use super::error::{ConfigError, Similar};
 use super::raw_value::{RawValue, raw_value};
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// The description of the section in files and in the manual.
+/// The description of the `[[group]]` sections in configuration files and in the manual page.
 pub const ABOUT: &str = "Groups distribute the captured packets among members (docs/reference/groups.md); each group \
     has one section. SIGHUP creates and deletes groups and swaps changed programs; the other groups continue.";
 
@@ -160,25 +161,25 @@ impl Group {
         }
     }
 
-    /// True if the group receives packets of this interface.
+    /// Returns true if the group receives the packets of this interface.
     pub fn has(&self, port: &str) -> bool {
         self.interfaces.is_empty() || self.interfaces.iter().any(|p| p == port)
     }
 
-    /// The group after a reload of the section `new`: the keys members, interfaces, policy and fold keep their values,
-    /// because those of a running group cannot change.
+    /// Returns this group as a reload of the section `new` changes it: with the values of `new`, but with the old
+    /// values of the keys members, interfaces, policy and fold, because a running group cannot change these values.
     pub fn settled(&self, new: &Self) -> Self {
         let (interfaces, members) = (self.interfaces.clone(), self.members.clone());
         Self { policy: self.policy, fold: self.fold, interfaces, members, ..new.clone() }
     }
 
-    /// The changed keys that take effect only at the next start.
+    /// Returns the keys whose values differ in `new` and take effect only at the next start of the process.
     pub fn waiting(&self, new: &Self) -> Vec<&'static str> {
         let differs = |key: &&str| self.show(key) != new.show(key);
         ["policy", "fold", "interfaces", "members"].into_iter().filter(differs).collect()
     }
 
-    /// Reads one section; relative paths start at `folder`.
+    /// Reads one `[[group]]` section; relative paths in the section start at `folder`.
     fn read(table: &Spanned<DeValue<'_>>, folder: &Path, errors: &mut Vec<(usize, String)>) -> Self {
         let mut group = Self::default();
         let (mut at, start) = (table.span().start, table.span().start);
@@ -232,7 +233,7 @@ impl Group {
     }
 }
 
-/// The reason why a group has no valid program.
+/// The reason why a `[[group]]` section has no valid program.
 #[derive(Debug)]
 enum GroupSourceError {
     /// The section has both `program` and `file`.
@@ -257,7 +258,7 @@ impl fmt::Display for GroupSourceError {
 
 impl std::error::Error for GroupSourceError {}
 
-/// Reads all sections.
+/// Reads all `[[group]]` sections.
 pub fn read(
     value: &Spanned<DeValue<'_>>,
     folder: &Path,
@@ -298,7 +299,7 @@ pub fn dump(groups: &[Group]) -> String {
     out
 }
 
-/// The section of `docs/reference/configuration.md`.
+/// Returns the section of `docs/reference/configuration.md` about groups.
 pub fn manual() -> String {
     let mut out = format!("\n## [[group]] *\n\n{ABOUT}\n\n| key | default | kind | meaning |\n|---|---|---|---|\n");
     for (key, kind, meaning) in KEYS {

@@ -35,15 +35,15 @@ use std::path::Path;
 use std::time::Duration;
 
 impl Flow {
-    /// The longest time after the last packet of a flow until its record is made.
+    /// Returns the longest time from the last packet of a flow to the creation of its flow record.
     pub fn longest_timeout(&self) -> Duration {
         let protocols = self.protocol_idle_timeouts.iter().map(|of| of.idle);
         protocols.fold(self.idle_timeout.max(self.close_timeout), Duration::max)
     }
 }
 
-/// Returns all errors of a file in the order of its lines: parse errors, and contradictions between the remaining
-/// values that `run` would reject.
+/// Returns all errors of a file in the order of its lines. These are the keys and values that cannot be parsed, and the
+/// contradictions between the other values, which `run` would reject too.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -61,7 +61,7 @@ pub fn check_file(path: &Path, config: &mut Config) -> Result<Vec<String>, LoadE
     Ok(all.into_iter().map(text_of_error).collect())
 }
 
-/// Reads a file over the defaults.
+/// Reads a configuration file. A key that is not in the file has its default value.
 ///
 /// # Errors
 /// The file cannot be read, or has errors.
@@ -150,7 +150,8 @@ fn wrapped(text: &str, most: usize) -> Vec<String> {
     lines
 }
 
-/// A configuration with the given values, each in the syntax of a flag, and otherwise the defaults.
+/// Returns a configuration with the given values, each in the syntax of a flag. All other keys have their default
+/// values.
 ///
 /// # Errors
 /// The first invalid key or value.

@@ -1,11 +1,11 @@
-//! The reasons why a file that the configuration names, or the configuration itself, cannot be used.
+//! The reasons why a configuration file, or a program file that the configuration names, cannot be used.
 
 use crate::error::ConfigError;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// A file larger than this in bytes is not a configuration.
+/// The maximum length of a configuration file in bytes. A longer file is rejected.
 pub(crate) const FILE_MAX: u64 = 1 << 20;
 
 /// The reason why a configuration cannot be loaded.

@@ -1,10 +1,10 @@
-//! The packet program of the interfaces, read from a file.
+//! Reads the packet program of the interfaces from a file.
 
 use crate::load_error::UnreadableProgram;
 use interface_program::ProgramPlan;
 use std::path::Path;
 
-/// Reads the program from a file.
+/// Reads the packet program from a file.
 ///
 /// # Errors
 /// The file cannot be read.

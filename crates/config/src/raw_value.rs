@@ -1,10 +1,10 @@
-//! Values as written in the file or in a flag.
+//! Values as they are written in the configuration file or in a flag.
 
 use std::fmt;
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// A value as written in the file or flag, before it is read as the type of its key.
+/// A value as it is written in the configuration file or in a flag, before it is converted to the type of its key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RawValue {
     /// A TOML string, or the value of a flag.

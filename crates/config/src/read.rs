@@ -11,10 +11,12 @@ use std::fmt;
 use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
-/// Applies a file to `config`; relative paths in the file start at `folder`.
+/// Sets the keys of `config` to the values in the text of a configuration file; relative paths in the text start at
+/// `folder`.
 ///
 /// # Errors
-/// All errors in the order of the file; `config` is then only partly changed and must not be used.
+/// Returns all errors in the order of their lines. In this case `config` has only some of the values and must not be
+/// used.
 pub fn read(text: &str, folder: &Path, config: &mut Config) -> Result<(), Vec<ConfigError>> {
     let line = |at: usize| line_of(text, at);
     let document = match DeTable::parse(text) {
@@ -54,7 +56,8 @@ pub fn read(text: &str, folder: &Path, config: &mut Config) -> Result<(), Vec<Co
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
-/// The lines of all keys, as `section.key`, and of all groups, as `group.N`. Empty if the text is not TOML.
+/// Returns the line of each key, by the name `section.key`, and of each group, by the name `group.N`. The map is empty
+/// if the text is not TOML.
 pub fn positions(text: &str) -> BTreeMap<String, usize> {
     let mut places = BTreeMap::new();
     let Ok(document) = DeTable::parse(text) else { return places };
@@ -110,7 +113,7 @@ impl fmt::Display for SetError {
 
 impl std::error::Error for SetError {}
 
-/// Sets one key, `section.key`.
+/// Sets the value of one key, which is named as `section.key`.
 ///
 /// # Errors
 /// No key has this name, or the value is not valid.
@@ -129,7 +132,8 @@ fn sections() -> impl Iterator<Item = &'static str> {
     KEYS.iter().map(Key::section).filter(move |s| std::mem::replace(&mut last, s) != *s)
 }
 
-/// The hint in the error for a key outside of all sections: the section that has a key of this name, or no text.
+/// Returns the hint for the error of a key that stands outside of all sections: the section that has a key of this
+/// name. The hint is empty if no section has one.
 fn section_hint(name: &str) -> String {
     KEYS.iter().find(|k| k.key() == name).map_or_else(String::new, |k| format!("; [{}] has this key", k.section()))
 }

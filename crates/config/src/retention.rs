@@ -1,4 +1,4 @@
-//! Retention rules as configured by a user, and their translation into rules for the files of a store.
+//! The retention rules that a user configures, and their conversion to rules for the files of a store.
 
 use crate::table::Config;
 use crate::units::MIN_SEGMENT;
@@ -18,14 +18,14 @@ const MIN_FILES: u64 = 4;
 /// The smallest permitted value of a maximum age: retention by age never removes a file that is younger.
 pub const MIN_AGE: Duration = Duration::from_secs(1);
 
-/// The reason why retention rules do not fit a store.
+/// The reason why retention rules cannot be applied to a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RetentionError {
     /// The maximum total size is too small for the files that a recorder needs.
     MaxSize {
         /// The maximum total size in bytes.
         max_size: u64,
-        /// The size in bytes of the files that a recorder makes; `None` outside of a recorder.
+        /// The size in bytes of the files that a recorder makes; `None` if the rules are applied without a recorder.
         segment: Option<u64>,
     },
     /// The maximum age is less than [`MIN_AGE`].
@@ -101,7 +101,7 @@ pub struct RetentionRules {
     pub max_age: Option<Duration>,
     /// The directory to which files are moved instead of being removed.
     pub archive: Option<PathBuf>,
-    /// The longest time to wait for a query that holds files.
+    /// The longest time that retention waits for a query that reads the files to remove.
     pub wait_for_readers: Duration,
 }
 
@@ -121,7 +121,7 @@ impl RetentionRules {
     /// The retention rules for the files of a store; `segment` is the size in bytes of the files that a recorder makes.
     ///
     /// # Errors
-    /// Rules that would keep no file, or that this volume or archive cannot satisfy.
+    /// The rules would keep no file, or the volume or the archive cannot satisfy them.
     pub fn for_files_of(&self, store: &Path, segment: Option<u64>) -> Result<Rules, RetentionError> {
         let smallest = segment.unwrap_or(MIN_SEGMENT);
         if let Some(max_size) = self.max_size.filter(|most| most / MIN_FILES < smallest) {
@@ -155,7 +155,8 @@ impl RetentionRules {
     }
 }
 
-/// The volume of the store, or of its nearest existing parent directory.
+/// Returns the space of the volume that contains the store. If the store does not exist, this is the volume of its
+/// nearest existing parent directory.
 fn volume(store: &Path) -> Option<Space> {
     let whole = std::path::absolute(store).ok()?;
     let there = whole.ancestors().find(|folder| folder.is_dir())?;

@@ -19,26 +19,26 @@ pub enum TakesEffect {
     Reload,
 }
 
-/// One key.
+/// One key of the configuration.
 #[derive(Debug)]
 pub struct Key {
-    /// `section.key`.
+    /// The name of the key, as `section.key`.
     pub name: &'static str,
-    /// The type of its value.
+    /// The type of the value of the key.
     pub kind: &'static str,
-    /// Its description.
+    /// The description of the key.
     pub description: &'static str,
     /// When a change takes effect.
     pub when: TakesEffect,
 }
 
 impl Key {
-    /// The part before the dot.
+    /// Returns the part of the name before the dot.
     pub fn section(&self) -> &'static str {
         self.name.split_once('.').map_or("", |(section, _)| section)
     }
 
-    /// The part after the dot.
+    /// Returns the part of the name after the dot.
     pub fn key(&self) -> &'static str {
         self.name.split_once('.').map_or(self.name, |(_, key)| key)
     }
@@ -88,7 +88,7 @@ macro_rules! sections {
                 None
             }
 
-            /// The value of a key as TOML; empty if no key has this name.
+            /// Returns the value of a key as TOML; the text is empty if no key has this name.
             pub fn show(&self, name: &str) -> String {
                 $($(if name == concat!(stringify!($section), ".", stringify!($key)) {
                     return self.$section.$key.show();

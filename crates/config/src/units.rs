@@ -6,7 +6,7 @@ use crate::value_error::ValueError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuList(pub Vec<usize>);
 
-/// Reads `2`, `2,3` or `4-7`.
+/// Reads a list of processors, such as `2`, `2,3` or `4-7`.
 ///
 /// # Errors
 /// The text is invalid; the error contains the text and the accepted form.
@@ -35,7 +35,7 @@ pub const MIN_SEGMENT: u64 = 2 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode(pub u32);
 
-/// Reads `660`.
+/// Reads permission bits in octal digits, such as `660`.
 ///
 /// # Errors
 /// The text is invalid; the error contains the text and the accepted form.
@@ -46,7 +46,7 @@ pub fn octal(text: &str) -> Result<Mode, ValueError> {
     }
 }
 
-/// `1000000`, `1M`, `100k`.
+/// Reads a count, such as `1000000`, `1M` or `100k`.
 ///
 /// # Errors
 /// The text is invalid; the error contains the text and the accepted form.

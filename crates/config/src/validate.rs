@@ -19,10 +19,11 @@ use sys::privilege;
 /// the packets for all shards.
 const MAX_SHARDS: u64 = 64;
 
-/// The longest name of an interface in bytes, alternative names included (if_link.h: ALTIFNAMSIZ minus its zero byte).
+/// The maximum length of an interface name in bytes. It also applies to alternative names (if_link.h: ALTIFNAMSIZ minus
+/// its zero byte).
 const NAME_MAX: usize = 127;
 
-/// The prefix of an export target that is a file.
+/// The prefix by which an export target is recognized as a file.
 pub const FILE: &str = "file:";
 
 /// The accepted form of a metrics address.
@@ -153,7 +154,7 @@ fn targets(config: &Config, found: &mut Vec<Problem>) {
     }
 }
 
-/// Checks texts in a language: the capture filter and the programs.
+/// Checks that the capture filter compiles, and that the packet programs compile.
 fn words(config: &Config, found: &mut Vec<Problem>) {
     if let Some(Err(e)) = config.capture.filter.as_deref().map(Filter::parse) {
         found.push(Problem::new("capture.filter", e));
@@ -213,7 +214,7 @@ pub fn check_metrics_address(address: &str) -> Result<(), MetricsAddressError> {
 pub enum MetricsAddressError {
     /// The address before this port is missing.
     PortOnly(u16),
-    /// The text is no address with a port, or this machine cannot resolve the host name.
+    /// The text is not an address with a port, or this machine cannot resolve its host name.
     Unresolved {
         /// The text.
         address: String,

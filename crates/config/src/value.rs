@@ -1,5 +1,5 @@
-//! The types of configuration values: each is read from TOML or from a flag, and its printed form reads back as the
-//! same value.
+//! The types of configuration values. A value is read from TOML or from a flag. If its printed form is read again, the
+//! result is the same value.
 
 use crate::raw_value::RawValue;
 use crate::units::{self, CpuList, Mode};

@@ -19,11 +19,11 @@ pub enum ValueError {
     },
     /// The value is not a boolean.
     Boolean(RawValue),
-    /// A text, or a part of it, does not have the form of the values of the key.
+    /// The text, or a part of the text, does not have the syntax of the values of the key.
     Form {
-        /// The text or the part.
+        /// The text or the part of it.
         given: String,
-        /// The form.
+        /// The accepted syntax.
         form: &'static str,
     },
     /// The weight of a member is out of range; the text has the form `weight=N`.
@@ -39,12 +39,12 @@ pub enum ValueError {
 }
 
 impl ValueError {
-    /// The error of a text that is not of this type.
+    /// Returns the error of a text that is not of the expected type.
     pub(crate) fn text(given: &str, expected: &'static str) -> Self {
         Self::Type { given: RawValue::Text(given.to_owned()), expected }
     }
 
-    /// The error of a text that does not have this form.
+    /// Returns the error of a text that does not have the syntax `form`.
     pub(crate) fn form(given: &str, form: &'static str) -> Self {
         Self::Form { given: given.to_owned(), form }
     }

@@ -27,7 +27,7 @@ pub enum Cost {
     Merges,
     /// Bytes, lengths or timestamps differ from those on the wire.
     Lies,
-    /// The rate that is captured without loss is lower than possible.
+    /// The maximum packet rate that is captured without loss is lower than possible.
     Slows,
 }
 
@@ -45,7 +45,7 @@ impl Cost {
     }
 }
 
-/// A row of the table.
+/// A check, which is one row of the table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Check {
     /// The name of the check, which `--only` accepts.

@@ -1,5 +1,5 @@
-//! The volume of a store: free space, write access, block device, and write speed, measured through the recorder's own
-//! disk code.
+//! Checks of the volume of a store: its free space, write access, block device and write speed. A probe measures the
+//! write speed with the disk code of the recorder.
 
 use crate::Request;
 use crate::checks;
@@ -18,9 +18,9 @@ use sys::timex::{self, FsSpace};
 const BLOCK: usize = 1 << 20;
 /// The maximum number of bytes that the probe writes.
 const PROBE_MAX: u64 = 256 << 20;
-/// The probe stops at the first block after this time.
+/// The time after which the probe starts no further write.
 const PROBE_TIME: Duration = Duration::from_secs(2);
-/// Writes in flight.
+/// The maximum number of writes that the probe has in flight.
 const DEPTH: usize = 16;
 /// The test file of the probe has at most the size of the free space divided by this number.
 const PROBE_SHARE: u64 = 4;
@@ -70,8 +70,8 @@ fn existing(store: &Path) -> Option<PathBuf> {
     whole.ancestors().find(|p| p.is_dir()).map(Path::to_owned)
 }
 
-/// Returns the type of the file system of `folder`: the mount with the longest mount point above it
-/// (proc_pid_mountinfo(5)).
+/// Returns the type of the file system that contains `folder`. Of all mount points that are `folder` or its ancestors,
+/// the longest determines this file system (proc_pid_mountinfo(5)).
 fn mounted(folder: &Path, mountinfo: &str) -> Option<String> {
     let folder = folder.canonicalize().ok()?;
     let mut best: Option<(usize, &str)> = None;
@@ -111,7 +111,8 @@ fn file_system(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
 fn space(s: &Subject, room: FsSpace, segment: u64, fastest: Option<u32>) -> Finding {
     /// The share of free space below which file systems slow down, whatever their size.
     const LITTLE: f64 = 0.05;
-    /// If the volume is full in fewer minutes, an operator cannot react in time.
+    /// The check gives a warning if the volume will be full after fewer minutes, because an operator cannot react in
+    /// that time.
     const SHORT: f64 = 5.0;
     if room.total == 0 {
         return Finding::new(&checks::SPACE, s, State::Unknown, "the file system does not report its size");
@@ -135,7 +136,7 @@ fn space(s: &Subject, room: FsSpace, segment: u64, fastest: Option<u32>) -> Find
 /// good.
 fn queue(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
     let device = folder.metadata().map(|m| m.dev()).unwrap_or(0);
-    // Linux's encoding of st_dev (include/linux/kdev_t.h, new_encode_dev).
+    // `st_dev` has the encoding of Linux (include/linux/kdev_t.h, new_encode_dev).
     let (major, minor) = (device >> 8 & 0xfff | device >> 32 & 0xffff_f000, device & 0xff | device >> 12 & 0xffff_ff00);
     let base = format!("sys/dev/block/{major}:{minor}");
     // The directory of a partition has no `queue`; the request queue is in the directory of its disk.
@@ -168,7 +169,7 @@ struct Probe {
     seconds: f64,
 }
 
-/// Removes the test file on drop, also after an error.
+/// Deletes the test file when this value is dropped, also after an error.
 struct Cleared(PathBuf);
 
 impl Drop for Cleared {

@@ -6,12 +6,12 @@ use serde::Serialize;
 use serde::ser::SerializeMap;
 use std::fmt;
 
-/// The state of the subject.
+/// The state of the subject of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     /// The setting is good, or the check does not apply to this machine or interface.
     Good,
-    /// The kernel does not report the fact.
+    /// The kernel does not report the fact that the check evaluates.
     Unknown,
     /// The setting could be better, or the kernel reports a fact that the user of a capture should consider.
     Warning,
@@ -51,7 +51,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// One finding.
+/// The result of one check of one subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The check.
@@ -69,7 +69,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Makes a finding of state good.
+    /// Makes a finding with state good.
     pub fn good(check: &'static Check, subject: &Subject, found: impl Into<String>) -> Self {
         Self::new(check, subject, State::Good, found)
     }

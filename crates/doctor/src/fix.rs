@@ -1,5 +1,6 @@
-//! Carries out the changes that findings offer. Each step is shown first, journalled with its old value, made, and
-//! verified.
+//! Carries out the changes that findings offer. The steps can be shown to the user before they are made. For each step,
+//! the old value is first written to the journal. Then the setting is changed, read back and compared with the new
+//! value.
 
 use crate::finding::{Finding, State};
 use crate::netns::Netns;
@@ -8,7 +9,7 @@ use crate::undo::{Entry, Journal, JournalError, boot};
 use std::io;
 use sys::sysfs::Tree;
 
-/// One change to make.
+/// One change that `apply` makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The setting and its new value.
@@ -28,8 +29,8 @@ pub struct FixResult {
     pub refused: usize,
 }
 
-/// Returns the steps that fix these findings, each setting once. A setting that cannot be read is left out, because it
-/// could not be restored.
+/// Returns the steps that fix these findings; a setting has at most one step. A setting whose current value cannot be
+/// read has no step, because an undo could not restore the value.
 pub fn steps(findings: &[Finding], tree: &Tree) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for finding in findings.iter().filter(|f| matches!(f.state, State::Bad | State::Warning)) {
@@ -47,10 +48,12 @@ pub fn steps(findings: &[Finding], tree: &Tree) -> Vec<Step> {
     steps
 }
 
-/// Makes the steps in order and calls `report` with the result of each. After a refused step the others are still made.
+/// Makes the steps in order and calls `report` with the result of each. If the kernel refuses a step, the later steps
+/// are still made.
 ///
 /// # Errors
-/// The journal cannot be written. The step in question is not made; the steps before it are made and can be undone.
+/// The journal cannot be written. The step whose entry could not be written is not made. The steps before it are made
+/// and can be undone.
 pub fn apply(
     steps: &[Step],
     journal: &mut Journal,
@@ -74,8 +77,8 @@ pub fn apply(
             continue;
         }
         done.refused += 1;
-        // A partial change (fewer huge pages than requested) is reverted; if that fails, its entry stays in the
-        // journal.
+        // The kernel may make a change in part only (fewer huge pages than requested). Such a change is reverted. If
+        // that fails, the entry of the change stays in the journal.
         let back = match step.change.setting.read(tree) {
             Ok(now) if now == step.was => Ok(()),
             _ => step.change.setting.write(tree, &step.was),

@@ -42,7 +42,7 @@ pub struct Facts {
     pub softnet: Softnet,
 }
 
-/// The pool of 2 MiB pages, and whether shared memory can get huge pages without the pool.
+/// The state of the pool of 2 MiB pages, and whether shared memory can get huge pages that are not from the pool.
 #[derive(Clone, Debug, Default)]
 pub struct HugePages {
     pub total: u64,
@@ -112,7 +112,7 @@ fn softnet(tree: &Tree) -> Softnet {
 
 /// Runs all checks of the kernel.
 pub fn judge(f: &Facts, request: &Request) -> Vec<Finding> {
-    // The descriptors add a quarter to the packet memory.
+    // In addition to the memory of its packets, the ring needs a quarter of that size for its descriptors.
     let ring = request.ring + request.ring / 4;
     vec![
         kernel(f),
@@ -318,7 +318,8 @@ mod tests {
     fn huge_pages_are_offered_only_if_enough_memory_remains() {
         let pool = HugePages { total: 100, free: 40, transparent: true };
         let room = Facts { huge_pages: Some(pool.clone()), ..good_facts() };
-        // 1 GiB and a quarter are 640 pages; 40 pages of the pool are free, so 600 more make a pool of 700.
+        // A ring of 1 GiB with its descriptors needs 640 huge pages, of which 40 are free in the pool of 100 pages. So
+        // the pool needs 600 more pages, 700 in all.
         assert_eq!(found(&room, "huge-pages").changes[0].value, "700");
         let tight = Facts { huge_pages: Some(pool), memory_available: 2 << 30, ..good_facts() };
         let finding = found(&tight, "huge-pages");

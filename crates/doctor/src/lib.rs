@@ -1,4 +1,5 @@
-//! Host settings that make capture fail, lose packets or record them wrongly, with their cost and their repair.
+//! Finds host settings that make capture fail, lose packets or record them wrongly. Reports the cost of each setting
+//! and how to correct it.
 //!
 //! [`examine`] inspects the host and changes nothing. Each inspection has two steps: it gathers facts from the kernel
 //! (sysfs and procfs below a root that a test can replace, ethtool, netlink), then a pure function evaluates them. Each
@@ -6,9 +7,9 @@
 //! `--fix` makes the changes that findings offer and first writes the old value to disk; [`undo`] restores the old
 //! values.
 //!
-//! The checks come from published experience: HPCAP's list of bugs (stripped VLAN tags, offloads), the kernel's
-//! `af_xdp.rst` and `scaling.rst`, and a thesis about packet capture that lost 34 to 47 % of the packets with memory of
-//! the wrong NUMA node.
+//! The checks are based on published experience: the list of bugs of HPCAP (stripped VLAN tags, offloads), `af_xdp.rst`
+//! and `scaling.rst` of the kernel, and a thesis about packet capture. In the thesis, 34 to 47 % of the packets were
+//! lost if memory was on the wrong NUMA node.
 #![forbid(unsafe_code)]
 
 mod checks;
@@ -68,7 +69,7 @@ pub fn examine(request: &Request, tree: &Tree) -> Result<Vec<Finding>, SourceErr
 }
 
 /// Removes the changes from a finding about an interface that the request does not name. A user who lets the doctor
-/// change the machine may be logged in through this interface, and the change can make its driver reset it.
+/// change the machine may be logged in through this interface, and the change can make the driver reset the interface.
 fn offered(mut finding: Finding, request: &Request) -> Finding {
     if request.ports.is_empty() {
         finding.changes.clear();

@@ -1,5 +1,5 @@
-//! The network namespace (network_namespaces(7)) of a change. An interface belongs to one namespace, and its name can
-//! denote another interface elsewhere, so a change must be undone in its own namespace.
+//! The network namespace (network_namespaces(7)) of a change. An interface belongs to one namespace, and in another
+//! namespace its name can denote another interface. So a change must be undone in the namespace in which it was made.
 
 use crate::setting::Setting;
 use serde::{Deserialize, Serialize};

@@ -12,7 +12,7 @@ use sys::netlink::netdev::feature;
 use sys::netlink::{Link, Netlink};
 use sys::sysfs::Tree;
 
-/// The link speed from which on one queue does not suffice for small packets.
+/// The smallest link speed in Mbit/s at which one receive queue does not suffice for small packets.
 const FAST_MEGABITS: u32 = 10_000;
 
 /// Names of the driver counters of packets that were lost because the NIC had no free descriptor or memory (ixgbe and
@@ -50,7 +50,8 @@ pub struct Facts {
     pub stamping: Option<Stamping>,
     pub stamps_all: bool,
     pub rss: Option<Rss>,
-    /// The packet types whose RSS hash can include the transport ports; true if it includes them now.
+    /// The packet types whose RSS hash can include the transport ports. The flag of a type is true if its hash includes
+    /// the ports at present.
     pub hashed: Vec<(&'static str, bool)>,
     pub lost: Vec<(String, u64)>,
     pub irqs: Vec<Irq>,
@@ -143,7 +144,7 @@ pub fn irqs(port: &str, device: Option<&str>, tree: &Tree) -> Vec<Irq> {
             continue;
         }
         let list = |file: &str| tree.cpus(&format!("proc/irq/{number}/{file}")).filter(|c| !c.is_empty());
-        // The effective affinity has the processors that really handle the interrupt, but not every interrupt
+        // The effective affinity is the set of processors that really handle the interrupt. Not every interrupt
         // controller reports it.
         let cpus = list("effective_affinity_list").or_else(|| list("smp_affinity_list"));
         irqs.push(Irq { number, cpus: cpus.unwrap_or_default() });
@@ -283,7 +284,8 @@ fn merging(f: &Facts, kind: SourceKind) -> Finding {
     const IN_THE_CARD: [&str; 2] = ["rx-lro", "rx-gro-hw"];
     const EVERYWHERE: [&str; 5] = ["rx-gro", "rx-lro", "rx-gro-hw", "rx-gro-list", "rx-udp-gro-forwarding"];
     match kind {
-        // XDP runs before GRO merges packets. On veth XDP even needs GRO if no program is attached at the other end.
+        // XDP programs run before GRO merges packets. A veth interface even needs GRO for XDP if no program is attached
+        // to the other end of the pair.
         SourceKind::AfXdp => switched(&checks::MERGING, f, &IN_THE_CARD, State::Bad, true),
         SourceKind::Tpacket => switched(&checks::MERGING, f, &EVERYWHERE, State::Bad, true),
     }
@@ -294,7 +296,7 @@ fn sending(f: &Facts, kind: SourceKind) -> Finding {
     if kind == SourceKind::AfXdp || f.port.uses.is_empty() {
         return Finding::good(&checks::SENDING, &f.subject(), "packets sent by this host are not captured here");
     }
-    // --fix does not change this feature: that would slow the host down, and received packets are not affected.
+    // --fix does not switch these features off: the host would become slower, and received packets are not affected.
     switched(&checks::SENDING, f, &NAMES, State::Warning, false)
 }
 

@@ -6,8 +6,8 @@ use crate::setting::{Change, Setting};
 use sys::cpu::Ticks;
 use sys::sysfs::Tree;
 
-/// The longest wake-up time of a processor that is not reported. At 10 Gb/s (14.88 Mpps), a NIC ring of 512 descriptors
-/// is full after 34 us.
+/// The longest wake-up time of a processor for which the check gives no warning. At 10 Gb/s (14.88 Mpps), a NIC ring of
+/// 512 descriptors is full after 34 us.
 const LONG_WAKE_MICROS: u64 = 30;
 
 /// The facts that the kernel reports about the processors.
@@ -123,7 +123,8 @@ fn irqbalance(f: &Facts) -> Finding {
 }
 
 fn steal(f: &Facts) -> Finding {
-    /// The share of stolen time above which rings that hold microseconds of traffic overflow.
+    /// The share of stolen CPU time above which the check gives a warning, because rings that hold microseconds of
+    /// traffic then overflow.
     const NOTICEABLE: f64 = 0.01;
     let s = Subject::Machine;
     let place = if f.is_virtual { "a virtual machine" } else { "no hypervisor" };

@@ -1,9 +1,9 @@
-//! The subjects of an inspection.
+//! The subjects of an inspection, and the properties of the capture for which they are inspected.
 
 use crate::Check;
 use std::path::PathBuf;
 
-/// The subjects of an inspection.
+/// The subjects of an inspection, and the properties of the capture for which they are inspected.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// Names of the interfaces to inspect. If the list is empty, all physical interfaces are inspected, and no finding
@@ -11,7 +11,7 @@ pub struct Request {
     pub ports: Vec<String>,
     /// The directory of a store; the inspection writes a test file to it.
     pub store: Option<PathBuf>,
-    /// Names of the checks to make; if empty, all checks.
+    /// Names of the checks to make. If the list is empty, all checks are made.
     pub only: Vec<String>,
     /// The total size of all rings in bytes, as the recorder would allocate them.
     pub ring: u64,
@@ -19,7 +19,7 @@ pub struct Request {
     pub segment: u64,
     /// True if the interfaces are dedicated to capture although the host uses them.
     pub dedicated: bool,
-    /// True if test frames are to be captured on a private veth pair too.
+    /// True if the inspection also makes a trial capture of test frames on a private veth pair.
     pub trial: bool,
 }
 

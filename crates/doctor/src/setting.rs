@@ -15,7 +15,7 @@ pub enum Setting {
         /// The path, without the leading slash.
         path: String,
     },
-    /// A feature of an interface, `on` or `off`.
+    /// A feature of an interface; its value is `on` or `off`.
     Feature {
         /// The interface.
         port: String,
@@ -32,7 +32,7 @@ pub enum Setting {
         /// The interface.
         port: String,
     },
-    /// Pause frames of an interface: `autoneg rx tx`, each 0 or 1.
+    /// Use of pause frames by an interface, with a value of the form `autoneg rx tx`, each 0 or 1.
     Pause {
         /// The interface.
         port: String,

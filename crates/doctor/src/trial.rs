@@ -1,5 +1,6 @@
-//! A trial capture: a private veth pair in a network namespace of its own, test frames sent into one end, AF_XDP at the
-//! other. It does not touch the host's network; the namespace ends with the thread.
+//! A trial capture: the thread creates a private veth pair in a new network namespace, sends test frames into one end,
+//! and captures them with AF_XDP at the other end. The trial does not change the network of the host. The kernel
+//! removes the namespace when the thread ends.
 
 use crate::checks;
 use crate::finding::{Finding, State, Subject};
@@ -13,9 +14,10 @@ use sys::packet::PacketSocket;
 
 /// Number of frames sent.
 const FRAMES: u32 = 1000;
-/// The frames take milliseconds; after this time they count as lost.
+/// The longest wait for the test frames, which need milliseconds. A frame that has not arrived after this time counts
+/// as lost.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// RFC 2863: `ifOperStatus` up.
+/// The value of `ifOperStatus` for an operational interface (RFC 2863: up).
 const OPERATIONAL: u8 = 6;
 
 /// Runs the trial.
@@ -67,7 +69,7 @@ fn attempt() -> Result<(u32, String), Finding> {
     Ok((captured, how))
 }
 
-/// Creates a network namespace with a veth pair in it. The calling thread enters the namespace and does not return.
+/// Creates a network namespace with a veth pair in it. The calling thread enters the namespace and stays in it.
 fn pair() -> io::Result<(u32, u32)> {
     Namespace::unshare()?;
     for file in ["all/disable_ipv6", "default/disable_ipv6"] {
@@ -98,7 +100,7 @@ fn wait_up(near: u32, far: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns frame number `n`: an experimental EtherType (IEEE 802a), then the number.
+/// Returns the test frame with number `n`: an experimental EtherType (IEEE 802a), then the number.
 fn frame(n: u32) -> Vec<u8> {
     let mut bytes = vec![0; 60];
     bytes[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);

@@ -1,4 +1,4 @@
-//! The journal of changes with their old values, on disk, so that a later run can undo them.
+//! The journal of changed settings. It has their old values on disk, so that a later run can restore them.
 //!
 //! Invariant: the journal entry of a change is on disk before the change is made. After a crash the journal has at most
 //! one entry whose change was not made; the undo of such an entry changes nothing.
@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use sys::sysfs::Tree;
 
-/// One change.
+/// The journal entry of one change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// The setting.
@@ -98,7 +98,7 @@ impl Journal {
         &self.entries
     }
 
-    /// Adds a change; the entry is on disk when this returns.
+    /// Adds the entry of a change; the entry is on disk when this function returns.
     ///
     /// # Errors
     /// [`JournalError::Io`]; the caller must then not make the change.
@@ -111,7 +111,8 @@ impl Journal {
         saved
     }
 
-    /// Removes an entry; the removal is on disk when this returns. An empty journal's file is deleted.
+    /// Removes an entry; the removal is on disk when this function returns. If no entry remains, the file of the
+    /// journal is deleted.
     ///
     /// # Errors
     /// [`JournalError::Io`].
@@ -150,8 +151,8 @@ pub fn boot(tree: &Tree) -> String {
     tree.text("proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
-/// Undoes all changes, the latest first, and calls `report` for each, with a note in `Ok` if there is one. Changes that
-/// cannot be undone stay in the journal.
+/// Undoes all changes, the latest first, and calls `report` with the result of each; `Ok` may contain a note. Changes
+/// that cannot be undone stay in the journal.
 ///
 /// # Errors
 /// [`JournalError::Io`] if the journal cannot be written.

@@ -90,7 +90,7 @@ fn a_refused_step_is_reported_and_the_others_are_made_and_undone() {
     assert_eq!(failed.unwrap_or_else(|e| panic!("{e}")), 2, "two settings no longer exist");
     assert_eq!(undone[0], ("/sys/c".into(), true), "the latest first");
     assert_eq!(tree.text("sys/c").as_deref(), Some("1"));
-    // Failed entries stay in the journal, and the undo succeeds when the settings exist again.
+    // The entries whose undo failed stay in the journal. A second undo succeeds when the settings exist again.
     std::fs::write(tree.path("sys/a"), "2").expect("a file");
     std::fs::write(tree.path("sys/b"), "1").expect("a file");
     let mut last = journal(&state);
@@ -132,7 +132,8 @@ fn undo_restores_every_value_after_any_sequence_of_changes() {
                 file(name, &prng.below(4).to_string())
             });
             let plan = steps(&[finding_with(changes.collect())], &tree);
-            // A process that dies after the journal entry and before the change leaves an entry without a change.
+            // A process that dies after it has written the entry and before it makes the change leaves an entry whose
+            // change was not made.
             let dies_at = prng.below(8) as usize;
             let mut open = journal(&state);
             if let Some(step) = plan.get(dies_at) {

@@ -94,7 +94,7 @@ fn every_kind_of_setting_of_veth_is_changed_and_restored() {
     let settings = [
         (Setting::Queues { port: port.clone() }, "2", "1"),
         (Setting::Feature { port: port.clone(), feature: "rx-vlan-hw-parse".into() }, "on", "off"),
-        // A sysctl that exists once for each network namespace.
+        // The kernel has this sysctl once for each network namespace.
         (Setting::File { path: "proc/sys/net/core/somaxconn".into() }, "4096", "4321"),
     ];
     for (setting, old, new) in settings {

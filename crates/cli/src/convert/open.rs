@@ -9,7 +9,7 @@ use std::path::Path;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Compressed bytes per read.
+/// Number of compressed bytes that one read requests.
 const READ: usize = 64 << 10;
 
 /// The decompressed bytes of an input.

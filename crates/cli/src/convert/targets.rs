@@ -1,4 +1,5 @@
-//! The output files: written under a hidden name in the same directory, and renamed when they are complete.
+//! The output files of a conversion. Each file is written under a hidden name in its directory, and renamed when it is
+//! complete.
 //!
 //! Invariant: a path given by the user has either its previous content or a complete file. A failed conversion removes
 //! its hidden file; a killed process leaves one, whose name begins with a dot and ends in `.partial`.
@@ -54,12 +55,12 @@ impl Targets {
         overwrite::is_stdout(&self.out)
     }
 
-    /// The output as text.
+    /// The name of the output in messages.
     pub fn name(&self) -> String {
         if self.is_stdout() { "standard output".to_owned() } else { self.out.display().to_string() }
     }
 
-    /// The names of completed files.
+    /// The names of the completed output files.
     pub fn published(&self) -> &[String] {
         &self.published
     }
@@ -73,7 +74,7 @@ impl Targets {
         }
     }
 
-    /// `OUT`, or for a split `OUT` with a unique suffix before its extension.
+    /// The path of the next output file: `OUT`, or, for a split, `OUT` with a unique suffix before its extension.
     fn path(&mut self, number: u64, first: Timestamp) -> PathBuf {
         if !self.split {
             return self.out.clone();
@@ -131,9 +132,9 @@ impl Files for Targets {
         Ok(())
     }
 
-    /// True if the output is written even without packets, which holds for standard output and devices. An empty
-    /// regular file is not published: if it existed, the user would need --force to repeat the command with a corrected
-    /// filter.
+    /// True if the output is written even if it has no packet, which holds for standard output and devices. A regular
+    /// file without packets is not published: if it existed, the user would need --force to repeat the command with a
+    /// corrected filter.
     fn takes_empty(&self) -> bool {
         self.is_stdout() || self.out.metadata().is_ok_and(|there| !there.is_file())
     }

@@ -14,7 +14,7 @@ pub const SCANNER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 66);
 /// The scanned port: SSH.
 const PORT: u16 = 22;
 
-/// The scanned hosts: 198.18.0.0/15 (RFC 2544), in order.
+/// The network of the scanned hosts: 198.18.0.0/15 (RFC 2544). The scan proceeds in the order of their addresses.
 const NETWORK: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 const HOSTS: u64 = 1 << 17;
 
@@ -76,7 +76,7 @@ pub fn seconds(rows: &[Second]) -> Option<(Timestamp, Timestamp)> {
     Some((Timestamp::from_secs_nanos(first, 0), Timestamp::from_secs_nanos(last + 1, 0)))
 }
 
-/// The columns of a series row that the demo reads.
+/// One series row, with the columns that the demo reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 pub struct Second {
     pub second: u64,

@@ -1,6 +1,7 @@
-//! The demo with root privileges: in a network namespace of its own, `netgrain gen` sends the background traffic from a
-//! child process and a thread sends the scan, both into one end of a veth pair; the pipeline captures at the other end.
-//! The namespace belongs to this process and its children only, so it disappears with them in every case.
+//! The demo with root privileges, in a new network namespace. A child process, `netgrain gen`, sends the background
+//! traffic and a thread sends the scan, both into one end of a veth pair. The pipeline captures at the other end. The
+//! namespace belongs to this process and its children only, so the kernel removes it when they end, even if they are
+//! killed.
 
 use super::incident::Scan;
 use super::queries::LiveQuery;
@@ -35,7 +36,7 @@ const ARRIVAL_MAX: Duration = Duration::from_secs(10);
 /// The number of scan frames that one system call sends.
 const BATCH: u64 = 64;
 
-/// Enters a new network namespace, if permitted.
+/// Enters a new network namespace; returns false if this process may not create one.
 pub fn enter(as_json: bool) -> bool {
     match engine::private_pair(FROM, TO, MTU) {
         Ok(()) => true,

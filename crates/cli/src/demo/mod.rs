@@ -1,8 +1,8 @@
 //! `netgrain demo`: records all data types on this machine in less than a minute and analyses one incident. With root
-//! it uses a veth pair in a network namespace of its own, otherwise a simulation: background traffic that the checker
-//! can verify, and during it a scan by one host. The pipeline is that of `netgrain run`: packets, flow records and
-//! series rows go into one store. One query runs during the recording; after it, queries analyse the incident as a user
-//! would.
+//! privileges it sends traffic through a veth pair in a new network namespace; otherwise it simulates the traffic. The
+//! traffic consists of background traffic, which the checker can verify, and of a scan by one host. The pipeline is
+//! that of `netgrain run`: packets, flow records and series rows are stored in one store. One query runs during the
+//! recording. After the recording, other queries analyse the incident as a user would.
 
 mod incident;
 mod live;
@@ -61,7 +61,7 @@ const SEGMENT: u64 = 256 << 20;
 /// The file name of the ring socket in the directory of the store.
 const SOCKET: &str = ".listen";
 
-/// The time of the query during capture, as a share of the duration: the scan is active then.
+/// The time of the query during capture, as a share of the duration of the traffic. The scan is active at this time.
 const QUERIED_AT: f64 = 0.6;
 
 /// The time between two checks for the end of the traffic.
@@ -72,7 +72,7 @@ struct DemoResult {
     report: Report,
     /// The background traffic, which the checker verifies.
     sent: Sent,
-    /// Frames of the scan.
+    /// Number of frames of the scan that were sent.
     scanned: u64,
 }
 
@@ -166,7 +166,7 @@ fn watch(
     Ok(())
 }
 
-/// Starts the pipeline of `netgrain run` with all data types and one store.
+/// Starts the pipeline of `netgrain run`, which stores all data types in one store.
 fn begin(source: SourcePlan, store: &Path, cpus: &[usize]) -> Result<Capture, EngineError> {
     let patient = !matches!(source, SourcePlan::Interface(_));
     let key = engine::random_key();

@@ -69,13 +69,14 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// One query for the last two seconds of one host during the capture: the result combines ring and files. On a busy
-/// machine the packets of the host come late, so the query is repeated until it finds them.
+/// A query during the capture, for the packets of one host in the last two seconds. It reads packets from the ring and
+/// from files. On a busy machine the capture may receive packets of the host late, so the query is repeated until it
+/// finds some.
 pub struct LiveQuery {
     store: PathBuf,
     filter: String,
     after: Duration,
-    /// Known once the capture runs.
+    /// The time at which the query is due; `None` before the first call of [`Self::query_when_due`].
     due: Option<Instant>,
     pub result: Option<QueryRun>,
 }

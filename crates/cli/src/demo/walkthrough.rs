@@ -1,6 +1,6 @@
 //! The analysis of the incident as an operator would do it: the time series shows when it happened, flow records show
-//! the host, packets show the details. Each step is a command on the store; its result is compared with the sent
-//! packets, exactly.
+//! the host, packets show the details. Each step is a command on the store. Its result must agree exactly with the
+//! packets that were sent.
 
 use super::incident::{SCANNER, Second, seconds};
 use super::queries::{QueryRun, objects, query};
@@ -29,7 +29,7 @@ pub struct Walkthrough {
     pub disagreements: Vec<String>,
 }
 
-/// The fields that the demo reads of a group in the output of `netgrain flows --group src`.
+/// The fields of a group that the demo reads from the output of `netgrain flows --group src`.
 #[derive(serde::Deserialize)]
 struct SourceHost {
     src: String,
@@ -87,7 +87,8 @@ impl Walkthrough {
         self.check_scanner(&hosts, scanned);
     }
 
-    /// Compares the source with the most flows with the scanning host: its address, its number of flows and of packets.
+    /// Compares the source address that has the most flows with the scanning host. The addresses, the numbers of flows
+    /// and the numbers of packets must be equal.
     fn check_scanner(&mut self, hosts: &[SourceHost], scanned: u64) {
         match hosts.first() {
             Some(first) if first.src == SCANNER.to_string() => {

@@ -1,5 +1,5 @@
-//! Files of flow records: concatenated IPFIX messages (RFC 5655), Parquet files of netgrain, or captures, which are
-//! metered.
+//! Files from which flow records are read. A file consists of concatenated IPFIX messages (RFC 5655), or is a Parquet
+//! file of netgrain, or is a capture, whose packets are metered.
 
 use super::from_capture::{CaptureError, Captures, MeteredKind, is_capture};
 use super::names::Names;
@@ -52,7 +52,7 @@ pub fn format(path: &Path) -> Result<Format, Failure> {
     Ok(Format::Messages)
 }
 
-/// A capture together with the captures that follow it in the list of files.
+/// Returns a capture and the captures that directly follow it in the list of files. Removes these captures from `more`.
 ///
 /// # Errors
 /// A file cannot be read.
@@ -71,7 +71,7 @@ pub fn with_captures(first: PathBuf, more: &mut std::vec::IntoIter<PathBuf>) -> 
 pub enum RecordFileError {
     /// A capture.
     Capture(CaptureError),
-    /// A Parquet file. Row groups after the unreadable one may still be readable.
+    /// The error is in a Parquet file. Row groups after the unreadable row group may still be readable.
     Parquet(ColumnsError),
     /// A file of IPFIX messages.
     Messages(PathBuf, FileError),

@@ -27,7 +27,7 @@ pub enum MeteredKind {
 
 /// Captures that are metered as one stream. Their interfaces are metered separately, one after the other.
 pub struct Captures {
-    /// The remaining ports, in order.
+    /// The sources of the interfaces that have not been opened yet, in order.
     ports: std::vec::IntoIter<SourcePlan>,
     wanted: MeteredKind,
     open: Option<OfflineMeter>,
@@ -60,7 +60,7 @@ impl fmt::Display for CaptureError {
     }
 }
 
-/// True if the file is a capture that can be metered. Standard input is assumed to be one.
+/// True if the file is a capture that can be metered. Standard input is assumed to be such a capture.
 pub fn is_capture(path: &Path) -> bool {
     path == Path::new("-") || capture::file::File::open(path, capture::file::Options::default()).is_ok()
 }

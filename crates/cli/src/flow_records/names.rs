@@ -2,7 +2,7 @@
 
 use aggregate::Value;
 
-/// The known names; an interface without a name is shown by its number.
+/// The known names of interfaces. An interface without a known name is shown by its number.
 #[derive(Clone, Debug, Default)]
 pub struct Names(Vec<(u16, String)>);
 

@@ -30,7 +30,8 @@ pub struct NetworkRecords {
 }
 
 impl NetworkRecords {
-    /// Receives on a multicast group or a local port, by the given interface or the one that the kernel chooses.
+    /// Begins to receive at a local port or from a multicast group. The group is joined on the interface `via`; if
+    /// `via` is `None`, the kernel chooses the interface.
     pub fn on(group: SocketAddr, via: Option<&str>) -> Result<Self, Failure> {
         let index = via.map(ifindex).transpose()?.unwrap_or(0);
         let socket = match group.ip() {
@@ -50,8 +51,8 @@ impl NetworkRecords {
         Ok(Self { subscriber: Subscriber::on(socket, element::PEN), group, numbers: HashMap::new() })
     }
 
-    /// The next record or row, with the interface number of this process; `None` if there is none at the moment. Adds
-    /// interface names to `names`.
+    /// The next record or row, with the interface number of this process; `None` if none has arrived within
+    /// [`TIMEOUT`]. Adds interface names to `names`.
     pub fn next(&mut self, names: &mut Names) -> Result<Option<Item>, Failure> {
         loop {
             let received = self.subscriber.next_item(TIMEOUT);

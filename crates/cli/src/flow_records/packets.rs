@@ -1,4 +1,4 @@
-//! The packets of flow records.
+//! Finds the packets of flow records.
 
 use super::query::{FLOW_TIME_HINT, FlowQuery};
 use super::source::{Records, Step};
@@ -10,7 +10,8 @@ use ::query::FlowPackets;
 use columns::DataFileKind;
 use std::path::Path;
 
-/// Finds one flow by its ID in the records of the store. `None` if there is no such flow, after a message about it.
+/// Finds one flow by its ID in the records of the store. If the store has no such flow, prints a message and returns
+/// `None`.
 pub fn of_flow(id: u64, store: &Path, when: &Interval, interfaces: &[String]) -> Result<Option<FlowPackets>, Failure> {
     let (from, to) = when.interval(interval::now(), false)?;
     let found = inventory::inventories(store)?;
@@ -26,7 +27,7 @@ pub fn of_flow(id: u64, store: &Path, when: &Interval, interfaces: &[String]) ->
     Ok(Some(flow_packets))
 }
 
-/// Returns the packets of the records that a flow query selects, restricted to flows whose ID `wanted` accepts.
+/// Returns the packets of the flow records that a flow query selects. Flows whose ID `wanted` rejects are left out.
 pub fn collect(flow_query: &FlowQuery, wanted: impl Fn(u64) -> bool) -> Result<FlowPackets, Failure> {
     let mut flow_packets = FlowPackets::new();
     let mut records = Records::open(flow_query, signals::stop_flag())?;

@@ -23,7 +23,7 @@ use store::catalogue;
 /// flushed without a noticeable delay.
 const IDLE_SLEEP: Duration = Duration::from_millis(100);
 
-/// The result of one step.
+/// The result of one call of [`Records::next`].
 #[allow(
     clippy::large_enum_variant,
     reason = "nearly all values are records, and a box would cost an allocation for each"
@@ -96,15 +96,15 @@ impl<'a> Records<'a> {
                 return Ok(Step::Record(record));
             }
             if self.query.follow {
-                // After a number of skipped records this function returns without a record, because the caller may have
-                // to print a periodic ranking.
+                // After a number of records that do not match, this function returns without a record, because the
+                // caller may have to print a periodic ranking.
                 return Ok(Step::Idle);
             }
         }
         Ok(Step::End)
     }
 
-    /// The sums of all records. If the sums need only some columns, the other columns are not read.
+    /// The sums over all matching records. If the sums need only some columns, the other columns are not read.
     pub fn grouped(&mut self, plan: &Plan) -> Result<Aggregation, Failure> {
         let mut groups = Aggregator::new(plan.clone());
         if let Feed::Store(flows) = &self.feed
@@ -159,7 +159,7 @@ impl<'a> Records<'a> {
         reported
     }
 
-    /// True if all records could be read; otherwise there is a warning.
+    /// True if all records could be read. If not, [`Self::warnings`] contains the reason.
     pub fn is_complete(&self) -> bool {
         match &self.feed {
             Feed::Network(network) => network.is_complete(),

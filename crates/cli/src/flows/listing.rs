@@ -104,8 +104,8 @@ impl Listing {
         self.layout.dropped()
     }
 
-    /// The line of one record. A line with the date precedes it where lines have only the time of day and the date has
-    /// changed.
+    /// The line of one record. If lines have a time of day without a date, a line with the date precedes it each time
+    /// the date changes.
     pub fn line(&mut self, r: &Record, names: &Names) -> String {
         let mut text = String::new();
         let first = match self.layout.is_narrow(FIRST) {

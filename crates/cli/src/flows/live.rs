@@ -48,7 +48,7 @@ pub fn rank(args: &FlowsArgs, plan: &Plan, records: &mut Records) -> Result<u64,
             if !is_last || report.records > 0 {
                 rankings.print(&report, records)?;
             }
-            // If periods end while a ranking is being written, they are merged into the next period.
+            // A period that ends while a ranking is being written is merged into the next period.
             let now = Instant::now();
             due = if due + every > now { due + every } else { now + every };
         }

@@ -52,7 +52,7 @@ pub fn records(
         // The names are collected after the last record, because files contain interface names between the records.
         let names = || records.borrow().names().all().to_vec();
         let written = match &flow_query.source {
-            // Files may have records in any order; the Parquet file is sorted by flow start.
+            // The records of files may be in any order. The Parquet file is sorted by the start of the flows.
             RecordSource::Files(_) => {
                 let mut all: Vec<Record> = std::iter::from_fn(&mut next).collect();
                 all.sort_by_key(|r| (r.first(), r.id, r.record_index));

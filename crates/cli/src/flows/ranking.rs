@@ -78,8 +78,8 @@ pub fn table(
     Ok((!dropped.is_empty()).then(|| table_layout::left_out(style.room, &dropped)))
 }
 
-/// The indices of columns that a narrow terminal omits, least important first: times, measures that are not the rank,
-/// the interface, the flow ID. Columns that distinguish the groups remain.
+/// The indices of columns that a narrow terminal omits, least important first: times, measures by which the groups are
+/// not ranked, the interface, the flow ID. Columns that distinguish the groups remain.
 fn dispensable(report: &Aggregation) -> Vec<usize> {
     let fields = report.fields.len();
     let measures = |wanted: fn(Measure) -> bool| {
@@ -209,7 +209,7 @@ pub fn csv(report: &Aggregation, names: &Names, period: Option<Period>, out: &mu
     Ok(())
 }
 
-/// The same values as [`objects`] by column; the flow ID is a number here.
+/// Returns the values that [`objects`] writes, column by column. A flow ID is a number here, not a text.
 pub fn columns(report: &Aggregation, names: &Names) -> Vec<TableColumn> {
     let fields = report.fields.iter().enumerate().flat_map(|(i, field)| {
         field.columns().iter().enumerate().map(move |(part, name)| {

@@ -349,8 +349,8 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
         name,
         json: control.json,
     };
-    // The file is opened and the stop flag installed before the member joins: an unwritable file is an error without a
-    // join, and a signal does not end the process before the packets of the member are read.
+    // The file is opened and the signal handlers are installed before the member joins. So a member whose file cannot
+    // be written does not join, and a signal does not end the process before it has read the packets of the member.
     let target = listen::Target::open(&listen_args, &control.path()?)?;
     let stop = signals::stop_or_hangup_flag();
     a.named.has_ports()?;

@@ -17,7 +17,7 @@ impl ReportedGroup {
     /// Reads a document.
     ///
     /// # Errors
-    /// A value has another type than in this version.
+    /// The type of a value differs from its type in this version of netgrain.
     pub fn read(document: Value) -> Result<Self, Failure> {
         match GroupReport::deserialize(&document) {
             Ok(report) => Ok(Self { document, report }),

@@ -19,7 +19,8 @@ pub fn loaded(group: &str, response: &group::Response) -> Result<(), Failure> {
     Ok(outcome::json(&done)?)
 }
 
-/// Prints the result as text: notes on the program, and the queues on which the program does not run.
+/// Prints the result of loading a program as text: notes on the program, and the queues on which the program does not
+/// run.
 pub fn print_notes(response: &group::Response) {
     response.unresponsive.iter().for_each(|queue| sys::say!("netgrain: {queue}"));
     let Some(about) = &response.about else { return };
@@ -51,8 +52,8 @@ pub fn list(groups: &[ReportedGroup], json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the accounting of each group. Returns `No` if there is no group, if an equation has a residue, if a queue did
-/// not report, or if a current or former member, interface or file lost a packet.
+/// Prints the accounting of each group. Returns `No` if there is no group, if an accounting equation does not hold, if
+/// a queue did not report, or if a current or former member, interface or file lost a packet.
 pub fn stats(groups: &[ReportedGroup], json: bool) -> Result<Outcome, Failure> {
     let mut out = io::stdout().lock();
     let mut healthy = !groups.is_empty();
@@ -200,7 +201,7 @@ fn program(g: &GroupReport) -> String {
         None => "copy",
         Some(text) => text,
     };
-    // The program text may come from another user: control characters could manipulate this terminal.
+    // The program text may be from another user, and its control characters could manipulate this terminal.
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= PROGRAM_WIDTH {

@@ -110,7 +110,8 @@ const INTERFACE_ONLY: &str = "the kernel part exists only for the program of an 
 /// The results that a program always computes in user space.
 const RECORD: &str = "marks, hashes and classes, because the kernel part does not pass them on";
 
-/// The note about flow maps, printed if the kernel passes some packets on to user space.
+/// The note about flow maps. It is printed if the kernel does not decide all packets but passes some of them on to user
+/// space.
 const SEPARATE_MAPS: &str = "user space has its own copy of the flow maps: if the kernel decides only some packets of \
     a flow, both have state of that flow (docs/design/kernel-programs.md)";
 

@@ -95,7 +95,7 @@ impl Prompt {
 
 /// The result of one input.
 enum Reply {
-    /// It was carried out.
+    /// The input is valid and its result was printed or stored.
     Done,
     /// The input is invalid: the text of the error, with its position.
     Wrong(String),
@@ -105,7 +105,8 @@ enum Reply {
 #[derive(Default)]
 struct Session(Vec<(Vec<String>, String)>);
 
-/// A program of the known bindings and the typed text, and the mapping from its positions to the typed text.
+/// A program that consists of the known bindings and the typed text. The other fields convert a position in the program
+/// to a position in the typed text.
 struct Trial {
     text: String,
     /// The offset in `text` at which the typed text begins.
@@ -119,7 +120,8 @@ impl Session {
     fn enter(&mut self, typed: &str) -> Result<Reply, Failure> {
         let names: Vec<String> = match parse(typed) {
             Ok(bindings) => bindings.into_iter().map(|b| b.name).collect(),
-            // For a wrong binding, the error of the binding is more useful than its error as an expression.
+            // If the typed text is an invalid binding, its error as a binding is more useful than its error as an
+            // expression.
             Err(e) if typed.split_whitespace().any(|word| word == "=") && parse(&bound_to("it", typed)).is_err() => {
                 return Ok(Reply::Wrong(e.show(typed, "line")));
             }

@@ -21,7 +21,7 @@ struct Sums {
     kernel: u64,
     forwarded: BTreeMap<String, u64>,
     logs: u64,
-    /// Packets by mask of classes.
+    /// Number of packets for each mask of classes.
     classes: BTreeMap<u64, u64>,
 }
 

@@ -16,7 +16,7 @@ pub enum CaptureOutput<W: Write> {
 /// The state of one interface of the capture; each ring is an interface of the capture.
 #[derive(Clone, Copy, Default)]
 pub struct InterfaceRecord {
-    /// Packets missed before the last written packet.
+    /// The number of packets that the listener missed before the last written packet.
     missed: u64,
     span: Option<(Timestamp, Timestamp)>,
     delivered: u64,

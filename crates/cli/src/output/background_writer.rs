@@ -1,7 +1,8 @@
 //! A writer with its own thread: the caller continues to read packets while the volume or the pipe is slow. A reader of
 //! a pipe gets all bytes within [`TIMEOUT`], even if no further packet arrives.
 //!
-//! The bytes of one `write` call stay in one chunk, so that no reader waits for the second half of a packet.
+//! The bytes of one `write` call are never divided between two chunks, so that no reader waits for the second half of a
+//! packet.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 pub struct ProtectedPaths<'a> {
     /// The queried store.
     pub store: Option<&'a Path>,
-    /// The files that are read.
+    /// The files that the query reads.
     pub files: &'a [PathBuf],
     /// If false, an output must not overwrite any other existing regular file either.
     pub force: bool,
@@ -37,7 +37,7 @@ impl ProtectedPaths<'_> {
         {
             return Err(failure("the output is inside of the store; write it elsewhere".into()));
         }
-        // Compared by inode, because a hard or symbolic link leads to the same bytes.
+        // Files are compared by inode, because a hard or symbolic link has another path but leads to the same bytes.
         let identity = |path: &Path| std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
         if let Some(there) = identity(path)
             && self.files.iter().any(|f| identity(f) == Some(there))
@@ -61,14 +61,16 @@ fn folder(path: &Path) -> &Path {
 pub enum Target {
     /// Standard output.
     Pipe,
-    /// Written to the path itself; a file that is `new` may be removed again.
+    /// The output is written to the path itself. `new` is true if the path did not exist before; such a file may be
+    /// removed again.
     InPlace { path: PathBuf, new: bool },
-    /// Written to the second path, which is renamed to the first.
+    /// The output is written to the second path, which is renamed to the first path when the output is complete.
     Renamed(PathBuf, PathBuf),
 }
 
 impl Target {
-    /// Opens the output, unless it is one of the protected paths. In place with `follow`.
+    /// Opens the output, unless it is one of the protected paths. With `follow`, the output is written to the path
+    /// itself.
     pub fn open(
         path: &Path,
         follow: bool,
@@ -108,7 +110,7 @@ impl Target {
         }
     }
 
-    /// The path of the bytes before the file is published.
+    /// The path at which the bytes are written before the file is published.
     pub fn unpublished(&self) -> String {
         match self {
             Self::Renamed(_, hidden) => hidden.display().to_string(),

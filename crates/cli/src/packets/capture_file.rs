@@ -1,5 +1,6 @@
-//! The packets of a query result as a capture. In pcapng, each interface has its timestamp source, filter and queue;
-//! each packet has the number of packets lost before it; and the ledger of the interval is at the end.
+//! Writes the packets of a query result as a capture. A pcapng capture has the timestamp source, the filter and the
+//! queue of each interface, the number of packets lost before each packet, and at its end the ledger of losses of the
+//! interval.
 
 use crate::output::background_writer::BackgroundWriter;
 use crate::output::capture_format::CaptureFormat;
@@ -16,7 +17,8 @@ pub enum CaptureFile {
 }
 
 impl CaptureFile {
-    /// Begins a capture for this query. Only packets of a store have a queue.
+    /// Begins a capture for this query. `of_store` is true if the packets are read from a store; only these packets
+    /// have a queue.
     pub fn begin(format: CaptureFormat, out: BackgroundWriter, query: &str, of_store: bool) -> io::Result<Self> {
         Ok(match format {
             CaptureFormat::Pcapng => Self::Ng(Ng::begin(out, query, of_store)?),
@@ -109,7 +111,7 @@ impl Classic {
         self.lost += found.lost;
         self.clamped += u64::from(found.ts.secs() > u64::from(u32::MAX));
         self.many |= *self.origin.get_or_insert(found.origin) != found.origin;
-        // One write call, so that the record stays in one chunk.
+        // The record is written by one call, so that the background writer keeps it in one chunk.
         self.record.clear();
         self.record.extend(record_header_ns(found.ts, found.data.len() as u32, found.wire_len));
         self.record.extend(found.data);
@@ -130,7 +132,7 @@ impl Classic {
     }
 }
 
-/// pcapng; the interface number is the number of the origin.
+/// A pcapng capture. The number of an interface in it is the number of its origin.
 pub struct Ng {
     file: ng::Writer<BackgroundWriter>,
     described: Vec<Described>,
@@ -189,7 +191,7 @@ impl Ng {
                 description += &format!(", stamped by {}", origin.timestamp_source);
             }
             // libpcap rejects files whose interfaces differ in snaplen, and the snaplens of later interfaces are
-            // unknown: all get the maximum.
+            // unknown. So all interfaces get the maximum.
             if (1..MAX_PACKET).contains(&origin.snaplen) {
                 description += &format!(", at most {} bytes kept of each packet", origin.snaplen);
             }
@@ -234,7 +236,7 @@ impl Ng {
     }
 }
 
-/// The accounting equation of a tally in one line; empty if all its terms are 0.
+/// The accounting equation of the losses in one line; empty if all terms of the equation are 0.
 pub fn losses(t: &Tally) -> String {
     if t.is_empty() {
         return String::new();

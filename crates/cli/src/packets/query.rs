@@ -132,8 +132,9 @@ impl PacketQuery {
     }
 }
 
-/// With -r, leading words that are files are taken as files, because a shell expands `*.pcap` there. An error explains
-/// how to distinguish them if one of them could also begin a filter. Words after `--` belong to the filter.
+/// With -r, leading words that are names of existing files are read as files, because a shell expands `*.pcap` to such
+/// words. If one of them could also begin a filter, an error explains how to distinguish them. Words after `--` belong
+/// to the filter.
 fn files_and_words(args: &PacketsArgs) -> (Vec<PathBuf>, Vec<&str>, String) {
     let mut files = args.read.clone();
     let more = match files.is_empty() {

@@ -71,7 +71,7 @@ pub fn run(args: &RetainArgs, kind: DataFileKind) -> Result<Outcome, Failure> {
     Ok(Outcome::of(held == 0))
 }
 
-/// Applies the rules; waits for readers as long as the rules allow.
+/// Applies the rules. Waits for queries that read the files to remove, as long as the rules allow.
 fn keep(
     args: &RetainArgs,
     interface: &str,

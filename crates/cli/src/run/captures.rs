@@ -1,4 +1,5 @@
-//! The start of a capture: plans, privileges, engine threads and retention, in the order that the privileges need.
+//! The start of a capture: plans, privileges, engine threads and retention. The order of these steps ensures that each
+//! step still has the privileges that it needs.
 
 use super::verb::Verb;
 use super::{plan, sinks};
@@ -58,14 +59,15 @@ impl RunningCaptures {
             (None, true) => Pace::Replay { stop: Arc::clone(stop) },
             (None, false) => Pace::Live,
         };
-        // All captures are created before the first starts, because a group may have packets of several.
+        // All captures are created before the first of them starts, because a group may receive the packets of several
+        // captures.
         let mut prepared = Vec::new();
         for (number, plan) in plans.iter().enumerate() {
             let sinks = |label: &str| sinks::sinks(&config, label, number as u16, &pace);
             prepared.push(Capture::prepare(plan, &config.store.dir, sinks)?);
         }
-        // The file is written after the interfaces are claimed, because a run that cannot claim them must not change
-        // the files of another run.
+        // The delay of flow records is saved after the interfaces are claimed, because a run that cannot claim them
+        // must not change the files of another run.
         keep_flow_lateness(&config, &plans)?;
         let labels: Vec<String> = plans.iter().map(|plan| plan.source.label()).collect();
         let captures = Capture::together(prepared, &plan::groups(&config, labels.iter().map(String::as_str)))?;
@@ -137,8 +139,7 @@ fn announce(capture: &Capture, plan: &Plan) {
     }
 }
 
-/// Writes the greatest delay of flow records into the interface directory of the store, for each interface that records
-/// flows.
+/// Saves the greatest delay of flow records in the directory of each interface in the store whose flows are recorded.
 fn keep_flow_lateness(config: &Config, plans: &[Plan]) -> Result<(), Failure> {
     let Some(store) = config.store.dir.as_ref().filter(|_| config.flow.record) else { return Ok(()) };
     let late = columns::flow_lateness(config.flow.longest_timeout());

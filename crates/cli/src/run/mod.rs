@@ -1,7 +1,7 @@
 //! `netgrain run` and `netgrain record`: capture of interfaces, capture files or a simulation. `run` makes all data
 //! types: packets, flow records and one series row each second. `record` makes packets alone: it is `run` without a
-//! meter. Both are one path from the arguments ([`args`], [`verb`]) over plans ([`plan`]) and the start ([`captures`])
-//! to the loop here.
+//! meter. Both verbs use the same code. The arguments ([`args`], [`verb`]) determine the plans ([`plan`]), the captures
+//! are started by their plans ([`captures`]), and the loop in this module runs until they end.
 
 pub mod args;
 mod captures;
@@ -50,7 +50,7 @@ fn capture(verb: Verb<'_>) -> Result<Outcome, Failure> {
     let started = Instant::now();
     let mut due = started + PERIOD;
     while !signals.stop.load(Ordering::Relaxed) && !captures.are_finished() {
-        // A small capture is replayed in less time than one check interval.
+        // The replay of a small capture may need less time than one check interval, so the first pauses are shorter.
         std::thread::sleep(CHECK_INTERVAL.min(started.elapsed() / 8));
         if signals.hangup.swap(false, Ordering::Relaxed) {
             reload::reload(verb, &mut captures);

@@ -14,13 +14,13 @@ use std::io::Write;
 pub struct StatusOutput {
     format: StatusFormat,
     line: StatusLine,
-    /// Of each interface.
+    /// The warnings of each interface.
     warnings: Vec<Warnings>,
     failure: Option<Failure>,
 }
 
 enum StatusFormat {
-    /// One object for each interface.
+    /// One JSON object for each interface.
     Json,
     /// One line for all interfaces, and warnings.
     Line,
@@ -87,7 +87,7 @@ impl StatusOutput {
 /// # Errors
 /// An output error.
 pub fn finish(interface: &mut CapturedInterface, report: &Report, as_json: bool) -> Result<(), Failure> {
-    // Retention ends first: the report is the last line and counts the files of all earlier messages.
+    // Retention ends first, so that the report is the last line and counts the files of all earlier messages.
     let kept = interface.retention.take().map(Retention::end);
     let groups = interface.capture.group_accounting();
     if as_json {

@@ -17,8 +17,8 @@ use std::time::Duration;
 const NO_SOURCE: &str = "no source of packets: add an interface (-i eth1), a capture file (-r monday.pcap) or a simulation \
     (--sim 60,packets=1000); see netgrain run --help";
 
-/// One plan for each interface, or one for files or a simulation. [`engine::choose_key`] sets the secrets of the
-/// meters.
+/// Returns one plan for each captured interface, or the plans of capture files or of a simulation.
+/// [`engine::choose_key`] sets the secrets of the meters.
 ///
 /// # Errors
 /// Two settings contradict each other (the error names a key or flag), or a source cannot be captured.
@@ -133,7 +133,7 @@ fn id(name: Option<&str>, file: &str) -> Result<Option<u32>, Failure> {
 /// have other names than the configured interfaces.
 pub fn groups<'a>(config: &Config, ports: impl Iterator<Item = &'a str> + Clone) -> Vec<GroupPlan> {
     let here = |group: &Group| {
-        // A group for a capture applies to all interfaces that the capture turns out to have.
+        // A group for a capture applies to all interfaces that are found in the files of the capture.
         let has_whole = |port: &str| {
             let is_part = |whole: &String| port.strip_prefix(&**whole).is_some_and(|rest| rest.starts_with('.'));
             !config.capture.interfaces.iter().any(|known| known == port) && group.interfaces.iter().any(is_part)

@@ -14,7 +14,7 @@ use interface_program::ProgramPlan;
 /// The name of group sections.
 const GROUP: &str = "group";
 
-/// Rereads the configuration and the program, applies them, and prints the result.
+/// Rereads the configuration and the packet program, applies the changes, and prints the result.
 pub fn reload(verb: Verb<'_>, captures: &mut RunningCaptures) {
     if !verb.can_reload() {
         sys::say!("netgrain: {}", verb.no_reload());
@@ -30,7 +30,7 @@ pub fn reload(verb: Verb<'_>, captures: &mut RunningCaptures) {
 fn try_reload(verb: Verb<'_>, captures: &mut RunningCaptures) -> Result<String, Failure> {
     let fresh = verb.configuration()?;
     let mut difference = Difference::between(&captures.config, &fresh);
-    // All steps that can fail precede the first change.
+    // All steps that can fail are done before the first change of the running captures.
     let next = difference.applied(&captures.config, &fresh);
     if let Some(first) = contradictions_now(&next).first() {
         return Err(verb.refused(first));

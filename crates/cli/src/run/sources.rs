@@ -9,7 +9,7 @@ use engine::SourcePlan;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// One source for each interface, or for files and a simulation.
+/// Returns the sources of packets: one for each captured interface, or those of the capture files, or one simulation.
 ///
 /// # Errors
 /// An interface cannot be captured, or the specification of the simulation is invalid.
@@ -28,7 +28,7 @@ pub fn sources(args: &CaptureArgs, config: &Config, stop: &AtomicBool) -> Result
     capture.interfaces.iter().map(one).collect()
 }
 
-/// Capture files as one source, or as one for each of their interfaces.
+/// Returns capture files as one source, or, if they have several interfaces, as one source for each interface.
 ///
 /// # Errors
 /// The stop flag was set while the files were examined.

@@ -58,7 +58,7 @@ impl StatusLine {
     }
 }
 
-/// Sums over all interfaces.
+/// The sums of the counters of all interfaces.
 #[derive(Clone, Default)]
 struct Totals {
     /// The duration of the capture in seconds; of several interfaces, the longest.
@@ -134,7 +134,7 @@ impl FlowTotals {
     }
 }
 
-/// One line: the rates since the previous line, and the losses since the start.
+/// A status line: the rates since the previous line, and the losses since the start.
 fn line(now: &Totals, last: &Totals) -> String {
     let span = (now.seconds - last.seconds).max(1e-9);
     let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / span;

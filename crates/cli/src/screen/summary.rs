@@ -88,8 +88,8 @@ pub fn summary(r: &Report) -> String {
     out
 }
 
-/// The reason of losses if the recorder was the only lossless reader that was too slow. The general text about readers
-/// would suggest that there are listeners.
+/// The reason of losses if only the recorder was too slow. `None` in all other cases. The general text about readers is
+/// not used for the recorder, because it would suggest that there are listeners.
 fn behind(lost_by_reader: &BTreeMap<String, u64>, refused: Option<&str>) -> Option<String> {
     if !lost_by_reader.keys().eq([RECORDER]) {
         return None;
@@ -150,7 +150,7 @@ fn meaning(reason: &str) -> &'static str {
     }
 }
 
-/// Packets that were lost before capture, by the sequence numbers of tunnels.
+/// A line about packets that were lost before the capture, as the sequence numbers of tunnels show.
 fn tunnels(t: &TunnelReport) -> String {
     let (numbered, sessions) = (show_count(t.numbered), show_count(t.sessions));
     let mut line =

@@ -15,8 +15,8 @@ pub struct Warnings {
     cost: BTreeMap<String, (u64, f64)>,
 }
 
-/// While a reader keeps losing packets, its losses are printed again after this many seconds, or at once if the number
-/// of lost packets is ten times that of the last line.
+/// If a reader loses further packets, its losses are printed again after this many seconds. They are printed at once if
+/// the number of lost packets has become ten times that of the last line.
 const COST_AGAIN: f64 = 60.0;
 
 impl Warnings {

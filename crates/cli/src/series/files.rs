@@ -1,6 +1,6 @@
-//! Series rows of files: IPFIX messages as `--export file:` writes them, with or without flow records, Parquet files of
-//! netgrain, or captures. Each exporter has its own interface numbers, so the numbers are mapped: one number stands for
-//! one name.
+//! Reads the series rows of files: IPFIX messages as `--export file:` writes them, with or without flow records,
+//! Parquet files of netgrain, or captures. Each exporter has its own interface numbers, so the numbers are mapped: one
+//! number denotes one interface name in all files.
 
 use crate::flow_records::files::{Format, format, with_captures};
 use crate::flow_records::from_capture::{Captures, MeteredKind};

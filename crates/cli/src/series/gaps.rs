@@ -19,8 +19,9 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    /// The gap between this row (or step of `step` seconds) and the previous row of its interface. Directions are not
-    /// separated, since rows of the other direction begin only with the first packet that this host sends.
+    /// Returns the gap between this row, or step of `step` seconds, and the previous row of the same interface. Rows of
+    /// both directions count as one sequence, because rows of the direction out begin only with the first packet that
+    /// this host sends.
     pub fn before(&mut self, row: &Row, step: u64) -> Option<Gap> {
         let next = self.next.insert(row.interface, row.second + step)?;
         let gap = (row.second > next).then(|| Gap { from: next, to: row.second - 1 })?;

@@ -1,6 +1,6 @@
-//! `netgrain series`: the time series of an interface by seconds or larger steps, from a store or another machine, of
-//! all packets or of those that match a filter. A second without packets is a row of zeros; unknown seconds are shown
-//! as gaps.
+//! `netgrain series`: prints the time series of interfaces, with one row for each second or for each larger step. The
+//! rows are read from a store, from files or from another machine. They count all packets, or those that match a
+//! filter. A second without packets is a row of zeros; seconds for which there is no data are shown as gaps.
 
 mod files;
 mod gaps;

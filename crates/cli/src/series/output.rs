@@ -87,8 +87,8 @@ impl<T: table::LineSubject> Output<T> {
         })
     }
 
-    /// Writes one row or step. `row` contains its time; `step` is its duration in seconds, and `known` the number of
-    /// seconds in it about which there is data.
+    /// Writes one row or step. The time of the output is that of `row`. `step` is the duration of the row or step in
+    /// seconds; `known` is the number of seconds in it for which there is data.
     pub fn write(&mut self, subject: &T, row: Row, step: u64, known: u64, names: &Names) -> Result<(), Failure> {
         self.step = step;
         let gap = self.gaps.before(&row, step);

@@ -1,5 +1,5 @@
-//! Sparklines for a terminal: one line per series, scaled to its maximum, with a dot for zero and a blank for a
-//! gap; a common time axis below.
+//! Sparklines for a terminal. Each series has one line, which is scaled to the maximum of the series. A dot is a zero,
+//! and a blank is a gap. A time axis below the lines applies to all of them.
 
 use crate::zone::Zone;
 use base::Timestamp;
@@ -16,7 +16,7 @@ const MARKS: [u64; 22] = [
 
 const DAY: u64 = 86_400;
 
-/// Values by second (or by the first second of a step) for one line.
+/// The values of one sparkline, by second or by the first second of a step.
 #[derive(Clone, Debug, Default)]
 pub struct Sparkline {
     values: BTreeMap<u64, f64>,
@@ -28,7 +28,7 @@ impl Sparkline {
         *self.values.entry(second).or_default() += value;
     }
 
-    /// Its first second.
+    /// The first second that has a value.
     pub fn first(&self) -> Option<u64> {
         self.values.first_key_value().map(|(second, _)| *second)
     }
@@ -187,7 +187,7 @@ mod tests {
         let (rule, labels) = axis.lines(&Zone::Utc);
         assert_eq!(rule, "───────┴─────────┴─────────┴──");
         assert_eq!(labels, "       10:42:00  10:42:10  10:42:20");
-        // In a zone with an offset of half an hour, round hours are elsewhere.
+        // In a zone whose offset has half an hour, the full hours are at other seconds than in UTC.
         let india = Zone::Other(jiff::tz::TimeZone::posix("IST-5:30").expect("a rule"));
         let series = Sparkline { values: [(begin, 1.0), (begin + 7200, 1.0)].into() };
         let axis = TimeAxis::of(std::iter::once(&series), 60, 80).expect("values");

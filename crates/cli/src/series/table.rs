@@ -18,9 +18,9 @@ const fn left(title: &'static str, width: usize) -> Column {
 
 /// The time is the first column; it is shown as a time of day on a narrow terminal.
 const TIME: usize = 0;
-/// `2026-11-21T10:42:07Z`.
+/// The width of a time such as `2026-11-21T10:42:07Z`.
 const TIME_WIDTH: usize = 20;
-/// `10:42:07`.
+/// The width of a time of day such as `10:42:07`.
 const CLOCK_WIDTH: usize = 8;
 
 const fn time(title: &'static str) -> Column {
@@ -87,7 +87,7 @@ const STEPS_STEPS: [Step; 9] = [
 pub trait LineSubject: export::text::FieldTable {
     /// The columns, and the order in which a narrow terminal omits them.
     fn columns() -> (&'static [Column], &'static [Step]);
-    /// All cells except the time. Flow counts are unknown with a filter (`filtered`).
+    /// All cells of a line except its time. With a filter (`filtered`), the numbers of flows are unknown.
     fn cells(&self, names: &Names, filtered: bool) -> Vec<Cell>;
 }
 

@@ -1,8 +1,8 @@
 //! Runs the shell blocks of the README and of the pages in `docs/start` and `docs/how-to` as they are printed there.
 //!
-//! Each page is one script: its blocks run in order, in one `bash -eu -o pipefail`, in a temporary folder inside a
-//! network namespace of its own with the veth pairs `feed`–`eth1` and `eth2`–`sink`. `/data/` is replaced by a folder
-//! of the test. The word after `sh` in a fence says where a block runs:
+//! Each page is one script. Its blocks run in order in one `bash -eu -o pipefail`, in a temporary folder. The script
+//! has its own network namespace with the veth pairs `feed`–`eth1` and `eth2`–`sink`. `/data/` is replaced by a folder
+//! of the test. The word after `sh` in the fence of a block determines whether and where the block runs:
 //!
 //! | fence | the block |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! `flows -r` and `series -r` read captures directly. Their results equal those of a store into which the same files
-//! were replayed.
+//! `flows -r` and `series -r` read captures directly. Their results equal those of queries of a store into which the
+//! same captures were replayed.
 
 use crate::common;
 
@@ -116,7 +116,7 @@ fn a_capture_and_its_store_give_equal_filtered_series() {
         lines.iter().filter_map(number).sum()
     };
     assert!((1..3000).contains(&packets(&of_file)), "{of_file:?}");
-    // A file of rows contains no packets, so a packet filter cannot be applied to it.
+    // A file of series rows contains no packets, so a packet filter cannot be applied to this file.
     let rows = dir.join("rows.parquet");
     assert_eq!(run(&["series", "-r", arg(&file), "--parquet", arg(&rows)]).status, Some(0));
     let rejected = run(&["series", "-r", arg(&rows), &filter]);

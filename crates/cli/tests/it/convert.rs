@@ -265,7 +265,7 @@ fn an_interrupt_leaves_a_complete_file_and_is_reported() {
     input.write_all(&bytes(&file)).expect("a reading process");
     common::until("a hidden file", || walk(dir.path()).iter().any(|f| arg(f).ends_with(".partial")));
     common::signal(&child, "INT");
-    // The signal arrives before the next bytes, so the conversion ends at the next packet.
+    // The signal arrives before the process has read the next bytes, so the conversion ends at the next packet.
     let _ = input.write_all(&bytes(&file)[24..]);
     drop(input);
     let done = child.wait_with_output().expect("the process ends");

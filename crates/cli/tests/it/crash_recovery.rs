@@ -1,5 +1,5 @@
-//! SIGKILL at random moments while files are started, sealed, published and removed; and queries during rotation and
-//! retention.
+//! Recorders are killed with SIGKILL at random moments, while they create, seal, publish and remove files. Other tests
+//! query a store during rotation and retention.
 
 use crate::common;
 
@@ -28,8 +28,8 @@ fn record(store: &Path, more: &[&str]) -> std::process::Command {
     netgrain(&[&usual[..], &["--store", arg(store)], segment, more].concat())
 }
 
-/// Asserts that the next recorder obtains the claim, recovers the files of the killed recorder, and adds files to
-/// the store. The frames of the next recorder have no sequence numbers.
+/// Asserts that the next recorder obtains the claim of the interface, recovers the files of the killed recorder, and
+/// adds files to the store. The frames of the next recorder have no sequence numbers.
 fn start_again(store: &Path, note: &str) {
     let again = run(&["record", "--sim", "60,packets=100", "--ring", "8MiB", "--store", arg(store)]);
     assert_eq!(again.status, Some(0), "{note}: {again:?}");
@@ -112,7 +112,8 @@ fn after_each_of_100_kills_files_are_complete_and_recording_restarts() {
         let bounded = round % 2 == 1;
         let more: &[&str] = if bounded { &["--max-size", "8MiB", "--quiet"] } else { &["--quiet"] };
         let (mut running, _err) = Running::start(&mut record(&store, more));
-        // The kill comes at a random time after the first packets, in most rounds after the first published files.
+        // The kill comes at a random time after the first packets. In most rounds it comes after the first files are
+        // published.
         let (published_min, pause) = (prng.below(3), prng.below(if bounded { 500 } else { 130 }));
         until("files are published", || published(&store).len() as u64 >= published_min);
         std::thread::sleep(Duration::from_millis(pause));
@@ -175,7 +176,7 @@ fn queries_during_rotation_and_retention_return_each_stored_packet_once() {
     until("a file is published", || !published(&store).is_empty());
     let (mut queries, mut firsts, mut gaps) = (0, BTreeSet::new(), BTreeMap::new());
     until("results begin at several packets", || {
-        // Packets that are only in the ring are the subject of other tests.
+        // This query reads files alone. Other tests query packets that are only in the ring.
         let query = Query { live: false, ..Query::default() };
         let mut results = query::run(&QuerySource::Store(store.clone()), query).unwrap_or_else(|e| panic!("{e}"));
         let mut last: Option<u64> = None;
@@ -193,7 +194,8 @@ fn queries_during_rotation_and_retention_return_each_stored_packet_once() {
         let warnings: Vec<String> = results.warnings().into_iter().filter(is_of_published).collect();
         assert!(warnings.is_empty(), "query {queries}: {warnings:?}");
         queries += 1;
-        // Without a pause between the queries the hour directory is always held, and retention removes nothing from it.
+        // Without a pause between the queries, some query would hold the hour directory at each moment, and retention
+        // would remove nothing from it.
         drop(results);
         std::thread::sleep(Duration::from_millis(60));
         firsts.len() > 2 && queries > 20

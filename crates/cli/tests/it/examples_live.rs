@@ -110,13 +110,13 @@ fn the_three_commands_of_every_example_have_the_described_result() {
         testbed.wait_for_packets(&group, 1000);
         let stats = testbed.stats(&group);
         let field = |name: &str| stats[name].as_u64().unwrap_or_else(|| panic!("no {name}: {stats}"));
-        // The counts for TCP segments with ACK between hosts that no example names: passed, dropped, addressed to a
-        // class without members, forwarded from eth2.
+        // The expected numbers of packets that are passed, dropped, addressed to a class without members, and forwarded
+        // from eth2. The packets are TCP segments with ACK between hosts that no example names.
         let expected = match &*file {
             "port-mirror.ng" => [1000, 0, 0, 1000],
             "stateless-firewall.ng" => [0, 1000, 0, 1000],
             "gtp.ng" | "port-knocking.ng" | "subnet-affinity.ng" | "voip.ng" => [0, 1000, 0, 0],
-            // The only example whose member joins one class; the other classes have no member.
+            // This is the only example whose member joins one class; the other classes have no member.
             "twin.ng" => [0, 0, 1000, 0],
             _ => [1000, 0, 0, 0],
         };

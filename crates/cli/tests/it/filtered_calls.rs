@@ -17,7 +17,7 @@ use testkit::TempDir;
 fn counts(messages: impl Read) -> (u64, u64) {
     let mut reader = Reader::new(messages, export::element::PEN);
     let (mut flows, mut rows) = (0, 0);
-    // A stream that was closed within a message ends with an error.
+    // If the stream was closed within a message, the reader returns an error, which ends this loop.
     while let Ok(Some(item)) = reader.next_item() {
         match item {
             Item::Flow(_) => flows += 1,

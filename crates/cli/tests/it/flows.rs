@@ -90,7 +90,7 @@ pub fn store(dir: &TempDir, test: &str) -> (PathBuf, Vec<(&'static str, Record)>
         let name = if id % 3 == 0 { "uplink" } else { "eth1" };
         let one = record(&mut prng, id);
         if id % 50 == 7 {
-            // A flow of two records.
+            // A flow that has two records.
             let next = Record { record_index: 1, flow_start: one.flow_start, ..record(&mut prng, id) };
             all.push((name, Record { id: one.id, key: one.key, encapsulation: one.encapsulation, ..next }));
             all.push((name, Record { end_reason: EndReason::ActiveTimeout, ..one }));
@@ -236,7 +236,7 @@ fn groups_equal_the_sums_of_the_records_with_and_without_columns() {
     for filter in ["", "udp and net 10.0.0.0/23", "vlan 5"] {
         let expected = by_port(all.iter().map(|(_, r)| r).filter(|r| matches(filter, r)));
         let total: u64 = expected.values().map(|sum| sum[1]).sum();
-        // No column contains zero windows, so the second query reads complete records.
+        // No column of the store contains zero windows, so the second query reads complete records.
         for (fields, with_windows) in [("flows,packets,bytes", false), ("flows,packets,bytes,zero-window", true)] {
             let output =
                 flows(&store, &["--group", "dport", "--by", "packets", "--fields", fields, "--json", "--", filter]);
@@ -313,7 +313,8 @@ fn groups_have_the_field_names_and_values_of_records() {
                 ["share", "schema_version"].contains(&name.as_str()) || flow::schema::field(name).is_some(),
                 "records have no {name}"
             );
-            // Sums are over several records. Every other value is that of a record; records omit null values.
+            // The values named here are sums over several records. Every other value is that of one record; a record
+            // has no key for a value that is null.
             let is_sum = ["share", "packets", "bytes", "duration_ns", "syn_rtt_ns", "first", "last"].contains(&&**name);
             let has_value = |record: &serde_json::Value| record.get(name).unwrap_or(&serde_json::Value::Null) == value;
             assert!(is_sum || records.iter().any(has_value), "no record has {name} {value}");
@@ -528,7 +529,8 @@ fn live_prints_flows_as_they_end() {
                 Ok(line) => break line,
                 Err(_) => assert!(begun.elapsed() < WAIT_MAX, "waited too long for record {turn}"),
             }
-            // The writer writes its buffered records at ticks, which in a run come from the meter as time passes.
+            // The writer writes its buffered records when its `tick` is called. In a run, the meter calls it as time
+            // passes.
             writer.tick(now());
         };
         let id = objects(&line)[0]["id"].as_str().expect("an id").to_owned();

@@ -1,5 +1,5 @@
-//! The packets of flow records, over captures of real and unusual networks: a query for a flow finds exactly its
-//! packets, and a packet query for an address inside a tunnel advises to query flows.
+//! Tests queries for the packets of flow records in captures of many kinds of networks. A query for a flow finds
+//! exactly its packets. A packet query for an address inside a tunnel finds no packet and advises to query flows.
 
 use crate::common;
 
@@ -27,8 +27,8 @@ fn number(value: &Value, field: &str) -> u64 {
     value[field].as_u64().unwrap_or_else(|| panic!("no {field}: {value}"))
 }
 
-/// Packets and bytes of each flow by its id, as its records count them; and true if the flow has a VLAN tag or an MPLS
-/// label.
+/// Returns, by flow ID, the packets and bytes that the records of the flow count, and true if the flow has a VLAN tag
+/// or an MPLS label.
 fn flows_of(store: &Path) -> BTreeMap<String, (u64, u64, bool)> {
     let output = run(&["flows", "--store", arg(store), "--json"]);
     let mut flows: BTreeMap<String, (u64, u64, bool)> = BTreeMap::new();

@@ -1,7 +1,8 @@
-//! Forwarded packets are not forwarded again: by one engine that forwards to its own interface, and by two engines that
-//! forward to each other's interface.
+//! An engine does not forward packets that an engine has forwarded already. The tests have one engine that forwards to
+//! the interface that it captures, and two engines of which each forwards to the interface of the other.
 //!
-//! TPACKET also captures outgoing packets of an interface, so each forwarded packet is captured again.
+//! TPACKET also captures the packets that the host sends through an interface, so each forwarded packet is captured
+//! again.
 
 use crate::common;
 use crate::workspace;
@@ -11,7 +12,8 @@ use std::time::Duration;
 use testkit::{RawReader, RawSender};
 use workspace::Testbed;
 
-/// If no packet arrives for this time, the test expects no more packets; a looping packet would arrive every 1 to 2 ms.
+/// If no packet arrives within this time, the test expects no further packets. If packets were forwarded in a loop, one
+/// would arrive every 1 to 2 ms.
 const QUIET: Duration = Duration::from_millis(500);
 
 /// Numbered ARP requests, which every packaged firewall passes.
@@ -53,7 +55,7 @@ fn a_packet_forwarded_to_its_own_interface_is_sent_once() {
     for program in ["main = forward \"eth1\"", "main = when (is_incoming .||. is_outgoing) (forward \"eth1\")"] {
         testbed.run_ok(&format!("netgrain group create -i eth1 back '{program}'"));
         let mut reader = RawReader::new(&testbed.feed);
-        // On a busy machine a group may join the ring late; it receives only later packets.
+        // On a busy machine the group may join the ring late; the group receives only packets that arrive after that.
         until("the group receives packets", || {
             RawSender::new(&testbed.feed).send(&[vec![0xff; 60]]);
             testbed.stats("back")["received"].as_u64() > Some(0)

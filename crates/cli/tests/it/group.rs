@@ -16,7 +16,7 @@ const FLOWS: u16 = 200;
 /// An engine that records an interface.
 struct Engine {
     running: Running,
-    /// Kept open, so that the engine can write messages.
+    /// The standard error of the engine is kept open, so that the engine can write messages.
     _err: BufReader<std::process::ChildStderr>,
     groups: PathBuf,
 }
@@ -184,8 +184,8 @@ fn joins_swaps_and_kills_of_members_do_not_affect_other_members() {
         assert_eq!(numbers.len() as u64, 4 * round, "every member of a broadcast has every packet");
     }
     let parts: Vec<_> = one.into_iter().map(Worker::end).collect();
-    // Members that stay keep their flows throughout. The flows of the killed member go to the others, and then to the
-    // member that takes the free slot.
+    // Members that stay in the group keep their flows throughout. The flows of the killed member are assigned to the
+    // other members, and later to the member that takes the free slot.
     let owners = |numbers: std::ops::Range<u32>| {
         let mut owners: BTreeMap<u16, usize> = BTreeMap::new();
         for (i, part) in parts.iter().enumerate() {
@@ -382,7 +382,7 @@ fn list_and_stats_show_the_code_of_a_program_without_its_comments() {
     let (_a, b) = sandbox.veth("va", "vb");
     let dir = TempDir::new("headline");
     let engine = Engine::start(&b, &dir, &["--source-kind", "tpacket"]);
-    // The comment is longer than the part of a program that a list contains.
+    // The comment is longer than the part of a program that a list of groups contains.
     let program = format!("-- {}\n{{- and\n more -}}\nmain = udp -- all of it\n", "words ".repeat(200));
     let file = dir.join("g.ng");
     std::fs::write(&file, program).expect("written");
@@ -402,7 +402,8 @@ fn kernel_on_a_shared_interface_creates_no_host_interface() {
     let engine = Engine::start(&b, &dir, &["--source-kind", "tpacket"]);
     let output = engine.group("create", &["g", "main = udp >-> kernel"]);
     assert_eq!(output.status, Some(0), "{output:?}");
-    // The group receives the packets that arrive after its dispatcher has joined the ring, shortly after its creation.
+    // The dispatcher of a group joins the ring shortly after the group is created. The group receives only packets that
+    // arrive after that.
     until("packets are counted", || {
         RawSender::new(&a).send(&frames(0, 1));
         engine.stats("g")["to_host"].as_u64() > Some(0)

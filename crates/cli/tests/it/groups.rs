@@ -1,5 +1,5 @@
-//! Groups of the configuration; members that the engine serves itself: files, interfaces and the host; and the
-//! permissions of another user.
+//! Groups that the configuration defines; members that the engine serves itself: files, interfaces and the host; and
+//! the permissions of a user who did not start the engine.
 
 use crate::common;
 
@@ -322,7 +322,7 @@ fn lines_of_members_and_logs_have_queue_class_mark_and_group() {
     let mut engine = Engine::start(&b, dir.path(), &["--set", "capture.source=tpacket"]);
     for (group, program) in [("d", "main = classify 3 >-> mark 77 >-> log_packet"), ("e", "main = udp >-> mark 5")] {
         assert_eq!(engine.group("create", &[group, program]).status, Some(0));
-        // The descriptor byte of the queue also contains the program generation.
+        // The queue byte of a descriptor also contains the generation of the program.
         assert_eq!(engine.group("swap", &[group, &format!("{program} >-> inc 1")]).status, Some(0));
     }
     for (group, class, reported) in [("d", "3", "class 3 mark 77"), ("e", "default", "class default mark 5")] {
@@ -434,7 +434,7 @@ fn a_dedicated_interface_passes_packets_to_the_host_and_sends_its_replies() {
     );
     let port = &stats["interfaces"][0];
     assert_eq!((&port["sent"], &port["interface"]), (&stats["to_host"], &device.as_str().into()), "{stats}");
-    // A reply of the host through this interface arrives at the other end of the wire.
+    // The host replies through this interface, and the reply arrives at the other end of the wire.
     host.send_to(b"an answer", ("10.77.0.255", 4000)).expect("sent");
     let replies = far.at_least(1, Duration::ZERO, |frame| frame.ends_with(b"an answer"));
     assert_eq!(replies.len(), 1, "the captured interface sends the reply");
@@ -444,7 +444,8 @@ fn a_dedicated_interface_passes_packets_to_the_host_and_sends_its_replies() {
     assert!(sandbox.netlink().link(&device).is_err(), "the host interface is removed with the engine");
 }
 
-/// Checks also that the engine may test, under its filter of system calls, whether the earlier process has ended.
+/// This test also checks that the engine, under its filter of system calls, may determine whether the earlier process
+/// has ended.
 #[test]
 fn the_host_interface_of_a_killed_engine_is_replaced() {
     let test = "the_host_interface_of_a_killed_engine_is_replaced";
@@ -498,7 +499,7 @@ fn another_user_may_do_only_what_the_group_policy_permits() {
     assert!(!file.exists());
     assert_eq!(as_nobody("create", &["theirs"]).status, Some(0));
     assert_eq!(engine.group("swap", &["theirs", "copy"]).status, Some(0), "root may use every group");
-    // A user that is not the socket's owner cannot connect.
+    // A user that is neither the owner nor in the group of the socket cannot connect.
     let mut command = Command::new(&binary);
     command.args(["group", "list", "--socket", arg(&engine.groups)]);
     let other_user = run_command(command.uid(NOBODY - 1).gid(NOBODY - 1));
@@ -518,8 +519,8 @@ fn a_group_of_two_interfaces_sends_both_directions_to_one_member() {
     let (c, d) = sandbox.veth("vc", "vd");
     let dir = TempDir::new("two-ports");
     let config = dir.join("c.toml");
-    // A flow has one state, from whichever interface its packets come. A missing member interface does not affect the
-    // other members and groups.
+    // The group has one state for a flow, from whichever of its interfaces the packets of the flow come. A missing
+    // member interface does not affect the other members and groups.
     std::fs::write(
         &config,
         "[[group]]\nname = \"tap\"\nprogram = \"flows = flow_map 0 key_ip_proto\\nmain = udp >-> incr_fstate flows >-> steer_flow\"\n\

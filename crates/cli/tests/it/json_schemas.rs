@@ -12,7 +12,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use testkit::TempDir;
 
-/// All schemas by name, without `.schema.json`.
+/// All schemas by name; a name is that of the file without `.schema.json`.
 fn schemas() -> BTreeMap<String, Value> {
     let read = |path: PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".schema.json"));
@@ -31,7 +31,8 @@ fn is_write_requested() -> bool {
     std::env::var_os("NETGRAIN_WRITE_DOCS").is_some()
 }
 
-/// The keywords of JSON Schema that our schemas use. Another keyword is a violation, so that none is ignored.
+/// The keywords of JSON Schema that our schemas use. If a schema contains another keyword, this is a violation, because
+/// the validator would ignore the keyword.
 const KEYWORDS: [&str; 16] = [
     "$schema",
     "$id",
@@ -51,7 +52,7 @@ const KEYWORDS: [&str; 16] = [
     "minItems",
 ];
 
-/// Compares values with one schema file.
+/// Compares JSON values with one schema file.
 struct Validator<'a> {
     root: &'a Value,
     violations: Vec<String>,
@@ -79,8 +80,8 @@ impl Validator<'_> {
                 inner.violations.is_empty()
             };
             if choices.iter().find(fits).is_none() {
-                // No alternative of the schema matches. The violations of the first alternative are more informative
-                // than a message that none matches.
+                // The value matches no alternative of the schema. The violations of the first alternative are more
+                // informative than a message that no alternative matches.
                 self.check(&choices[0], value, at);
             }
         }
@@ -243,7 +244,8 @@ fn every_document_matches_its_schema() {
     all.validate_by_key(&run(&["verify", "--json", arg(&store)]), &kinds);
     all.validate("repair", &objects(&run(&["repair", "--json", arg(&store)]).out));
     let _ = run(&retain);
-    // The tests of doctor cover changes of the machine's settings. A replay of one capture without pauses has no gap.
+    // Documents about changes of the machine's settings are validated in the tests of doctor. A replay of one capture
+    // without pauses makes a series without a gap, so no document about a gap is printed.
     let unseen: Vec<_> = all.schemas.keys().filter(|name| !all.seen.contains(*name)).map(String::as_str).collect();
     let without_document: BTreeSet<_> = ["doctor-change", "series-gap", "capture-event"].into();
     assert!(unseen.iter().all(|name| without_document.contains(name)), "schemas without a document: {unseen:?}");

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::sync::Barrier;
 use testkit::{Port, RawSender, Sandbox, TempDir};
 
-/// `netgrain record` on an interface, which captures and admits listeners.
+/// A running `netgrain record` that captures an interface and admits listeners.
 struct Recorder {
     running: Running,
     err: std::io::BufReader<std::process::ChildStderr>,
@@ -63,7 +63,7 @@ fn sent_frames_are_recorded_and_a_listener_pipes_them_to_tcpdump() {
         assert_eq!(listener.0.wait().expect("the process ends").code(), Some(0));
         let output = recorder.interrupt();
         assert_eq!(output.status, Some(0), "{output:?}");
-        // The listener's output equals the stored file.
+        // The capture that the listener writes equals the stored file.
         let stored = walk(&store.join(kind)).into_iter().find(|p| p.extension().is_some_and(|e| e == "pcap"));
         assert!(
             std::fs::read(stored.expect("a file")).expect("the file") == file,

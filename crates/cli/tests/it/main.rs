@@ -1,4 +1,4 @@
-//! All integration tests of this crate in one program, so that they are linked once. Each module has one subject.
+//! All integration tests of this crate are in one program, so that they are linked once. Each module has one subject.
 
 mod book;
 mod captures;

@@ -1,4 +1,4 @@
-//! The memory of a run, in control groups and address spaces with a small limit.
+//! Tests the memory use of a run in control groups and in address spaces with a small limit.
 
 use crate::common;
 

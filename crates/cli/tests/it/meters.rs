@@ -14,10 +14,11 @@ use testkit::TempDir;
 /// Address and port.
 type Endpoint = (IpAddr, u16);
 
-/// Protocol, and the two endpoints in ascending order.
+/// The protocol and the two endpoints of a conversation, in ascending order.
 type Pair = (u8, Endpoint, Endpoint);
 
-/// The sums of a program's records for one pair. Index 0 is the direction from the lesser endpoint, 1 the other one.
+/// The sums over a program's records for one pair of endpoints. Index 0 is the direction from the lesser endpoint to
+/// the greater, index 1 the reverse direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Sums {
     packets: [u64; 2],
@@ -88,7 +89,8 @@ fn netgrain(dir: &TempDir, capture: &Path, bytes: &str) -> SumsByPair {
     all
 }
 
-/// Timestamps may differ by `unit` nanoseconds, because programs truncate and round the times that they print.
+/// Asserts that the sums are equal. Timestamps may differ by `unit` nanoseconds, because programs truncate and round
+/// the times that they print.
 #[track_caller]
 fn assert_equal(program: &str, theirs: &SumsByPair, ours: &SumsByPair, unit: u64) {
     assert!(!ours.is_empty());

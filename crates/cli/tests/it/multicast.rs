@@ -1,5 +1,5 @@
-//! One host exports to multicast groups, another one subscribes: processes in two network namespaces that a veth pair
-//! connects.
+//! One host exports to multicast groups and another host subscribes to them. The hosts are processes in two network
+//! namespaces that a veth pair connects.
 
 use crate::common;
 
@@ -96,7 +96,7 @@ fn several_subscribers_on_another_host_receive_flows_and_rows() {
         let args = [verb, "--live", "--from-multicast", &group, "--multicast-interface", &remote.name, "--json"];
         namespace.netgrain(&[&args[..], more].concat())
     };
-    // Two subscribers to the same group on one host, one of them with a filter.
+    // Two subscribers on one host receive the same multicast group; one of them has a filter.
     let (all, some) =
         (subscribe("flows", 128, &["--limit", "200"]), subscribe("flows", 128, &["--limit", "20", "udp"]));
     let mut series = subscribe("series", 129, &[]);

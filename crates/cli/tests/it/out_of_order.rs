@@ -1,5 +1,5 @@
-//! Captures replayed out of order of time into one store. Intervals queried in the store agree with the captures and
-//! with the rows of the meter.
+//! Captures are replayed into one store in another order than that of their times. The results of queries for intervals
+//! of the store agree with the captures and with the rows of the meter.
 
 use crate::common;
 
@@ -88,7 +88,8 @@ fn an_out_of_order_store_and_its_captures_give_equal_results() {
             let what = format!("seed {seed}, segments of {segment}, {from} to {to} {filter:?}");
             assert_eq!(found, (expected, Some(i32::from(expected == 0))), "{what}");
         }
-        // The series of a filter is computed from packets; the other series has the rows of the meter.
+        // The series with a filter is computed from packets. The series without a filter consists of the rows of the
+        // meter.
         let series = |args: &[&str]| {
             let output = run(&[&["series", "--store", arg(&store), "--json"], args].concat());
             assert_eq!(output.status, Some(0), "{output:?}");
@@ -134,7 +135,8 @@ fn a_repeated_replay_is_reported_and_a_truncated_capture_is_stored() {
     }
 }
 
-/// Five flows with two packets per second in each direction, during these ranges of seconds in this order.
+/// Writes a capture of five flows with two packets per second in each direction. The flows have packets in these ranges
+/// of seconds, in this order.
 fn write_flows(path: &Path, ranges: &[(u64, u64)]) {
     let mut file = pcap::FILE_HEADER_NS.to_vec();
     let mut buffer = [0; 200];
@@ -161,11 +163,12 @@ type Captures<'a> = &'a [&'a [(u64, u64)]];
 
 #[test]
 fn the_packets_of_a_flow_match_its_records_also_where_time_steps_back() {
-    // The captures of each store in order of replay, and the number of records that each flow has.
+    // Each case has the captures of one store in order of replay, and the number of records that each flow then has.
     let cases: [(Captures<'_>, usize); 6] = [
         (&[&[(100, 130), (90, 140)]], 1),
         (&[&[(100, 130), (75, 95), (110, 130), (90, 100)]], 1),
-        // A step back beyond the tolerance begins a new record, whose interval contains that of the first record.
+        // If the timestamps step back by more than the tolerance, a new record begins. The interval of this record
+        // contains the interval of the first record.
         (&[&[(200, 230), (130, 240)]], 2),
         (&[&[(600, 630), (330, 380), (631, 660)]], 3),
         (&[&[(2000, 2030)], &[(1975, 2000)]], 1),
@@ -211,7 +214,8 @@ fn follow_continues_after_the_clock_steps_back_and_forward() {
         let mut recorder = netgrain(&[&["record", "-r", "-"], &into[..]].concat());
         let quiet = recorder.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut recorder = Running(quiet.spawn().expect("the process starts"));
-        // Packets from a pipe are stored in order of arrival with the timestamps that they have.
+        // Packets that a recorder reads from a pipe are stored in order of arrival, with the timestamps that they have
+        // in the pipe.
         let mut wire = recorder.0.stdin.take().expect("a pipe");
         wire.write_all(&pcap::FILE_HEADER_NS).expect("a recorder");
         let mut sent = 0;
@@ -260,7 +264,7 @@ fn follow_continues_after_the_clock_steps_back_and_forward() {
         phases.splice(1..1, (0..10).map(|i| (500, 1400, -3590 + i)));
         for (packets, len, step) in phases {
             send(packets, len, step);
-            // The pause lets the query read each file while the recorder still writes.
+            // During the pause, the query reads each file while the recorder still writes.
             std::thread::sleep(Duration::from_millis(400));
         }
         drop(wire);

@@ -1,5 +1,5 @@
-//! The privileges of a running netgrain as the kernel reports them: they suffice for an interface that comes back, and
-//! missing ones are reported at the start.
+//! The kernel reports the privileges of a running netgrain. They suffice to reopen an interface that was removed and
+//! created again. If privileges are missing, this is reported at the start.
 
 use crate::common;
 

@@ -76,7 +76,8 @@ fn a_time_zone_affects_arguments_and_text_but_not_json() {
     let (utc, east) = (flows(&store, &minute), in_the_east(&store, "flows", &local));
     assert_eq!((utc.status, east.status), (Some(0), Some(0)), "{east:?}");
     assert!(utc.out.lines().count() > 2);
-    // Both outputs have the same records with the same timestamps; only the zone of the printed times differs.
+    // Both outputs have the same records with the same timestamps; they differ only in the time zone of the printed
+    // times.
     let times = |output: &Output| -> Vec<Timestamp> {
         let first = |line: &str| line.split_whitespace().next().map(str::to_owned).expect("a time");
         let parse = |text: String| Timestamp::parse(&text, Timestamp::ZERO).unwrap_or_else(|e| panic!("{e}"));

@@ -64,7 +64,8 @@ fn an_interrupt_ends_cleanly_with_the_summary() {
         let store = dir.join("store");
         let args = ["record", "--sim", "200,rate=10kpps,truth", "--store", arg(&store), "--rotate", "1s"];
         let (running, err) = Running::start(&mut netgrain(&[&args, &RING[..]].concat()));
-        // The second file has a full second of packets, however late the first packet came.
+        // The first file may cover only a part of a second. The second file covers a full second, so it contains
+        // packets.
         until("two files are published", || walk(&store).iter().filter(|p| arg(p).ends_with(".pcap")).count() > 1);
         signal(&running.0, name);
         let output = running.end(err);
@@ -178,7 +179,7 @@ fn each_interface_of_a_capture_file_is_recorded_by_itself() {
 fn lost_packets_exit_1_and_the_json_report_is_consistent() {
     let dir = TempDir::new("lossy");
     let store = dir.join("store");
-    // The full rate into the smallest ring loses packets.
+    // A simulation at full rate into the smallest ring loses packets.
     let args = ["record", "--sim", "1000,truth,packets=1M", "--store", arg(&store), "--json"];
     let output = run(&[&args[..], &RING[..]].concat());
     assert_eq!(output.status, Some(1), "{output:?}");

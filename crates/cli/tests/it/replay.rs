@@ -1,5 +1,5 @@
-//! A replay of recorded packets gives the flow records and rows of the recording, including the estimates of distinct
-//! addresses, whose hash key is stored beside the packets.
+//! A replay of recorded packets makes the same flow records and series rows as the recording. This includes the
+//! estimates of distinct addresses, because their hash key is stored in the directory of the packets.
 
 use crate::common;
 
@@ -25,7 +25,7 @@ fn records_and_rows(store: &Path) -> (Vec<Value>, Vec<Value>) {
     (objects(&flows.out).into_iter().map(without_location).collect(), objects(&rows.out))
 }
 
-/// Rows without the silent seconds at both ends, which a capture file does not have.
+/// The rows without the seconds of silence at the begin and at the end, which a capture file does not have.
 fn trim_silence(rows: Vec<Value>) -> Vec<Value> {
     let silent = |row: &Value| row["packets"] == 0;
     let from = rows.iter().take_while(|row| silent(row)).count();
@@ -56,7 +56,8 @@ fn a_replay_has_the_same_estimates_only_with_the_key_of_the_store() {
     let (flows, rows) = records_and_rows(&first);
     assert!(flows.len() > 10_000 && rows.len() >= 2, "{} flows, {} rows", flows.len(), rows.len());
     assert!(records_and_rows(&replayed) == (flows.clone(), rows.clone()), "a replay differs from the recording");
-    // Without the key the estimates of the same packets differ, so the comparison above depends on the key.
+    // Without the stored key the estimates for the same packets differ. So the comparison above shows that the replay
+    // used the stored key.
     let copies: Vec<PathBuf> = (0..packets.len()).map(|i| dir.join(format!("{i}.pcap"))).collect();
     packets.iter().zip(&copies).for_each(|(from, to)| _ = std::fs::copy(from, to).expect("a copy"));
     replay(&without_key, &copies);
@@ -108,7 +109,8 @@ fn a_replay_of_two_queues_equals_their_live_records_and_rows() {
     }
 }
 
-/// Packet `n` of 3000 flows: first the forward direction of all, then the reverse direction.
+/// The frame of packet `n`. The first packets are one packet of each of 3000 flows in the forward direction; the next
+/// are one packet of each flow in the reverse direction.
 fn frame(n: usize) -> Vec<u8> {
     let (host, back) = (n % 3000, n >= 3000);
     let (client, server) = ([10, 1, (host / 250) as u8, (host % 250) as u8], [10, 2, (host % 7) as u8, 1]);

@@ -1,4 +1,4 @@
-//! `netgrain retain`, and the retention rules of `record`.
+//! Tests of `netgrain retain` and of the retention rules of `record`.
 
 use crate::common;
 
@@ -178,7 +178,7 @@ fn retention_names_a_query_with_a_hold_waits_and_then_removes() {
         exist(&files) == [true, true] && dry.err.contains(&holder) && dry.err.contains("holds this hour"),
         "{dry:?}"
     );
-    // After the time that retention waits for readers, a hold no longer prevents the removal of the files.
+    // After the time that retention waits for readers, a query that holds the files no longer prevents their removal.
     let output = run(&[&args[..], &["--wait-for-readers", "300ms"]].concat());
     assert_eq!((output.status, exist(&files)), (Some(0), vec![false, false]), "{output:?}");
     assert!(output.err.contains(&holder) && output.err.contains("still holds this hour"), "{}", output.err);

@@ -434,9 +434,9 @@ fn run_applies_the_retention_rules_of_each_data_type() {
     let kinds = [".pcap", ".flows.parquet", ".series.parquet"];
     let first_run = kinds.map(|kind| bytes(&store, kind));
     assert!(first_run.iter().all(|bytes| *bytes > 0), "{first_run:?}");
-    // A small maximum size of one data type removes the files of an earlier run of this data type only. Retention may
-    // run before or after this run seals its own files, and the rows of a complete day may have been merged into one
-    // file by then.
+    // If one data type has a small maximum size, retention removes the files of an earlier run of this data type, and
+    // no files of other data types. Retention may run before or after this run seals its own files. By then, the rows
+    // of a complete day may have been merged into one file.
     all(&["flow.max_size=1"]);
     let more = kinds.map(|kind| bytes(&store, kind));
     assert!(
@@ -481,7 +481,7 @@ fn sighup_reloads_keys_reports_fixed_ones_and_rejects_invalid_files() {
     let line = message(&mut err, "configuration reloaded");
     assert!(line.contains("changed flow.max_age, export.targets"), "{line}");
     assert!(line.contains("only the next start changes capture.ring"), "{line}");
-    // More than 1000 packets: all 50 flows have begun.
+    // Once more than 1000 packets are stored, each of the 50 flows has begun.
     until("more than 1000 packets are stored", || common::stored_packets(&store) > 1000);
     signal(&running.0, "INT");
     let report = report(&running.end(err));
@@ -524,8 +524,8 @@ fn an_interrupt_ends_the_wait_for_a_dead_collector_cleanly() {
     let args = ["run", "-r", arg(&file), "--store", arg(&store), "--export", &target, "--json"];
     let mut command = netgrain(&[&args[..], &RING[..]].concat());
     let (running, err) = Running::start(&mut command);
-    // The records are made at the end of the file. After 2 s the run waits for the collector, or it sees the signal
-    // before it begins to wait.
+    // The records are made when the file has been read completely. After the sleep of 2 s, the run waits for the
+    // collector. On a slow machine it does not wait yet; it then reads the stop flag before it begins to wait.
     until("packets are stored", || common::stored_packets(&store) > 0);
     std::thread::sleep(std::time::Duration::from_secs(2));
     signal(&running.0, "INT");
@@ -550,7 +550,8 @@ fn sighup_keeps_unchanged_collectors_and_does_not_wait_for_removed_ones() {
     let store = dir.join("store");
     let (running, mut err) =
         Running::start(&mut netgrain(&[&args[..], &["--store", arg(&store), "--json", "-q"]].concat()));
-    // When the file of the file target has a record, the queue of the dead collector has the same record.
+    // When the file of the file target has a record, the same record is in the queue for the collector that does not
+    // respond.
     until("a record is exported", || !run(&["flows", "-r", arg(&sent), "--json"]).out.is_empty());
     for more in [&["udp:127.0.0.1:9"][..], &[], &["udp:127.0.0.1:9"], &[]] {
         std::thread::sleep(std::time::Duration::from_millis(700));

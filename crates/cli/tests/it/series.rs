@@ -178,7 +178,7 @@ fn a_filtered_series_counts_matching_packets_and_has_rows_of_zeros() {
         assert_eq!(seconds(&rows), seconds(&all), "{filter}: the same seconds as without a filter");
         assert_eq!(sum("stored"), 25_000, "the ledger is that of all packets");
     }
-    // An interval that begins and ends within a second includes these seconds completely, as without a filter.
+    // If an interval begins or ends within a second, the result contains the complete second, as without a filter.
     let first = objects(&query(&store, &["--json"]).out)[0]["second"].as_u64().expect("a second");
     let (from, to) = (format!("{}300", first + 1), format!("{}700", first + 2));
     let interval = ["--json", "--from", &from, "--to", &to];
@@ -187,7 +187,8 @@ fn a_filtered_series_counts_matching_packets_and_has_rows_of_zeros() {
         rows.iter().map(|row| row["packets"].as_u64().expect("a number")).collect::<Vec<_>>()
     };
     assert_eq!(packets(&["not host 192.0.2.77"]), packets(&[]));
-    // Seconds whose packets retention has removed are unknown, not silent.
+    // The packets of some seconds were removed by retention. For these seconds the series is unknown; they are not
+    // seconds without packets.
     let (packets, later) = (walk(&store), dir.join("later"));
     let packets: Vec<&PathBuf> = packets.iter().filter(|p| p.extension().is_some_and(|e| e == "pcap")).collect();
     let [file] = packets[..] else { panic!("one file: {packets:?}") };

@@ -1,4 +1,5 @@
-//! `netgrain record` and `run` under the service manager: notifications, and the privileges that their units grant.
+//! Tests `netgrain record` and `run` under the service manager: their notifications, and the privileges that their
+//! units grant.
 
 use crate::common;
 
@@ -109,8 +110,8 @@ fn systemd_analyze_accepts_the_units() {
         let Some(exposure) = exposure else {
             return testkit::skip(test, "this systemd-analyze cannot rate a unit file");
         };
-        // systemd-analyze rates a unit without any protection with 10; a service that configures network interfaces
-        // cannot get 0.
+        // The rating of systemd-analyze is 10 for a unit without any protection. It cannot be 0 for a service that
+        // configures network interfaces.
         assert!(exposure < 3.0, "{exposure}: {}", output.out);
     }
 }
@@ -124,7 +125,7 @@ fn the_units_grant_exactly_the_capture_capabilities_and_are_hardened() {
         let line = text.lines().find_map(|l| l.strip_prefix(key)).expect(key);
         assert_eq!(line, expected, "{key}");
     }
-    // All settings except the commands and descriptions.
+    // These are all settings of the unit except the commands and descriptions.
     let own = ["Description=", "Documentation=", "ExecStart=", "ExecReload="];
     let settings = texts.each_ref().map(|text| {
         let is_shared = |l: &&str| !l.starts_with('#') && !own.iter().any(|own| l.starts_with(own));
@@ -197,7 +198,7 @@ fn the_drop_in_for_interface_programs_grants_only_what_they_need() {
     ] {
         assert!(docs.contains(text), "{text}");
     }
-    // A comment of the drop-in refers to this setting of the unit.
+    // A comment in the drop-in file names this setting of the unit, so the test compares the comment with the unit.
     let unit = std::fs::read_to_string(units().join("netgrain-record@.service")).expect("the unit");
     assert!(
         unit.contains("\nMemoryDenyWriteExecute=yes\n")
@@ -231,7 +232,7 @@ fn setting<'a>(texts: &[&'a str], key: &str) -> &'a str {
     texts.iter().flat_map(|text| text.lines()).rev().find_map(|l| l.strip_prefix(key)?.strip_prefix('=')).expect(key)
 }
 
-/// The setting of the unit that forbids the system call of a line of strace because of its arguments.
+/// Finds the setting of the unit that forbids a system call because of its arguments. `call` is a line of strace.
 fn forbidding_setting(call: &str, settings: &[&str]) -> Option<&'static str> {
     let (name, arguments) = call.split_once('(')?;
     let has = |part: &str| arguments.contains(part);
@@ -283,7 +284,7 @@ fn the_unit_permits_every_system_call_of_a_recorder() {
     let dir = TempDir::new("calls");
     let file = dir.join("program.ng");
     let program = ["--program", arg(&file)];
-    // The name of the case, its additional arguments, and whether a program is swapped.
+    // Each case has its name, its additional arguments, and whether a program is swapped.
     let cases = [
         ("record af-xdp", &[][..], false),
         ("record tpacket", &[], false),
@@ -361,12 +362,13 @@ fn the_unit_permits_every_system_call_of_a_recorder() {
             .filter(|c| c.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'))
             .collect();
         assert!(used.contains("io_uring_enter") && used.contains("capset"), "{used:?}");
-        // root drops its supplementary groups; the user of the unit may not, and makes no such call.
+        // A process of root drops its supplementary groups with `setgroups`. A process of the user of the unit does not
+        // call `setgroups`, because this user may not do so.
         let rejected: Vec<&&str> = used.iter().filter(|c| !allowed.contains(**c) && **c != "setgroups").collect();
         assert!(rejected.is_empty(), "{case}: {rejected:?}");
         let rejected: Vec<_> = lines().filter_map(|l| forbidding_setting(l, &settings).map(|why| (why, l))).collect();
         assert!(rejected.is_empty(), "{case}: {rejected:?}");
-        // After the program has installed its own filter, it makes no call that this filter rejects.
+        // After netgrain has installed its own filter of system calls, it makes no call that this filter rejects.
         let filtered =
             lines().skip_while(|l| !l.starts_with("seccomp(SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC"));
         let rejected: Vec<&str> = filtered.clone().filter(|l| l.contains("= -1 ENOSYS")).collect();

@@ -1,5 +1,5 @@
-//! Steering on a live interface: packets of many shapes, and member processes that join, leave and are killed between
-//! program swaps.
+//! Steering on a live interface. The packets are plain, fragmented or tunnelled; member processes join, leave and are
+//! killed between program swaps.
 //!
 //! Flows are plain, fragmented, tunnelled, or tunnelled at times; some flows have fragmented and whole packets, also in
 //! tunnels. Their directions alternate. Each frame ends with the numbers of its flow and of its packet. The files of
@@ -19,12 +19,12 @@ use wire::{EtherType, IpProtocol};
 use workspace::{Testbed, frames};
 
 const FLOWS: u32 = 140;
-/// Frames per flow and round, by the last digit of the flow's number.
+/// Number of frames of a flow in one round, by the last digit of the flow's number.
 const FRAMES_PER_ROUND: [u32; 10] = [1, 3, 2, 1, 1, 1, 1, 3, 3, 3];
-/// Frames of all flows in one round.
+/// Number of frames of all flows together in one round.
 const FRAMES: u32 = FLOWS / 10 * 19;
 
-/// Equivalent programs that steer by flow.
+/// Programs that all steer by flow and give equal results.
 const PROGRAMS: [&str; 4] = [
     "main = steer_flow",
     "main = ip >-> mark 7 >-> steer_flow",
@@ -52,7 +52,8 @@ fn packet(prng: &mut Prng, flow: u32, back: bool, out: &mut Vec<Vec<u8>>) {
     let from = out.len();
     let [low, high] = [flow as u8, (flow >> 8) as u8];
     let mut ends = [([10, 1, high, low], 4000 + flow as u16), ([192, 0, 2, 1], 443)];
-    // Tunnel endpoints: random addresses, and source ports that are random as those of encapsulators.
+    // The tunnel endpoints have random addresses. Their source ports are random too, like those that encapsulators
+    // choose.
     let mut outer = [[172, 16, 0, prng.below(9) as u8], [172, 16, 1, prng.below(9) as u8]];
     if back {
         ends.reverse();
@@ -185,7 +186,7 @@ impl Member {
     }
 }
 
-/// The change of the group's members before a phase.
+/// The change of the group's members at the begin of a phase.
 #[derive(Clone, Debug)]
 enum Change {
     Nothing,
@@ -302,7 +303,8 @@ fn assert_files_match_phases(members: &[Member], phases: &[(Change, Vec<usize>)]
             );
             let may_be_missing = if found.is_some() { is_killed(&owner) } else { present.iter().any(is_killed) };
             assert!(count == whole(flow) || may_be_missing, "{context}: phase {i}: {count} packets of flow {flow}");
-            // A flow that is in no file belongs to a killed member; nothing more is known about it.
+            // If no file has packets of a flow, the flow belongs to a killed member, and the test can check nothing
+            // else about it.
             let Some((before, _)) = i.checked_sub(1).and_then(|p| owners[p].get(&flow)).copied() else { continue };
             if found.is_none() {
                 continue;
@@ -359,7 +361,8 @@ fn changes_of_members_and_programs_lose_no_packet_and_split_no_flow() {
                 let index = present.remove(0);
                 members[index].kill();
                 testbed.wait_for_members("flows", present.len());
-                // Packets from here on go to living members. Up to three rounds beyond the counter may be in flight.
+                // Packets that are sent after this moment are delivered to living members. At this moment, up to three
+                // rounds beyond the counter may be in flight.
                 killed_at = testbed.stats("flows")["received"].as_u64().expect("a number") as u32 + 3 * FRAMES;
             }
             _ => {

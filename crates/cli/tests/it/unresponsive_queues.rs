@@ -107,7 +107,7 @@ fn an_unresponsive_queue_is_named_and_the_command_exits_1() {
     let output = engine.group("stats", &["web"]);
     assert!(output.status == Some(1) && output.err.contains(named), "{output:?}");
 
-    // A group without the unresponsive queue is healthy.
+    // A group that does not use the unresponsive queue is healthy.
     let output = engine.group("create", &["one", "main = steer_flow", "--queues", "0"]);
     assert!(output.status == Some(0) && !output.err.contains("queue 1"), "{output:?}");
     let output = engine.group("swap", &["one", "copy"]);

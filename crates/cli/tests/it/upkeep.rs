@@ -1,5 +1,5 @@
-//! `netgrain verify` and `netgrain repair`: their results for sound and damaged files, beside a running recorder and
-//! beside retention.
+//! The results of `netgrain verify` and `netgrain repair` for sound and damaged files. In some tests a recorder or
+//! retention changes the store at the same time.
 
 use crate::common;
 
@@ -180,7 +180,7 @@ fn verify_beside_retention_finds_no_damage() {
     let (running, err) = Running::start(&mut netgrain(&[&args[..], &more].concat()));
     until("a file is published", || !packet_files(&store).is_empty());
     let (first, mut runs, mut removed) = (packet_files(&store).remove(0), 0, false);
-    // Several runs of verify, before and after the first removal.
+    // `verify` runs several times, before and after the first removal.
     until("retention has removed files beside several runs", || {
         let output = run(&["verify", "--json", arg(&store)]);
         assert_eq!((output.status, damage(&output)), (Some(0), vec![]), "run {runs}: {output:?}");
@@ -315,7 +315,7 @@ fn a_damaged_journal_and_hidden_files_are_reported_at_the_next_start() {
     let near_the_end = bytes.len() - 20;
     bytes[near_the_end] ^= 0x40;
     std::fs::write(&journal, &bytes).expect("damaged");
-    // A hidden file of a killed recorder, from an hour to which no new file belongs.
+    // This hidden file of a killed recorder is in the directory of an hour for which no new file is written.
     let hour = journal.with_file_name("2024/02/03/04");
     std::fs::create_dir_all(&hour).expect("a folder");
     let hidden = hour.join(".20240203T040500.000000000Z_2.series.parquet.partial");
@@ -459,8 +459,8 @@ fn repeated_replays_keep_all_rows_and_verify_finds_missing_ones() {
     let output = verify();
     assert_eq!((output.status, damage(&output)), (Some(1), vec!["rows".to_owned()]), "{output:?}");
     assert!(output.out.contains("8 packets have no one-second row"), "{output:?}");
-    // The rows of the last replay may be in a file that is not compacted yet. The test removes this file; the next
-    // replay compacts the other files.
+    // The file with the rows of the last replay may not be compacted yet. The test removes this file; the next replay
+    // compacts the other files.
     std::fs::remove_file(first.last().expect("rows")).expect("a file of rows");
     capture(&path, &[SECOND]);
     let replay = ["run", "-r", arg(&path), "--name", "small", "--store", arg(&store), "--quiet"];

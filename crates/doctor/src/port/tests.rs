@@ -8,7 +8,7 @@ use sys::netlink::LinkStats;
 use sys::netlink::netdev::XdpFeatures;
 use testkit::TempDir;
 
-/// A mirror interface of a capable NIC with good settings.
+/// The facts of an interface that receives mirrored packets, on a capable NIC with good settings.
 fn mirror() -> Facts {
     let feature = |name: &str| Feature { name: name.into(), on: false, can_change: true };
     let names = ["rx-gro", "rx-lro", "rx-gro-hw", "rx-vlan-hw-parse", "tx-tcp-segmentation", "tx-generic-segmentation"];
@@ -54,7 +54,7 @@ fn with(change: impl FnOnce(&mut Facts)) -> Facts {
     facts
 }
 
-/// An interface that the host uses.
+/// The facts of an interface that the host uses.
 fn shared() -> Facts {
     with(|f| f.port.uses = vec![HostUse::Address(IpAddr::V4(Ipv4Addr::LOCALHOST))])
 }

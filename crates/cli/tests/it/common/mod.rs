@@ -19,7 +19,7 @@ pub struct Output {
     pub err: String,
 }
 
-/// The binary under test, with nothing on its standard input.
+/// A command that runs the binary under test with empty standard input.
 pub fn netgrain(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netgrain"));
     command.args(args).stdin(Stdio::null());
@@ -74,7 +74,7 @@ pub fn until_filtered(child: &Child) {
     });
 }
 
-/// A process that is killed if the test ends before it.
+/// A process that is killed when this value is dropped, for example if a test fails before the process has ended.
 pub struct Running(pub Child);
 
 impl Running {
@@ -201,8 +201,9 @@ pub fn walk(dir: &Path) -> Vec<PathBuf> {
     out
 }
 
-/// Copies the binary to `to` with a process of its own. With `std::fs::copy`, a child that another test starts at the
-/// same time inherits the descriptor that writes the copy, and running the copy fails with "Text file busy".
+/// Copies the binary to `to` in a separate process. If this process copied it with `std::fs::copy`, a child that
+/// another test starts at the same time would inherit the descriptor that writes the copy, and running the copy would
+/// fail with "Text file busy".
 pub fn copy_program(to: &Path) {
     let status = Command::new("cp").arg(env!("CARGO_BIN_EXE_netgrain")).arg(to).status().expect("cp");
     assert!(status.success(), "cp to {}: {status}", to.display());

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use testkit::{Port, Sandbox, TempDir};
 
-/// A network namespace with the veth pairs `feed`–`eth1`, into which tests send, and `eth2`–`sink`, at which they
-/// receive.
+/// A network namespace with two veth pairs: tests send into `feed`, whose peer is `eth1`, and receive at `sink`, whose
+/// peer is `eth2`.
 pub struct Testbed {
     _sandbox: Sandbox,
     /// The other end of `eth1`.
@@ -23,7 +23,7 @@ pub struct Testbed {
     pub dir: TempDir,
 }
 
-/// An engine that a command has started.
+/// An engine that a command line of a page has started.
 pub struct Engine {
     running: Running,
     err: BufReader<std::process::ChildStderr>,
@@ -78,7 +78,7 @@ impl Testbed {
         output
     }
 
-    /// Starts command lines in the background; their output is discarded.
+    /// Starts a shell with these command lines in the background; their output is discarded.
     pub fn spawn(&self, line: &str) -> Running {
         let child: Child =
             self.shell(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the process starts");
