@@ -1,4 +1,5 @@
-//! The producer: one thread, one copy and one descriptor per packet, one release store per batch.
+//! The producer is one thread. It makes one copy and one descriptor for each packet, and one release store for each
+//! batch.
 //!
 //! The bytes are a stream of nanosecond-pcap records, cut into *segments*. A segment begins at a multiple of [`BLOCK`]
 //! with a pcap file header, so that the ring holds exactly the bytes that the recorder writes to disk. The producer
@@ -322,7 +323,7 @@ impl Producer {
         self.back_pressure.fill(DescPosition { desc: self.desc, pos: self.pos }, &self.memory)
     }
 
-    /// Begins a new second. Time may also jump in either direction.
+    /// Begins a new second. The timestamps may also jump forward or backward by more than a second.
     #[cold]
     fn begin_second(&mut self, ts: Timestamp) {
         self.write_pending();
@@ -347,8 +348,8 @@ impl Producer {
         self.memory.control.set_losses(&self.tally());
     }
 
-    /// Finds space for `need` bytes and one descriptor: begins a segment if necessary, reads the cursors, updates the
-    /// claim.
+    /// Finds space for `need` bytes and one descriptor. If necessary, the function begins a segment, reads the cursors
+    /// of the lossless readers, and updates the claim.
     #[cold]
     fn make_room(&mut self, need: u64, ts: Timestamp) -> Result<(), RingFull> {
         let (start, gap, due) = self.next_record(need, ts);
@@ -403,8 +404,9 @@ impl Producer {
         }
     }
 
-    /// Claims positions against lossy readers, but only up to the limit of the lossless readers (a lossless reader in
-    /// another process checks the same claim).
+    /// Claims positions, so that lossy readers discard copies of bytes that the producer may be overwriting. The claim
+    /// is at most the limit of the lossless readers, because a lossless reader in another process checks the same
+    /// claim.
     fn claim(&mut self, to: DescPosition) {
         let to = DescPosition {
             desc: to.desc.min(self.back_pressure.limit().desc).max(self.claimed.desc),
@@ -460,7 +462,7 @@ impl Producer {
     fn write_pending(&mut self) {
         self.pending.attribute_loss(&self.registry);
         if self.segment_limit.is_none() {
-            // The stream begins with a segment; all other descriptors wait for the first segment.
+            // The stream must begin with a segment, so all other descriptors wait for the first segment.
             return;
         }
         let ts = Timestamp::from_nanos(self.second_start);
