@@ -1,4 +1,4 @@
-//! The series meter compared with a simple model, which keeps every packet and computes each second from the packets.
+//! Compares the series meter with a simple model, which stores every packet and computes each second from the packets.
 
 use base::{Cause, Prng, Tally, Timestamp};
 use netgrain_series::{
