@@ -146,7 +146,7 @@ fn flat(prng: &mut Prng, (low, high): (f64, f64)) -> f64 {
     1.0 / (root * root)
 }
 
-/// [`flat`] weighted by the length: density proportional to `x^-0.5`.
+/// Draws a length from [`flat`] weighted by the length: the density is proportional to `x^-0.5`.
 fn flat_weighted(prng: &mut Prng, (low, high): (f64, f64)) -> f64 {
     let root = low.sqrt() + prng.unit() * (high.sqrt() - low.sqrt());
     root * root
