@@ -1,5 +1,5 @@
-//! The set of sequence numbers that have arrived: one bit per number, in chunks. A chunk exists only if one of its
-//! numbers has arrived, and needs no bits once all of its numbers have arrived.
+//! The set of sequence numbers that have arrived, with one bit per number, in chunks of numbers. A chunk exists only if
+//! one of its numbers has arrived. Its bits are freed when all of its numbers have arrived.
 
 use std::collections::HashMap;
 use std::ops::Range;
