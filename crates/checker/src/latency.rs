@@ -6,7 +6,7 @@
 /// Each value below this limit has its own bucket.
 const EXACT: u64 = 32;
 
-/// 32 buckets for each doubling up to 2^47.
+/// There are 32 buckets for each power of two up to 2^47.
 const BUCKETS: usize = 32 * 44;
 
 /// Times from departure to timestamp, in nanoseconds.
@@ -17,7 +17,7 @@ pub struct Latency {
     /// The maximum.
     pub max: i64,
     count: u64,
-    /// The counts of negative values, by bucket of the magnitude less one. The field `positive` has the counts of
+    /// The number of negative values in each bucket of the magnitude less one. The field `positive` has the numbers of
     /// values from zero.
     negative: Vec<u64>,
     positive: Vec<u64>,
