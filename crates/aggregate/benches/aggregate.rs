@@ -1,5 +1,5 @@
-//! Measures the records aggregated per second: one thread, records in memory, one record whose fields are overwritten,
-//! as in a scan of the store. `cargo bench -p netgrain-aggregate`.
+//! Measures how many records one thread aggregates per second. The records are in memory: one record whose fields are
+//! overwritten, as in a scan of the store. Run it with `cargo bench -p netgrain-aggregate`.
 
 use base::{Prng, Timestamp};
 use flow::{DirectionStats, Encapsulation, EndReason, Key, Record, TcpState};

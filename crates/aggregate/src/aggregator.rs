@@ -1,7 +1,7 @@
-//! The aggregator: it adds records and returns groups.
+//! The aggregator adds flow records to groups and returns the groups.
 //!
-//! The key and the amounts of each record are computed at once and stored in a small batch. The groups of a batch are
-//! looked up together, so that the cache misses of the lookups overlap.
+//! The key and the amounts of each record are computed when the record is added, and are stored in a small batch of
+//! rows. The groups of a batch are looked up together, so that the cache misses of the lookups overlap.
 
 use super::table::Table;
 use super::top::{TopN, rank};
@@ -15,7 +15,7 @@ const BATCH: usize = 64;
 pub struct Aggregator {
     plan: Plan,
     table: Table,
-    /// The ranking if each flow is a group, so that flows with a single record need no entry in the table.
+    /// The ranking, if the flow is a field of the groups. A flow with a single record then needs no entry in the table.
     top: Option<TopN>,
     totals: Vec<u64>,
     records: u64,
@@ -34,7 +34,7 @@ pub struct Aggregation {
     pub by: usize,
     /// The groups of the ranking, the greatest first; groups with equal amounts are in the order of their keys.
     pub lines: Vec<GroupRow>,
-    /// The amounts of all records together, each record once.
+    /// The amounts of all records together. Each record counts once, also if it belongs to two groups.
     pub totals: Vec<u64>,
     /// Number of groups, including the groups that are not in the ranking.
     pub groups: u64,

@@ -1,8 +1,8 @@
 //! The fields by which records can be grouped, and their values in a result.
 //!
-//! The key of a group is a few 64-bit words, whose layout the [plan](super::Plan) computes once: addresses take two
-//! words each, all other fields are packed after them ([`Field::bits`]). Groups are equal if and only if their words
-//! are equal; the key contains no hash.
+//! The key of a group consists of a few 64-bit words, whose layout the [plan](super::Plan) computes once. Each address
+//! takes two words; all other fields are packed into the words after the addresses ([`Field::bits`]). Two groups are
+//! equal if and only if all their words are equal; the key contains no hash.
 
 use super::ReportError;
 use flow::{Encapsulation, EndReason, Record, TcpState};

@@ -1,9 +1,10 @@
 //! Layer 1: sums of flow records by the values of fields (`GROUP BY`).
 //!
 //! A [`Plan`] has the fields to group by ([`Field`]), the amounts to sum ([`Measure`]) and the length of the ranking.
-//! An [`Aggregator`] adds one record after the other and is exact: no sampling, no sketch. Partial sums of several
-//! threads or files are merged. The plan's limit of groups bounds the memory. More groups are an error, whose text
-//! advises how to reduce the query; a result is never silently wrong.
+//! An [`Aggregator`] adds one record after the other. Its result is exact, because it uses neither sampling nor
+//! sketches. Partial sums of several threads or files can be merged. The plan's limit of groups also limits the memory.
+//! If there are more groups, the aggregation ends with an error, whose text advises how to reduce the query; no result
+//! is incomplete without an error.
 #![forbid(unsafe_code)]
 
 mod aggregator;

@@ -17,9 +17,9 @@ pub enum MergeRule {
 /// An amount that is computed for every group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// Flows, counted by their first records: a flow is counted in the interval that contains its first record.
+    /// The number of flows. A flow is counted in the interval that contains its first record.
     Flows,
-    /// Records. A long flow has a record for each active timeout.
+    /// The number of records. A long flow has a record for each active timeout.
     Records,
     /// Packets of both directions.
     Packets,

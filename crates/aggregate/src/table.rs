@@ -1,7 +1,8 @@
 //! The table of groups by key: open addressing over contiguous rows.
 //!
-//! A slot holds the upper half of the key's hash and the row number plus one; 0 is an empty slot. The index of a slot
-//! is computed from the same half, so growing does not read the keys. At most half of the slots are occupied.
+//! A slot contains the upper half of the key's hash and the row number plus one; 0 marks an empty slot. The index of a
+//! slot is computed from the same half of the hash, so the table can grow without reading the keys. At most half of the
+//! slots are occupied.
 
 use super::MergeRule;
 

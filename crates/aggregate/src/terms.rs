@@ -1,4 +1,4 @@
-//! The terms of a filter for flows, computed from a record.
+//! The values of a flow record that a flow filter tests.
 
 use filter::FlowTerms;
 use flow::{DirectionStats, Record};

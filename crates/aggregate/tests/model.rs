@@ -1,4 +1,5 @@
-//! Aggregations compared with a simple model: maps with texts as keys, every group kept, sorted at the end.
+//! Compares aggregations with a simple model: maps with texts as keys, in which every group is stored and which are
+//! sorted at the end.
 
 use base::{Prng, Timestamp};
 use flow::{DirectionStats, Encapsulation, EndReason, Key, Record, TcpState};

@@ -11,7 +11,8 @@ pub const fn mix64(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Mixes a word into a keyed state. The first state is the secret key; the result depends on the order of the words.
+/// Mixes a word into a keyed hash state. The first state is the secret key. The result depends on the order of the
+/// words.
 #[inline]
 pub const fn combine(state: u64, word: u64) -> u64 {
     mix64(state.rotate_left(23) ^ word.wrapping_mul(0x9e37_79b9_7f4a_7c15))

@@ -1,8 +1,8 @@
 //! The loss ledger: for every second, `offered = stored + filtered + duplicate + lost(by cause)`.
 //!
-//! A [`Tally`] has the values of all terms of this equation; a [`Row`] is the tally of one second; a [`Ledger`] has the
-//! rows of one capture in time order. A [`Tally::residue`] other than zero is a bug in netgrain; every test that moves
-//! packets asserts that the residue is zero.
+//! A [`Tally`] contains the values of all terms of this equation. A [`Row`] is the tally of one second. A [`Ledger`]
+//! contains the rows of one capture in time order. A [`Tally::residue`] other than zero is a bug in netgrain; every
+//! test that moves packets asserts that the residue is zero.
 
 use crate::second_map::SecondMap;
 use crate::tally::Tally;
@@ -16,8 +16,9 @@ pub struct Row {
     pub tally: Tally,
 }
 
-/// Rows by second, merged from any number of queues or files. A ledger holds at most [`Ledger::MAX_ROWS`] rows. Older
-/// seconds are added to the oldest row that remains, so that the total stays exact.
+/// The tallies of a capture by second, merged from any number of queues or files. A ledger holds at most
+/// [`Ledger::MAX_ROWS`] rows. The tallies of older seconds are added to the oldest remaining row, so that the total
+/// stays exact.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     rows: SecondMap,
@@ -26,8 +27,8 @@ pub struct Ledger {
 impl Ledger {
     /// The seconds of one day.
     pub const MAX_ROWS: usize = 86_400;
-    /// The number of rows that a full ledger adds to its oldest remaining row in one step. The oldest rows are encoded;
-    /// in steps of one row, a full ledger would decode them for each new second.
+    /// The number of rows that a full ledger adds to its oldest remaining row in one step. The oldest rows are stored
+    /// in encoded form. If each step added one row, a full ledger would decode a chunk of rows for each new second.
     pub const FOLDED_ROWS: usize = 256;
 
     /// An empty ledger.

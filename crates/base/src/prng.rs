@@ -1,4 +1,5 @@
-//! Reproducible randomness: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), one add and one mix per number.
+//! A reproducible pseudo-random generator, SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). A number takes one addition
+//! and one call of the mixing function.
 
 use crate::hash::mix64;
 
@@ -20,13 +21,13 @@ impl Prng {
         mix64(self.0)
     }
 
-    /// A number below `bound` (0 for a bound of 0). The bias is below `bound / 2^64`.
+    /// Returns a random number below `bound`, or 0 if `bound` is 0. The bias is below `bound / 2^64`.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number in `[0, 1)` with 53 random bits.
+    /// Returns a random number in `[0, 1)` with 53 random bits.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)

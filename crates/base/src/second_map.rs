@@ -8,8 +8,8 @@
 use crate::tally::Tally;
 use std::collections::BTreeMap;
 
-/// The number of runs in an encoded chunk whose seconds were added in order of time. The decoded chunk has at most
-/// twice as many runs.
+/// The number of runs in an encoded chunk, if the seconds were added in the order of time. The decoded chunk has at
+/// most twice as many runs.
 const CHUNK: usize = 32;
 
 /// Runs of seconds with the same tally, by first second.
@@ -109,7 +109,7 @@ impl SecondMap {
             self.packed.insert(self.from, encode(&self.open));
         }
         let chunk = self.packed.range(..=second).next_back().map_or(0, |(first, _)| *first);
-        // The first chunk covers every second before the second chunk, also the seconds before its own key.
+        // The first chunk also covers the seconds before its own key, up to the key of the second chunk.
         self.open = self.packed.remove(&chunk).map(|bytes| decode(&bytes).into_iter().collect()).unwrap_or_default();
         self.from = chunk;
         self.to = self.packed.range(chunk..).next().map_or(u64::MAX, |(next, _)| next - 1);
@@ -130,8 +130,8 @@ impl PartialEq for SecondMap {
 
 impl Eq for SecondMap {}
 
-/// Encodes each run as the seconds since the begin of the previous run, its length less one, a mask of the terms of its
-/// tally that are not zero, and these terms; all in LEB128.
+/// Encodes each run as four parts: the number of seconds since the begin of the previous run, the length of the run
+/// minus one, a bit mask of the non-zero terms of its tally, and the values of these terms. All numbers are in LEB128.
 fn encode(runs: &BTreeMap<u64, (u64, Tally)>) -> Box<[u8]> {
     let mut out = Vec::with_capacity(16 * runs.len());
     let mut before = 0;
@@ -228,8 +228,8 @@ mod tests {
             map.insert(1_790_000_000 + 2 * second, 1, tally);
         }
         let bytes: usize = map.packed.values().map(|bytes| bytes.len()).sum();
-        // A chunk takes its bytes, an entry of the tree and a header of the allocator: at most 128 bytes more than its
-        // bytes.
+        // An encoded chunk takes its encoded bytes, an entry of the tree and a header of the allocator. The entry and
+        // the header take at most 128 bytes.
         assert!(bytes + 128 * map.packed.len() < 2_000_000, "{bytes} bytes in {} chunks", map.packed.len());
         assert!(map.open.len() <= 2 * CHUNK);
     }

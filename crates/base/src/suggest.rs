@@ -1,11 +1,11 @@
-//! Suggestions for misspelt names: one distance and one threshold for filters, programs, configuration keys, fields and
-//! interfaces.
+//! Suggestions for misspelt names. Filters, programs, configuration keys, fields and interfaces all use the same edit
+//! distance and the same threshold.
 
-/// Names longer than this are not compared: the work grows with the square of the length.
+/// Names longer than this number of bytes are not compared, because the work grows with the square of the length.
 const LONGEST: usize = 64;
 
-/// The name of `known` that is nearest to the misspelt `name`: at most one edit away for names of up to four bytes, at
-/// most two for longer names. `None` if no name is within this distance.
+/// Returns the name in `known` that is nearest to the misspelt `name`: at most one edit away for names of up to four
+/// bytes, at most two edits for longer names. `None` if no name is within this distance.
 ///
 /// ```
 /// use netgrain_base::nearest;
@@ -21,8 +21,8 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     (near.0 <= limit).then_some(near.1)
 }
 
-/// The edit distance with transpositions (Damerau 1964, optimal string alignment): insertions, deletions, substitutions
-/// and swaps of adjacent bytes.
+/// Returns the edit distance with transpositions (Damerau 1964, optimal string alignment): the number of insertions,
+/// deletions, substitutions and swaps of adjacent bytes that turn one text into the other.
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let mut before = vec![0; b.len() + 1];
     let mut last: Vec<usize> = (0..=b.len()).collect();

@@ -67,17 +67,17 @@ impl Tally {
         *self == Self::default()
     }
 
-    /// The losses that are not zero, in the order of declaration.
+    /// Returns each loss cause with a non-zero number of packets, in the order of declaration.
     pub fn losses(&self) -> impl Iterator<Item = (Cause, u64)> + '_ {
         Cause::ALL.iter().map(|c| (*c, self.lost[*c as usize])).filter(|(_, n)| *n > 0)
     }
 
-    /// The notes that are not zero, in the order of declaration.
+    /// Returns each note with a non-zero value, in the order of declaration.
     pub fn nonzero_notes(&self) -> impl Iterator<Item = (Note, u64)> + '_ {
         Note::ALL.iter().map(|c| (*c, self.notes[*c as usize])).filter(|(_, n)| *n > 0)
     }
 
-    /// `self - earlier`, term by term: the increase of cumulative counters between two readings.
+    /// Returns `self - earlier` for each term: the increase of cumulative counters between two readings.
     #[must_use]
     pub fn minus(&self, earlier: &Self) -> Self {
         let mut out = *self;

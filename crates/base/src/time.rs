@@ -58,7 +58,8 @@ impl Timestamp {
         Self(self.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// The latest multiple of `period` (counted from the epoch) that is not after `self`; `self` if `period` is zero.
+    /// Returns the latest multiple of `period` (counted from the epoch) that is not after `self`. Returns `self` if
+    /// `period` is zero.
     pub fn floor_to(self, period: Duration) -> Self {
         match u64::try_from(period.as_nanos()) {
             Ok(p) if p > 0 => Self(self.0 - self.0 % p),
@@ -66,7 +67,7 @@ impl Timestamp {
         }
     }
 
-    /// Year, month (1-12), day (1-31), hour, minute, second in UTC.
+    /// Returns the year, month (1-12), day (1-31), hour, minute and second in UTC.
     pub fn civil(self) -> (u64, u8, u8, u8, u8, u8) {
         let (days, rest) = (self.secs() / 86_400, self.secs() % 86_400);
         let (year, month, day) = date_of(days);
@@ -74,7 +75,7 @@ impl Timestamp {
     }
 }
 
-/// RFC 3339 with nine digits of fraction and `Z`.
+/// Prints the time in the format of RFC 3339, with nine digits after the decimal point and the zone `Z`.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (year, month, day, h, m, s) = self.civil();
@@ -95,7 +96,7 @@ fn date_of(days_since_epoch: u64) -> (u64, u8, u8) {
     (yoe + era * 400 + u64::from(month <= 2), month as u8, (doy - (153 * mp + 2) / 5 + 1) as u8)
 }
 
-/// The inverse of `date_of`, for a valid year, month and day.
+/// Returns the number of days from 1970-01-01 to a valid year, month and day; the inverse of `date_of`.
 pub(crate) fn days_to(year: u64, month: u64, day: u64) -> u64 {
     let y = year - u64::from(month <= 2);
     let (era, yoe) = (y / 400, y % 400);

@@ -1,14 +1,15 @@
 //! The notation of points in time on the command line and in queries.
 //!
 //! ```text
-//! moment   = "now" [signed] | signed | date "T" (clock | hour) [zone] | date [zone] | clock [zone] | number signed   =
-//! ("-" | "+") span                 -10min, +5s, -1h30min; see [`crate::units::parse_span`] date     = 2026-11-21 |
-//! 20261121            the second form as in the names of a store's files clock    = 10:42 | 10:42:07 | 10:42:07.25 |
-//! 104207.25 hour     = 10 zone     = "Z" | +01:00 | +0100 | +01       as in RFC 3339; without a zone: UTC, or the
-//! caller's default zone number   = since 1970: seconds (to 11 digits), milli- (12-14), micro- (15-17) or nanoseconds
-//! (18-20), with a fraction
+//! moment   = "now" [signed] | signed | date "T" (clock | hour) [zone] | date [zone] | clock [zone] | number
+//! signed   = ("-" | "+") span                 -10min, +5s, -1h30min; see [`crate::units::parse_span`]
+//! date     = 2026-11-21 | 20261121            the second notation as in the names of a store's files
+//! clock    = 10:42 | 10:42:07 | 10:42:07.25 | 104207.25
+//! hour     = 10
+//! zone     = "Z" | +01:00 | +0100 | +01       as in RFC 3339; without a zone: UTC, or the caller's default zone
+//! number   = since 1970: seconds (to 11 digits), milli- (12-14), micro- (15-17), nanoseconds (18-20), with a fraction
 //! ```
-//! A blank may replace the `T`. A clock without a date is a time of the current day, in the zone of the text.
+//! A blank may replace the `T`. A `clock` without a date is a time of the current day, in the zone of the text.
 //! [`TimeSpec::at`] reads a text without a zone as UTC, as in the names of all files, so that a query has the same
 //! meaning on every machine. A caller with another default zone evaluates the fields of [`TimeSpec::Civil`] itself.
 //! [`TimeSpec::parse`] needs no clock; [`TimeSpec::at`] takes the current time as an argument.
@@ -19,7 +20,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A parsed point in time; some forms are relative to the current time.
+/// A parsed point in time. Some variants are relative to the current time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeSpec {
     /// An absolute time.
@@ -115,8 +116,8 @@ impl TimeSpec {
         read(t).map_err(|why| ParseTimeError { text: text.to_owned(), why })
     }
 
-    /// The absolute time, if the current time is `now`. `+SPAN` counts from `anchor` if it is present: for the end of
-    /// an interval, `anchor` is the beginning of the interval.
+    /// Returns the absolute time that this value denotes if the wall clock is at `now`. If `anchor` is present, `+SPAN`
+    /// is added to `anchor` instead of `now`. For the end of an interval, `anchor` is the beginning of the interval.
     pub fn at(self, now: Timestamp, anchor: Option<Timestamp>) -> Timestamp {
         const DAY: i128 = 86_400 * NANOS_PER_SEC as i128;
         match self {
@@ -179,8 +180,8 @@ fn read(t: &str) -> Result<WithPrecision, Reason> {
     }
 }
 
-/// Advice for digits that look like a year or like a date and a time of day. They are rejected, because as seconds
-/// since 1970 they would be a time in the 1970s.
+/// Returns advice for a number whose digits look like a year or like a date and a time of day. Such numbers are
+/// rejected, because read as seconds since 1970 they would denote a time in the 1970s.
 fn unclear(t: &str) -> Option<&'static str> {
     digits(t)?;
     match t.len() {
@@ -195,7 +196,8 @@ fn unclear(t: &str) -> Option<&'static str> {
     }
 }
 
-/// A number since 1970; the count of its digits determines the unit.
+/// Parses a number of seconds, milliseconds, microseconds or nanoseconds since 1970. The count of its digits determines
+/// the unit.
 fn number(t: &str) -> Option<(Timestamp, Duration)> {
     let (whole, part) = t.split_once('.').unwrap_or((t, ""));
     let unit = match whole.len() {
@@ -216,7 +218,7 @@ fn number(t: &str) -> Option<(Timestamp, Duration)> {
     Some((Timestamp::from_nanos(u64::try_from(count).ok()?), Duration::from_nanos(precision)))
 }
 
-/// A date, a clock, or both, with an optional zone.
+/// Parses a date, a time of day, or both, with an optional zone.
 fn civil(t: &str) -> Result<WithPrecision, Reason> {
     let (date, rest) = match date(t)? {
         Some((days, left)) => (Some(days), &t[t.len() - left..]),
@@ -245,7 +247,8 @@ fn civil(t: &str) -> Result<WithPrecision, Reason> {
     }
 }
 
-/// The days since 1970 of the date at the beginning of the text, and the number of bytes after the date.
+/// Parses the date at the beginning of the text. Returns its number of days since 1970, and the number of bytes that
+/// the date takes in the text.
 fn date(t: &str) -> Result<Option<(u64, usize)>, Reason> {
     let b = t.as_bytes();
     let run = b.iter().take_while(|b| b.is_ascii_digit()).count();
@@ -271,8 +274,8 @@ fn date(t: &str) -> Result<Option<(u64, usize)>, Reason> {
     Ok(Some((days_to(year, month, day), t.len() - if run == 8 { 8 } else { 10 })))
 }
 
-/// The nanoseconds since midnight of an hour without minutes, and the text after the hour. An hour is unambiguous only
-/// after a date.
+/// Parses an hour without minutes. Returns the nanoseconds since midnight, and the text after the hour. The caller
+/// accepts such an hour only after a date, because without a date it is ambiguous.
 fn hour(t: &str) -> Option<(u64, &str)> {
     let b = t.as_bytes();
     let is_alone = b.iter().take_while(|b| b.is_ascii_digit()).count() == 2 && b.get(2) != Some(&b':');
@@ -280,8 +283,8 @@ fn hour(t: &str) -> Option<(u64, &str)> {
     Some((hour * 3600 * NANOS_PER_SEC, &t[2..]))
 }
 
-/// The nanoseconds since midnight of the clock at the beginning of the text, the length of its smallest unit, and the
-/// text after the clock.
+/// Parses the time of day at the beginning of the text. Returns the nanoseconds since midnight, the length of the
+/// smallest unit in the text, and the text after the time of day.
 fn clock(t: &str) -> Result<(u64, Duration, &str), Reason> {
     let b = t.as_bytes();
     let run = b.iter().take_while(|b| b.is_ascii_digit()).count();
@@ -312,7 +315,7 @@ fn clock(t: &str) -> Result<(u64, Duration, &str), Reason> {
     Ok(((h * 3600 + m * 60 + s) * NANOS_PER_SEC + nanos, precision, rest))
 }
 
-/// Seconds to the east of UTC; `None` where the text ends without a zone.
+/// Parses the zone. Returns its offset in seconds to the east of UTC, or `None` if the text ends without a zone.
 fn zone(t: &str) -> Result<Option<i64>, Reason> {
     let Some(sign) = t.chars().next() else { return Ok(None) };
     let rest = &t[1..];
@@ -341,14 +344,14 @@ fn digits(text: &str) -> Option<u64> {
     text.parse().ok()
 }
 
-/// The nanoseconds of the digits after a decimal point; digits after the ninth are ignored.
+/// Returns the nanoseconds that the digits after a decimal point denote. Digits after the ninth are ignored.
 fn fraction(text: &str) -> Option<u64> {
     digits(text)?;
     let nine: String = text.chars().chain(std::iter::repeat('0')).take(9).collect();
     digits(&nine)
 }
 
-/// The unit of the last digit after a decimal point, at least one nanosecond.
+/// Returns the unit of the last digit after a decimal point, at least one nanosecond.
 fn precision_of(fraction: &str) -> Duration {
     Duration::from_nanos(NANOS_PER_SEC / 10u64.pow(fraction.len().min(9) as u32))
 }

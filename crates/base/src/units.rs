@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// A text that is not a valid quantity, with the expected form.
+/// The error for a text that is not a valid quantity. It contains the text and the expected notation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseUnitError {
     text: String,
@@ -90,7 +90,8 @@ fn whole_count(text: &str) -> Option<u64> {
     whole.parse::<u64>().ok()?.checked_mul(scale)?.checked_add(part)
 }
 
-/// A parser of integers within a range, for command-line options; its error texts have the range.
+/// Returns a parser of integers within a range, for command-line options. The error texts of the parser contain the
+/// range.
 ///
 /// ```
 /// # use netgrain_base::units::whole;
@@ -139,7 +140,7 @@ pub fn parse_rate(text: &str) -> Result<Rate, ParseUnitError> {
     if value * scale > 0.0 { Ok(rate(value * scale)) } else { Err(error(text, EXPECTED)) }
 }
 
-/// Parses an age after which retention removes files: a duration whose unit is mandatory. If a `30` meant as days were
+/// Parses the age after which retention removes files: a duration whose unit is mandatory. If `30`, meant as days, were
 /// read as seconds, retention would empty the store.
 ///
 /// # Errors

@@ -14,8 +14,8 @@ pub struct Options {
     /// Number of frames that the generator reported as sent: the numbers 0 to `sent - 1` are expected and no others. If
     /// `None`, all numbers from the least to the greatest that arrived are expected.
     pub sent: Option<u64>,
-    /// If true, reordering is detected within each file alone, because the files belong to several queues. If false,
-    /// each file continues the previous file.
+    /// If true, reordering is detected within each file only, because the files belong to several queues. If false, the
+    /// records of each file continue those of the previous file.
     pub file_by_file: bool,
 }
 

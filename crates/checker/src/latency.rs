@@ -1,12 +1,12 @@
 //! Time of frames from departure to timestamp: exact minimum and maximum, and the median to 1/32 of its value.
 //!
-//! Meaningful if both times come from the same clock; otherwise the difference of the clocks is included, and results
-//! may be negative.
+//! The result is the latency only if both times come from the same clock. Otherwise it includes the difference of the
+//! clocks, and may be negative.
 
 /// Each value below this limit has its own bucket.
 const EXACT: u64 = 32;
 
-/// 32 buckets for each doubling up to 2^47.
+/// There are 32 buckets for each power of two up to 2^47.
 const BUCKETS: usize = 32 * 44;
 
 /// Times from departure to timestamp, in nanoseconds.
@@ -17,7 +17,7 @@ pub struct Latency {
     /// The maximum.
     pub max: i64,
     count: u64,
-    /// The counts of negative values, by bucket of the magnitude less one. The field `positive` has the counts of
+    /// The number of negative values in each bucket of the magnitude less one. The field `positive` has the numbers of
     /// values from zero.
     negative: Vec<u64>,
     positive: Vec<u64>,
@@ -32,7 +32,7 @@ impl Latency {
     pub(crate) fn add(&mut self, nanos: i64) {
         (self.min, self.max) = (self.min.min(nanos), self.max.max(nanos));
         self.count += 1;
-        // The complement maps -1, -2, … to 0, 1, …
+        // The bitwise complement maps the negative values -1, -2, … to 0, 1, …
         let (side, magnitude) =
             if nanos < 0 { (&mut self.negative, !nanos as u64) } else { (&mut self.positive, nanos as u64) };
         side[bucket(magnitude)] += 1;

@@ -1,8 +1,8 @@
 //! The records of a file: nanosecond pcap (little-endian; draft-ietf-opsawg-pcap) or the RAW format of HPCAP (Moreno et
 //! al.: 12 bytes of header before each packet, none before the first; a record with time zero is padding).
 //!
-//! Parsing is strict: content that netgrain's recorder would not have written is a fault, reported with its offset.
-//! Nothing after a fault is read, because the begin of the next record is unknown.
+//! Parsing is strict. Content that netgrain's recorder would not have written is a fault, reported with its offset.
+//! Nothing after a fault is read, because the position of the next record is unknown.
 
 use crate::files::Format;
 use std::fs::File;

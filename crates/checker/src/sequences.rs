@@ -1,5 +1,5 @@
-//! The set of sequence numbers that have arrived: one bit per number, in chunks. A chunk exists only if one of its
-//! numbers has arrived, and needs no bits once all of its numbers have arrived.
+//! The set of sequence numbers that have arrived, with one bit per number, in chunks of numbers. A chunk exists only if
+//! one of its numbers has arrived. Its bits are freed when all of its numbers have arrived.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,7 +10,7 @@ pub const MEMORY_LIMIT: usize = 64 << 20;
 const CHUNK: u64 = 65_536;
 const WORDS: usize = CHUNK as usize / 64;
 
-/// Bytes of a chunk without its bits: its slot in the map, with the map's spare capacity.
+/// Bytes that a chunk takes without its bits: its entry in the map, and a share of the map's spare capacity.
 const FULL_COST: usize = 64;
 const OPEN_COST: usize = FULL_COST + WORDS * 8;
 

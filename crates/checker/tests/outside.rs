@@ -1,4 +1,4 @@
-//! The generator, the checker and the file formats compared with third-party programs and with the writers of this
+//! Compares the generator, the checker and the file formats with third-party programs and with the writers of this
 //! project.
 
 use base::{Prng, Timestamp};

@@ -1,4 +1,4 @@
-//! Every kind of defect, planted in files of known content, must be found and counted exactly.
+//! The tests put every kind of defect into files of known content. The checker must find and count each defect exactly.
 
 use base::{Prng, Timestamp};
 use r#gen::Traffic;

@@ -2,8 +2,8 @@
 //! Packets are headers in memory, as in a capture with a small snaplen. Each load runs three times; the median is
 //! printed. `cargo bench -p netgrain-flow -- 200k` runs the loads whose name contains the argument.
 //!
-//! The meters of this benchmark have no memory hints (`flow::Hints`), so the core waits for every cache miss;
-//! `netgrain-bench flow` measures the engine with hints. This benchmark compares versions of the table.
+//! The meters of this benchmark have no memory hints (`flow::Hints`), so the core waits for every cache miss. This
+//! benchmark compares versions of the flow table. `netgrain-bench flow` measures the engine with hints.
 
 use base::{Prng, Timestamp};
 use netgrain_flow::{Config, EndReason, Meter, Packet, Record, Sink};

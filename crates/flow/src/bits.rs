@@ -5,7 +5,7 @@
 //! stream contains.
 //!
 //! The closer a value is to its prediction, the fewer bits it takes. If a value contradicts a prediction or a bound,
-//! [`Writer::finish`] returns `None`, and the flow is encoded again in loose form, which uses no predictions.
+//! [`Writer::finish`] returns `None`. The flow is then encoded again in loose form, which uses no predictions.
 
 /// Words of the write buffer; the loose form of a flow takes at most some 4200 bits.
 const SPARE_BYTES: usize = 80;

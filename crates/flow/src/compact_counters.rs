@@ -1,9 +1,9 @@
-//! Compact counters of a flow with more packets than the packet list holds: one cache line for each direction, as long
-//! as no packet is irregular (retransmitted, out of order, zero window).
+//! Compact counters of a flow with more packets than the packet list can hold. They take one cache line for each
+//! direction. A flow has compact counters until its first irregular packet (retransmitted, out of order, zero window).
 //!
-//! Invariant: a line holds exactly the values that [`crate::wide_counters::WideDirection`] would have. If a packet
-//! would make a field overflow, [`CompactDirection::fits`] returns false and the flow gets wide counters. The other
-//! sums are in the flow's [`crate::packet_list::ListSums`], which short flows also have.
+//! Invariant: a cache line holds exactly the values that [`crate::wide_counters::WideDirection`] would have. If a
+//! packet would make a field overflow, [`CompactDirection::fits`] returns false and the flow gets wide counters. The
+//! other sums are in the flow's [`crate::packet_list::ListSums`], which short flows also have.
 //!
 //! ```text
 //! byte  0      8                16                24               40       48      52     54     56    60    64
@@ -102,14 +102,14 @@ impl CompactDirection {
         self.flags += SPREAD[usize::from(flags)];
     }
 
-    /// The compact form of a direction of [`crate::wide_counters`], all of whose values must fit; the caller sets
+    /// Converts a direction of [`crate::wide_counters`] to compact counters. All its values must fit. The caller sets
     /// `extra`.
     pub fn of(side: &wide_counters::WideDirection) -> Self {
         if side.packets == 0 {
             return EMPTY;
         }
         let spread = |all: u64, (count, (at, _)): (&u32, (u32, u32))| all | u64::from(*count) << at;
-        // If there is no inter-arrival time, the minimum field holds [`MAX_GAP`].
+        // If the direction has no inter-arrival time, the minimum field contains [`MAX_GAP`].
         let gap_min = if side.gap_count() == 0 { MAX_GAP } else { side.gap_min };
         Self {
             last: side.last,
@@ -132,7 +132,7 @@ impl CompactDirection {
     /// Counts an inter-arrival time.
     #[inline(always)]
     pub fn count_gap(&mut self, gap: u64) {
-        // Written even if unchanged, because a branch would be unpredictable.
+        // The fields are written even if they are unchanged, because the CPU could not predict a branch here.
         let (min, max) = (self.gap_min().min(gap), self.gap_max().max(gap));
         (self.gap_min, self.gap_min_high) = (min as u32, (min >> 32) as u8);
         (self.gap_max, self.gap_max_high) = (max as u32, (max >> 32) as u8);

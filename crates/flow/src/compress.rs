@@ -1,16 +1,16 @@
-//! The encoding of an idle-compressed flow: packet list and counters in few bits.
+//! The encoding of an idle-compressed flow. It contains the packet list and the counters of the flow in few bits.
 //!
-//! Invariant: [`decompress`] returns exactly the state that [`compress`] got, for any state. Nearly every value is
-//! predicted from the values encoded before it, or lies within bounds that these values determine:
+//! Invariant: [`decompress`] returns exactly the state that was the argument of [`compress`], for any state. Nearly
+//! every value is predicted from the values encoded before it, or is within bounds that these values determine:
 //!
 //! * the packet list: lengths and the times between packets;
 //! * counters: the increments of the packets after the list over the counters that the list determines;
 //! * sums of lengths and inter-arrival times, and their squares: within bounds from minimum, maximum and count;
 //! * bytes of frames and payloads: the difference to headers of the usual length.
 //!
-//! A flow for which a prediction fails (a length over 65535 in the list, times that the list cannot hold exactly) is
-//! encoded in loose form: each value independently. [`crate::compressed`] decides which flows are compressed, and where
-//! the bits are stored.
+//! If a prediction fails for a flow (a length over 65535 in the list, times that the list cannot hold exactly), the
+//! flow is encoded in loose form, in which each value is encoded independently. [`crate::compressed`] decides which
+//! flows are compressed, and where the bits are stored.
 
 use crate::bits::{Coder, Reader, Writer};
 use crate::compact_counters::CompactCounters;
@@ -276,7 +276,8 @@ fn code_lengths(c: &mut impl Coder, side: &mut WideDirection, reported: &WideDir
     let sum = u128::from(side.length.wrapping_sub(reported.length)).wrapping_sub(least);
     let sum = c.within(sum, (count * max).wrapping_sub(least)).wrapping_add(least);
     side.length = reported.length.wrapping_add(sum as u64);
-    // (length - min) x (max - length) is never negative, and 0 if every length is the minimum or the maximum.
+    // For each length, (length - min) x (max - length) is not negative, and it is 0 if the length is the minimum or the
+    // maximum.
     let most =
         sum.wrapping_mul(min + max).wrapping_sub(least.wrapping_mul(max)).wrapping_add(wide(reported.length_squares));
     side.length_squares = words(most.wrapping_sub(c.wide(most.wrapping_sub(wide(side.length_squares)))));
@@ -333,8 +334,8 @@ fn code_gaps(c: &mut impl Coder, side: &mut WideDirection, reported: &WideDirect
                 false => reported.gap_min,
             };
             side.gap_max = if is_max { c.within(side.gap_max.into(), sum.into()) as u64 } else { reported.gap_max };
-            // The squares of minimum and maximum are known; the remainder of the sum bounds the squares of the other
-            // values.
+            // The squares of the minimum and of the maximum are known. The remainder of the sum of squares bounds the
+            // squares of the other values.
             let (mut count, mut sum, mut known) = (count, sum, base);
             for gap in [(is_min, side.gap_min), (is_max, side.gap_max)].into_iter().filter(|g| g.0).map(|g| g.1) {
                 (count, sum) = (count - 1, sum.wrapping_sub(gap));

@@ -9,12 +9,14 @@
 //! slab    16 to 256 bytes                              the remainder of the encoding: crate::slab; Hot::more is the
 //! slot
 //! ```
-//! So the table lookup, the wheel and the comparison of keys need no decompression: their fields stay in the entry. The
-//! encoding takes the space of fields that it contains itself, and the remainder a slot of the slab.
+//! The fields that the table lookup, the timer wheel and the comparison of keys need stay in the entry, so these need
+//! no decompression. The first part of the encoding takes the place of fields of the entry that the encoding contains.
+//! The remainder of the encoding takes a slot of the slab.
 //!
-//! Compression changes no record. The meter finds idle flows by a sweep over the pools of compact and wide counters:
-//! with each batch of packets it inspects just enough slots that a whole sweep takes the time `compress_after`, so no
-//! batch takes long. A flow stays uncompressed if the slab is full or its encoding is too long.
+//! Compression changes no record. To find idle flows, the meter inspects the pools of compact and wide counters slot by
+//! slot, in a cycle. With each batch of packets it inspects just enough slots that a complete cycle takes the time
+//! `compress_after`, so no batch takes long. A flow stays uncompressed if the slab is full or the encoding of the flow
+//! is too long.
 //!
 //! A short flow has only a packet list and is not compressed.
 
@@ -100,13 +102,14 @@ impl CompressedFlows {
         self.slab.clear();
         self.macs.clear();
         self.count = 0;
-        // The pools are empty, so no slot remains to inspect in this second.
+        // The pools are empty, so the meter has no slot left to inspect in this second.
         (self.pairs, self.fulls) = (Sweep::default(), Sweep::default());
     }
 }
 
 impl<H: Hints> Meter<H> {
-    /// Compresses some of the idle flows; the number of packets in the batch bounds the work.
+    /// Compresses some of the idle flows. The number of packets in the batch limits how many slots the function
+    /// inspects.
     #[inline(always)]
     pub(crate) fn compress_idle(&mut self, packets: usize) {
         let Some(second) = self.second else { return };

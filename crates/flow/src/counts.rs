@@ -6,9 +6,9 @@ use crate::record::EndReason;
 /// A histogram of the delay of records, in steps of [`Lateness::STEP_MS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
-    /// Records by the time from the end of the timeout to the whole second at which the meter made the record. The
-    /// first element counts delays up to [`Lateness::STEP_MS`], the second up to twice that, the last all above one
-    /// second.
+    /// Number of records by their delay: the time from the end of the timeout to the whole second at which the meter
+    /// made the record. The first element counts delays up to [`Lateness::STEP_MS`], the second up to twice that, the
+    /// last all delays above one second.
     pub records: [u64; Lateness::STEPS],
     /// The sum of these delays in nanoseconds.
     pub nanos: u64,

@@ -1,4 +1,5 @@
-//! The passage of packet time: which flows have ended, the order of their records, and the release of their memory.
+//! The effects of the passage of packet time: which flows have ended, in which order their records are made, and when
+//! their memory is freed.
 
 use crate::entry::{Entry, Hot, bit};
 use crate::memory::{Hints, HintsExt};
@@ -12,7 +13,7 @@ use crate::table::BucketHint;
 use crate::tcp;
 use crate::wheel;
 
-/// Values of a flow that do not change until it ends, so that they can be computed ahead.
+/// Values of a flow that do not change until the flow ends, so that they can be computed before its end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StableFields {
     pub id: u64,
@@ -293,8 +294,8 @@ fn skip_to_deadline<H: Hints>(shards: &mut [Meter<H>], now: u64, until: u64) -> 
     to
 }
 
-/// Ends every flow. The end reason of a closed flow is end of flow, of a flow after its idle timeout it is idle
-/// timeout, and of any other flow it is forced end.
+/// Ends every flow. The flow end reason is "end of flow" for a closed flow, "idle timeout" for a flow whose idle
+/// timeout has passed, and "forced end" for any other flow.
 pub(crate) fn end_all<H: Hints>(shards: &mut [Meter<H>], sink: &mut dyn Sink) {
     for shard in shards.iter_mut() {
         let end = shard.second.map_or(0, |second| second.saturating_add(1).saturating_mul(SECOND));

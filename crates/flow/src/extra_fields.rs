@@ -1,6 +1,6 @@
-//! The fields that few packets of a flow need: times of the handshake, MAC addresses, length of the first packet. They
-//! take 24 bytes. In an IPv4 flow they are stored in the space that an IPv6 flow needs for the remaining bytes of its
-//! addresses.
+//! The fields that few packets of a flow need: the times of the handshake, the MAC addresses and the length of the
+//! first packet. They take 24 bytes. An IPv4 flow stores them in the space in which an IPv6 flow stores the remaining
+//! bytes of its addresses.
 //!
 //! ```text
 //! byte  0             5              10          16          22      24

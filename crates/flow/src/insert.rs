@@ -1,9 +1,9 @@
-//! The start of a flow: its memory, and the choice of the evicted flow if the table is full.
+//! The start of a flow: the allocation of its memory, and the choice of the flow to evict if the table is full.
 //!
-//! A full table evicts the next flow of a sweep that has had no packet besides its first since the sweep last inspected
-//! it (the clock algorithm of Corbató, 1968); if none of eight flows qualifies, it evicts the flow that has been idle
-//! longest among them. So a flood of single packets evicts its own flows and spares active flows, mostly after one
-//! inspection: successive flows of the sweep are adjacent in memory.
+//! A full table inspects its flows in a cycle, and evicts the next flow that has had no packet besides its first since
+//! it was last inspected (the clock algorithm of Corbató, 1968). If none of eight successive flows qualifies, the table
+//! evicts the flow among them that has been idle longest. So a flood of single packets evicts its own flows and spares
+//! active flows, mostly after one inspection. The inspection is fast, because successive flows are adjacent in memory.
 //!
 //! PERF: 2.3 → 4.9 million packets per second in a flood, including all other costs of a flow
 //! (docs/design/flow-metering.md). In the slower version, each eviction compared eight flows.

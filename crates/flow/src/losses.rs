@@ -1,4 +1,4 @@
-//! The packets that the interface lost, by second, for the records of that period.
+//! The numbers of packets that the interface lost, by second. A flow record contains the number for its period.
 
 use std::collections::BTreeMap;
 

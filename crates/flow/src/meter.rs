@@ -1,13 +1,13 @@
 //! The meter: packets in, flow records out. The records depend only on the packets and their timestamps.
 //!
-//! Time advances in whole seconds, with the first packet or tick of a later second. Then the meter makes the records
-//! whose timeouts have expired, ordered by the second in which they expired, then by the timestamp of the flow's last
-//! packet, then by the flow ID. So the order depends neither on the order in the table nor on the times of the calls.
-//! Whether a packet still belongs to a flow depends on the packet's own timestamp, to the nanosecond, so a late or
-//! missing tick changes no record.
+//! Time advances in whole seconds, when the first packet or tick of a later second arrives. Then the meter makes the
+//! records of the timeouts that have expired. Their order is: the second in which the timeout expired, then the
+//! timestamp of the flow's last packet, then the flow ID. So the order depends neither on the order in the table nor on
+//! the times of the calls. Whether a packet still belongs to a flow depends on the packet's own timestamp, to the
+//! nanosecond, so a late or missing tick changes no record.
 //!
-//! A full table evicts one flow for each new flow ([`crate::insert`] has the choice). The work per packet is bounded
-//! for any traffic: one search of at most eight buckets and one eviction. The memory is bounded by the capacity.
+//! A full table evicts one flow for each new flow ([`crate::insert`] chooses the flow). The work per packet has an
+//! upper limit for any traffic: one search of at most eight buckets, and one eviction. The capacity limits the memory.
 
 use crate::compact_counters::CompactCounters;
 use crate::compressed::CompressedFlows;
@@ -35,9 +35,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-/// A larger backward step of time is a clock step: all flows end ([`crate::EndReason::ForcedEnd`]), and time restarts.
-/// After a smaller step, a packet with an earlier timestamp than its flow's last packet counts at the timestamp of that
-/// last packet.
+/// If a timestamp is earlier than the meter's time by more than this duration, the meter assumes a clock step: all
+/// flows end ([`crate::EndReason::ForcedEnd`]), and time restarts. After a smaller step, a packet that is earlier than
+/// the last packet of its flow is counted with the timestamp of that last packet.
 pub const STEP_BACK: Duration = Duration::from_secs(60);
 
 /// The number and size of the batches of packets for which a tick compresses idle flows, so that flows are also
@@ -73,7 +73,7 @@ pub struct Meter<H = NoHints> {
     pub(crate) second: Option<u64>,
     /// The entry at which the eviction sweep continues.
     pub(crate) hand: u32,
-    /// The entry up to which the pipeline has looked ahead in the eviction sweep.
+    /// The entry up to which the pipeline has inspected the flows in advance for evictions.
     pub(crate) ahead: u32,
     /// The flows that the new flows of the current batch will probably evict, the next one first.
     pub(crate) eviction_candidates: VecDeque<(u32, u64, StableFields)>,

@@ -1,9 +1,9 @@
 //! Sorts flows into the order of time in which their records are made.
 //!
-//! Packet time advances in whole seconds, and tens of thousands of flows may be due in one second; when a meter ends,
-//! all flows are due. Many flows are distributed over slots by the upper bits of the range of their timestamps
-//! (counting sort; Seward, 1954; Knuth, The Art of Computer Programming, section 5.2.5). Each slot is small enough to
-//! stay in cache, and is distributed again by the next bits.
+//! Packet time advances in whole seconds, and tens of thousands of flows may be due in one second. When a meter ends,
+//! all its flows are due. A counting sort distributes many flows over slots by the upper bits of their timestamps
+//! (Seward, 1954; Knuth, The Art of Computer Programming, section 5.2.5). Each slot is small enough to stay in the
+//! cache, and its flows are distributed again by the next bits.
 //!
 //! PERF: 220 → 110 instructions per record (`valgrind --tool=callgrind`, 200 000 records), and 102 → 73 with words in
 //! place of pairs of timestamp and flow index.

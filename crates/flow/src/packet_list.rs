@@ -1,5 +1,5 @@
-//! The packet list: the form in which the packets of a new flow are stored. The record is computed from the list and a
-//! few sums that are stored in the flow's entry.
+//! The packet list stores the packets of a new flow. The record of the flow is computed from the list and from a few
+//! sums in the flow's entry.
 //!
 //! Nine of ten flows end within [`LOG`] packets. Each of their packets is stored as one word:
 //!
@@ -140,7 +140,8 @@ pub(crate) static SINGLE: [[u64; 8]; 256] = {
 /// The range, widened to include a value; for the first value, a new range.
 #[inline(always)]
 pub(crate) fn widened(range: (u8, u8), value: u8, first: bool) -> (u8, u8) {
-    // Without a branch: which packet is the first of its direction is unpredictable at the start of flows.
+    // The code has no branch, because the CPU cannot predict which packet is the first of its direction at the start of
+    // flows.
     let (least, most) = (range.0.min(value), range.1.max(value));
     (select_unpredictable(first, value, least), select_unpredictable(first, value, most))
 }

@@ -1,5 +1,5 @@
-//! Pools of values with an index: address space is reserved at the start, memory is touched on first use, and freed
-//! slots are reused before new slots are.
+//! Pools of values with an index. A pool reserves address space at the start, and the kernel allocates memory when a
+//! slot is first used. A freed slot is reused before a new slot is used.
 
 use crate::memory::{Hints, HintsExt};
 

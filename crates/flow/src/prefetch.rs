@@ -1,14 +1,15 @@
 //! The packets of a batch in order, and the prefetch of the memory that each packet will need.
 //!
-//! With two million flows nearly every access misses the caches. A core can have some twenty misses in flight, but only
-//! one if each address depends on the access before. So a packet passes four stages: the first prefetches the bucket of
-//! its key, the second, [`AHEAD`] packets later, the entry that the bucket points to, the third, as many packets later,
-//! the counters that the entry points to, and the fourth counts the packet. The stages of different packets alternate,
-//! so that memory delivers lines while other packets are counted. A wrong guess costs a prefetched line and has no
-//! other effect.
+//! With two million flows nearly every access misses the caches. A core can wait for some twenty cache misses at the
+//! same time, but only for one if each address depends on the previous access. So each packet passes four stages. The
+//! first stage prefetches the bucket of the packet's key. The second stage, [`AHEAD`] packets later, prefetches the
+//! entry that the bucket points to. The third stage, as many packets later, prefetches the counters that the entry
+//! points to. The fourth stage counts the packet. The stages of different packets alternate, so that memory delivers
+//! cache lines while other packets are counted. A wrong prediction costs a prefetched cache line and has no other
+//! effect.
 //!
-//! A flood into a full table works in the same way: the flow that each new flow will probably evict is determined, and
-//! its bucket prefetched, before the eviction.
+//! The same method applies to evictions, if many new flows arrive at a full table. The meter determines in advance the
+//! flow that each new flow will probably evict, and prefetches the bucket of that flow.
 
 use crate::config::Packet;
 use crate::entry::{Entry, Hot, bit};
@@ -32,7 +33,7 @@ const HANDSHAKE_PACKETS: usize = 3;
 /// Below this number of flows nothing is prefetched for evictions, because the table is in cache.
 const FEW: usize = 4 * AHEAD;
 
-/// The packets between the stages: so few that they stay in cache.
+/// The packets between the first and the last stage. They are so few that they stay in the cache.
 pub(crate) struct Pipeline {
     flow_packets: [FlowPacket; RING],
     /// The flow to which each packet probably belongs.

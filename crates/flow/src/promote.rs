@@ -1,5 +1,5 @@
-//! The conversion of a flow to its next form: packet list, compact counters, wide counters. All counts are preserved
-//! ([`crate::entry`] lists the forms).
+//! The conversion of the counters of a flow: from the packet list to compact counters, and from either to wide
+//! counters. The conversion preserves all counts ([`crate::entry`] describes the three layouts).
 
 use crate::compact_counters::CompactCounters;
 use crate::entry::{Entry, bit};
@@ -64,7 +64,7 @@ impl<H: Hints> Meter<H> {
         hot.bits = hot.bits & !(bit::PAIR | bit::HAS_INTERIM_RECORD) | bit::FULL;
     }
 
-    /// The wide counters with the values of these compact counters.
+    /// Returns wide counters with the values of these compact counters.
     pub(crate) fn widened(
         &self,
         flow: u32,

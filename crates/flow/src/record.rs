@@ -34,7 +34,8 @@ impl Key {
     }
 }
 
-/// The encapsulation of the first packet of the flow; that of later packets may differ.
+/// The encapsulation (VLANs, MPLS, tunnel) of the first packet of the flow. The encapsulation of later packets may
+/// differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Encapsulation {
     /// Ids of the VLAN tags, outer first.

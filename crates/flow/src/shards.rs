@@ -1,9 +1,9 @@
 //! Several meters that act as one. The hash of its key assigns each flow to one shard; the records of all shards are
 //! emitted in one order.
 //!
-//! The records and their order do not depend on the number of shards, as long as no shard is full. Each shard has its
-//! part of the capacity and a little more; which flows a full shard evicts depends on the flows in that shard.
-//! Evictions are counted (`counts().records[EndReason::LackOfResources as usize]`).
+//! The records and their order do not depend on the number of shards, as long as no shard is full. The capacity of each
+//! shard is its part of the total capacity and a little more. Which flows a full shard evicts depends on the flows in
+//! that shard. `counts().records[EndReason::LackOfResources as usize]` is the number of evictions.
 //!
 //! With several threads, each shard is a separate [`Meter`], and [`ShardMerger`] merges the records.
 

@@ -1,9 +1,9 @@
 //! Memory for the encodings of idle-compressed flows: slots of sixteen sizes, 16 to 256 bytes, in blocks of 4 KiB.
 //!
-//! Invariant: a block has slots of one size while at least one of them is in use; afterwards the block is free for any
-//! size. So memory moves between sizes as the flows change, and no more memory is touched than the largest number of
-//! blocks in use at once (Bonwick, The Slab Allocator, USENIX 1994, section 3). A new block is used only if no block of
-//! the size has a free slot.
+//! Invariant: a block has slots of one size while at least one of its slots is in use; afterwards the block is free for
+//! slots of any size. So blocks are reused for other sizes as the flows change, and the slab never touches more memory
+//! than the largest number of blocks in use at the same time (Bonwick, The Slab Allocator, USENIX 1994, section 3). A
+//! new block is used only if no block of the required size has a free slot.
 //!
 //! The free slots of a block form a list whose links are stored in the slots.
 
@@ -25,7 +25,8 @@ const NOWHERE: u16 = u16::MAX;
 /// The state of a block.
 #[derive(Clone, Copy, Debug)]
 struct Block {
-    /// The neighbours in the list of blocks of this size with a free slot; for a free block, only `next` is used.
+    /// The previous and the next block in the list of blocks of this size with a free slot. For a free block, only
+    /// `next` is used.
     before: u32,
     next: u32,
     /// Units per slot.

@@ -11,16 +11,17 @@
 //!
 //! All tags of a bucket are compared at once, as the bytes of two words (Warren, Hacker's Delight, section 6-1).
 //!
-//! Address space is reserved for all buckets, but only as many are in use as the flows need, so that the buckets of few
-//! flows stay in the caches and in few pages. If flows need more buckets, the table grows empty, and its owner inserts
-//! all flows again.
+//! Address space is reserved for all buckets, but only as many buckets are in use as the flows need. So the buckets of
+//! few flows stay in the caches and in few pages. If the flows need more buckets, the table is emptied and enlarged,
+//! and its owner inserts all flows again.
 
 use crate::memory::{Hints, HintsExt};
 
 /// Slots in a bucket.
 pub(crate) const BUCKET_SLOTS: usize = 12;
-/// Flows per bucket of a table at its capacity: one bucket in a hundred then overflows. With seven it is one bucket in
-/// forty, and in a flood every sixth search continues beyond its first cache line.
+/// Flows per bucket of a table that is filled to its capacity. With this number, one bucket in a hundred overflows.
+/// With seven flows per bucket, one bucket in forty overflows, and in a flood every sixth search continues beyond its
+/// first cache line.
 const LOAD: usize = 6;
 /// The largest number of buckets that a search visits.
 pub(crate) const REACH: usize = 8;
@@ -274,7 +275,8 @@ mod tests {
     fn zero_bytes_finds_every_zero_byte() {
         let mut prng = Prng::new(1);
         for _ in 0..10_000 {
-            // Few different values, so that zeros and bytes next to them in value occur together.
+            // The bytes have few different values, so that zeros and the values next to zero often occur in the same
+            // word.
             let bytes: [u8; 8] = std::array::from_fn(|_| [0, 0, 1, 0x7f, 0x80, 0xff][prng.below(6) as usize]);
             let expected = bytes.map(|b| if b == 0 { 0x80 } else { 0 });
             assert_eq!(zero_bytes(u64::from_le_bytes(bytes)).to_le_bytes(), expected, "{bytes:?}");

@@ -18,8 +18,8 @@ pub(crate) enum SegmentOrder {
     OutOfOrder,
 }
 
-/// The sequence numbers that one direction has sent: the highest, and the last two holes below it. Sequence numbers
-/// wrap around. An older hole is not stored: a segment that fills it counts as retransmitted.
+/// The sequence numbers that one direction has sent: the highest number, and the last two holes below it. Sequence
+/// numbers wrap around. Older holes are not stored, so a segment that fills an older hole counts as retransmitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SequenceSpace {
     high: Option<u32>,
@@ -240,7 +240,8 @@ static STEPS: [u8; 128] = {
         let (before, tcp, side) = (states[at >> 4], at >> 3 & 1 == 1, at >> 2 & 1);
         let flags = if at & 1 == 1 { SYN } else { 0 } | if at >> 1 & 1 == 1 { ACK } else { 0 };
         let seen = PacketFields { tcp, flags, side, ..PacketFields::EMPTY };
-        // A packet without FIN does not change the FINs seen, so a half-closed connection stays half-closed.
+        // A packet without FIN leaves the set of directions with a FIN unchanged, so a half-closed connection stays
+        // half-closed.
         let after = if matches!(before, HalfClosed) { before } else { next(before, &mut 0, &seen, true) };
         all[at] = after as u8 | HandshakeUpdate::of(before, after, side, flags).0 << 4;
         at += 1;

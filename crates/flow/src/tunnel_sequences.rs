@@ -4,9 +4,9 @@
 //! Invariant: if the flow at an index is in a tunnel, the values at this index belong to that flow; for other flows the
 //! values are not read.
 //!
-//! Few flows have sequence numbers and their entries have no free bytes, so the numbers are stored separately, in
-//! blocks that are allocated when the first flow of a block has a number. The values remain while a flow is compressed.
-//! For other flows the only cost is one test of a byte of the key.
+//! Few flows have sequence numbers, and the entries of flows have no free bytes. Therefore the numbers are stored
+//! separately, in blocks that are allocated when the first flow of a block has a number. The values remain while a flow
+//! is compressed. For flows without sequence numbers, the only cost is one test of a byte of the key.
 
 /// Flows per block.
 const FLOWS: usize = 64;

@@ -1,8 +1,8 @@
 //! The metering of one packet: finding its flow, and updating the flow.
 //!
-//! Two fast paths handle most packets: those of long flows, and those among the first ten of a short flow. A general
-//! path handles all others. The model in the tests is the plain version; `docs/design/flow-metering.md` has the cost of
-//! each path.
+//! Two fast paths handle most packets: one for the packets of long flows, and one for the first ten packets of a flow.
+//! A general path handles all other packets. The model in the tests is the plain version;
+//! `docs/design/flow-metering.md` has the cost of each path.
 
 use crate::compact_counters::CompactCounters;
 use crate::config::Packet;
@@ -58,8 +58,8 @@ impl<H: Hints> Meter<H> {
         let hot = &mut self.flows[flow].hot;
         let timeout = if tcp::is_over(hot.state) { self.close_timeout } else { self.idle[usize::from(hot.protocol)] };
         if is_another(hot.state, &flow_packet.seen) || flow_packet.seen.at.saturating_sub(hot.last) >= timeout {
-            // The record of the old flow is made when the old flow's timeout expires. Until then the old flow occupies
-            // its entry and its slot of the wheel.
+            // The record of the old flow is made when the timeout of that flow expires. Until then the old flow
+            // occupies its entry and its slot of the timing wheel.
             hot.bits |= bit::DETACHED;
             self.table.remove(flow_packet.bucket, flow);
             return self.begin(packet, flow_packet, sink);

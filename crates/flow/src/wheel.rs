@@ -1,14 +1,16 @@
-//! The times at which flows are inspected: a timing wheel (Varghese and Lauck, SOSP 1987, scheme 6) with one slot per
-//! second of packet time, whose lists are linked through one pair of links per flow.
+//! Stores the times at which flows are inspected, in a timing wheel (Varghese and Lauck, SOSP 1987, scheme 6). The
+//! wheel has one slot per second of packet time. Each slot has a list of flows, which is linked through one pair of
+//! links per flow.
 //!
-//! A packet never moves its flow. A flow is in a slot not later than its deadline; at the slot's second the meter
-//! computes the deadline, and if the deadline is later, moves the flow to a later slot. A flow whose deadline is more
-//! than [`SECONDS`] away is in the farthest slot and is inspected once per turn. After a turn without a due flow the
-//! meter assumes that time has jumped, computes the earliest deadline of all flows and continues there.
+//! A packet never moves its flow to another slot. A flow is in a slot whose second is not later than the deadline of
+//! the flow. At the second of the slot the meter computes the deadline, and if the deadline is later, moves the flow to
+//! a later slot. A flow whose deadline is more than [`SECONDS`] away is in the farthest slot and is inspected once per
+//! turn of the wheel. After a turn without a due flow, the meter assumes that time has jumped, computes the earliest
+//! deadline of all flows and continues at that second.
 
 use crate::memory::{Hints, HintsExt};
 
-/// Seconds in one turn: more than the default active timeout.
+/// Number of seconds in one turn of the wheel. It is greater than the default active timeout.
 pub(crate) const SECONDS: u64 = 512;
 /// The index of no flow.
 const NONE: u32 = u32::MAX;

@@ -1,5 +1,5 @@
-//! Wide counters, for a flow with irregular or very many packets: wide enough for all values that can occur in one
-//! record.
+//! Wide counters are for a flow with irregular or very many packets. They are wide enough for all values that can occur
+//! in one record.
 //!
 //! Packets are counted in 32 bits: the meter makes an interim record before a direction has more
 //! ([`WideDirection::is_full`]). The widths of the other counters follow from this number of packets.

@@ -5,12 +5,12 @@
 //! `flow-models`, `data/agh_2015`): 47.8 % of the flows have one packet, 84 % at most 8, 0.1 % more than 10 000; the
 //! flows of more than 10 000 packets carry about 70 % of the packets; the mean is 78.6 packets of 871 bytes.
 //!
-//! The model: flow lengths come from four classes; within the two long ones from power laws with exponents 1 and 1/2,
-//! chosen because their inverses need only division and square root, which give the same bits on every machine. A
-//! constant number of flows is active at a time, each packet belongs to a random active flow, and a flow that has
-//! ended is replaced by a new flow. The first flows are drawn with the distribution of the flows that are active at a
-//! random moment (in proportion to their length, at a random position within the flow), so that the packets have their
-//! long-run statistics from the beginning.
+//! The model draws flow lengths from four classes. Within the two classes of long flows, lengths follow power laws with
+//! exponents 1 and 1/2. The inverses of these laws need only division and square root, which give the same bits on
+//! every machine. A constant number of flows is active at a time, each packet belongs to a random active flow, and a
+//! new flow replaces a flow that has ended. The first flows are drawn with the distribution of the flows that are
+//! active at a random moment (in proportion to their length, at a random position within the flow), so that the packets
+//! have their long-run statistics from the beginning.
 
 use base::Prng;
 
@@ -146,7 +146,7 @@ fn flat(prng: &mut Prng, (low, high): (f64, f64)) -> f64 {
     1.0 / (root * root)
 }
 
-/// [`flat`] weighted by the length: density proportional to `x^-0.5`.
+/// Draws a length from [`flat`] weighted by the length: the density is proportional to `x^-0.5`.
 fn flat_weighted(prng: &mut Prng, (low, high): (f64, f64)) -> f64 {
     let root = low.sqrt() + prng.unit() * (high.sqrt() - low.sqrt());
     root * root

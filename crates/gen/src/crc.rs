@@ -1,9 +1,10 @@
 //! CRC32C (polynomial 0x1edc6f41, reflected), computed incrementally: the CRC is linear.
 //!
 //! If two frames of equal length differ by `d` (their exclusive or), their CRCs differ by the remainder of `d` alone.
-//! So the CRC of a template is computed once. The CRC of a frame made from the template costs one table look-up per
-//! changed byte ([`Window`]: the remainder at byte 56, after the last changed byte) and four look-ups that extend the
-//! remainder over the unchanged bytes after it ([`Carry`]). The plain loop is kept in this module as the oracle.
+//! So the CRC of a template is computed once. The CRC of a frame made from the template takes one table look-up for
+//! each changed byte ([`Window`]), which gives the remainder at byte 56, after the last changed byte. Four further
+//! look-ups extend this remainder over the unchanged bytes that follow ([`Carry`]). The tests compare the result with
+//! the plain loop in this module.
 
 use crate::layout::at;
 
@@ -71,8 +72,8 @@ fn contributions(len: usize) -> [u32; 256] {
     std::array::from_fn(|value| (1..len).fold(step(0, value as u8), |r, _| step(r, 0)))
 }
 
-/// Computes the remainder after a fixed number of further bytes that are zero in the difference, because these bytes
-/// equal those of the template.
+/// Tables that extend a remainder over a fixed number of further bytes. These bytes are zero in the difference of the
+/// two frames, because they equal the bytes of the template.
 pub(crate) struct Carry([[u32; 256]; 4]);
 
 impl Carry {

@@ -27,9 +27,9 @@ pub(crate) mod at {
     pub const UDP_LEN: Range<usize> = 38..40;
     pub const MAGIC: Range<usize> = 42..44;
     pub const PADDING: usize = 56;
-    /// The bytes that depend on the flow: checksum, addresses, ports.
+    /// The range of the bytes that depend on the flow: checksum, addresses and ports.
     pub const FLOW: Range<usize> = 24..38;
-    /// The bytes that depend on the frame: sequence and departure.
+    /// The range of the bytes that depend on the frame: sequence number and departure time.
     pub const STAMP: Range<usize> = 44..56;
 }
 

@@ -1,5 +1,5 @@
-//! Test traffic: frames with a sequence number, departure time and checksum. Every live test sends these frames and
-//! verifies the stored frames with them.
+//! Generates test traffic: frames with a sequence number, departure time and checksum. Every live test sends these
+//! frames and verifies the stored frames with them.
 //!
 //! Each frame has its number, its departure time and a checksum, so a program that reads only the stored files can tell
 //! which frames are missing, duplicated, out of order or damaged (`crates/checker` does, without shared code).

@@ -1,8 +1,8 @@
 //! Computes how many packets are due at a given time, for a rate.
 //!
-//! Packet `k` is due at `start + k / rate`, computed from `k` each time in integers, so errors do not accumulate and
-//! there is no drift however long a run is. After a delay of the sender the whole backlog is due at once; the sender
-//! decides how much of it to send in one burst.
+//! Packet `k` is due at `start + k / rate`. This time is computed from `k` in integers for each packet, so errors do
+//! not accumulate, and the schedule is exact for a run of any length. After a delay of the sender, all packets that are
+//! overdue are due at once; the sender decides how many of them it sends in one burst.
 
 use base::Timestamp;
 use base::units::Rate;

@@ -1,6 +1,6 @@
-//! Frames as separate parts, for programs that assemble frames elsewhere: an eBPF program in the kernel cannot run
-//! [`Traffic`], but it can copy a flow's bytes, write a sequence number and departure time, and compute a CRC from
-//! tables.
+//! Provides frames as separate parts, for programs that assemble frames elsewhere. An eBPF program in the kernel cannot
+//! run [`Traffic`], but it can copy the bytes of a flow, write a sequence number and departure time, and compute a CRC
+//! from tables.
 //!
 //! ```text
 //! frame               = template
@@ -32,7 +32,7 @@ pub struct Parts {
 pub struct FlowPart {
     /// IPv4 checksum, addresses and ports: the bytes at [`Parts::FLOW_AT`].
     pub bytes: [u8; 14],
-    /// CRC of the flow's frame with zeros for sequence and departure.
+    /// CRC of the flow's frame with zeros in the fields for sequence number and departure time.
     pub crc: u32,
 }
 

@@ -46,8 +46,8 @@ impl Sizes {
 pub enum Order {
     /// Each flow sends one frame in turn (round robin); no flow ends.
     Even,
-    /// Flow lengths with the heavy tail of a backbone: `flows` flows are active at a time, short flows begin and end,
-    /// and long flows carry most packets. Costs 16 bytes of memory per active flow.
+    /// The flow lengths have the heavy-tailed distribution of a backbone. `flows` flows are active at a time, short
+    /// flows begin and end, and long flows carry most packets. This takes 16 bytes of memory per active flow.
     Heavy,
 }
 

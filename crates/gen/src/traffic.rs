@@ -33,7 +33,7 @@ enum Flows {
     Heavy(Box<Backbone>),
 }
 
-/// A frame without its sequence, departure and CRC; see [`Traffic::stamp`].
+/// A frame without its sequence number, departure time and CRC; see [`Traffic::stamp`].
 #[derive(Clone, Copy, Debug)]
 pub struct Prepared {
     shape: u8,

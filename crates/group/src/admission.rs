@@ -1,7 +1,7 @@
 //! The checks of requests against the [limits](crate::limits).
 //!
-//! Invariant: each check sums the use from the groups and member slots again. No separate total exists that could
-//! differ.
+//! Invariant: each check computes the resources in use by a sum over all groups and member slots. The engine stores no
+//! total, so no total can differ from the groups.
 
 use crate::entry::{ClientIdentity, Entry};
 use crate::error::{PermissionError, RequestError};
@@ -16,8 +16,8 @@ impl Registry {
         uid != 0 && uid != self.own_uid
     }
 
-    /// Checks whether this client may use the additional resources `more`. The resources of the program of the group
-    /// `but` are not counted, because that program is to be replaced.
+    /// Checks whether this client may use the additional resources `more`. The sum of the client's resources omits the
+    /// program of the group `but`, because the request replaces that program.
     pub(crate) fn admit(
         &self,
         state: &State,

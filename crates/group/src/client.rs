@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use sys::unix::Connection;
 
-/// Time limit for a request that changes a group; the engine may compile a program within it.
+/// Time limit for the response to a request that changes a group. The engine may compile a program before it responds.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Time limit for a request that only reads; the engine may first finish requests of other clients.
+/// Time limit for the response to a request that only reads. The engine may first serve requests of other clients.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The most branches of one member.
@@ -65,7 +65,8 @@ impl std::error::Error for ClientError {}
 #[derive(Debug)]
 pub struct Client(Arc<Connection>);
 
-/// An open membership in a group, with one listener for each queue. The membership ends when all listeners are dropped.
+/// An open membership in a group, with one listener for each queue of the group. The membership ends when all its
+/// listeners are dropped.
 #[derive(Debug)]
 pub struct MemberSession {
     /// The member slot.
@@ -74,7 +75,8 @@ pub struct MemberSession {
     pub generation: u64,
     /// One listener for each queue of the group.
     pub listeners: Vec<Listener>,
-    /// Queues whose dispatchers have not added the member yet; they deliver nothing until they have.
+    /// Queues whose dispatchers have not added the member yet. The branches of these queues contain no packets until
+    /// the dispatcher adds the member.
     pub unresponsive: Vec<UnresponsiveQueue>,
     connection: Arc<Connection>,
 }
@@ -91,8 +93,8 @@ impl MemberSession {
 pub struct LeaveHandle(Client);
 
 impl LeaveHandle {
-    /// Requests the end of delivery. Each listener has [`ended`](Listener::ended) once it has returned every packet
-    /// that was delivered before.
+    /// Requests that the engine delivers no further packets to this member. [`Listener::ended`] becomes true when the
+    /// listener has returned every packet that was delivered before.
     ///
     /// # Errors
     /// [`ClientError`]; the listeners can still read the packets delivered so far.
@@ -144,8 +146,9 @@ impl Client {
             ClientError::Unreachable(e) if e.kind() == io::ErrorKind::WouldBlock => ClientError::NoResponse(timeout),
             e => e,
         };
-        // An engine that refuses the connection sends a refusal and closes the connection. The refusal gives the
-        // reason, the EPIPE error of this send does not.
+        // An engine that refuses the connection sends a refusal and closes the connection. The refusal contains the
+        // reason; the EPIPE error of this send does not. So the error of the send is returned only if no response
+        // arrives.
         let sent = self.0.send(text, &[]);
         let response: Response = match self.receive() {
             Ok(response) => response,
@@ -201,7 +204,7 @@ impl Client {
     }
 }
 
-/// A contradiction in the program generations of a branch.
+/// An error in the order of the program generations in a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GenerationError {
     /// A program descriptor has a lower generation than the one before it.

@@ -20,11 +20,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use sys::unix::{Connection, Listener, Peer};
 
-/// The most connections of one unprivileged user. All unprivileged users together leave a quarter to root and the
-/// engine's user.
+/// The most connections of one unprivileged user. All unprivileged users together may use three quarters of the
+/// connections; the last quarter is reserved for root and the engine's user.
 const USER_CONNECTIONS_MAX: usize = 128;
 
-/// Time limit for a client to read a whole response.
+/// Time limit for a client to read a complete response.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time limit for the first request of a connection.
@@ -101,7 +101,8 @@ impl ClientMonitor {
             std::thread::sleep(CHECK_INTERVAL);
             return;
         };
-        // In reverse order, so that the removal of a client does not shift the indexes of those still to be served.
+        // The loop serves the connections in reverse order, so that the removal of a connection does not shift the
+        // indexes of the connections that the loop has not served yet.
         for index in ready.iter().rev().filter(|i| **i > 0).map(|i| i - 1) {
             if !self.serve_request(index) {
                 self.disconnect(index);
@@ -312,8 +313,8 @@ impl ResponseParts {
         Self { response: Response { items: items.len(), ..Response::done() }, items, branches: Vec::new() }
     }
 
-    /// Sends all messages within `patience` in total: this thread serves all clients, so a slow reader delays the
-    /// others.
+    /// Sends all messages within `timeout` in total. One thread serves all clients, so a client that reads slowly
+    /// delays the other clients.
     fn send_to(&self, connection: &Connection, timeout: Duration) -> io::Result<()> {
         let deadline = Instant::now() + timeout;
         let set_remaining_timeout = || {
@@ -370,7 +371,7 @@ mod tests {
         let socket = Listener::bind(&path, 0o600, None, None).expect("a socket");
         let reader = Connection::connect(&path).expect("a connection");
         let connection = socket.accept().expect("a client");
-        // The response exceeds the socket buffer, so the speed of the reader limits the speed of the response.
+        // The response is longer than the socket buffer, so the server can send it only as fast as the client reads.
         let items = vec!["x".repeat(100_000); 60];
         let reported = ResponseParts { response: Response::done(), items, branches: Vec::new() };
         let slow = std::thread::spawn(move || {

@@ -6,8 +6,9 @@
 //! copies   = sum over the classes                         a copy counts for the lowest class of packet and member
 //! forwards = forwarded + forward_lost + forward_own       over all egress interfaces
 //! ```
-//! A packet that the dispatcher skipped because it was too far behind (`skipped`) does not count as received. Only the
-//! reader knows how many delivered packets it has not read ([`ReaderCounts`]).
+//! A packet that the dispatcher skipped, because the dispatcher was too far behind the producer, is counted in
+//! `skipped` and not in `received`. Only the reader can count the delivered packets that it has read
+//! ([`ReaderCounts`]).
 
 use crate::steering::MEMBERS;
 use crate::verdict::{CLASSES, class};
@@ -21,9 +22,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct MemberCounts {
     /// Packets written to the member's branch.
     pub delivered: u64,
-    /// Packets addressed to the member that its own filter rejected.
+    /// Packets for this member that the filter of the member rejected.
     pub refused: u64,
-    /// Packets addressed to the member that found its branch full.
+    /// Packets for this member that were not delivered because the branch of the member was full.
     pub lost: u64,
 }
 
@@ -34,18 +35,20 @@ pub struct ClassCounts {
     pub packets: u64,
     /// Copies for members of the class.
     pub copies: u64,
-    /// Packets for the class when it had no member.
+    /// Packets that the program addressed to the class while the class had no member.
     pub no_member: u64,
     /// Copies that found a branch full.
     pub lost: u64,
 }
 
-/// Counters that a reader reports itself. They are for display only: a client may write any value.
+/// Counters that the process of a member writes to shared memory. They are for display only, because a client may write
+/// any value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReaderCounts {
     /// Packets that the reader has taken from its branch.
     pub taken: u64,
-    /// The number of taken packets whose bytes were overwritten before the reader read them.
+    /// Packets that the reader has taken from its branch, but whose bytes were overwritten before the reader copied
+    /// them.
     pub late: u64,
 }
 
@@ -54,10 +57,10 @@ pub struct ReaderCounts {
 pub enum SinkResult {
     /// The packet is sent or written.
     Written,
-    /// The packet is not sent or written: the interface refused it, its bytes were overwritten too early, it was
-    /// captured only in part, or the file reached its size limit.
+    /// The packet is not sent or written. Either the interface refused the packet, the bytes of the packet were
+    /// overwritten before the sink read them, the packet was captured only in part, or the file reached its size limit.
     Failed,
-    /// The sink left the packet out because this host had sent it.
+    /// The sink did not send or write the packet, because this host had sent it.
     OwnTraffic,
 }
 
@@ -76,12 +79,12 @@ pub struct SinkTotals {
     pub sent: u64,
     /// Packets that the sink failed to send or write.
     pub failed: u64,
-    /// Packets left out because this host had sent them.
+    /// Packets that the sink did not send or write, because this host had sent them.
     pub own: u64,
 }
 
-/// The summed counters of closed sinks. The thread of a closed sink first empties its branches, so its counters still
-/// grow.
+/// The summed counters of closed sinks. The counters of a closed sink still grow until its thread has processed the
+/// packets in its branches.
 #[derive(Debug, Default)]
 pub struct ClosedSinkTotals {
     sums: SinkTotals,
@@ -117,8 +120,8 @@ impl AddAssign for SinkTotals {
 impl ClosedSinkTotals {
     /// Adds the counters of a closed sink.
     pub fn keep(&mut self, counts: Arc<SinkCounts>) {
-        // The counters of an ended thread are final. They are added to the sum, so that the list contains only running
-        // threads.
+        // The counters of an ended sink thread no longer change. They are added to the sum, so that the list contains
+        // only the counters of running threads.
         let (ended, at_work) = self.at_work.drain(..).partition(|counts| Arc::strong_count(counts) == 1);
         self.at_work = at_work;
         self.at_work.push(counts);
@@ -152,8 +155,8 @@ pub struct Counts {
     pub forwarded: u64,
     /// Forwards that failed because the egress interface was too slow or does not exist.
     pub forward_lost: u64,
-    /// Forwards left out because this host had sent the packet: it could otherwise circle between the host's
-    /// interfaces.
+    /// Forwards that were omitted because this host had sent the packet. Such a packet could otherwise circulate
+    /// between the interfaces of the host without end.
     pub forward_own: u64,
     /// Forwards that the program requested, over all packets and interfaces.
     pub forwards: u64,
@@ -244,7 +247,8 @@ impl Counts {
         all
     }
 
-    /// Moves the counters of a member slot to the departed members.
+    /// Adds the counters of a member slot to the counters of the departed members, and sets the counters of the slot to
+    /// zero.
     pub fn depart(&mut self, slot: u8) {
         let part = std::mem::take(&mut self.members[usize::from(slot)]);
         self.departed += &part;
@@ -260,7 +264,8 @@ impl Counts {
         part
     }
 
-    /// Describes each equation that does not hold. The result is empty unless there is a bug.
+    /// Returns a text for each equation of the module documentation that does not hold. A result that is not empty
+    /// means a bug.
     pub fn contradictions(&self) -> Vec<String> {
         let all = self.all_members();
         let by_class = self.classes.iter().map(|c| c.copies).sum();

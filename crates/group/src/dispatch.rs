@@ -1,16 +1,17 @@
 //! The dispatcher: one thread for each ring, which reads the ring losslessly and runs the programs of the groups.
 //!
-//! The dispatcher is a lossless reader because the accounting of its members must be exact. Recording has
-//! precedence, so the dispatcher sheds load as the meter does (decision 17): when it is more than half a ring behind,
-//! it skips packets and counts them as skipped until it is less than a quarter behind. It checks this before each group
-//! evaluates a chunk, so a slow program delays the ring by no more than one chunk; the group at which it had to stop
-//! evaluates first in the next batch. After the end of a live stream the dispatcher continues for at most [`GRACE`]. It
-//! skips nothing of a source that can wait.
+//! The dispatcher is a lossless reader, because the accounting of the groups' members must be exact. Recording has
+//! precedence over groups, so the dispatcher sheds load as the meter does (decision 17). When the dispatcher is more
+//! than half of the ring behind the producer, it skips packets and counts them as skipped, until it is less than a
+//! quarter of the ring behind. The dispatcher checks its distance before each group evaluates a chunk, so a slow
+//! program delays the release of packets by no more than one chunk. If the dispatcher has to stop at a group, that
+//! group evaluates first in the next batch. After the end of a live stream the dispatcher continues for at most
+//! [`GRACE`]. If the source can wait, as a capture file can, the dispatcher skips no packet.
 //!
-//! Invariant: groups change only between two batches and only on this thread. Other threads leave
-//! [`DispatcherCommand`]s and get a reply when the command is carried out. So a swap needs no lock on the packet path,
-//! and a report has all counters of the same moment. While there is no group, the dispatcher holds no reader of the
-//! ring.
+//! Invariant: groups change only between two batches and only on this thread. Other threads queue
+//! [`DispatcherCommand`]s, and the dispatcher replies when it has carried out the command. Therefore the packet path
+//! needs no lock for a swap, and all counters of a report were read between the same two batches. While there is no
+//! group, the dispatcher has no reader in the ring.
 
 use crate::group::{CHUNK, Group, GroupAccounting, Swap};
 use crate::members::Membership;
@@ -31,15 +32,15 @@ pub const BATCH: usize = 256;
 /// Name of the dispatcher's lossless reader in tables and in loss causes.
 const READER_NAME: &str = "groups";
 
-/// Sleep time when the ring has no new descriptors; short, so that members do not wait long. A command wakes the
-/// thread.
+/// Sleep time when the ring has no new descriptors. The time is short, so that packets reach the members with little
+/// delay. A command wakes the thread.
 pub const IDLE_SLEEP: Duration = Duration::from_micros(300);
 
 /// Sleep time while there is no group.
 const IDLE_SLEEP_WITHOUT_GROUP: Duration = Duration::from_millis(2);
 
-/// How long the dispatcher evaluates the rest of a live stream after its end. The limit keeps a slow program from
-/// delaying the end of a recording.
+/// How long the dispatcher continues to evaluate packets after the end of a live stream. Without this limit, a slow
+/// program could delay the end of a recording.
 pub const GRACE: Duration = Duration::from_secs(2);
 
 /// A command to a dispatcher.
@@ -48,7 +49,8 @@ pub enum DispatcherCommand {
     Add {
         /// The group.
         group: Box<Group>,
-        /// Notified when the dispatcher has joined the ring. From then on the group receives every packet.
+        /// The channel on which the dispatcher reports that it has joined the ring. From then on the group receives
+        /// every packet.
         joined: Sender<()>,
     },
     /// Remove a group and reply with its final accounting.
@@ -83,7 +85,7 @@ pub enum DispatcherCommand {
 
 /// The result of a swap.
 pub struct SwapResult {
-    /// Time of the swap. The thread that sent the command may be scheduled much later.
+    /// Time of the swap, taken by the dispatcher. The thread that sent the command may be scheduled much later.
     pub at: Instant,
     /// The program before the swap. The sender of the command drops it, because that can take long.
     pub before: Option<Box<dyn Program>>,
@@ -103,7 +105,7 @@ struct Inner {
     list: Vec<DispatcherCommand>,
     /// The final accounting, once the dispatcher has ended.
     ended: Option<Vec<GroupAccounting>>,
-    /// True if the dispatcher ended before its stream and without a stop command.
+    /// True if the dispatcher ended before the stream of its ring ended, and without a stop command.
     early: bool,
 }
 
@@ -126,12 +128,13 @@ impl CommandQueue {
         self.lock().ended.clone()
     }
 
-    /// True if the dispatcher has ended although its stream continued, which means that it panicked.
+    /// True if the dispatcher has ended although the stream of its ring continued. This happens only if the dispatcher
+    /// panicked.
     pub fn has_failed(&self) -> bool {
         self.lock().early
     }
 
-    /// True if the dispatcher has ended with its stream or by a stop command.
+    /// True if the dispatcher has ended because the stream of its ring ended, or because of a stop command.
     pub fn has_ended_well(&self) -> bool {
         let inner = self.lock();
         inner.ended.is_some() && !inner.early
@@ -180,7 +183,7 @@ pub struct Dispatcher {
     live: bool,
     reader: Option<LosslessReader>,
     groups: Vec<Group>,
-    /// Notified when the dispatcher has joined the ring.
+    /// The channels on which the dispatcher reports that it has joined the ring.
     joining: Vec<Sender<()>>,
     descs: Vec<Desc>,
     done: DescPosition,
@@ -220,7 +223,7 @@ impl Dispatcher {
         self
     }
 
-    /// Joins before the producer starts, so that the groups added so far get every packet.
+    /// Joins the ring before the producer starts, so that the groups added so far receive every packet.
     ///
     /// # Errors
     /// The ring has no slot for another lossless reader.
@@ -228,7 +231,7 @@ impl Dispatcher {
         let (memory, registry) = (&self.memory, &self.registry);
         let reader = std::thread::scope(|scope| {
             let thread = scope.spawn(|| LosslessReader::join(memory, registry, READER_NAME));
-            // The producer does not run yet, so this loop serves the join request in its place.
+            // The producer's thread does not run yet, so this loop serves the join request instead of that thread.
             while !thread.is_finished() {
                 producer.service();
                 std::thread::sleep(Duration::from_micros(100));
@@ -270,16 +273,16 @@ impl Dispatcher {
         }
         if self.groups.is_empty() {
             self.reader = None;
-            // Also reply for groups that were removed before the dispatcher joined the ring.
+            // Notify all waiting threads, also those whose group was removed before the dispatcher joined the ring.
             for joined in self.joining.drain(..) {
                 let _ = joined.send(());
             }
-            // Without a reader, the end of the stream shows only in the ring's end flag.
+            // The dispatcher has no reader, so only the end flag of the ring shows that the stream has ended.
             return if self.memory.control.ended() { TurnResult::End } else { TurnResult::Idle };
         }
         if self.reader.is_none() {
-            // The producer serves a join between two batches. The join fails if the producer has not started or no slot
-            // is free.
+            // The producer serves a join request between two batches. The join fails if the producer has not started,
+            // or if no slot for a lossless reader is free.
             let Ok(reader) = LosslessReader::join(&self.memory, &self.registry, READER_NAME) else {
                 return if self.memory.control.ended() { TurnResult::End } else { TurnResult::Idle };
             };
@@ -292,7 +295,8 @@ impl Dispatcher {
     }
 
     fn carry_out(&mut self, command: DispatcherCommand) {
-        // A failed reply is ignored: its receiver has reached its time limit.
+        // An error of the reply is ignored. It means that the receiver no longer waits, because its time limit has
+        // passed.
         match command {
             DispatcherCommand::Add { group, joined } => {
                 self.groups.push(*group);
@@ -326,7 +330,8 @@ impl Dispatcher {
 
     fn batch(&mut self) -> TurnResult {
         let Some(reader) = &mut self.reader else { return TurnResult::Idle };
-        // Read the end flag first: then the following read sees everything published before the end.
+        // Read the end flag before the descriptors. If the flag is set, the read that follows returns everything
+        // published before the end.
         let ended = reader.ended();
         self.descs.clear();
         self.descs.extend_from_slice(reader.next(BATCH));
@@ -390,7 +395,8 @@ fn is_behind(memory: &RingMemory, done: DescPosition, part: u64) -> bool {
         || written.oldest_desc(memory.desc_capacity() / part) > done.desc
 }
 
-/// Returns the length on the wire; the descriptor saturates at 65,535, then the record header has the exact length.
+/// Returns the length on the wire. The length in the descriptor saturates at 65,535; in that case the record header
+/// contains the exact length.
 #[inline]
 fn wire_len(reader: &LosslessReader, desc: &Desc) -> u32 {
     if desc.wire_len < u16::MAX {

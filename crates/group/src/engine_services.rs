@@ -31,7 +31,7 @@ pub enum PacketSink {
     File {
         /// The path; the file must not exist yet.
         path: PathBuf,
-        /// The size limit in bytes; packets beyond it count as failed.
+        /// The size limit of the file in bytes. Packets that would exceed the limit are counted as failed.
         max_bytes: u64,
     },
 }
@@ -60,10 +60,10 @@ pub trait EngineServices: Send + Sync {
     /// The text has the position in the filter.
     fn compile_filter(&self, text: &str, link_type: u32) -> Result<Arc<dyn MemberFilter>, ServiceError>;
 
-    /// Starts a thread that moves the packets of these branches (each with its ingress interface) to a sink until they
-    /// end, and returns the sink's counters. An egress interface gets packets that this host sent only if `outgoing`,
-    /// and it never gets packets that were captured on the same interface, because such packets would circulate without
-    /// end.
+    /// Starts a thread that writes the packets of these branches (each with its ingress interface) to a sink until the
+    /// branches end, and returns the counters of the sink. The sink writes packets that this host sent to an egress
+    /// interface only if `outgoing` is true. It never writes a packet to the interface on which the packet was
+    /// captured, because such a packet would circulate without end.
     ///
     /// # Errors
     /// The text has the reason why the sink cannot be opened.

@@ -36,12 +36,13 @@ pub(crate) struct Entry {
     pub sources: Vec<String>,
     pub queues: Option<Vec<u16>>,
     pub program: Option<Arc<dyn Compiled>>,
-    /// The user who loaded the program; the program's resources count against this user's limits.
+    /// The user who loaded the program. The resources of the program count against the limits of this user.
     pub loader: u32,
     pub generation: u64,
     pub membership: Arc<Membership>,
     pub slots: BTreeMap<u8, MemberSlot>,
-    /// For each egress interface name, one entry for each set of queues for which it was opened at the same time.
+    /// Open egress interfaces by name. An interface has one entry for each set of queues for which it was opened at the
+    /// same time.
     pub ports: BTreeMap<String, Vec<EgressPort>>,
     /// The summed counters that departed members reported.
     pub departed: ReaderCounts,
@@ -59,9 +60,10 @@ pub(crate) struct EgressPort {
 /// The last accounting that one dispatcher reported.
 pub(crate) struct DispatcherAccounting {
     pub accounting: Vec<GroupAccounting>,
-    /// True if the stream has ended, so that the values are final.
+    /// True if the dispatcher has ended. Then the counters no longer change.
     pub ended: bool,
-    /// Why the values are older than the request, if they are.
+    /// The queue of the dispatcher, if the dispatcher has failed or did not reply to this request. The counters are
+    /// then those of its last accounting. `None` if the counters are current.
     pub silence: Option<UnresponsiveQueue>,
 }
 
@@ -115,7 +117,7 @@ pub struct GroupView {
     pub program: Option<String>,
     /// The line of the source that tables show.
     pub headline: Option<String>,
-    /// True if the client may not see the program and the members' filters.
+    /// True if the client must not receive the program and the filters of the members.
     pub hidden: bool,
     /// How the program runs.
     pub program_info: Option<ProgramInfo>,
@@ -196,8 +198,8 @@ impl Entry {
         let (mut counts, mut counters) = (Counts::default(), Vec::<(String, u64)>::new());
         let (mut maps, mut datagrams) = (Vec::<MapUsage>::new(), None);
         let mut fill = vec![0.0; MEMBERS];
-        // All queues of a group share its maps and its fragment tracking, so the report of a running dispatcher takes
-        // precedence.
+        // All queues of a group share the group's maps and fragment tracking. The report of a running dispatcher is
+        // newer than that of an ended dispatcher, so it takes precedence.
         let now_first =
             [false, true].map(|ended| accountings.iter().filter(move |accounting| accounting.ended == ended));
         for book in

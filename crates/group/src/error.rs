@@ -12,7 +12,7 @@ use std::io;
 /// The reason why a request is refused.
 #[derive(Debug)]
 pub enum RequestError {
-    /// The request is of another kind; the field names the required kind.
+    /// The request has a kind that the function does not accept; the field names the required kind.
     Kind(&'static str),
     /// The engine has no group of this name.
     NoGroup {
@@ -76,7 +76,7 @@ pub enum RequestError {
     },
     /// All member slots of this group are occupied.
     Full(String),
-    /// The request to attach a sink names no sink, or two.
+    /// The request to attach a sink names neither an interface nor a file, or both.
     Sink,
     /// The program has this many bytes in JSON.
     ProgramLength(usize),

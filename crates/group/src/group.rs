@@ -1,8 +1,9 @@
-//! One group on one ring: its program evaluates a batch, its members get descriptors. The path takes no lock, allocates
-//! nothing and never waits.
+//! The state of one group on one ring. The program of the group evaluates a batch of packets, and the branches of the
+//! members receive the descriptors. This path takes no lock, allocates no memory and never waits.
 //!
-//! Order for each packet: actions (forward, pass to host), decision, classes, steering among the members of the
-//! classes, the filter of the chosen member, the member's branch. Groups on the same ring are independent.
+//! The steps for each packet are, in this order: actions (forward, pass to host), decision (drop or deliver), classes,
+//! steering among the members of the classes, the filter of the chosen member, and the branch of that member. Groups on
+//! the same ring are independent.
 
 use crate::counts::Counts;
 use crate::members::Membership;
@@ -12,8 +13,8 @@ use base::Timestamp;
 use ring::{BranchWriter, Desc, flag};
 use std::sync::Arc;
 
-/// Packets evaluated at a time. Packet descriptions (about 150 bytes each) and verdicts stay in the L1 cache until
-/// delivery, together with the steering table.
+/// Number of packets that the program evaluates in one call. For this number, the packet descriptions (about 150 bytes
+/// each), the verdicts and the steering table stay in the L1 cache until the packets are delivered.
 pub(crate) const CHUNK: usize = 64;
 
 /// An egress interface of the program.
@@ -21,12 +22,12 @@ pub(crate) const CHUNK: usize = 64;
 pub struct Port {
     /// The interface name.
     pub name: String,
-    /// The branch that the interface's thread reads; `None` if the interface is missing, then its packets count as
-    /// lost.
+    /// The branch that the thread of the interface reads. `None` if the interface does not exist; then packets for the
+    /// interface count as lost.
     pub branch: Option<BranchWriter>,
 }
 
-/// A program that is ready to take over on one ring.
+/// A compiled program for one ring, with everything that replaces the current program of the group.
 pub struct Swap {
     /// The program; `None` copies every packet to the default class.
     pub program: Option<Box<dyn Program>>,
@@ -59,8 +60,9 @@ pub struct Group {
     /// Index in `ports` of the interface that brings packets to the host.
     host: Option<usize>,
     counts: Counts,
-    /// Names of the program's counters, and the sums of earlier programs under the same names.
+    /// Names of the counters that the program defines, in the program's order.
     counters: Vec<String>,
+    /// The last values of the counters of earlier programs of the group, summed by name.
     kept: Vec<(String, u64)>,
     verdicts: Vec<Verdict>,
 }
@@ -74,7 +76,7 @@ pub struct GroupAccounting {
     pub generation: u64,
     /// The packet counters.
     pub counts: Counts,
-    /// The programs' own counters by name, those of earlier programs included.
+    /// The counters that programs define, by name. The values include those of earlier programs of the group.
     pub counters: Vec<(String, u64)>,
     /// Fill levels of the program's maps.
     pub maps: Vec<MapUsage>,
@@ -111,12 +113,13 @@ impl Group {
         self.id
     }
 
-    /// Replaces the program from the next batch on. The new program takes over the state of the old one, counters
-    /// persist, and the generation never decreases. The caller gets the old program and drops it elsewhere, because
-    /// that can take long.
+    /// Replaces the program from the next batch on. The new program takes over the state of the previous program, the
+    /// counters keep their values, and the generation never decreases. The function returns the previous program; the
+    /// caller drops it on another thread, because the drop can take long.
     pub fn swap(&mut self, mut swap: Swap) -> Option<Box<dyn Program>> {
         self.kept = self.counters();
-        // Close an interface that the program no longer names: its thread ends when the branch is dropped.
+        // Close the interfaces that the new program does not name. The thread of an interface ends when its branch is
+        // dropped.
         self.ports.retain(|p| swap.names.contains(&p.name) || swap.host.as_ref() == Some(&p.name));
         self.ports.extend(swap.ports);
         let port = |name: &String| self.ports.iter().position(|p| p.name == *name);
@@ -156,7 +159,7 @@ impl Group {
         self.publish();
     }
 
-    /// Evaluates and delivers at most [`CHUNK`] packets; members see them after `publish`.
+    /// Evaluates and delivers at most [`CHUNK`] packets. The members can read them after the next call of `publish`.
     pub(crate) fn judge(&mut self, some: &[Packet<'_>]) {
         self.verdicts.clear();
         self.verdicts.resize(some.len(), Verdict::default());
@@ -171,7 +174,7 @@ impl Group {
         self.counts.skipped += packets;
     }
 
-    /// Writes the start of a second to all branches.
+    /// Writes a control descriptor that marks the start of a second to the branches of all members.
     pub fn tick(&mut self, ts: Timestamp) {
         self.branches.iter_mut().flatten().for_each(|b| b.tick(ts));
         self.publish();

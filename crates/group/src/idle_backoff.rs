@@ -1,29 +1,30 @@
 //! How long a member sleeps when its branches are empty.
 //!
 //! The dispatcher does not wake members (decision 6), and a timer wake-up costs as much processor time as a thousand
-//! records. A member that gets a quarter of the packets and wakes as often as a member that gets all of them pays this
-//! cost four times for the same work. So a member sleeps longer as long as a sleep brings enough records to be worth a
-//! wake-up and no more than fit into the L1 and L2 caches. At low rates a wake-up costs little in total, and the member
-//! sleeps no longer than [`SHORT`].
+//! records. If a member that receives a quarter of the packets woke as often as a member that receives all packets, it
+//! would pay this cost four times for the same number of records. Therefore the back-off lengthens the sleep of a
+//! member until a sleep brings enough records to be worth a wake-up, but no more records than fit into the L1 and L2
+//! caches. At low rates the wake-ups cost little in total, and the member sleeps no longer than [`SHORT`].
 
 use std::time::Duration;
 
 /// The initial and shortest sleep.
 const SHORT: Duration = Duration::from_micros(500);
 
-/// The longest sleep: the smallest ring (8 MiB) holds the packets that arrive at 25 Gb/s in this time, and a longer
-/// sleep would delay packets noticeably.
+/// The longest sleep. The smallest ring (8 MiB) can hold the packets that arrive at 25 Gb/s in this time. A longer
+/// sleep would also delay packets noticeably.
 const LONG: Duration = Duration::from_millis(2);
 
 /// Below this number of records per sleep, the wake-up time does not matter: the records take less processor time than
 /// the wake-up.
 const FEW: u64 = 500;
 
-/// A sleep that brings fewer records may be longer: 128 kB of descriptors, a sixteenth of the smallest branch.
+/// If a sleep brings fewer records than this number, the next sleep may be longer. Descriptors of this number take 128
+/// kB, a sixteenth of the smallest branch.
 const ENOUGH: u64 = 4096;
 
-/// A sleep that brings more records was too long: the first records leave the caches before the member reads them, and
-/// a record then costs twice as much.
+/// If a sleep brings more records than this number, the next sleep is shorter. The first of so many records leave the
+/// caches before the member reads them, and a record then costs twice as much.
 const TOO_MANY: u64 = 4 * ENOUGH;
 
 /// The sleep length of one member; see the module documentation.
@@ -39,7 +40,8 @@ impl Default for MemberBackoff {
 }
 
 impl MemberBackoff {
-    /// Returns the next sleep length; `came` is the number of descriptors since the previous sleep.
+    /// Returns the length of the next sleep. `came` is the number of descriptors that arrived during the previous
+    /// sleep.
     pub fn after(&mut self, came: u64) -> Duration {
         self.length = match came {
             0..FEW => SHORT,

@@ -1,7 +1,7 @@
 //! Membership changes: processes that join through the control socket, and sinks that the engine serves itself.
 //!
-//! An operation fails before any state changes: branches are allocated and sinks opened first, then the command is sent
-//! to the dispatchers.
+//! An operation that fails changes no state. It first allocates the branches and opens the sinks, and only then sends
+//! the command to the dispatchers.
 
 use crate::dispatch::DispatcherCommand;
 use crate::engine_services::PacketSink;
@@ -74,7 +74,8 @@ impl Registry {
                 self.may_send(client, name)?;
                 PacketSink::Port(name.clone())
             }
-            // The engine writes files with its own privileges, so an unprivileged user must not name the path.
+            // The engine writes files with its own privileges, so an unprivileged user must not choose the path of a
+            // file.
             (None, Some(_)) if client.uid != 0 && client.uid != self.own_uid => {
                 return Err(PermissionError::File(self.own_uid).into());
             }
@@ -99,7 +100,7 @@ impl Registry {
         Ok(slot)
     }
 
-    /// Removes a sink; its thread still writes the packets that are in its branches.
+    /// Removes a sink from the group. The thread of the sink still writes the packets that are already in its branches.
     ///
     /// # Errors
     /// The slot has no member, or its member is a process.
@@ -134,8 +135,9 @@ impl Registry {
         Ok(())
     }
 
-    /// Ends delivery to a connection's members: their branches end after the packets delivered so far. The member slots
-    /// stay occupied until the connection closes, so that the reader counters of the accounting are the final ones.
+    /// Ends the delivery of packets to the members of a connection. Their branches end after the packets delivered so
+    /// far. The member slots stay occupied until the connection closes, so that the final accounting contains the last
+    /// values of the reader counters.
     pub fn leave(&self, client: ClientIdentity) {
         let mut state = self.lock();
         for entry in state.groups.values_mut() {
@@ -148,7 +150,7 @@ impl Registry {
         }
     }
 
-    /// Removes the members of a closed connection, and the groups that end with it.
+    /// Removes the members of a closed connection, and deletes the groups that exist only as long as this connection.
     pub fn farewell(&self, connection: u64) {
         let mut state = self.lock();
         for entry in state.groups.values_mut() {
@@ -266,7 +268,7 @@ fn check_text(name: &str) -> Result<(), MemberError> {
     if name.len() > NAME_MAX {
         return Err(MemberError::NameLength(name.len()));
     }
-    // Other users' terminals print this name, so it must not contain control characters.
+    // The name is printed on the terminals of other users, so it must not contain control characters.
     if name.chars().any(char::is_control) {
         return Err(MemberError::NameCharacters);
     }

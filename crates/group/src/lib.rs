@@ -6,14 +6,15 @@
 //! by a hash ([`steering`]). Groups on the same interface are independent. A program can be swapped under traffic
 //! without packet loss.
 //!
-//! Invariant (accounting): each packet that a group received was dropped by the program, found no member, or passed;
-//! each copy was delivered, refused by the member's filter, or lost because the member's branch was full ([`Counts`]).
-//! A packet or copy without one of these outcomes is a bug. No member, whether crashed, slow or malicious, slows down
-//! another member or makes it lose packets.
+//! Invariant (accounting): each packet that a group received was dropped by the program, had no eligible member, or was
+//! passed to at least one member. Each copy of a packet for a member was delivered, refused by the filter of the
+//! member, or lost because the branch of the member was full ([`Counts`]). A packet or copy without one of these
+//! outcomes is a bug. A member that crashes, is slow or is malicious neither slows down another member nor makes
+//! another member lose packets.
 //!
-//! The design follows PFQ (Bonelli, Giordano, Procissi), without its kernel module, its fold, which moves nearly all
-//! flows when the members change, and its uninitialised slot in groups without members. `docs/reference/groups.md` is
-//! the user documentation.
+//! The design follows PFQ (Bonelli, Giordano, Procissi) with three differences. It needs no kernel module. It does not
+//! use PFQ's fold, which moves nearly all flows when the members change. It does not read an uninitialised slot in
+//! groups without members, as PFQ does. `docs/reference/groups.md` is the user documentation.
 #![forbid(unsafe_code)]
 
 mod admission;

@@ -1,9 +1,9 @@
 //! Limits on the engine's resources that its clients may use.
 //!
-//! Each member costs the engine locked memory and file descriptors, each flow map memory, and each egress interface a
-//! thread. The recorder needs all of these to publish its files, so access control alone is not enough. Each
-//! unprivileged user has a limit, the limit of all unprivileged users together leaves a part to root and the engine's
-//! user, and no request may use the last file descriptors.
+//! Each member takes locked memory and file descriptors of the engine, each flow map takes memory, and each egress
+//! interface takes a thread. The recorder needs the same resources to publish its files, so the limits must hold also
+//! for users that are permitted to use groups. Each unprivileged user has a limit. All unprivileged users together have
+//! a limit that leaves resources to root and the engine's user. No request may use the last file descriptors.
 
 use ring::DESC_BYTES;
 use std::fmt;
@@ -13,7 +13,8 @@ use std::time::Duration;
 /// The most groups of an engine.
 pub const GROUPS: usize = 64;
 
-/// Default number of descriptors of a branch: 4 MiB of them, a tenth of a second at a million packets per second.
+/// Default number of descriptors of a branch. They take 4 MiB and hold the packets of a tenth of a second at a million
+/// packets per second.
 pub(crate) const BRANCH_DESCS: u64 = 128 << 10;
 
 /// File descriptors that a branch costs the engine: the descriptor memory, two pages, and the socket or file of a sink.
@@ -22,10 +23,11 @@ const FILES_OF_BRANCH: u64 = 4;
 /// File descriptors reserved for the recorder, its indexes and the listeners' sockets.
 const FILES_OF_OTHERS: u64 = 256;
 
-/// The most branches of an engine, however many files it may open.
+/// The most branches of an engine, for any limit of open files.
 const BRANCHES_MAX: u64 = 4096;
 
-/// Time limit for a dispatcher to carry out a command; it may itself have to wait for the ring's producer.
+/// Time limit for a dispatcher to carry out a command. The dispatcher may have to wait until the producer of the ring
+/// accepts its reader.
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The limits of an engine; see the module documentation.
@@ -44,7 +46,7 @@ pub struct Limits {
     pub program_bytes: u64,
     /// Interfaces through which programs of unprivileged users may send. Root and the engine's user may use any.
     pub ports: Vec<String>,
-    /// Time limit of a command; after it, the response names the queue as unresponsive.
+    /// Time limit of a command. If it passes, the response to the client names the queue as unresponsive.
     pub timeout: Duration,
 }
 
@@ -163,8 +165,8 @@ impl Limits {
         Self::of(sys::memory_limit::memory_limit().limit, sys::limits::open_files())
     }
 
-    /// Checks whether `more` may be added to the held resources: those of this user, of all unprivileged users, and of
-    /// all users.
+    /// Checks whether the resources `more` may be added to the resources in use: to those of this user, of all
+    /// unprivileged users, and of all users.
     pub(crate) fn admit(
         &self,
         is_unprivileged: bool,

@@ -1,5 +1,5 @@
-//! The members of a group, with the tables that delivery needs. A change makes a new value, which replaces the old
-//! value in the dispatchers.
+//! The members of a group, with the tables that delivery needs. A change creates a new value, and the dispatchers
+//! replace the old value by it.
 
 use crate::steering::{BucketTable, MEMBERS, Steering, Weights, bucket, fold, members, winner};
 use crate::verdict::{CLASSES, MemberFilter, class};
@@ -13,7 +13,8 @@ pub struct Member {
     pub classes: u64,
     /// The member's weight in steering; at least 1, at most [`crate::WEIGHT_MAX`].
     pub weight: u8,
-    /// The filter of the member: only packets that match it are delivered. `None` if there is no filter.
+    /// The filter of the member. Only packets that match the filter are delivered to the member. `None` if the member
+    /// has no filter.
     pub filter: Option<Arc<dyn MemberFilter>>,
 }
 
@@ -39,7 +40,7 @@ pub struct Membership {
     any_class: u64,
     /// Slots of members with a filter.
     filtered: u64,
-    /// One table for each set of members that a single class, or a broadcast, makes eligible.
+    /// One steering table for each set of members that is eligible for a single class, or for packets to all classes.
     tables: Vec<Arc<BucketTable>>,
 }
 
@@ -159,7 +160,8 @@ impl Eligible<'_> {
         left & left.wrapping_neg()
     }
 
-    /// Steers without a table. Only programs that name several classes at once need sets without a table.
+    /// Chooses the member without a precomputed table. Only packets that a program addresses to several classes at once
+    /// have sets of members without a table.
     #[cold]
     fn pick_slowly(&self, hash: u32) -> u64 {
         let slot = match self.of.steering {

@@ -1,5 +1,5 @@
-//! The registry of an engine's groups: names, owners, members, programs. It prepares each change and passes it to the
-//! dispatchers as [`DispatcherCommand`]s. `join.rs` has the operations on members.
+//! The registry of an engine's groups, with their names, owners, members and programs. The registry prepares each
+//! change and sends it to the dispatchers as [`DispatcherCommand`]s. `join.rs` has the operations on members.
 //!
 //! Invariant: the registry sends a command only after all checks have succeeded. A program that does not compile, or
 //! that needs an interface that cannot be opened, changes nothing, and the previous program continues to run.
@@ -23,7 +23,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time limit for the accounting of a dispatcher; after it, the registry uses the last accounting received.
+/// Time limit for a dispatcher to reply with its accounting. If it passes, the registry uses the last accounting
+/// received from that dispatcher.
 const ACCOUNTING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The nice value of a thread that compiles a program.
@@ -38,7 +39,7 @@ pub struct Registry {
     state: Mutex<State>,
     /// The last accounting of each dispatcher.
     reported: Mutex<Vec<Vec<GroupAccounting>>>,
-    /// Connections so far, at all control sockets of the engine.
+    /// Number of connections accepted so far, at all control sockets of the engine.
     connections: AtomicU64,
     /// Open connections by user.
     clients: Mutex<BTreeMap<u32, usize>>,
@@ -62,7 +63,8 @@ pub struct LoadResult {
     pub program_info: Option<ProgramInfo>,
     /// A text about the state that the new program takes over from the previous one.
     pub state_transfer: Option<String>,
-    /// Time from the command until the last queue carried it out; compilation is not included.
+    /// Time from the sending of the command until the last queue carried it out. The time of the compilation is not
+    /// included.
     pub took: Duration,
     /// Queues that did not carry the command out (or, for a new group, did not join their ring) within the time limit
     /// (`Limits::timeout`). The program runs on all others.
@@ -100,8 +102,8 @@ impl Registry {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Counts one more connection of a user if `may` permits it; `may` gets the connections of this user and of all
-    /// users.
+    /// Adds one to the number of connections of a user, if `may` permits it. The arguments of `may` are the current
+    /// number of connections of this user and that of all users.
     pub(crate) fn add_connection(&self, uid: u32, may: impl FnOnce(usize, usize) -> bool) -> bool {
         let mut connections = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         let admitted = may(connections.get(&uid).copied().unwrap_or(0), connections.values().sum());
@@ -133,8 +135,8 @@ impl Registry {
         sources
     }
 
-    /// Creates a group. On return the group gets all packets from that moment on, except on unresponsive queues, for
-    /// example those whose producer is blocked.
+    /// Creates a group. When the function returns, the group receives all packets from that moment on. Unresponsive
+    /// queues are the exception, for example queues whose producer is blocked.
     ///
     /// # Errors
     /// The request is not valid, not permitted, or exceeds a limit.
@@ -143,7 +145,7 @@ impl Registry {
         Ok(LoadResult { unresponsive: self.wait(joined).1, ..loaded })
     }
 
-    /// Creates a group before the dispatchers run, hence without waiting for them.
+    /// Creates a group before the dispatchers run, so the function does not wait for them.
     ///
     /// # Errors
     /// The request is not valid, not permitted, or exceeds a limit.
@@ -151,7 +153,7 @@ impl Registry {
         self.create_group(client, request).map(|(loaded, _)| loaded)
     }
 
-    /// Creates a group; returns also the pending commands that complete when the group gets packets.
+    /// Creates a group. Also returns the pending commands; when they complete, the group receives packets.
     fn create_group(
         &self,
         client: ClientIdentity,
@@ -252,7 +254,8 @@ impl Registry {
     }
 
     /// Swaps a group's program; the new program runs from the next batch on. The swap remains valid if some queues are
-    /// unresponsive: late queues swap before they evaluate again, queues with a failed dispatcher evaluate nothing.
+    /// unresponsive. A queue that is late swaps the program before it evaluates further packets; a queue whose
+    /// dispatcher has failed evaluates no packets.
     ///
     /// # Errors
     /// As [`Registry::create`]; the previous program continues to run.
@@ -405,7 +408,8 @@ impl Registry {
             return Err(RequestError::ProgramLength(bytes));
         }
         let link_type = self.link_type(sources)?;
-        // Compilation takes milliseconds, so it runs on a separate thread with a lower priority than packet processing.
+        // A compilation takes milliseconds of processor time, so it runs on a separate thread with a lower priority
+        // than that of packet processing.
         let compile = || {
             // If the priority cannot be lowered, compile anyway.
             let _ = sys::cpu::set_nice(NICE);
@@ -442,8 +446,8 @@ impl Registry {
         let wants = |name: &String, ring: usize| names.contains(name) || hosts[ring].as_ref() == Some(name);
         let mut opened = Vec::new();
         for name in names.iter().chain(hosts.iter().flatten()).collect::<BTreeSet<_>>() {
-            // If an egress interface is open for some of the queues only (for example as the interface to the host), it
-            // is now opened for the other queues.
+            // If an egress interface is open for some of the queues only (for example because it leads to the host), it
+            // is now opened for the other queues too.
             let open: BTreeSet<usize> =
                 entry.ports.get(name).into_iter().flatten().flat_map(|o| &o.rings).copied().collect();
             let lacking: BTreeSet<usize> = (0..rings.len()).filter(|i| wants(name, *i) && !open.contains(i)).collect();
@@ -489,8 +493,8 @@ impl Registry {
         self.wait(commands.collect());
     }
 
-    /// Waits until all commands are carried out or the time limit passes; returns the replies and the unresponsive
-    /// queues. A dispatcher that has ended with its stream counts as neither.
+    /// Waits until all commands are carried out or the time limit passes. Returns the replies and the unresponsive
+    /// queues. A dispatcher that has ended because its stream ended has no reply and is not unresponsive.
     pub(crate) fn wait<T>(&self, commands: Vec<PendingCommand<'_, T>>) -> (Vec<T>, Vec<UnresponsiveQueue>) {
         let timeout = self.limits.timeout;
         let deadline = Instant::now() + timeout;
@@ -541,7 +545,7 @@ impl Registry {
 
 impl Drop for Registry {
     fn drop(&mut self) {
-        // Without a registry no client can reach the groups, so the dispatchers stop.
+        // After the registry is dropped, no client can reach the groups, so the dispatchers stop.
         self.rings.iter().for_each(|ring| ring.commands.push(DispatcherCommand::Stop));
     }
 }

@@ -7,10 +7,10 @@
 //! <- {"ok":true,"slot":0,"generation":1,"items":0,"branches":2}   then one message per branch with five descriptors
 //! <- {"ok":false,"error":"no group \"wbe\": the engine has web"}
 //! ```
-//! `items` is the number of messages that follow a response, each with one object (a group, a member). A membership
-//! lasts as long as its connection; the group ends it when the connection closes, for any reason. A client that sends
-//! `leave` before it closes loses no delivered packet. Unknown fields are refused, so that a misspelt field has no
-//! silent effect.
+//! `items` is the number of messages that follow a response; each contains one object (a group, a member). A membership
+//! lasts as long as its connection. The engine ends the membership when the connection closes, for any reason. A client
+//! that sends `leave` before it closes the connection loses no delivered packet. The engine refuses a request with an
+//! unknown field, so that a misspelt field is not silently ignored.
 
 use crate::steering::Steering;
 use crate::unresponsive::{DispatcherState, UnresponsiveQueue};
@@ -43,7 +43,8 @@ pub const FILE_BYTES_DEFAULT: u64 = 1 << 30;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// Only the process that created the group; the group ends with the connection that created it.
+    /// Only the process that created the group may join and change it. The group ends with the connection that created
+    /// it.
     Private,
     /// Processes of the user who created the group.
     #[default]
@@ -218,11 +219,12 @@ pub struct Response {
     /// Microseconds from the command until the last queue carried it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_us: Option<u64>,
-    /// Number of queues that have not carried the command out yet; late queues will, and lose no packet meanwhile.
+    /// Number of queues that have not carried the command out yet. A queue that is late will carry the command out, and
+    /// loses no packet before that.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub late: usize,
-    /// The queues that have not carried the command out: late queues, and queues with a failed dispatcher, which never
-    /// will.
+    /// The queues that have not carried the command out. These are late queues, and queues with a failed dispatcher,
+    /// which never carry it out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unresponsive: Vec<UnresponsiveQueue>,
     /// Number of objects that follow.
@@ -243,7 +245,7 @@ impl Response {
         Self { ok: true, ..Self::default() }
     }
 
-    /// Makes the response to a request that these queues have not carried out yet.
+    /// Makes the response to a request that was accepted but that these queues have not carried out yet.
     pub(crate) fn done_but(unresponsive: Vec<UnresponsiveQueue>) -> Self {
         let late = unresponsive.iter().filter(|one| one.state == DispatcherState::Late).count();
         Self { late, unresponsive, ..Self::done() }

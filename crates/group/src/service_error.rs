@@ -9,7 +9,7 @@ use std::fmt;
 pub struct ServiceError(Box<dyn Error + Send + Sync>);
 
 impl ServiceError {
-    /// The error with the text of this error or this text.
+    /// Creates an error from another error or from a text.
     pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self(error.into())
     }

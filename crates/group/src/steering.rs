@@ -1,30 +1,33 @@
 //! Choice of the member that a hash is steered to.
 //!
-//! Rendezvous hashing (Thaler and Ravishankar, 1998): a hash falls into one of [`BUCKETS`] buckets, each member draws a
-//! score for the bucket, and the highest score wins. When a member leaves, exactly its own buckets move; when a member
-//! joins, exactly the buckets that it wins move; no bucket moves between two members that stay. A member of weight
-//! *w* draws *w* times, so its share is *w* parts, and when its weight grows it takes only the added share. The score
-//! depends on the member slot, and a new member gets the lowest free slot: a restarted worker gets its flows back.
+//! The method is rendezvous hashing (Thaler and Ravishankar, 1998). A hash falls into one of [`BUCKETS`] buckets, each
+//! member has a pseudo-random score for the bucket, and the member with the highest score gets the bucket. When a
+//! member leaves, only the buckets of that member move to other members. When a member joins, only the buckets that it
+//! wins move. No bucket moves between two members that stay. A member of weight *w* has *w* scores for each bucket, so
+//! its share is *w* parts; when its weight grows, it gets only the additional share. The score depends on the member
+//! slot, and a new member gets the lowest free slot, so a restarted worker gets the same flows again.
 //!
-//! The winners of all buckets are computed once per set of members and weights ([`BucketTable`]), so that a packet
-//! costs one table access. With this many buckets the shares of a few members are even within 1 %.
+//! The winning members of all buckets are computed once for each set of members and weights ([`BucketTable`]), so that
+//! a packet needs one table access. With this number of buckets, the shares of a few members of equal weight differ by
+//! less than 1 %.
 //!
-//! [`fold`] is PFQ's method, for comparison: any change of membership moves nearly all flows.
+//! [`fold`] is the method of PFQ, implemented for comparison. With it, any change of the members moves nearly all
+//! flows.
 
 use base::hash::mix64;
 
-/// Number of hash buckets. The relative scatter of a share is one over the square root of the number of the member's
-/// buckets: 0.7 % for four members.
+/// Number of hash buckets. The relative standard deviation of a member's share is one over the square root of the
+/// number of the member's buckets: 0.7 % for four members.
 pub const BUCKETS: usize = 1 << 16;
 
-/// The largest weight, hence the most draws of a member.
+/// The largest weight of a member, and therefore the largest number of its scores for a bucket.
 pub const WEIGHT_MAX: u8 = 64;
 
 /// The most members of a group.
 pub const MEMBERS: usize = 64;
 
-/// Makes the draws independent of other uses of the hash function. Of 20 000 constants, this constant makes the shares
-/// of the first 2 to 8 slots most even: within 0.6 %, those of four slots within 0.2 %.
+/// A constant that makes the scores independent of other uses of the hash function. Of 20 000 constants, it makes the
+/// shares of the first 2 to 8 slots most even: within 0.6 % of equal shares, and for four slots within 0.2 %.
 const SALT: u64 = 0x6e67_0000_2971_0000;
 
 /// The steering rule.
@@ -43,8 +46,8 @@ pub type Weights = [u8; MEMBERS];
 /// Returns the bucket of a hash.
 #[inline]
 pub const fn bucket(hash: u32) -> usize {
-    // A program may steer by a value that is not a hash, such as an address, so mix it first; the upper half is mixed
-    // best.
+    // A program may steer by a value that is not a hash, such as an address, so the value is mixed first. The bits of
+    // the upper half are mixed best.
     (mix32(hash) >> 16) as usize
 }
 
@@ -75,7 +78,8 @@ pub fn winner(bucket: usize, set: u64, weights: &Weights) -> Option<u8> {
         .max_by_key(|slot| (best_draw(bucket, *slot, weights[usize::from(*slot)]), *slot))
 }
 
-/// Returns the member slot by PFQ's fold: the index into a list that has each slot as often as its weight.
+/// Returns the member slot that PFQ's fold chooses. The fold computes an index into a list in which each slot occurs as
+/// often as its weight.
 pub fn fold(hash: u32, set: u64, weights: &Weights) -> Option<u8> {
     let weight = |slot: u8| u32::from(weights[usize::from(slot)]);
     let n: u32 = members(set).map(weight).sum();
@@ -84,7 +88,8 @@ pub fn fold(hash: u32, set: u64, weights: &Weights) -> Option<u8> {
         0 => return None,
         1 => 0,
         n if n.is_power_of_two() => hash & (n - 1),
-        // PFQ: a total of 3, 5, 6 or 7 uses the modulus directly; a larger total only if the masked bits exceed it.
+        // As in PFQ, a total weight of 3, 5, 6 or 7 uses the modulus of the hash. A larger total uses the modulus only
+        // if the masked bits of the hash exceed the total.
         n if n > 8 && hash & (n.next_power_of_two() - 1) < n => hash & (n.next_power_of_two() - 1),
         n => hash % n,
     };
@@ -114,7 +119,7 @@ pub struct BucketTable {
 }
 
 impl BucketTable {
-    /// Computes the table; `None` if all weights in the set are zero.
+    /// Computes the table. Returns `None` if all members in the set have weight zero.
     pub fn new(set: u64, weights: &Weights) -> Option<Self> {
         winner(0, set, weights)?;
         let mut own = [0; MEMBERS];
@@ -230,8 +235,8 @@ mod tests {
             (0..200_000).for_each(|hash| seen[usize::from(fold(hash, set, &w).unwrap())] += 1);
             for (seen, weight) in seen.iter().zip(of) {
                 let fair = 200_000.0 * f64::from(*weight) / f64::from(total);
-                // PFQ's fold is uneven unless the total is a power of two, because it maps the excess values to slots a
-                // second time.
+                // PFQ's fold is uneven unless the total weight is a power of two, because it maps the hash values above
+                // the total to some slots a second time.
                 assert!((0.45..2.1).contains(&(f64::from(*seen) / fair)), "{seen} of {fair} for {of:?}");
             }
         }

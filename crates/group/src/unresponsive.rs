@@ -38,7 +38,7 @@ impl UnresponsiveQueue {
         Self::of(ring, DispatcherState::Failed, why.into())
     }
 
-    /// Makes the value for a dispatcher that did not report its accounting for `patience`.
+    /// Makes the value for a dispatcher that did not report its accounting within `timeout`.
     pub(crate) fn unanswered(ring: &RingHandle, timeout: Duration) -> Self {
         let why = format!(
             "its dispatcher has not reported its counters for {timeout:?}; the last reported counters are used"
@@ -46,7 +46,7 @@ impl UnresponsiveQueue {
         Self::of(ring, DispatcherState::Late, why)
     }
 
-    /// Makes the value for a dispatcher that did not carry out a command for `patience`.
+    /// Makes the value for a dispatcher that did not carry out a command within `timeout`.
     pub(crate) fn idle(ring: &RingHandle, timeout: Duration) -> Self {
         let why = format!(
             "its dispatcher has not carried out the command for {timeout:?}, because it is blocked or overloaded; it \

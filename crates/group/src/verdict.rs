@@ -1,9 +1,11 @@
-//! The interface between groups and programs: packets in, verdicts out. Other crates compile programs.
+//! The interface between groups and programs. A program receives packets and returns a verdict for each. The programs
+//! are compiled in other crates.
 //!
-//! The terms are PFQ's (Bonelli, Giordano, Procissi: functional processing of packets; PhD thesis 2017, chapter 4). The
-//! classes give the set of members, the delivery selects among them, and mark, forward and pass to host are independent
-//! of the delivery. A program that makes no decision copies the packet to the default class. Actions before a drop
-//! still take effect: a bridge forwards each packet and keeps none.
+//! The terms are those of PFQ (Bonelli, Giordano, Procissi: functional processing of packets; PhD thesis 2017, chapter
+//! 4). The classes of a verdict define a set of members, and the delivery selects among these members. Mark, forward
+//! and pass to host are independent of the delivery. A program that makes no decision copies the packet to the default
+//! class. Actions that a program requests before it drops the packet still take effect. For example, a program that
+//! acts as a bridge forwards each packet and then drops it.
 
 use crate::ingress_interface::IngressInterface;
 use crate::service_error::ServiceError;
@@ -19,7 +21,7 @@ pub const FORWARDS: usize = 16;
 
 /// Names of classes, and sets of classes.
 pub mod class {
-    /// The default class, with all members that named no other class.
+    /// The default class. A member that names no class when it joins belongs to this class.
     pub const DEFAULT: u8 = 0;
     /// User plane.
     pub const USER: u8 = 1;
@@ -27,7 +29,7 @@ pub mod class {
     pub const CONTROL: u8 = 2;
     /// The class of members that only configure the group and receive no packets.
     pub const MANAGEMENT: u8 = 63;
-    /// The set of all classes that a broadcast reaches.
+    /// The set of all classes that receive a packet addressed to every class.
     pub const ANY: u64 = !(1 << MANAGEMENT);
 
     /// Returns the class with this name or number.
@@ -72,11 +74,11 @@ pub enum Delivery {
     /// All members.
     #[default]
     Copy,
-    /// One member: the same member for the same hash, as long as the member stays in the group.
+    /// Selects one member. The same hash selects the same member, as long as that member stays in the group.
     Steer(u32),
-    /// One member for each hash; a single copy if both hashes select the same member.
+    /// Selects one member for each of the two hashes. If both hashes select the same member, it receives one copy.
     DoubleSteer(u32, u32),
-    /// The member with this number, modulo the number of members, in the order of their slots.
+    /// Selects the member with this index, modulo the number of eligible members, in the order of their slots.
     Pick(u32),
 }
 
@@ -110,7 +112,8 @@ pub struct Verdict {
     pub delivery: Delivery,
     /// The classes to choose the members from, one bit each.
     pub classes: u64,
-    /// The mark in the members' descriptors; other groups do not see it.
+    /// The mark that the members of this group receive in the descriptor of the packet. The members of other groups do
+    /// not receive it.
     pub mark: u32,
     /// True if the packet also goes to the host.
     pub kernel: bool,
@@ -135,8 +138,8 @@ pub trait Program: Any + Send {
     /// Evaluates a batch. `out` has the same length, and each verdict in it is [`Verdict::default`] before the call.
     fn evaluate(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]);
 
-    /// Returns the program's own counters, in the order of [`Compiled::counters`]; modulo 2^64, because programs may
-    /// decrement.
+    /// Returns the counters that the program defines, in the order of [`Compiled::counters`]. The values are modulo
+    /// 2^64, because a program may decrement a counter.
     fn counters(&self) -> Vec<u64> {
         Vec::new()
     }
@@ -175,7 +178,8 @@ pub struct MapUsage {
 /// tracks fragments separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FragmentCounts {
-    /// Datagrams added. Each is still an entry, or was removed for one of the three reasons below.
+    /// Datagrams added to the table. Each of them is still an entry of the table, or was removed for one of the three
+    /// reasons that the following counters name.
     pub created: u64,
     /// Current entries, including expired entries whose slot was not reused yet.
     pub entries: u64,
@@ -185,11 +189,11 @@ pub struct FragmentCounts {
     pub evicted: u64,
     /// Entries removed after their timeout.
     pub expired: u64,
-    /// Entries replaced by another datagram with the same identification.
+    /// Entries replaced by another datagram with the same addresses, protocol and identification.
     pub replaced: u64,
     /// Later fragments that followed their first fragment.
     pub matched: u64,
-    /// Orphan fragments: the first fragment is not in the table.
+    /// Orphan fragments. The first fragment of their datagram is not in the table.
     pub orphaned: u64,
 }
 
@@ -204,7 +208,8 @@ pub struct ProgramInfo {
     /// Microseconds of compilation.
     #[serde(default)]
     pub compile_us: u64,
-    /// The keys by which packets can be spread without shared state: a line for each cluster of maps.
+    /// The packet keys (such as addresses) by which packets can be distributed to several queues without a map that the
+    /// queues share. There is one line for each cluster of maps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub partition_by: Vec<String>,
     /// Notes for the user who loads the program.
@@ -238,19 +243,19 @@ pub trait Compiled: Any + Send + Sync {
         &[]
     }
 
-    /// True if the program tests the direction of packets. For other programs the group forwards only incoming packets:
-    /// an outgoing packet may have been forwarded by another engine on this host, and the two engines would exchange it
-    /// endlessly.
+    /// True if the program tests the direction of packets. For a program that does not test it, the group forwards only
+    /// incoming packets. The reason is that another engine on this host may have forwarded an outgoing packet, and the
+    /// two engines would then forward it to each other without end.
     fn reads_direction(&self) -> bool {
         false
     }
 
-    /// Returns the most bytes that the state of a group's instances may take.
+    /// Returns the largest number of bytes that the state of all instances of a group can take.
     fn memory(&self) -> u64 {
         0
     }
 
-    /// Returns advice on how to limit the state to `bytes`.
+    /// Returns advice for the user on how to limit the state of the program to `bytes` bytes.
     fn advice(&self, bytes: u64) -> String {
         let _ = bytes;
         "write `up_to N` at its maps".into()
@@ -267,7 +272,7 @@ pub trait Compiled: Any + Send + Sync {
         false
     }
 
-    /// Returns how the program runs on this number of queues.
+    /// Returns a description of how the program runs on this number of queues.
     fn about(&self, queues: usize) -> ProgramInfo {
         let _ = queues;
         ProgramInfo { execution: "built in".into(), ..ProgramInfo::default() }

@@ -1,5 +1,6 @@
 //! The sink that exports the flow records and series rows of one interface to one collector, by IPFIX or NetFlow v9.
-//! The exporter sends from its own thread; only a replay waits for a slow collector.
+//! The exporter sends from its own thread, so a slow collector does not delay the meter, except in a replay, which
+//! waits for the collector.
 
 use crate::error::{DestinationError, MeterError};
 use crate::report::SinkReport;
@@ -83,7 +84,7 @@ impl Destination {
     }
 }
 
-/// The pace of the source, from whose packets the flow records and series rows are made.
+/// The pace of the source of the packets from which the flow records and series rows are made.
 #[derive(Clone, Debug)]
 pub enum Pace {
     /// Packets arrive in real time.
@@ -165,7 +166,7 @@ impl Sink for CollectorSink {
 
     fn record(&mut self, record: &Record) {
         self.records += u64::from(self.flows);
-        // If the exporter discards the record, its counters include the cause.
+        // If the exporter discards the record, the exporter counts it with the cause, so the result is ignored.
         let _ = self.handle.flow(record);
     }
 

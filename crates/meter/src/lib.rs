@@ -2,9 +2,9 @@
 //! and makes flow records and series rows. Sinks receive the records and rows: the store ([`StoreSink`]) and collectors
 //! ([`CollectorSink`]).
 //!
-//! Invariant (accounting): the meter counts each stored packet as metered or unmetered. Each metered packet is counted
-//! in one series row and, if it is an IP packet, in the records of one flow. If the counters contradict this, the meter
-//! reports a bug.
+//! Invariant (accounting): the meter counts each stored packet as metered or as unmetered. Each metered packet is
+//! counted in one series row. If it is an IP packet, it is also counted in the records of one flow. If the counters
+//! contradict this, the meter reports a bug.
 #![forbid(unsafe_code)]
 
 mod collector;

@@ -75,8 +75,8 @@ impl Meter {
         MeterGauge { plan: self.plan.clone(), report: Arc::clone(&self.report), warnings: Arc::clone(&self.warnings) }
     }
 
-    /// Replaces the sinks of this kind; the sinks named in `retained` continue. Each record and each series row goes to
-    /// the old or to the new sinks, so none is lost.
+    /// Replaces the sinks of this kind; the sinks named in `retained` continue. The meter passes each record and each
+    /// series row either to the old or to the new sinks, so none is lost.
     pub fn replace(&self, kind: &'static str, retained: Vec<String>, sinks: Vec<Box<dyn Sink>>) {
         // The send fails only if the meter has ended; then the new sinks are not needed.
         let _ = self.commands.send(MeterCommand::Replace(kind, retained, sinks));
@@ -139,7 +139,8 @@ impl Worker {
                 self.publish(false);
             }
         }
-        // The ring is released before the thread waits for a volume.
+        // The thread releases the ring before it waits for a volume, so that the producer does not wait for this
+        // reader.
         self.merge = QueueMerge::new(Vec::new(), false);
         self.work.finish();
         self.publish(true);

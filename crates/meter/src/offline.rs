@@ -1,5 +1,6 @@
-//! Makes flow records and series rows directly from capture files, with the same meter but without ring, recorder and
-//! store. The result equals that of a run that replays the same files (`engine/tests/it/offline.rs` compares them).
+//! Makes flow records and series rows directly from capture files, with the same meter as the engine, but without ring,
+//! recorder and store. The result equals that of a run that replays the same files (`engine/tests/it/offline.rs`
+//! compares the two).
 //!
 //! A thread reads the files and meters the packets. The caller iterates over the records and series rows, and may drop
 //! the iterator at any time.
@@ -47,8 +48,8 @@ pub enum MeterOutput {
 pub struct OfflineResult {
     /// Warnings about the files.
     pub warnings: Vec<String>,
-    /// The first error that ended the reading of a file, or of all files, before the end, if there was one. The packets
-    /// after that error are not in the result.
+    /// The first error because of which a file, or all files, were not read to the end; `None` without an error. The
+    /// packets after that error are not in the result.
     pub broken: Option<String>,
 }
 
@@ -195,7 +196,7 @@ impl Sink for CallerSink {
     }
 }
 
-/// Packets that are metered as one run, in the layout of the ring.
+/// Packets that are metered in one call, in the memory layout of the ring.
 #[derive(Default)]
 struct Batch {
     descs: Vec<Desc>,

@@ -10,8 +10,8 @@ pub trait PacketBytes {
     /// The bytes of a packet.
     fn bytes(&self, desc: &Desc) -> &[u8];
 
-    /// The packet's length on the wire. The 16-bit field of the descriptor cannot contain large values, so they are
-    /// read from the record header in the ring.
+    /// The packet's length on the wire. The descriptor has only 16 bits for it, so a larger length is read from the
+    /// record header in the ring.
     fn wire_len(&self, desc: &Desc) -> u32;
 
     /// The pcap link type.

@@ -1,9 +1,10 @@
-//! The input of a meter: one lossless reader per queue, with the packets of all queues merged in order of time.
+//! The input of a meter: one lossless reader for each queue. The packets of all queues are merged in the order of their
+//! timestamps.
 //!
-//! The NIC and the kernel may distribute the two directions of a connection to different queues, so flows can be
-//! measured only over all queues together. Packets are ordered by timestamp, then by queue. This order is deterministic
-//! as long as every queue publishes its packets within [`TIMEOUT`]. The merge does not wait longer for a queue without
-//! packets, because the rings of the other queues would fill meanwhile.
+//! The NIC and the kernel may distribute the two directions of a connection to different queues, so the meter must see
+//! all queues together to measure flows. It orders packets by timestamp, then by queue. This order is deterministic as
+//! long as every queue publishes its packets within [`TIMEOUT`]. The merge does not wait longer for a queue without
+//! packets, because meanwhile the rings of the other queues would fill.
 //!
 //! The meter reads packets in the ring's memory and must not block the recorder, which shares the ring. A queue reader
 //! that is more than half a ring behind the producer skips packets until it is less than a quarter of a ring behind.
@@ -109,7 +110,8 @@ impl QueueReader {
         if self.next < self.descs.len() || self.ended {
             return;
         }
-        // The end flag is read before the descriptors, so that descriptors published before the end are not missed.
+        // The end flag is read before the descriptors. So if the flag is set, the descriptors published before the end
+        // are not missed.
         let ended = self.reader.ended();
         self.descs.clear();
         self.next = 0;
@@ -120,7 +122,7 @@ impl QueueReader {
         }
     }
 
-    /// True if this reader is more than `1/part` of the ring behind the producer.
+    /// True if this reader is behind the producer by more than the ring's capacity divided by `part`.
     fn is_behind(&self, part: u64) -> bool {
         let memory = self.reader.memory();
         let written = memory.control.positions();

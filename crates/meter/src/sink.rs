@@ -160,8 +160,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
-    /// A sink that has delivered its queue only when `free` is set. Its `finish` fails the test if it is called
-    /// earlier.
+    /// A sink whose queue counts as delivered only after `free` is set. The test fails if `finish` is called earlier.
     struct Held {
         name: &'static str,
         free: Arc<AtomicBool>,

@@ -34,8 +34,8 @@ const SETTLE_TIME: Duration = Duration::from_secs(3600);
 /// file by its name.
 const REPLAYED: Duration = Duration::from_secs(86_400);
 
-/// The least system time between two ticks of a replay that pass series rows to the writer. Rows are on the volume
-/// within a second, whatever the speed of the replay.
+/// The shortest system time between two ticks of a replay that pass series rows to the writer. With it, rows reach the
+/// volume within a second, for any speed of the replay.
 const PASSED_ON_EVERY: Duration = Duration::from_millis(250);
 
 /// The largest number of threads that seal one file of a replay together.
@@ -44,7 +44,8 @@ const SEALING_MOST: usize = 4;
 /// The largest number of warnings retained until they are read.
 const WARNINGS_MAX: usize = 32;
 
-/// The sink that writes into the directory of one interface. The capture holds the claim on this directory.
+/// The sink that writes into the store's directory of one interface. The capture holds the claim on this directory, so
+/// no other process records into it.
 pub struct StoreSink {
     name: String,
     writer: Option<Writer>,
@@ -222,7 +223,7 @@ struct RowRetentionWorker<F> {
     rules: Arc<Mutex<RowRetentionRules>>,
     stop: Arc<AtomicBool>,
     report: F,
-    /// For flow records and for series rows: how long queries have prevented the removal of files.
+    /// Since when queries have prevented the removal of files: first for flow records, then for series rows.
     waiting: [HeldSince; 2],
     /// The days that were reported because they are not compacted into one file.
     uncompacted: Vec<String>,

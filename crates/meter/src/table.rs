@@ -1,11 +1,11 @@
-//! The flow table of a meter: either in the meter's own thread, or in several threads with one shard each.
+//! The flow table of a meter. It runs in the meter's own thread, or in several threads with one shard each.
 //!
-//! The shard threads do not read the ring, because a slow thread would keep the producer from overwriting it. Instead,
-//! each shard thread gets batches with copies of the packet bytes that a flow table reads, some hundred bytes per
-//! packet. At the begin of each second the meter waits for all threads and merges their records in an order that does
-//! not depend on the number of threads. The meter does not wait in seconds without packets: the last reply of each
-//! thread contains the first second in which a record may be due. So the result is that of one thread
-//! (`netgrain_flow::ShardMerger`), and counts read between two packets are exact at that moment.
+//! The shard threads do not read the ring, because a slow thread would prevent the producer from overwriting it.
+//! Instead, each shard thread gets batches with copies of the packet bytes that a flow table reads, some hundred bytes
+//! per packet. At the begin of each second the meter waits for all threads, and merges their records in an order that
+//! does not depend on the number of threads. In a second without packets the meter waits only if a record may be due:
+//! the last reply of each thread contains the first second in which this is possible. So the result is that of one
+//! thread (`netgrain_flow::ShardMerger`), and counts that are read between two packets are exact at that moment.
 
 use base::Timestamp;
 use flow::{Config, Counts, Hints, Meter, Packet, Router, ShardMerger, Shards, Sink};
@@ -14,7 +14,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use wire::Decoded;
 
-/// The meter has a lower priority than capture and recorder, because the rings absorb its delay.
+/// The nice value of the meter. Its priority is lower than that of capture and recorder, because the rings absorb a
+/// delay of the meter.
 pub const NICE: i32 = 5;
 
 /// Number of packets in a batch for a thread. To wake the thread costs as much as to meter about ten packets.

@@ -35,7 +35,7 @@ pub struct Work {
     located: bool,
     /// The second of the packets that are being metered.
     second: Option<u64>,
-    /// Outcomes of the packets of this second that the time series does not contain yet.
+    /// Numbers of packets of this second by outcome (stored, filtered, lost) that the time series does not contain yet.
     tally: Tally,
     /// Decoded headers, whose memory is reused for each stretch (packets of one second without a control descriptor
     /// between them). Their number is the length of the longest stretch so far.
@@ -256,7 +256,7 @@ impl Work {
     pub fn finish(&mut self) {
         if let Some(second) = self.second {
             self.settle(second);
-            // The last second gets a series row even if a filter matched none of its packets.
+            // The last second gets a series row even if the filter matched none of its packets.
             self.account(second, &Tally::default());
             // The flow counts are added before the flow table ends, because flows that are cut off by the end of the
             // capture did not end in this second.

@@ -4,8 +4,9 @@
 //! file    magic u32 | major u16 | minor u16 | zone u32 | sigfigs u32 | snaplen u32 | link type u32
 //! record  seconds u32 | micro- or nanoseconds u32 | captured u32 | on the wire u32 | bytes ...
 //! ```
-//! Written little-endian; read in both orders, in microseconds and nanoseconds, and with the longer record header of
-//! Kuznetzov's patched libpcap (24 bytes: interface, protocol and packet type follow).
+//! netgrain writes files in little-endian order. It reads files in both byte orders, with microseconds or nanoseconds,
+//! and with the longer record header of Kuznetzov's patched libpcap (24 bytes: interface, protocol and packet type
+//! follow the fields above).
 
 use crate::packet::PacketBounds;
 use crate::window::{ByteOrder, Window};
@@ -158,8 +159,8 @@ pub(crate) struct Classic {
     record_header: usize,
     link_type: u16,
     fcs: u8,
-    /// True for versions up to 2.3: their writers exchanged captured and wire length, some of them only in some
-    /// records.
+    /// True for files of a version up to 2.3. The programs that wrote such files exchanged captured length and wire
+    /// length, some of them only in some records.
     lengths_may_be_swapped: bool,
 }
 
@@ -206,8 +207,9 @@ impl Classic {
         self.link_type
     }
 
-    /// Lends at most `most` records that are completely in the window, and returns their number. Returns 0 for files
-    /// with longer record headers or exchanged lengths; stops before a record that [`Classic::advance`] would reject.
+    /// Lends at most `most` records that are completely in the window, and returns their number. The function returns 0
+    /// for files with longer record headers or exchanged lengths. It stops before a record that [`Classic::advance`]
+    /// would reject.
     #[inline]
     pub fn burst<R: Read>(&self, window: &mut Window<R>, most: usize, mut each: impl FnMut(&Packet<'_>)) -> usize {
         if self.record_header != RECORD_HEADER || self.lengths_may_be_swapped {

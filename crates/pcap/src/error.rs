@@ -92,7 +92,7 @@ impl Error {
         }
     }
 
-    /// True if a retry may succeed, because the source only had no data ready (`WouldBlock`).
+    /// True if a retry may succeed, because the source has only had no data ready (`WouldBlock`).
     pub fn is_pause(&self) -> bool {
         matches!(self, Self::Io { error, .. } if error.kind() == io::ErrorKind::WouldBlock)
     }

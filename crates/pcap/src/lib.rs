@@ -1,10 +1,9 @@
 //! Capture files over any `Read` and `Write`: classic pcap, pcapng, and the RAW format of the HPCAP thesis.
 //!
-//! [`Reader`] recognises the format and lends one packet after the other from a buffer that never grows past
+//! [`Reader`] recognises the format and lends one packet after the other from a buffer that never becomes larger than
 //! [`MAX_BLOCK`]. Files are untrusted input: the readers compare every length with a limit before they use it, every
-//! error has the byte offset of its cause, and reading always ends. [`classic`], [`ng`] and [`raw`] have the layout of
-//! each format and its writer; the header functions are `const fn`, so that the ring contains exactly the bytes of the
-//! files.
+//! error has the byte offset of its cause, and reading always ends. [`classic`], [`ng`] and [`raw`] describe the layout
+//! of each format and have its writer. The functions that make headers are `const fn`.
 //!
 //! ```
 //! use netgrain_pcap::{Reader, classic};

@@ -1,16 +1,16 @@
-//! The RAW format of HPCAP (thesis, appendix B.2): no file header, records of 12 bytes and the packet, and files of
-//! equal size because a pseudo-packet (padding) fills the remaining bytes.
+//! The RAW format of HPCAP (thesis, appendix B.2). A file has no file header; each packet follows a record header of 12
+//! bytes. All files have equal size, because a pseudo-packet (padding) fills the remaining bytes.
 //!
 //! ```text
 //! record   seconds u32 | nanoseconds u32 | captured u16 | on the wire u16 | bytes ...
 //! padding  0           | 0               | n u16        | n u16           | n bytes that mean nothing
 //! ```
-//! Little-endian. hpcap40g also pads at the beginning of a file, so readers skip padding at any position; a file may
-//! also end without padding.
+//! All numbers are little-endian. hpcap40g also writes padding at the beginning of a file, so readers skip padding at
+//! any position. A file may also end without padding.
 //!
-//! Invariant of a file of fixed size: what remains after a record is nothing, or enough for a padding header. Since a
-//! file is closed when the next record does not fit, its padding is shorter than that record, and [`MAX_CAPLEN`] is
-//! chosen so that the length of such a padding fits its 16 bits.
+//! Invariant of a file of fixed size: after a record, the remaining space is zero or large enough for a padding header.
+//! A file is closed when the next record does not fit, so its padding is shorter than that record. [`MAX_CAPLEN`] is
+//! chosen so that the length of such a padding fits into its 16 bits.
 
 use crate::packet::PacketBounds;
 use crate::window::{ByteOrder, Window};
@@ -27,8 +27,8 @@ pub const MAX_CAPLEN: u16 = u16::MAX - RECORD_HEADER as u16;
 /// The smallest file size that takes any packet: the longest record and the header of the padding after it.
 pub const MIN_FILE: u64 = (2 * RECORD_HEADER + MAX_CAPLEN as usize) as u64;
 
-/// The header of a packet. A timestamp of 0 marks padding, so a packet with this timestamp gets one nanosecond; lengths
-/// and seconds that do not fit become the largest values that do.
+/// Returns the record header of a packet. A timestamp of 0 marks padding, so a packet with this timestamp is written
+/// with one nanosecond instead. Lengths and seconds that do not fit are written as the largest values that fit.
 #[inline]
 pub const fn record_header(ts: Timestamp, caplen: u16, wire_len: u32) -> [u8; RECORD_HEADER] {
     let secs = if ts.secs() > u32::MAX as u64 { u32::MAX } else { ts.secs() as u32 };
@@ -136,16 +136,17 @@ pub(crate) struct Raw;
 /// Number of plausible records that identify a RAW file.
 const PLAUSIBLE_RECORDS: usize = 3;
 
-/// 2001-09-09: no capture in this format is older, and random bytes often decode to earlier times.
+/// The earliest accepted time, 2001-09-09. No capture in this format is older, and random bytes often decode to earlier
+/// times.
 const EARLIEST: u32 = 1_000_000_000;
 
 /// Largest time between two consecutive packets, in seconds: one day.
 const NEIGHBOURS: u32 = 86_400;
 
 impl Raw {
-    /// True if the window begins with RAW records. The format has no magic number: the test requires nanoseconds below
-    /// a second, a captured length up to the wire length, and close times, in several records or up to the end of the
-    /// file.
+    /// True if the window begins with RAW records. The format has no magic number, so the test examines several
+    /// records, or all up to the end of the file. Each must have less than a second of nanoseconds, a captured length
+    /// of at most the wire length, and a time close to that of the previous record.
     pub fn recognise<R: Read>(window: &mut Window<R>) -> Result<bool, Error> {
         let (mut at, mut records, mut before) = (0, 0, None);
         while records < PLAUSIBLE_RECORDS {
@@ -252,8 +253,8 @@ mod tests {
         assert!(matches!(lengths(&file).unwrap_err(), Error::Truncated { offset: 15, need: 12, have: 11, .. }));
     }
 
-    /// HPCAP itself has a bug here: for some remaining sizes of a file it lost the next packet, or all following
-    /// packets.
+    /// HPCAP itself has a bug in this case. For some sizes of the remaining space of a file, it lost the next packet or
+    /// all following packets.
     #[test]
     fn any_remaining_space_is_padded_exactly_without_loss() {
         let header = RECORD_HEADER as u64;

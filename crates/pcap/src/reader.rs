@@ -48,7 +48,7 @@ enum Layout {
 }
 
 impl Layout {
-    /// The parser for `format`, if the file has the magic number of `format`.
+    /// Returns the parser for `format` if the file begins with the magic number of `format`.
     fn recognise<R: Read>(
         window: &mut Window<R>,
         head: [u8; 4],
@@ -187,8 +187,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The link type of the file; in pcapng, that of the first interface described so far. RAW files have Ethernet
-    /// packets.
+    /// Returns the link type of the file. In pcapng it is that of the first interface described so far. RAW files
+    /// contain Ethernet packets.
     pub fn link_type(&self) -> u16 {
         match &self.layout {
             Layout::Classic(classic) => classic.link_type(),

@@ -1,13 +1,15 @@
-//! A window that slides over a stream: a reader requests a number of contiguous bytes, examines them, and advances.
+//! A buffer with a contiguous part of a stream, the window. A reader requests a number of contiguous bytes, examines
+//! them, and advances the window.
 //!
 //! The buffer grows only to the size of one record, which the readers compare with a limit first. No byte is consumed
-//! before all requested bytes are there, so after `WouldBlock` a caller can repeat the request.
+//! before all requested bytes are in the buffer, so a caller can repeat the request after `WouldBlock`.
 
 use crate::{Error, MAX_BLOCK};
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
 
-/// Read size: fits the second-level cache, and is so large that the cost of a `read` call per byte is small.
+/// Number of bytes of a read. They fit into the second-level cache, and are so many that the cost of a `read` call per
+/// byte is small.
 const FIRST_CAPACITY: usize = 256 << 10;
 
 pub(crate) struct Window<R> {
@@ -21,7 +23,7 @@ pub(crate) struct Window<R> {
     at_end: bool,
 }
 
-/// A range to be skipped, of which the buffer held only the beginning.
+/// A range of the stream that is to be skipped and that extends beyond the bytes in the buffer.
 struct Skip {
     offset: u64,
     what: &'static str,

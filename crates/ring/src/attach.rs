@@ -32,7 +32,8 @@ const ACCEPT: usize = 128;
 const RING: usize = 40;
 const RINGS_MAX: u64 = 256;
 
-/// Largest number of connections, attached or not: clients must not exhaust the engine's file descriptors.
+/// Largest number of connections, with and without an attached listener. The limit prevents clients from using all file
+/// descriptors of the engine.
 const CLIENTS_MAX: usize = 4 * SLOTS;
 /// Largest number of connections of one user (other than root and the engine's user). All such users together leave a
 /// quarter of the connections to root and the engine's user.
@@ -195,8 +196,8 @@ impl Clients {
         if connection.set_timeout(HELLO_TIMEOUT).is_err() {
             return;
         }
-        // This check precedes the Hello, because otherwise users without permission could occupy all connections of a
-        // world-accessible socket.
+        // This check precedes the Hello message. Otherwise users without permission could occupy all connections of a
+        // socket that every user can open.
         if let Some(why) = self.policy.refusal(&peer, Mode::Lossy, self.own_uid) {
             return refuse_connection(&connection, &why);
         }
@@ -274,8 +275,9 @@ impl Drop for Clients {
     }
 }
 
-/// Sends a refusal and discards the client's input. Closing a connection with an unread Hello would reset the
-/// connection and destroy the refusal, so the function shuts down the receiving side and reads all input first.
+/// Sends a refusal and discards the client's input. If the connection were closed with an unread Hello message, the
+/// kernel would reset the connection and discard the refusal. Therefore the function shuts down the receiving side and
+/// reads all input first.
 fn refuse_connection(connection: &Connection, why: &str) {
     // If the refusal cannot be sent, the client still sees the closed connection.
     let _ = connection.send(&accept_message(0, why), &[]);
@@ -420,7 +422,8 @@ pub fn attach(path: &Path, mode: Mode, name: &str) -> Result<Vec<Listener>, Atta
     let len = text.len().min(NAME);
     hello[24..24 + len].copy_from_slice(&text[..len]);
     match connection.send(&hello, &[]) {
-        // An engine that refuses before it reads the Hello has closed its side; its refusal is still readable.
+        // An engine may refuse a client before it reads the Hello message. It has then closed its side of the
+        // connection, but its refusal is still readable.
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
         other => other.map_err(AttachError::Unreachable)?,
     }

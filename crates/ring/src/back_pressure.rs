@@ -7,8 +7,8 @@ use base::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A ring that was not full for this long has recovered, and the reader timeout starts anew. Shorter interruptions, in
-/// which a slow reader releases a few packets, do not restart the timeout.
+/// If the ring was not full because of a reader for this time, the reader timeout of that reader starts anew. In a
+/// shorter interruption a slow reader may have released only a few packets, so it does not restart the timeout.
 const RECOVERY: Duration = Duration::from_secs(1);
 
 /// The lossless readers of one ring, as the producer tracks them.
@@ -25,7 +25,7 @@ struct LosslessSlot {
     released: DescPosition,
     /// True if no reader timeout applies to this reader.
     has_no_timeout: bool,
-    /// First and last time at which the ring was full because of this reader, without a recovery of `REST` in
+    /// First and last time at which the ring was full because of this reader, without an interruption of `RECOVERY` in
     /// between.
     held_up: Option<(Timestamp, Timestamp)>,
 }
@@ -36,7 +36,7 @@ impl BackPressure {
         Self { readers: Vec::new(), limit: DescPosition { desc: u64::MAX, pos: u64::MAX }, limiting: 0 }
     }
 
-    /// True if the producer may write below these positions.
+    /// True if the producer may write everything below these positions.
     #[inline]
     pub fn allow(&self, pos: u64, desc: u64) -> bool {
         pos <= self.limit.pos && desc <= self.limit.desc

@@ -1,8 +1,8 @@
 //! A branch: a separate descriptor ring over the packet bytes of a ring, for one reader that gets only some packets.
 //!
-//! A branch never copies packet bytes. Its writer is a thread that reads the ring and decides which reader gets which
-//! packet. Its reader is a [`Listener`]: it copies descriptors from the branch and packet bytes from the ring, and
-//! checks the bytes against the claim of the ring's producer (`protocol`).
+//! A branch never copies packet bytes. The writer of a branch is a thread that reads the ring and decides which reader
+//! gets which packet. The reader of a branch is a [`Listener`]. It copies descriptors from the branch and packet bytes
+//! from the ring, and checks with the claim of the ring's producer that the bytes were not overwritten (`protocol`).
 //!
 //! Invariant: the writer never waits, and every packet meant for the reader is either in the branch or counted as lost.
 //! The writer overwrites only descriptors that the reader has released; without free space it counts the packet as lost
@@ -29,9 +29,10 @@ pub const BRANCH_DESCS_MIN: u64 = 64 << 10;
 /// Largest number of descriptors of a branch; their memory is 128 MiB.
 pub const BRANCH_DESCS_MAX: u64 = 1 << 22;
 
-/// Number of descriptors by which the claim runs ahead of the writer.
+/// Number of descriptors that the writer claims in advance.
 const CLAIM: u64 = 1024;
-/// Descriptors reserved for control descriptors: a loss, a generation and the end may coincide.
+/// Number of descriptors that are reserved for control descriptors. A loss, a new generation and the end of the branch
+/// may occur at the same point of the stream.
 const RESERVE: u64 = 4;
 /// Length of the message that transfers a branch to another process, in bytes.
 const MESSAGE: usize = 24;
@@ -44,7 +45,7 @@ pub struct Branch {
     shape: RingParameters,
 }
 
-/// The writer's end. Its drop marks the end of the stream for the reader.
+/// The end of the branch that the writer holds. When it is dropped, the reader receives the end of the stream.
 #[derive(Debug)]
 pub struct BranchWriter {
     memory: Arc<RingMemory>,
@@ -199,7 +200,7 @@ impl BranchWriter {
     pub fn set_generation(&mut self, generation: u64) {
         self.generation = self.generation.max(generation);
         if self.generation != self.announced_generation {
-            // Forces the next packet through `make_room`, which writes the generation before the packet.
+            // Makes the next packet call `make_room`, which writes the generation before the packet.
             self.known_free = 0;
         }
     }

@@ -171,8 +171,9 @@ impl Desc {
         })
     }
 
-    /// In a branch: the class of the group to which the packet was delivered. All packets of a branch have the queue
-    /// that its ring parameters name, so the branch uses the byte of the queue for class and generation.
+    /// In a branch, the class of the group to which the packet was delivered. All packets of a branch have the same
+    /// queue, which is in the ring parameters of the branch. So in a branch the byte of the queue contains the class
+    /// and the generation instead.
     #[inline]
     pub const fn class(&self) -> u8 {
         self.queue & 63
@@ -185,9 +186,9 @@ impl Desc {
         self.queue >> 6
     }
 
-    /// In a branch, a control descriptor: this generation of the group's program evaluated the packets that follow.
-    /// Generations count the programs of a group and only grow. It is no [`Control`], because it occurs in branches
-    /// only.
+    /// Returns a control descriptor for a branch: this generation of the group's program evaluated the packets that
+    /// follow. Generations count the programs of a group, so they only grow. The descriptor is not a variant of
+    /// [`Control`], because it occurs in branches only.
     pub fn program(generation: u64, ts: Timestamp) -> Self {
         Self { pos: generation, ts: ts.nanos(), mark: kind::PROGRAM, flags: flag::CONTROL, ..Self::default() }
     }

@@ -1,13 +1,13 @@
 //! The shared packet ring: one producer and many readers, in this process or in others.
 //!
-//! The packet memory is mapped twice, back to back, and holds the nanosecond-pcap stream exactly as the recorder writes
-//! it to disk. A second ring holds 32-byte descriptors ([`Desc`]). One [`Producer`] writes both rings, publishes once
-//! per batch and never blocks. If a [`LosslessReader`] does not release its packets in time, the producer drops packets
-//! and counts the loss for that reader. The producer overtakes a lossy [`Listener`] that is too slow, and this listener
-//! counts the packets that it missed. Listeners in other processes attach through a Unix socket ([`Server`],
-//! [`attach()`]) and get sealed, read-only mappings, so that a faulty listener can corrupt neither the capture nor
-//! another listener. A reader that gets only a selection of the packets has a [`Branch`]: a separate descriptor ring
-//! over the same packet bytes.
+//! The packet memory is mapped twice, at adjacent addresses, and contains the nanosecond-pcap stream exactly as the
+//! recorder writes it to disk. A second ring contains 32-byte descriptors ([`Desc`]). One [`Producer`] writes both
+//! rings, publishes once per batch and never blocks. If a [`LosslessReader`] does not release its packets in time, the
+//! producer drops packets and counts the loss for that reader. The producer overtakes a lossy [`Listener`] that is too
+//! slow, and this listener counts the packets that it missed. Listeners in other processes attach through a Unix socket
+//! ([`Server`], [`attach()`]) and get sealed, read-only mappings. So a faulty listener can corrupt neither the capture
+//! nor another listener. A reader that gets only a selection of the packets has a [`Branch`]: a separate descriptor
+//! ring over the same packet bytes.
 //!
 //! The method follows HPCAP's buffer with listeners (Moreno, PhD thesis 2015, section 4.1), except that the slowest
 //! listener does not stop the others.

@@ -68,7 +68,8 @@ impl LosslessReader {
         descs
     }
 
-    /// Bytes of the stream in place. `next` has returned their descriptors, and the reader has not released them.
+    /// Returns a reference to bytes of the stream in the ring. `next` must have returned the descriptors of these
+    /// bytes, and the reader must not have released them yet.
     ///
     /// # Panics
     /// If the range begins below the released position or ends after the last returned byte: the producer may overwrite

@@ -43,8 +43,8 @@ impl RingMemory {
     /// `ENOMEM` if the machine has not enough memory.
     pub fn prefault_more(&self) -> std::io::Result<bool> {
         const STEP: usize = 8 << 20;
-        // A quarter of the step in bytes: the descriptors take a quarter of the bytes of the packet memory, so both
-        // memories are completely allocated at the same time.
+        // The descriptors take a quarter of the bytes of the packet memory. So a step of a quarter of the bytes
+        // allocates both memories completely at the same time.
         let more = self.bytes.prefault_more(STEP)?;
         Ok(self.descs.prefault_more(STEP / 4)? || more)
     }
@@ -187,8 +187,8 @@ impl RingMemory {
         assert!(out.len() as u64 <= self.byte_capacity());
         let from = self.at(pos);
         let mut i = 0;
-        // Copies single bytes up to the first aligned word, then words, then the remaining bytes: all atomic, so that
-        // the race with the producer is defined behaviour.
+        // Copies single bytes up to the first aligned word, then words, then the remaining bytes. All copies are
+        // atomic, so that the race with the producer is defined behaviour.
         let head = from.align_offset(8).min(out.len());
         while i < head {
             out[i] = self.byte(from, i);

@@ -72,7 +72,8 @@ impl PendingDiscards {
         }
     }
 
-    /// Writes one count to the stream: if `write` finds space for the control descriptor, the count moves to `tally`.
+    /// Writes one count to the stream. If `write` finds space for the control descriptor, the count is removed from the
+    /// pending counts and added to `tally`.
     pub fn write_one(&mut self, tally: &mut Tally, write: impl FnOnce(Control) -> bool) -> bool {
         let Some(p) = self.0.last() else { return false };
         if !write(p.discard.control(p.packets)) {

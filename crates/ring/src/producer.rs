@@ -1,11 +1,12 @@
-//! The producer: one thread, one copy and one descriptor per packet, one release store per batch.
+//! The producer is one thread. It makes one copy and one descriptor for each packet, and one release store for each
+//! batch.
 //!
 //! The bytes are a stream of nanosecond-pcap records, cut into *segments*. A segment begins at a multiple of [`BLOCK`]
 //! with a pcap file header, so that the ring holds exactly the bytes that the recorder writes to disk. The producer
 //! decides where a segment ends, by size and by packet time, because the decision must precede the next byte.
 //!
-//! The producer also keeps the ledger of losses: it counts the outcome of each packet exactly once, and writes losses
-//! into the stream as control descriptors, so that a reader of the stream computes the same totals.
+//! The producer also maintains the ledger of losses. It counts the outcome of each packet exactly once, and writes
+//! losses into the stream as control descriptors, so that a reader of the stream computes the same totals.
 
 use crate::back_pressure::BackPressure;
 use crate::config::{CAPLEN_MAX, Config, file_header};
@@ -22,13 +23,13 @@ use std::time::Duration;
 
 const NANOS: u64 = 1_000_000_000;
 
-/// Bytes by which the claim runs ahead of the producer, so that one claim covers many packets.
+/// Number of bytes that the producer claims in advance, so that one claim covers many packets.
 const CLAIM_BYTES: u64 = 256 << 10;
-/// Descriptors by which the claim runs ahead of the producer.
+/// Number of descriptors that the producer claims in advance.
 const CLAIM_DESCS: u64 = 1024;
-/// Descriptors reserved for control descriptors; packets leave them free.
+/// Number of descriptors that are reserved for control descriptors; the descriptors of packets never use them.
 const CONTROL_RESERVE: u64 = 128;
-/// Largest number of control descriptors before one packet: a tick and all pending counts.
+/// Largest number of control descriptors that are written before one packet: a tick and all pending counts.
 const CONTROLS_BEFORE: u64 = 16;
 /// The reader timeout that applies after the last packet to lossless readers that have no timeout before the last
 /// packet.
@@ -250,10 +251,10 @@ impl Producer {
         }
     }
 
-    /// True if [`Producer::push`] would find space for a packet of `len` stored bytes and this timestamp. For sources
-    /// that can wait, such as a file. Without space, the reader timeout runs by `now`, the machine's clock, because the
-    /// timestamps of a file may jump; so repeat the call until it returns true, with `publish` and `service` in
-    /// between.
+    /// True if [`Producer::push`] would find space for a packet of `len` stored bytes and this timestamp. The function
+    /// is for sources that can wait, such as a file. While there is no space, the reader timeout is measured by `now`,
+    /// the machine's clock, because the timestamps of a file may jump. So repeat the call until it returns true, and
+    /// call `publish` and `service` in between.
     #[inline]
     pub fn has_room(&mut self, len: usize, ts: Timestamp, now: Timestamp) -> bool {
         let (start, _, due) = self.next_record((RECORD_HEADER + len) as u64, ts);
@@ -285,8 +286,8 @@ impl Producer {
         self.config.reader_timeout.get_or_insert(LAST_TIMEOUT);
     }
 
-    /// Ends the stream: writes all pending counts and the end, and stops admitting listeners. Returns false while a
-    /// lossless reader leaves no space for the last descriptors; then call it again.
+    /// Ends the stream: writes all pending counts and the end flag, and admits no further listeners. Returns false
+    /// while a lossless reader leaves no space for the last descriptors; in that case call the function again.
     pub fn finish(&mut self, now: Timestamp) -> bool {
         self.service();
         self.tick(now);
@@ -322,7 +323,7 @@ impl Producer {
         self.back_pressure.fill(DescPosition { desc: self.desc, pos: self.pos }, &self.memory)
     }
 
-    /// Begins a new second. Time may also jump in either direction.
+    /// Begins a new second. The timestamps may also jump forward or backward by more than a second.
     #[cold]
     fn begin_second(&mut self, ts: Timestamp) {
         self.write_pending();
@@ -347,13 +348,13 @@ impl Producer {
         self.memory.control.set_losses(&self.tally());
     }
 
-    /// Finds space for `need` bytes and one descriptor: begins a segment if necessary, reads the cursors, updates the
-    /// claim.
+    /// Finds space for `need` bytes and one descriptor. If necessary, the function begins a segment, reads the cursors
+    /// of the lossless readers, and updates the claim.
     #[cold]
     fn make_room(&mut self, need: u64, ts: Timestamp) -> Result<(), RingFull> {
         let (start, gap, due) = self.next_record(need, ts);
         let end = if due { start + FILE_HEADER as u64 + need } else { start + need };
-        // Two descriptors: one for a segment, one for the packet.
+        // The write needs two descriptors: one for a segment, one for the packet.
         if !self.back_pressure.allow(end, self.desc + 2 + CONTROL_RESERVE) {
             self.update_back_pressure();
             if !self.back_pressure.allow(end, self.desc + 2 + CONTROL_RESERVE) {
@@ -403,8 +404,9 @@ impl Producer {
         }
     }
 
-    /// Claims positions against lossy readers, but only up to the limit of the lossless readers (a lossless reader in
-    /// another process checks the same claim).
+    /// Claims positions, so that lossy readers discard copies of bytes that the producer may be overwriting. The claim
+    /// is at most the limit of the lossless readers, because a lossless reader in another process checks the same
+    /// claim.
     fn claim(&mut self, to: DescPosition) {
         let to = DescPosition {
             desc: to.desc.min(self.back_pressure.limit().desc).max(self.claimed.desc),
@@ -460,7 +462,7 @@ impl Producer {
     fn write_pending(&mut self) {
         self.pending.attribute_loss(&self.registry);
         if self.segment_limit.is_none() {
-            // The stream begins with a segment; all other descriptors wait for the first segment.
+            // The stream must begin with a segment, so all other descriptors wait for the first segment.
             return;
         }
         let ts = Timestamp::from_nanos(self.second_start);

@@ -1,15 +1,16 @@
 //! Binary search for a stream position among the descriptors while the producer overwrites the oldest descriptors.
 //!
 //! Stream positions only grow from descriptor to descriptor, and a descriptor does not change until the producer
-//! overwrites it. Therefore a result from valid descriptors stays true; only a read that overlaps an overwrite is
-//! invalid. After each read the search checks the producer's claim (see `protocol`); after an invalid read it restarts
-//! at the oldest valid descriptor. Most control descriptors have no position: the search scans past them, and each scan
+//! overwrites it. Therefore a result from valid descriptors stays true, and only a read that overlaps an overwrite is
+//! invalid. After each read the search checks the producer's claim (see `protocol`). After an invalid read it restarts
+//! at the oldest valid descriptor. Most control descriptors have no position, so the search scans past them. Each scan
 //! without a result halves the remaining range, so that even a ring full of control descriptors is scanned at most
 //! twice. For any memory contents the search ends and reads nothing outside the ring.
 
 use crate::desc::{Control, Desc};
 
-/// Number of invalid reads after which the search ends: the producer then overtakes every reader.
+/// Number of invalid reads after which the search ends. So many invalid reads mean that the producer overwrites
+/// descriptors faster than the search reads them.
 const INVALID_READS_MAX: u32 = 64;
 
 /// The result of a search.
@@ -18,7 +19,8 @@ pub struct SearchResult {
     /// Index of the first valid descriptor of a packet or segment at or after the position; the head if no such
     /// descriptor exists.
     pub index: u64,
-    /// True if no packet or segment at or after the position precedes `index`, neither in the ring nor overwritten.
+    /// True if no packet or segment at or after the position has a lower index. False if such a packet or segment may
+    /// have been overwritten.
     pub complete: bool,
 }
 

@@ -20,7 +20,7 @@ const HEADER: &str = include_str!("../../../include/netgrain_listen.h");
 const SOCKET: &str = "NETGRAIN_TEST_SOCKET";
 const MODE: &str = "NETGRAIN_TEST_MODE";
 
-/// `#define NGL_…` of the header whose value is a plain number.
+/// Returns each `#define NGL_…` of the C header whose value is a plain number.
 fn defines() -> BTreeMap<&'static str, u64> {
     let lines = HEADER.lines().filter_map(|l| l.strip_prefix("#define NGL_"));
     lines.filter_map(|l| l.split_once(' ')).filter_map(|(k, v)| Some((k, number(v)?))).collect()

@@ -1,4 +1,4 @@
-//! The check for free space before a write, as used by sources that can wait.
+//! Tests of the check for free space before a write, which sources that can wait use.
 
 use base::{Prng, Timestamp};
 use netgrain_ring::{Config, DescPosition, Listener, LosslessReader, Mode, OfferedRing, Packet, Producer};

@@ -1,9 +1,9 @@
-//! The control protocol under every interleaving and every reordering that the memory model allows (loom).
+//! Tests the lock-free protocol under every interleaving and every reordering that the memory model allows (loom).
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p netgrain-ring --test loom --release`, with a separate target
 //! directory. Producer and readers call the functions of `netgrain_ring::protocol` on atomics of loom. There are two
-//! tests for each property: the production function keeps it, and the same model without one of the memory orderings
-//! violates it. The second test shows that the model can detect the fault.
+//! tests for each property. In the first, the production function satisfies the property. In the second, the same model
+//! without one of the memory orderings violates it, which shows that the model can detect the fault.
 #![cfg(loom)]
 
 use loom::cell::UnsafeCell;

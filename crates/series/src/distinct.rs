@@ -1,13 +1,13 @@
-//! The number of distinct addresses, in 4 KiB: HyperLogLog (Flajolet, Fusy, Gandouet and Meunier, 2007) with the
-//! improved raw estimator of Ertl ("New cardinality estimation algorithms for HyperLogLog sketches", 2017, section
-//! 2.3). This estimator needs no table and no switch to another estimator for small numbers, and with hashes of 64 bits
-//! it needs no correction for large numbers.
+//! Estimates the number of distinct addresses in 4 KiB of memory. The method is HyperLogLog (Flajolet, Fusy, Gandouet
+//! and Meunier, 2007) with the improved raw estimator of Ertl ("New cardinality estimation algorithms for HyperLogLog
+//! sketches", 2017, section 2.3). For small numbers this estimator needs no table and no other estimator. With hashes
+//! of 64 bits it needs no correction for large numbers.
 //!
 //! [`Distinct::P`] = 12: 4096 registers of a byte, standard error 1.04 / sqrt(4096) = 1.6 %. The error is smaller for
 //! few addresses; up to about a hundred the estimate is nearly always exact. With P = 11 the error would be 2.3 %.
 //!
-//! Each register of a union is the maximum of both registers, so merging is exact, in any order and any number of
-//! times.
+//! To merge two estimators, each register is set to the maximum of the two registers. So merging is exact, in any order
+//! and any number of times.
 
 use base::hash;
 
@@ -20,7 +20,7 @@ impl Distinct {
     pub const P: u32 = 12;
     /// Number of registers.
     pub const REGISTERS: usize = 1 << Self::P;
-    /// Bits of the hash whose trailing zeros are counted.
+    /// Number of bits of the hash in which the trailing zeros are counted.
     const Q: u32 = 64 - Self::P;
 
     /// The empty set.

@@ -1,13 +1,13 @@
-//! Sums of rows: rows of several interfaces become one time series, and several rows of the same second become one row
-//! (the meter emits a further row of a second for late packets: see [`crate::SeriesMeter`]).
+//! Adds series rows. Rows of several interfaces become one time series, and several rows of the same second become one
+//! row (the meter emits a further row of a second for late packets: see [`crate::SeriesMeter`]).
 
 use crate::{MergeRule, Row, quantities};
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::ops::AddAssign;
 
-/// Adds all quantities; of quantities with [`MergeRule::Max`] takes the maximum. Second, interface and direction are
-/// unchanged.
+/// Adds all quantities of the other row; for a quantity with [`MergeRule::Max`], the result is the maximum of both
+/// values. Second, interface and direction are unchanged.
 impl AddAssign<&Row> for Row {
     fn add_assign(&mut self, other: &Row) {
         for quantity in quantities() {

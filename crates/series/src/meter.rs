@@ -14,10 +14,10 @@
 //!   smaller step back counts as disorder, and the packets after the step are late.
 //! * Rows of the outgoing direction begin with the first packet that this host sent; a mirror port has no such packets.
 //!
-//! Each of several queues has its own meter. One meter [merges](SeriesMeter::merge) the others and emits the rows,
-//! which equal the rows of a single meter of all packets. Memory is bounded: at most [`SeriesMeter::OPEN_MAX`] seconds
-//! are open. If a further second begins, the meter closes the earliest open second early: its row is kept until the
-//! next tick, and later counts of the same second are added to the row.
+//! If an interface has several queues, each queue has its own meter. One meter [merges](SeriesMeter::merge) the others
+//! and emits the rows, which equal the rows of a single meter of all packets. Memory is limited: at most
+//! [`SeriesMeter::OPEN_MAX`] seconds are open. If a further second begins, the meter closes the earliest open second
+//! early. It stores the row of that second until the next tick, and adds later counts of the same second to the row.
 
 use crate::second::{DirectionSecond, PacketFields, Second};
 use crate::{Direction, Row, TrafficClass};
@@ -36,7 +36,7 @@ pub struct SeriesMeter {
     from: u64,
     /// Rows of seconds that were closed early.
     closed: Vec<Row>,
-    /// All rows of seconds before this second were emitted, or the seconds are in a gap.
+    /// All rows of the seconds before this second were emitted, unless the seconds belong to a gap, which has no rows.
     emitted: Option<u64>,
     has_outgoing: bool,
     counts: Counts,
@@ -47,7 +47,8 @@ pub struct SeriesMeter {
 /// Counters that are not part of the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets in further rows of seconds whose first row was emitted before.
+    /// Packets that were counted in a further row of a second, because the first row of that second was already
+    /// emitted.
     pub late_packets: u64,
     /// Bytes of these packets.
     pub late_bytes: u64,
@@ -170,9 +171,9 @@ impl SeriesMeter {
         self.counts.clock_steps_back += other_counts.clock_steps_back;
     }
 
-    /// Advances the time to `now` and returns the rows of all seconds before the second of `now`. To get the same rows
-    /// for any batches, call the function before the first packet of each new second, and once per second while there
-    /// are no packets. With several queues, `now` is the time that all queues have reached.
+    /// Advances the time to `now` and returns the rows of all seconds before the second of `now`. The rows do not
+    /// depend on the batches of packets if the function is called before the first packet of each new second, and once
+    /// per second while there are no packets. With several queues, `now` is the time that all queues have reached.
     pub fn tick(&mut self, now: Timestamp) -> Vec<Row> {
         let now = now.secs();
         if self.emitted == Some(now)
@@ -195,7 +196,8 @@ impl SeriesMeter {
         rows
     }
 
-    /// Ends the metering and returns the remaining rows. If more packets are counted, the time in between is a gap.
+    /// Ends the metering and returns the remaining rows. If more packets are counted afterwards, the time between the
+    /// two measurements is a gap.
     pub fn finish(&mut self) -> Vec<Row> {
         let mut rows = Vec::new();
         let due = self.close_seconds(|_| true);
@@ -260,8 +262,8 @@ impl SeriesMeter {
         &mut self.open[at]
     }
 
-    /// The index of an open second, which is opened if necessary. Opening a second moves other seconds, so the index of
-    /// the current second becomes invalid.
+    /// Returns the index of an open second, and opens the second if necessary. To open a second moves the other open
+    /// seconds, so the stored index of the current second becomes invalid.
     fn open(&mut self, second: u64) -> usize {
         match self.open.binary_search_by_key(&second, |open| open.second) {
             Ok(at) => at,

@@ -1,5 +1,5 @@
-//! The input of the time series: from the decoded headers of a packet to the arguments of [`SeriesMeter::packet`]. The
-//! meter and the code that makes time series of stored packets both use it.
+//! The input of the time series. The functions compute the arguments of [`SeriesMeter::packet`] from the decoded
+//! headers of a packet. The meter and the code that makes time series of stored packets both use them.
 
 use crate::distinct::address_hash;
 use crate::meter::SeriesMeter;
@@ -75,7 +75,7 @@ mod tests {
     use wire::build::Frame;
     use wire::link;
 
-    /// The plain version: each address by its offset and length.
+    /// The plain version, with which the tests compare the function: it reads each address by its offset and length.
     fn plainly(frame: &[u8], decoded: &Decoded, key: u64) -> (u64, u64) {
         let (at, len) = match decoded.family {
             Family::V4 => (12, 4),

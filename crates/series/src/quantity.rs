@@ -1,5 +1,6 @@
-//! The only table of the quantities of a [`Row`]: names, units, descriptions, and access to each number. Addition of
-//! rows, roll-ups, formats and documentation use this table, so that none of them can omit a quantity.
+//! The only table of the quantities of a [`Row`]. It has their names, units and descriptions, and gives access to each
+//! number. Addition of rows, roll-ups, formats and documentation use this table, so that none of them can omit a
+//! quantity.
 
 use crate::{Row, SIZE_BOUNDS, SIZES, TrafficClass};
 use base::{Cause, Note};
@@ -11,8 +12,9 @@ use std::sync::LazyLock;
 pub enum MergeRule {
     /// The sum; exact.
     Sum,
-    /// The maximum of both values. Rows do not contain the addresses or the milliseconds, so the exact value of the
-    /// union is unknown: it is at least the maximum and at most the sum.
+    /// The result is the maximum of both values. A row contains neither the addresses nor the volumes of single
+    /// milliseconds, so the exact value for both rows together is unknown: it is at least the maximum and at most the
+    /// sum.
     Max,
 }
 

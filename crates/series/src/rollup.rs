@@ -1,9 +1,10 @@
 //! Roll-ups of seconds into minutes and hours: the sum, minimum, maximum and 95th percentile of every quantity, and the
 //! number of seconds with a row.
 //!
-//! The percentile is the *nearest rank* over the seconds with a row: of `n` sorted values, the ⌈0.95 n⌉th. It is exact
+//! The percentile is the *nearest rank* over the seconds with a row: the ⌈0.95 n⌉th of `n` sorted values. It is exact
 //! and always one of the values, because all seconds of a bin stay in memory until the bin ends. Bins are aligned to
-//! UTC. A second of zeros is a value, a second in a gap is not: the divisor of a mean is [`Rollup::seconds`].
+//! UTC. A second with a row of zeros counts as a value; a second in a gap has no row and does not count. Therefore the
+//! divisor of a mean is [`Rollup::seconds`].
 
 use crate::{Direction, Row, quantities};
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! The counters of one open second: two directions of 16 KiB each, allocated with the first packet.
+//! The counters of one open second. Each of its two directions takes 16 KiB, which are allocated with the first packet
+//! of the direction.
 //!
 //! ```text
 //! bins          1000 × (bytes u32, packets u32)   one per millisecond; peaks are read from them      8 000 B
@@ -92,7 +93,8 @@ impl Second {
     }
 }
 
-/// Bytes and packets of one millisecond. Both counters saturate; 4 GiB in a millisecond are 34 Tb/s.
+/// Bytes and packets of one millisecond. Both counters saturate. The limit of 4 GiB in a millisecond corresponds to 34
+/// Tb/s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bin {
     bytes: u32,
@@ -218,7 +220,8 @@ mod tests {
         assert_eq!((size_class(0), size_class(u32::MAX)), (0, SIZES - 1));
     }
 
-    /// A capture file may state a wire length of 4 GiB for every packet.
+    /// The test counts packets with a wire length of 4 GiB, because a capture file may state this length for every
+    /// packet.
     #[test]
     fn a_bin_saturates_and_the_volume_does_not() {
         let mut counters = DirectionSecond::new();

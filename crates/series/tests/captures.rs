@@ -1,4 +1,5 @@
-//! Time series of real captures, whose timestamps jump by years in both directions, compared with tshark.
+//! Compares the time series of real captures with those of tshark. The timestamps of the captures jump by years in both
+//! directions.
 
 use base::Timestamp;
 use netgrain_series::{Direction, Row, SeriesMeter, TrafficClass, merge_rows};

@@ -1,4 +1,4 @@
-//! The series meter compared with a simple model, which keeps every packet and computes each second from the packets.
+//! Compares the series meter with a simple model, which stores every packet and computes each second from the packets.
 
 use base::{Cause, Prng, Tally, Timestamp};
 use netgrain_series::{
@@ -132,7 +132,7 @@ fn silence_has_rows_of_zeros_and_a_gap_has_no_rows() {
     let rows = meter.tick(at(quiet + 1));
     assert!(rows.iter().map(|r| r.second).eq(START..=quiet));
     assert!(rows[1..rows.len() - 1].iter().all(|r| *r == Row { second: r.second, ..Row::default() }));
-    // A silence just beyond the limit, then jumps of more than a hundred years.
+    // The first silence is just beyond the limit; the next are jumps of more than a hundred years.
     for (second, gaps) in [(quiet + 2 + SeriesMeter::SILENCE_MAX, 1), (START * 4, 2), (START * 8, 3)] {
         Packet::at(second, 0).count(&mut meter);
         let rows = meter.tick(at(second + 1));

@@ -1,5 +1,5 @@
-//! Frames of real captures, parsed by code of this crate, so that tests of crates in layers below `pcap` have them and
-//! share no bug with `pcap`.
+//! Reads the frames of real captures with a parser of its own. So the tests of crates in layers below `pcap` can read
+//! captures, and an error of `pcap` does not affect them.
 
 use std::path::Path;
 
@@ -12,7 +12,8 @@ pub struct Captured {
     pub wire_len: u32,
 }
 
-/// The frames of every Ethernet capture in classic pcap below `folder`, at most `most` of each file.
+/// Returns the frames of every Ethernet capture in the classic pcap format below the directory `folder`, at most `most`
+/// frames of each file.
 pub fn collect(folder: &Path, most: usize) -> Vec<Captured> {
     collect_of(folder, wire::link::ETHERNET, most)
 }

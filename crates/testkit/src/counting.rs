@@ -1,5 +1,5 @@
-//! An allocator that counts bytes, for tests of memory use. It counts the allocations of the whole program, so such a
-//! test must be the only test of its program.
+//! An allocator that counts the allocated bytes, for tests of memory use. It counts the allocations of the whole test
+//! program, so such a test must be the only test of its program.
 
 #![allow(
     unsafe_code,
@@ -11,8 +11,8 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 thread_local! {
-    /// Bytes that this thread has allocated and freed, as a balance, and its highest value. A thread may free the
-    /// memory of another thread, so the balance can be negative.
+    /// The number of bytes that this thread has allocated minus the number that it has freed, and the highest value of
+    /// this balance. A thread may free memory that another thread allocated, so the balance can be negative.
     static BALANCE: Cell<isize> = const { Cell::new(0) };
     static HIGHEST: Cell<isize> = const { Cell::new(0) };
 }
@@ -30,7 +30,8 @@ impl Counting {
         Self { now: AtomicUsize::new(0), most: AtomicUsize::new(0) }
     }
 
-    /// Begins a measurement; returns the bytes that are allocated now, for [`Self::most_since`].
+    /// Begins a measurement. Returns the number of bytes that are allocated now, which is the argument of
+    /// [`Self::most_since`].
     pub fn begin(&self) -> usize {
         let now = self.now.load(Relaxed);
         self.most.store(now, Relaxed);
@@ -42,7 +43,8 @@ impl Counting {
         self.most.load(Relaxed) - begun
     }
 
-    /// As [`Self::begin`], for the allocations of this thread, so that tests can measure in parallel.
+    /// Begins a measurement of the allocations of this thread only, so that several tests can measure in parallel.
+    /// Otherwise as [`Self::begin`].
     pub fn begin_thread(&self) -> isize {
         let now = BALANCE.get();
         HIGHEST.set(now);

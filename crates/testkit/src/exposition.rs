@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::Stdio;
 
-/// Words that a metric name must not have: units that are not base units (seconds, bytes, ratio), and kinds of metrics.
+/// Words that a metric name must not contain: names of units that are not base units (the base units are seconds, bytes
+/// and ratio), and names of metric types.
 const NOT_IN_NAMES: [&str; 22] = [
     "minutes",
     "hours",
@@ -69,9 +70,11 @@ pub fn exposition_problems(page: &str) -> Vec<String> {
 struct Family {
     name: String,
     kind: String,
-    /// Values by the suffix of the name after the family's name, and by labels.
+    /// Values of the samples. The key is the part of the sample's name after the name of the metric family, and the
+    /// labels.
     samples: BTreeMap<(String, String), f64>,
-    /// Buckets in their order: labels without `le`, bound, value.
+    /// The buckets of a histogram in the order of the page. Each has its labels without `le`, its upper bound and its
+    /// value.
     buckets: Vec<(String, f64, f64)>,
 }
 
@@ -167,8 +170,8 @@ fn labels_of(text: &str) -> Option<Vec<(String, String)>> {
     labels.iter().all(|(name, _)| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')).then_some(labels)
 }
 
-/// The output of `promtool check metrics` for this page, empty if the page has no problem. Skips by name without
-/// promtool.
+/// Returns the output of `promtool check metrics` for this page. The output is empty if the page has no problem. If
+/// promtool is not installed, the test `test` is reported as skipped.
 pub fn promtool_problems(test: &str, page: &str) -> String {
     let body = page.split_once("\r\n\r\n").map_or(page, |(_, body)| body);
     let Some(mut command) = go_tool(test, "promtool") else { return String::new() };

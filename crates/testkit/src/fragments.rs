@@ -1,4 +1,4 @@
-//! IP packets divided into fragments, as their sender or a router would do (RFC 791 §3.2, RFC 8200 §4.5).
+//! Divides IP packets into fragments as a sender or a router does (RFC 791 §3.2, RFC 8200 §4.5).
 
 use wire::checksum;
 
@@ -6,8 +6,9 @@ const LINK: usize = 14;
 const V6: usize = 40;
 const MORE: u16 = 0x2000;
 
-/// The IP packet of an untagged Ethernet frame in fragments of `size` bytes each, a multiple of 8; the last may be
-/// shorter. IPv4 must have no options; of IPv6, everything after the fixed header is divided.
+/// Divides the IP packet of an untagged Ethernet frame into fragments of `size` bytes each, a multiple of 8; the last
+/// fragment may be shorter. An IPv4 packet must have no options. Of an IPv6 packet, the function divides everything
+/// after the fixed header.
 ///
 /// # Panics
 /// If the packet fits one fragment, or `size` is not a multiple of 8.

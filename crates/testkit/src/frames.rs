@@ -1,4 +1,5 @@
-//! Random frames with few hosts, ports and tags, so that random filters match some and not all of them.
+//! Generates random frames. They use few hosts, ports and tags, so that random filters match some of the frames and not
+//! others.
 
 use base::Prng;
 use wire::EtherType;
@@ -22,7 +23,7 @@ pub fn random_frame(prng: &mut Prng) -> Vec<u8> {
     let mut bytes = vec![0; frame.header_len() + prng.below(20) as usize];
     frame.fill(&mut bytes);
     match prng.below(8) {
-        // ARP instead of IP, behind the same number of tags.
+        // The frame contains ARP instead of IP, after the same number of VLAN tags.
         0 => {
             let at = (12..bytes.len() - 1).find(|i| matches!(bytes[*i..*i + 2], [8, 0] | [0x86, 0xdd])).unwrap_or(12);
             bytes.truncate(at);

@@ -9,7 +9,7 @@
 //! let (a, b) = sandbox.veth("a", "b");
 //! testkit::RawSender::new(&a).send(&[vec![0; 60]]);
 //! ```
-//! Helpers panic with a message when an operation on the machine fails; in a test, that is the right result.
+//! The helpers panic with a message when an operation of the system fails; the panic makes the test fail.
 
 pub mod captures;
 mod counting;
@@ -32,8 +32,8 @@ pub use skip::{extra_traces, go_tool, python_of, python_with, skip, tool, traces
 pub use temp::TempDir;
 pub use wire::{RawReader, RawSender};
 
-/// The seed of a random test: `$NETGRAIN_SEED` if set, otherwise a fixed seed. Printed, so that a failure can be
-/// reproduced.
+/// Returns the seed of a random test: the value of `$NETGRAIN_SEED` if it is set, otherwise a fixed seed. The function
+/// prints the seed, so that a failure can be reproduced.
 pub fn seed(test: &str) -> u64 {
     const USUAL: u64 = 0x6e65_7467_7261_696e;
     let seed = match std::env::var("NETGRAIN_SEED") {

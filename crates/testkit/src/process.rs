@@ -8,8 +8,9 @@ use std::process::{Child, Command, Stdio};
 pub struct ChildTest(Child);
 
 impl ChildTest {
-    /// Starts the process. It runs the `test` of this name in `module` (as `module_path!` gives it); that test finds
-    /// the environment variable `variable` with `value` set and then acts as the body of the process.
+    /// Starts this test program again, to run only the test `test` in `module` (the value of `module_path!`). The
+    /// environment variable `variable` has the value `value` in the new process. The test reads the variable, and if it
+    /// is set, does the work of the process instead of testing.
     ///
     /// # Panics
     /// If the process cannot be started.

@@ -19,7 +19,8 @@ use sys::netns::Namespace;
 pub struct Sandbox {
     home: Namespace,
     inside: Namespace,
-    /// Makes the type `!Send`: a drop on another thread would move that thread to the former namespace.
+    /// Makes the type `!Send`. If the value were dropped on another thread, that thread would enter the former
+    /// namespace.
     here: PhantomData<*const ()>,
 }
 
@@ -51,7 +52,8 @@ impl Default for VethOptions {
 }
 
 impl Sandbox {
-    /// Enters a new namespace with its loopback interface up. Without the privilege, `test` skips.
+    /// Enters a new network namespace whose loopback interface is up. If the process lacks the privilege, the test
+    /// `test` is reported as skipped.
     pub fn new(test: &str) -> Option<Self> {
         let entered = Namespace::current().and_then(|home| Ok((home, Namespace::unshare()?)));
         let (home, inside) = match entered {
@@ -121,9 +123,9 @@ impl Sandbox {
         (a, b)
     }
 
-    /// Waits until an interface that is up carries frames. The kernel reports to an interface's queues that the peer
-    /// has come up with a delay of up to a second if that happens often; until then the queues drop frames without an
-    /// error.
+    /// Waits until an interface that is up transmits frames. After the peer has come up, the kernel may need up to a
+    /// second until it enables the queues of the interface, if such changes are frequent. Until then the queues drop
+    /// frames without an error.
     ///
     /// # Panics
     /// When the interface does not come up in time.
@@ -151,7 +153,7 @@ impl Sandbox {
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
-        // If the thread stayed in this namespace, its next test would run in the wrong namespace.
+        // If the thread stayed in this namespace, the next test on the same thread would run in the wrong namespace.
         self.home.enter().expect("the thread returns to its former namespace");
     }
 }

@@ -20,7 +20,7 @@ fn record(line: &str) {
     }
 }
 
-/// Appends the line with a single write, so that lines of several test programs do not mix.
+/// Appends the line with a single write, so that lines of several test programs do not mix within the file.
 fn append(path: &Path, line: &str) -> std::io::Result<()> {
     std::fs::OpenOptions::new().append(true).create(true).open(path)?.write_all(line.as_bytes())
 }
@@ -54,7 +54,7 @@ fn traces_folder() -> PathBuf {
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces"), PathBuf::from)
 }
 
-/// A command for a third-party program; if it is not installed, the test skips.
+/// Returns a command that runs a third-party program. If the program is not installed, the test is reported as skipped.
 pub fn tool(test: &str, program: &str) -> Option<Command> {
     let Some(path) = program_path(program) else {
         skip(test, &format!("{program} is not installed"));
@@ -65,8 +65,8 @@ pub fn tool(test: &str, program: &str) -> Option<Command> {
     Some(command)
 }
 
-/// A command for a program written in Go that `cargo xtask ci` builds into netgrain's cache directory, or that is
-/// installed; otherwise the test skips.
+/// Returns a command that runs a program written in Go. `cargo xtask ci` builds the program into netgrain's cache
+/// directory; an installed program is used otherwise. If there is neither, the test is reported as skipped.
 pub fn go_tool(test: &str, program: &str) -> Option<Command> {
     let built = cache().map(|folder| folder.join("oracles-go/bin").join(program)).filter(|path| path.is_file());
     let Some(path) = built else { return tool(test, program) };
@@ -88,7 +88,8 @@ fn cache() -> Option<PathBuf> {
     Some(cache.join("netgrain"))
 }
 
-/// A Python that has this package, in that directory or on this machine; otherwise the test skips.
+/// Returns a command that runs a Python interpreter with this package, from the directory of the Python packages or
+/// from this machine. If there is none, the test is reported as skipped.
 pub fn python_with(test: &str, package: &str) -> Option<Command> {
     let own = python_oracles().map(|folder| folder.join("bin/python"));
     let pythons = own.into_iter().chain([PathBuf::from("python3")]);
@@ -106,7 +107,8 @@ pub fn python_with(test: &str, package: &str) -> Option<Command> {
     None
 }
 
-/// The Python of another environment in the cache directory, by the environment's name; otherwise the test skips.
+/// Returns a command that runs the Python interpreter of the environment with this name in the cache directory. If
+/// there is none, the test is reported as skipped.
 pub fn python_of(test: &str, environment: &str) -> Option<Command> {
     let python = python_oracles().map(|folder| folder.with_file_name(environment).join("bin/python"));
     if let Some(python) = python.filter(|python| python.is_file()) {

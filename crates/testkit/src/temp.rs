@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// A directory whose name begins with `test`: in the target directory (which is on a disk; `/tmp` may be in
-    /// memory), or in the system's directory for temporary files if cargo did not start the program.
+    /// Creates a directory whose name begins with `test`. If cargo started the program, it is in the target directory,
+    /// which is on a disk (`/tmp` may be in memory). Otherwise it is in the system's directory for temporary files.
     ///
     /// # Panics
     /// When it cannot be created.
@@ -41,7 +41,8 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // An error is ignored: it leaves the directory in place, and a panic would hide the failure of the test.
+        // An error of the removal is ignored. The directory then remains, whereas a panic here would hide the failure
+        // of the test.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -8,7 +8,8 @@ use sys::packet::PacketSocket;
 const EVERY_PROTOCOL: u16 = 0x0003;
 /// The longest wait for a frame that must arrive.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Size of the receive buffer: enough for a burst of test frames; the kernel also counts its overhead for each frame.
+/// Size of the receive buffer. It is large enough for a burst of test frames and for the memory that the kernel adds to
+/// each frame, which also counts against this size.
 const READER_BUFFER_BYTES: u32 = 256 << 20;
 
 /// Sends whole frames on an interface.
@@ -47,7 +48,7 @@ impl RawSender {
     }
 }
 
-/// Reads whole frames from an interface, including the frames that the interface sends.
+/// Reads complete frames from an interface, including the frames that the interface sends.
 #[derive(Debug)]
 pub struct RawReader {
     socket: PacketSocket,
@@ -70,7 +71,8 @@ impl RawReader {
         Self { socket, name: port.name.clone(), buffer: vec![0; 1 << 16] }
     }
 
-    /// Waits at most `wait` for a frame. A VLAN tag that the kernel removed is missing from it.
+    /// Waits at most `wait` for a frame. If the kernel removed a VLAN tag from the frame, the tag is missing in the
+    /// result.
     ///
     /// # Panics
     /// When the interface fails.
@@ -87,8 +89,9 @@ impl RawReader {
         }
     }
 
-    /// The frames that satisfy `is_wanted`: waits up to two minutes until there are `count`, and then adds the frames
-    /// that still arrive until no frame arrives for `quiet`. So a busy machine has time, and surplus frames are found.
+    /// Returns the frames that satisfy `is_wanted`. The function waits up to two minutes until it has `count` such
+    /// frames. Then it also adds the frames that arrive before a pause of `quiet`, so that surplus frames are found.
+    /// The long wait gives a busy machine enough time.
     ///
     /// # Panics
     /// When fewer frames arrive in two minutes.

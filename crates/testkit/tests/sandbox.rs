@@ -39,7 +39,8 @@ fn a_veth_pair_carries_only_the_frames_of_the_test() {
     let mut reader = RawReader::new(&b);
     let frames: Vec<Vec<u8>> = (0..600u16).map(|i| vec![(i % 251) as u8; 60 + usize::from(i)]).collect();
     RawSender::new(&a).send(&frames);
-    // Long enough for a router solicitation, which is sent within a second after an interface comes up.
+    // The wait is long enough for a router solicitation, which the kernel would send within a second after an interface
+    // comes up.
     assert_eq!(reader.at_least(600, Duration::from_millis(1200), |_| true), frames);
 }
 

@@ -1,6 +1,6 @@
-//! The time to decode a frame: `cargo bench -p netgrain-wire`. Measures `Headers`, `Decoded`, and the sequence of the
-//! meter (`Decoded`, fragment tracking, tunnel sequence numbers), in nanoseconds per frame: the minimum of many runs
-//! over frames in cache. Run it on an idle machine.
+//! Measures the time to decode a frame: `cargo bench -p netgrain-wire`. The measured functions are `Headers`,
+//! `Decoded`, and the sequence of calls in the meter (`Decoded`, fragment tracking, tunnel sequence numbers). The
+//! result is in nanoseconds per frame: the minimum of many runs over frames in the cache. Run it on an idle machine.
 
 use base::{Prng, Timestamp};
 use netgrain_wire::build::{Frame, tunnel};
@@ -8,7 +8,7 @@ use netgrain_wire::{Decoded, EtherType, Fragments, Headers, IpProtocol, Sessions
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Frames per run: few enough to fit into the caches of level 1 and 2.
+/// Number of frames per run. They are few enough to fit into the caches of level 1 and 2.
 const FRAMES: usize = 1024;
 const RUNS: usize = 400;
 

@@ -1,4 +1,4 @@
-//! ARP for IPv4 over Ethernet (RFC 826); other address types are not supported.
+//! A view of ARP messages for IPv4 over Ethernet (RFC 826). Other address types are not supported.
 
 use crate::bytes::{be16, copy};
 use crate::error::take;

@@ -1,5 +1,5 @@
-//! Big-endian readers. The offsets are constants of a header layout, so the compiler removes the bounds checks of the
-//! functions on arrays.
+//! Functions that read big-endian numbers. The offsets are constants of a header layout, so the compiler removes the
+//! bounds checks of the functions on arrays.
 
 /// Two bytes at `at`.
 #[inline(always)]

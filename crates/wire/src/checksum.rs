@@ -1,4 +1,4 @@
-//! The Internet checksum: computed (RFC 1071) and updated in place (RFC 1624).
+//! Functions that compute the Internet checksum (RFC 1071) and update it after a change of a field (RFC 1624).
 
 /// The checksum of `bytes`. The result is 0 for a header that contains its correct checksum.
 ///
@@ -37,7 +37,7 @@ impl Checksum {
     #[must_use]
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
         // A ones' complement sum does not depend on the word size (RFC 1071 §2 C), so the loop adds four bytes at a
-        // time; the 64-bit sum has space for 2^32 such words.
+        // time. The 64-bit sum has space for 2^32 such words.
         let (words, rest) = bytes.as_chunks::<4>();
         for word in words {
             self.sum += u64::from(u32::from_be_bytes(*word));

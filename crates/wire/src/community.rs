@@ -4,9 +4,9 @@
 //! ```text
 //! "1:" base64( SHA-1( seed, lesser address, greater address, protocol, 0, port of the lesser, port of the greater ) )
 //! ```
-//! The seed is 0. For ICMP the type takes the place of the source port. If there is a type that answers it, the
-//! answering type takes the place of the destination port, so request and reply have one ID. Otherwise the code takes
-//! that place, and the ID belongs to one direction.
+//! The seed is 0. For ICMP, the hash uses the ICMP type as the source port. If another type is the answer to this type,
+//! the hash uses that type as the destination port, so request and reply have the same ID. Otherwise the hash uses the
+//! ICMP code as the destination port, and each direction has its own ID.
 
 use crate::sha1::sha1;
 use crate::{FlowKey, IpProtocol};
@@ -48,7 +48,7 @@ pub fn community_id(key: &FlowKey) -> String {
         two_ways = answer.is_some();
         dst_port = answer.unwrap_or(dst_port);
     } else if !matches!(key.protocol, IpProtocol::TCP | IpProtocol::UDP | IpProtocol::SCTP) {
-        // For other protocols neither the ports nor the bytes that encode them are part of the hashed message.
+        // For other protocols, the hashed message contains no ports and no bytes in their place.
         return encode(key.src.min(key.dst), key.src.max(key.dst), key.protocol, None);
     }
     let (mut src, mut dst) = (key.src, key.dst);

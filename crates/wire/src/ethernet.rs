@@ -1,4 +1,4 @@
-//! Ethernet II header (IEEE 802.3 §3, with the ethertype reading of the length field).
+//! A view of the Ethernet II header (IEEE 802.3 §3, where the length field is read as an ethertype).
 
 use crate::bytes::{be16, copy};
 use crate::error::take;

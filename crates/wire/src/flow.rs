@@ -14,8 +14,8 @@
 //! else   state = mix(mix((key + 2) ^ (lesser MAC | ethertype << 48)) + greater MAC)         (Ethernet only)
 //! hash   the upper 32 bits of state; 1 instead of 0, because 0 stands for "no flow"
 //! ```
-//! All numbers are read as big-endian. Collisions depend on the secret key, so that an attacker cannot direct a flood
-//! at one bucket. The hash is not a message authentication code.
+//! All numbers are read as big-endian. Which flows collide depends on the secret key, so an attacker cannot direct a
+//! flood of flows at one bucket. The hash is not a message authentication code.
 
 use crate::bytes::{be16, be32, chunk};
 use crate::{Family, Fragment, Headers, IpProtocol, Port, ethernet, ipv4, ipv6};
@@ -138,7 +138,8 @@ impl FlowHasher {
     #[inline]
     fn of_v6(&self, src: (u128, u16), dst: (u128, u16), protocol: u64) -> u64 {
         let (low, high) = if src <= dst { (src, dst) } else { (dst, src) };
-        // The two endpoints are combined in parallel, with half the latency of one long chain of operations.
+        // The words of the two endpoints are combined in parallel, with half the latency of one long chain of
+        // operations.
         let low_end = fold(self.key, (low.0 >> 64) as u64, low.0 as u64);
         let high_end = fold(self.key.wrapping_add(1), (high.0 >> 64) as u64, high.0 as u64);
         let ends = low_end.wrapping_add(high_end.rotate_left(32));

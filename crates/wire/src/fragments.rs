@@ -1,10 +1,10 @@
-//! Fragment tracking: later fragments get the ports of the first fragment of their datagram.
+//! Fragment tracking: it gives later fragments the ports of the first fragment of their datagram.
 //!
-//! A table stores the first fragments by source, destination, identification, protocol and tunnel (RFC 791 §3.2, RFC
-//! 8200 §4.5) for [`TIMEOUT`] of *packet* time. Memory is fixed: if the four entries of a bucket are in use, a new
-//! first fragment evicts the oldest entry. A later fragment that arrives before its first fragment, or after its
-//! eviction, has addresses and protocol only, and [`Decoded::error`] reports an orphan fragment. Nothing is
-//! reassembled.
+//! A table stores the ports of first fragments by source, destination, identification, protocol and tunnel (RFC 791
+//! §3.2, RFC 8200 §4.5) for [`TIMEOUT`] of *packet* time. The table has a fixed size: if the four entries of a bucket
+//! are in use, a new first fragment evicts the oldest entry. A later fragment that arrives before its first fragment,
+//! or after the eviction of the first fragment, has addresses and protocol only, and [`Decoded::error`] reports an
+//! orphan fragment. No datagram is reassembled.
 //!
 //! The result depends on earlier packets. A program that distributes packets over several threads must therefore
 //! resolve fragments before the distribution, in a thread that gets all fragments between two addresses.
@@ -135,7 +135,7 @@ impl Fragments {
         self.buckets[index][place] = Some(new);
     }
 
-    /// Packet time may step back, even by years: an entry with a time too far in the future counts as expired.
+    /// Packet time may step back, even by years. So an entry whose time is too far in the future counts as expired.
     fn is_fresh(&self, entry: &Entry, now: Timestamp) -> bool {
         now.since(entry.seen).max(entry.seen.since(now)) <= self.timeout
     }

@@ -1,13 +1,13 @@
 //! The offsets of the outermost headers of a frame, found in one pass without allocation, for the capture path.
 //!
-//! Invariants for arbitrary bytes: an offset that is not 0 lies inside the captured bytes and is at most 255 (one byte
-//! in the descriptor of the ring); [`Headers::family`] differs from [`Family::Other`] only if the whole fixed network
-//! header was captured; [`Headers::l4`] is 0 for later fragments, which have no transport header.
+//! Invariants for arbitrary bytes: an offset that is not 0 is inside the captured bytes and is at most 255 (it is one
+//! byte in the descriptor of the ring). [`Headers::family`] differs from [`Family::Other`] only if the complete fixed
+//! network header was captured. [`Headers::l4`] is 0 for later fragments, which have no transport header.
 //!
-//! The pass follows VLAN tags, MPLS labels (and below them Ethernet, in a pseudowire), PPPoE sessions, SNAP and the
-//! IPv6 extension headers, each up to a bound. It does not enter tunnels. For packets outside tunnels it gives the same
-//! offsets as [`crate::Decoded`], so filter, index and meter agree on each packet. The tests compare it with the header
-//! views ([`crate::Ipv4`] and others).
+//! The pass follows VLAN tags, MPLS labels (and after them Ethernet, in a pseudowire), PPPoE sessions, SNAP and the
+//! IPv6 extension headers, each up to a limit. It does not enter tunnels. For packets outside tunnels it gives the same
+//! offsets as [`crate::Decoded`], so filter, index and meter find the same headers in each packet. The tests compare it
+//! with the header views ([`crate::Ipv4`] and others).
 
 use crate::bytes::{be16, be32, chunk};
 use crate::shim::{self, LabelPayload};
@@ -123,8 +123,8 @@ const _: () = assert!(link::UNDERSTOOD[0] == link::ETHERNET && link::UNDERSTOOD.
 /// The largest offset of a transport header that fits the field; a later header is not reported.
 const FARTHEST: usize = u8::MAX as usize;
 
-// The largest supported numbers of tags and labels, after the longest link header, end before the limit; only nested
-// pseudowires can exceed it.
+// The largest supported numbers of tags and labels, after the longest link header, end before the largest offset. Only
+// nested pseudowires can exceed it.
 const _: () = assert!(link::SLL2_LEN + vlan::MAX_TAGS * vlan::at::END + mpls::MAX_LABELS * mpls::LABEL_LEN <= FARTHEST);
 
 /// The ethertype of IPv4 and the first byte of an IPv4 header without options, as three consecutive bytes.

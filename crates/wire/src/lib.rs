@@ -12,9 +12,9 @@
 //! * [`community_id`]: the flow hash that Zeek, Suricata and Arkime share.
 //! * [`build`]: frames with correct lengths and checksums, for tests, the simulator and the generator.
 //!
-//! All modules of this crate distinguish two lengths: the length of the slice (the captured bytes, caplen) and the
-//! *wire length* (the bytes sent). A header that ends after the slice is truncated by the capture. A header that ends
-//! after the wire length, or after the length stated by the enclosing header, is malformed.
+//! All modules of this crate distinguish two lengths. One is the length of the slice (the captured bytes, caplen); the
+//! other is the *wire length* (the bytes sent). A header that ends after the slice is truncated by the capture. A
+//! header that ends after the wire length, or after the length stated by the enclosing header, is malformed.
 #![forbid(unsafe_code)]
 
 mod arp;

@@ -1,5 +1,6 @@
-//! MPLS label stack (RFC 3032 §2.1). The stack does not identify the protocol of its payload. As RFC 4928 §3 describes,
-//! the first half-byte after the bottom label determines the protocol: 4 is IPv4, 6 is IPv6, other values are unknown.
+//! A view of the MPLS label stack (RFC 3032 §2.1). The stack does not identify the protocol of its payload. As RFC 4928
+//! §3 describes, the decoder infers the protocol from the first half-byte after the bottom label: 4 is IPv4, 6 is IPv6,
+//! other values are unknown.
 
 use crate::bytes::be32;
 use crate::error::take;

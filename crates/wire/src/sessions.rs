@@ -2,7 +2,7 @@
 //! mirror port or the path lost.
 //!
 //! A *session* is one direction between two outer addresses with one tunnel kind and one tunnel ID. All packets of a
-//! session count, whatever they carry (any flow, ARP, other tunnels), and first fragments too. Therefore one thread
+//! session are counted, for any content (any flow, ARP, other tunnels), and first fragments too. Therefore one thread
 //! must see all packets in order, before packets are distributed to threads.
 //!
 //! Each sequence number is classified as in RFC 3550, appendix A.1, with the window of RFC 4303, section 3.4.3:
@@ -12,10 +12,11 @@
 //! at most 128 behind the newest                      late if it was missing, else duplicate
 //! any other number                                   out of window; a restart if its successor comes next
 //! ```
-//! A number that is late by more than the window is out of window, and its number stays missing; two consecutive
-//! numbers out of window look like a restart. A wrap is no gap. A loss of a whole number cycle is not detected, nor are
-//! losses before the first packet and after the last. Memory is bounded: if the four entries of a bucket are in use, a
-//! new session evicts the session that was inactive for the most packets.
+//! A number that is late by more than the window is out of window, and that number remains counted as missing. Two
+//! consecutive numbers out of window are taken for a restart. A wrap-around of the numbers is no gap. The loss of a
+//! complete cycle of numbers is not detected, nor are losses before the first packet and after the last. The table has
+//! a fixed size: if the four entries of a bucket are in use, a new session evicts the session whose last packet is the
+//! longest ago, counted in packets.
 
 use crate::bytes::{be32, chunk};
 use crate::{Tunnel, TunnelKind, ipv4, ipv6, numbered_tunnels};

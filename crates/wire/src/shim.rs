@@ -1,5 +1,5 @@
-//! Headers between the link header and IP besides tags and labels: PPPoE sessions (RFC 2516), PPP (RFC 1661), Ethernet
-//! in a pseudowire (RFC 4448), SNAP after an IEEE 802.3 length (RFC 1042). One function per step.
+//! Headers between the link header and IP other than tags and labels: PPPoE sessions (RFC 2516), PPP (RFC 1661),
+//! Ethernet in a pseudowire (RFC 4448), and SNAP after an IEEE 802.3 length (RFC 1042). Each header has one function.
 //!
 //! Both [`crate::Headers`] (used by filter and index) and [`crate::Decoded`] (used by the meter) call these functions,
 //! so both find the same packet.
@@ -84,11 +84,11 @@ pub(crate) enum LabelPayload {
     Ethernet(usize),
 }
 
-/// RFC 4928 §3: a first half-byte of 4 or 6 means IP. Otherwise the payload may be Ethernet, after a control word if
-/// the first half-byte is 0. Nothing announces Ethernet, so its ethertype must be supported. If both readings are
-/// possible (a MAC address that begins with 0, followed by a tag), a control word is assumed if its first two bytes are
-/// 0 (RFC 4448 §4.6). A payload whose first half-byte means IP is read as Ethernet only if it cannot be IP, because MAC
-/// addresses that begin with 4 or 6 exist.
+/// According to RFC 4928 §3, a first half-byte of 4 or 6 means IP. Otherwise the payload may be Ethernet, after a
+/// control word if the first half-byte is 0. No field announces Ethernet, so the payload is read as Ethernet only if
+/// its ethertype is supported. A payload that begins with 0 may be a control word or a MAC address followed by a tag;
+/// if both are possible, a control word is assumed if its first two bytes are 0 (RFC 4448 §4.6). A payload whose first
+/// half-byte means IP is read as Ethernet only if it cannot be IP, because MAC addresses that begin with 4 or 6 exist.
 pub(crate) fn under_labels(first: u8, frame: &[u8], at: usize, end: usize) -> LabelPayload {
     let known = mpls::payload_ethertype(first);
     let fits = |skip: usize| {
@@ -117,8 +117,8 @@ fn ip_fits(frame: &[u8], at: usize, end: usize) -> bool {
     }
 }
 
-/// True if the decoder can continue after an Ethernet header of this type, or the type is ARP: the possible contents of
-/// a pseudowire.
+/// True if the payload after an Ethernet header of this type can be the content of a pseudowire: either the decoder can
+/// continue after the header, or the type is ARP.
 fn leads_on(ethertype: EtherType, frame: &[u8], after: usize) -> bool {
     matches!(ethertype, EtherType::IPV4 | EtherType::IPV6 | EtherType::ARP | EtherType::PPPOE)
         || ethertype.is_vlan()

@@ -1,7 +1,8 @@
-//! Typed numbers of protocol headers, so that the compiler distinguishes ports from protocols; the fragmentation state.
+//! Types for the numbers in protocol headers, so that the compiler distinguishes ports from protocols; and the type of
+//! the fragmentation state.
 //!
-//! Values: IANA "Protocol Numbers", IEEE 802 ethertypes. All three sets are open: a number without a name prints as the
-//! number.
+//! The values are those of IANA "Protocol Numbers" and of the IEEE 802 ethertypes. A value without a name is valid and
+//! prints as its number.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,5 +1,5 @@
-//! VLAN tag (IEEE 802.1Q §9): two bytes of tag control information and the ethertype of the next header. The ethertype
-//! that announces the tag is in the header before it.
+//! A view of the VLAN tag (IEEE 802.1Q §9): two bytes of tag control information and the ethertype of the next header.
+//! The ethertype that announces the tag is in the header before the tag.
 
 use crate::bytes::be16;
 use crate::error::take;

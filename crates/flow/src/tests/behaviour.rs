@@ -1,4 +1,4 @@
-//! The definition of a flow, in short example tests.
+//! Short tests, each of which shows one rule of the definition of a flow.
 
 use super::model::secs;
 use super::traffic::{Owned, Plan};
@@ -57,7 +57,8 @@ fn a_closed_flow_with_further_packets_has_interim_records() {
     packets.extend((2..60).map(|second| server(RST | ACK, 502, second as f64)));
     let records = all(Config { active_timeout: Some(secs(10)), ..Config::default() }, &packets);
     let ends: Vec<_> = records.iter().map(|r| r.end_reason).collect();
-    // Each interim record is due after the active timeout plus the close timeout.
+    // For a closed connection whose packets continue, an interim record is due after the active timeout plus the close
+    // timeout.
     assert_eq!(
         ends,
         [EndReason::ActiveTimeout, EndReason::ActiveTimeout, EndReason::ActiveTimeout, EndReason::EndOfFlow]

@@ -1,4 +1,4 @@
-//! Idle-compressed flows: decompression restores them exactly, and they take few bytes.
+//! Tests of idle-compressed flows: decompression restores them exactly, and they take few bytes.
 
 use super::at;
 use super::captures::{self, Captured};
@@ -170,8 +170,8 @@ fn packets(path: &Path) -> Vec<Owned> {
         Owned { ts, wire_len, data, decoded, position: offset, queue: 0 }
     };
     let mut packets: Vec<Owned> = captures::packets(path).into_iter().map(owned).collect();
-    // Sorted, so that no packet is a clock step, and at most an hour apart: while flows are active, the meter processes
-    // every second.
+    // The packets are sorted, so that no packet is a clock step. They are at most an hour apart, because the meter
+    // processes every second while flows are active.
     packets.sort_by_key(|p: &Owned| p.ts);
     let (mut before, mut removed) = (None, Duration::ZERO);
     for packet in &mut packets {
@@ -258,7 +258,8 @@ fn compression_changes_no_record() {
         assert_eq!(out, never, "seed {seed}, round {round}, packet by packet");
         assert_eq!((meter.counts().compressed, meter.counts().active), (0, 0), "seed {seed}, round {round}");
     }
-    // Compact and wide counters, in the first and in later records, with encodings inside the entry and beyond it.
+    // The test must have compressed compact and wide counters, in first and in later records, with encodings that fit
+    // into the entry and encodings that do not.
     assert!(forms.len() >= 6, "seed {seed}: {forms:?}");
 }
 

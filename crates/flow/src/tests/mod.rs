@@ -1,4 +1,4 @@
-//! The flow table compared with the model, and tests that need no model: floods, clock steps, collisions, arbitrary
+//! Compares the flow table with the model, and has tests that need no model: floods, clock steps, collisions, arbitrary
 //! frames.
 
 mod against_model;

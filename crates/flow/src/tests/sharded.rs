@@ -1,4 +1,4 @@
-//! One shard and many shards make the same records, in one thread or in several, for any times of the ticks.
+//! Tests that one shard and many shards make the same records, in one thread or in several, for any times of the ticks.
 
 use super::at;
 use super::traffic::{Owned, Plan, Traffic};

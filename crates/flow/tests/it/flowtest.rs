@@ -1,8 +1,8 @@
 //! Compares the flows of the FlowTest captures of CESNET with the flows that FlowTest expects: endpoints, packets and
 //! bytes of both directions, VLANs, labels, tunnel, MAC addresses, DSCP, TTL, flags, ICMP types.
 //!
-//! Each capture is metered as biflows and as uniflows. As biflows, the sums per conversation and direction must be the
-//! expected sums, without other flows; as uniflows, each record must have the expected values.
+//! Each capture is metered as biflows and as uniflows. With biflows, the sums for each conversation and direction must
+//! equal the expected sums, and there must be no other flows. With uniflows, each record must have the expected values.
 
 use crate::captures;
 

@@ -1,4 +1,5 @@
-//! Real captures: any number of shards makes the same records, and every IP packet is in one record.
+//! Tests with real captures that any number of shards makes the same records, and that every IP packet is in one
+//! record.
 
 use crate::captures;
 

@@ -68,7 +68,8 @@ fn a_new_group_receives_every_packet_from_the_reply_on() {
             views[0].object()["received"].as_u64().expect("a number")
         };
         until("all packets are evaluated", || received() == pushed);
-        // While there is no group the dispatcher holds no reader of the ring: the next group must join again.
+        // While there is no group, the dispatcher has no reader in the ring. So the dispatcher must join the ring again
+        // for the next group.
         engine.registry.delete(engine.registry.engine(), &name).expect("the group exists");
     }
 }
@@ -363,7 +364,7 @@ fn a_sink_is_a_member_until_detached_and_only_privileged_users_get_files() {
     let ports = ["sink", "nosuch0"].map(str::to_owned).to_vec();
     let engine = Engine::limited(2, Limits { ports, ..Limits::here() });
     let registry = &engine.registry;
-    // Clients of the control socket have small connection numbers and are removed when they disconnect.
+    // Connections at the control socket have small numbers, and their members are removed when the client disconnects.
     let identity = |uid, connection: u64| ClientIdentity { uid, pid: 1, connection: 1000 + connection };
     let attach = |port: Option<&str>, file: Option<&str>, weight| Request::Attach {
         group: "g".into(),
@@ -465,7 +466,7 @@ fn a_group_of_two_interfaces_steers_a_flow_of_both_to_one_member() {
     assert!(owners.values().all(|(_, ports)| *ports == [true; 2]), "every flow has packets of both interfaces");
 }
 
-/// The request may arrive before or after the refusal is sent.
+/// The request of a refused client may arrive before or after the engine sends the refusal.
 #[test]
 fn a_refused_client_reads_the_reason_even_if_it_sends_at_once() {
     let test = "a_refused_client_reads_the_reason_even_if_it_sends_at_once";
@@ -520,7 +521,8 @@ fn idle_connections_of_a_user_lock_out_neither_that_user_nor_the_owner() {
     let policy = ring::AttachPolicy { uid: Some(UNPRIVILEGED_USER), ..ring::AttachPolicy::default() };
     let _server =
         ControlServer::open(listener, std::sync::Arc::clone(&engine.registry), "p0", policy).expect("a thread");
-    // More connections than the limit of a user. The first connection has sent a request, so it stays open.
+    // The script opens more connections than one user may have. The first connection has sent a request, so the engine
+    // does not close it.
     let script = "import socket,sys\n\
         def connect():\n  \
           s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.connect(sys.argv[1]); return s\n\

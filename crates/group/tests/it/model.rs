@@ -1,7 +1,7 @@
 //! Random operations on groups, members, programs and packets, compared with a simple model.
 //!
-//! The test calls the dispatcher and the producer in an order that the seed decides. The model holds, for each member,
-//! the packets that the member must receive.
+//! The test calls the functions of the dispatcher and of the producer in a random order that the seed determines. The
+//! model contains, for each member, the packets that the member must receive.
 
 use base::{Prng, Timestamp};
 use netgrain_group::{
@@ -199,7 +199,8 @@ impl TestEngine {
         Self { producer, dispatcher, commands, shape, n: 0 }
     }
 
-    /// Runs the dispatcher until it is idle. The producer serves requests meanwhile, because the dispatcher may join.
+    /// Runs the dispatcher until it has no command and no packet. The producer serves join requests meanwhile, because
+    /// the dispatcher may join the ring.
     fn turn(&mut self) {
         let Self { producer, dispatcher, .. } = self;
         std::thread::scope(|scope| {
@@ -374,7 +375,7 @@ fn groups_agree_with_a_simple_model_on_a_random_walk() {
     assert!(accounting.iter().any(|b| b.counts.copies > 1000), "the walk delivered packets");
 }
 
-/// A swap to no program: every packet is copied.
+/// A swap after which the group has no program, so that every packet is copied to the default class.
 fn swap_to_no_program() -> Swap {
     let (ports, names, counters) = (Vec::new(), Vec::new(), Vec::new());
     Swap { program: None, generation: 1, ports, names, reads_direction: false, host: None, counters }
@@ -422,7 +423,7 @@ fn a_dispatcher_that_is_too_far_behind_skips_packets_and_counts_them() {
     let group = Box::new(Group::new(1, Arc::default(), first));
     engine.commands.push(DispatcherCommand::Add { group, joined: channel().0 });
     engine.turn();
-    // The dispatcher does not run while three quarters of the ring fill.
+    // The test fills three quarters of the ring while the dispatcher does not run.
     let bytes = vec![0; 1000];
     let mut pushed = 0;
     for n in 0..24_000u64 {

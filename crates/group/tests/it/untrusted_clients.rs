@@ -1,4 +1,5 @@
-//! The resources, views and changes that the engine permits to unprivileged users.
+//! Tests of the resources that unprivileged users may take, of the data that they may read, and of the changes that
+//! they may make.
 
 use crate::support;
 
@@ -296,7 +297,8 @@ fn a_late_or_failed_dispatcher_is_reported_and_its_counters_are_kept() {
     assert!(view().counts.received >= before);
 }
 
-/// A client must not assume that its program evaluates on all queues.
+/// A client must not assume that its program evaluates packets on all queues when the response names an unresponsive
+/// queue.
 #[test]
 fn a_response_names_each_queue_that_does_not_run_the_new_program() {
     let limits = Limits { timeout: Duration::from_millis(100), ..Limits::here() };

@@ -1,7 +1,7 @@
-//! Slow programs: the recording has precedence.
+//! Tests of slow programs: a slow program must not make the recording lose packets.
 //!
-//! The programs of these tests own the producer and write packets to the ring during each evaluation, as a real
-//! producer does while a slow program runs.
+//! The programs of these tests have access to the producer and write packets to the ring during each evaluation. A real
+//! producer also writes packets while a slow program runs.
 
 use base::Timestamp;
 use netgrain_group::{
@@ -24,7 +24,7 @@ impl SharedProducer {
         let ts = Timestamp::from_secs_nanos(1_700_000_000, 0);
         let packet = ring::Packet::whole(&[0; FRAME], ts);
         for _ in 0..packets {
-            // A packet without free space is lost, and the producer counts it.
+            // If the ring has no free space, the packet is lost, and the producer counts it.
             let _ = producer.push(&packet);
         }
         producer.publish();
@@ -79,7 +79,8 @@ fn part(of: u64) -> usize {
 fn load_is_shed_within_a_batch_so_a_slow_program_loses_no_packet_of_the_ring() {
     let (mut dispatcher, _commands, producer) = slow_groups(&[part(3)], Duration::MAX);
     producer.write(256);
-    // After two chunks of the batch more than half of the ring is full; all four chunks would overfill it.
+    // After two chunks of the batch, more than half of the ring is full. If all four chunks were evaluated, the ring
+    // would overflow.
     for _ in 0..500 {
         dispatcher.turn();
         assert_eq!(producer.lost(), 0);
@@ -95,7 +96,8 @@ fn a_slow_group_does_not_starve_the_other_groups() {
     }
     let accounting = accounting(&mut dispatcher, &commands);
     assert_eq!(producer.lost(), 0);
-    // The groups take turns; if the slow group were always first, the other group would skip each batch.
+    // The group at which the dispatcher stopped evaluates first in the next batch. If the slow group were always first,
+    // the other group would skip every batch.
     assert!(accounting[0].1 > 0 && accounting[1].0 >= accounting[0].0 / 2, "received, skipped: {accounting:?}");
 }
 

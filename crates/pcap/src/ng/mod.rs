@@ -6,9 +6,9 @@
 //! option code u16 | length u16 | value, padded to 4 bytes     code 0 ends the list
 //! ```
 //! The reader supports any number of sections in either byte order, every time resolution, and enhanced, simple and
-//! obsolete packet blocks; it skips other blocks, including statistics, by their length. The writer writes
-//! little-endian blocks with nanoseconds and the options that report losses: `epb_dropcount` and the interface
-//! statistics.
+//! obsolete packet blocks. It skips other blocks by their length, including interface statistics. The writer writes
+//! little-endian blocks with nanoseconds, and the options that report losses: `epb_dropcount` and the counters of the
+//! interface statistics.
 
 mod interface_description;
 mod read;

@@ -1,5 +1,5 @@
-//! Timestamps of an interface: 64-bit counts of 10⁻ⁿ or 2⁻ⁿ seconds, from an offset in seconds (`if_tsresol`,
-//! `if_tsoffset`).
+//! The timestamps of a pcapng interface are 64-bit counts of 10⁻ⁿ or 2⁻ⁿ seconds (`if_tsresol`), to which an offset in
+//! seconds is added (`if_tsoffset`).
 
 use base::Timestamp;
 
@@ -31,7 +31,7 @@ impl Resolution {
         } else if power <= 9 {
             Unit::Nanos(10u64.pow(u32::from(9 - power)))
         } else {
-            // With a unit below 10⁻²⁸ s, 64 bits cannot count up to one nanosecond.
+            // With a unit below 10⁻²⁸ s, a count of 64 bits is always less than one nanosecond.
             Unit::PerNano(10u64.checked_pow(u32::from(power - 9)).unwrap_or(u64::MAX))
         };
         Self { unit, offset_secs }

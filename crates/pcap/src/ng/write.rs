@@ -64,9 +64,9 @@ pub struct Statistics<'a> {
     pub dropped: Option<u64>,
     /// Accepted by the capture filter.
     pub accepted: Option<u64>,
-    /// Lost by the operating system or the capturing program.
+    /// Packets that the operating system or the capturing program lost.
     pub os_dropped: Option<u64>,
-    /// Delivered to the user: the packets of this section.
+    /// Packets that were delivered to the user, which are the packets of this section.
     pub delivered: Option<u64>,
     /// A comment; an empty comment is omitted.
     pub comment: &'a str,

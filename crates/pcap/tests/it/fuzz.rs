@@ -1,4 +1,5 @@
-//! Arbitrary bytes through every reader: no reader panics, memory is bounded, reading ends.
+//! Passes arbitrary bytes to every reader, and checks that no reader panics, that memory is limited, and that reading
+//! ends.
 //!
 //! `NETGRAIN_FUZZ_ITERS=100` multiplies the number of rounds; `NETGRAIN_SEED` repeats a failed run.
 

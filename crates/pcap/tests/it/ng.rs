@@ -1,4 +1,4 @@
-//! pcapng as other programs write it: blocks assembled in the tests, in both byte orders.
+//! Tests with pcapng files as other programs write them. The tests assemble the blocks in both byte orders.
 
 use base::Timestamp;
 use netgrain_pcap::ng::{PacketOptions, Statistics, Writer};

@@ -1,4 +1,4 @@
-//! Our readers and writers compared with those of Wireshark, over all available real captures.
+//! Compares the readers and writers of this crate with those of Wireshark, with all real captures that are present.
 
 use base::{Prng, Timestamp};
 use netgrain_pcap::{Direction, ETHERNET, Reader, classic, ng};
@@ -120,7 +120,8 @@ fn packets_of_captures_agree_with_tshark() {
         let Some(tshark) = testkit::tool(test, "tshark") else { return };
         let reported: Vec<String> = tshark_lines(tshark, path)
             .into_iter()
-            // Classic files have no interfaces; tshark prints none, the reader returns number 0.
+            // Classic files have no interfaces. tshark prints an empty interface number; the reader of this crate
+            // returns 0.
             .map(|l| if l.split('|').nth(3) == Some("") { l.replacen("||", "|0|", 1) } else { l })
             .collect();
         assert_eq!(lines(path), reported, "{}", path.display());

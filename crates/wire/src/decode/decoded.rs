@@ -112,8 +112,8 @@ pub struct Decoded {
     /// The number of tunnels around the flow.
     pub depth: u8,
     /// True for the common case: TCP or UDP, not fragmented, over IPv4 without options, not in a tunnel, with the
-    /// transport header 20 bytes after [`Decoded::l3`]. The other fields imply it; the field replaces six comparisons
-    /// by one.
+    /// transport header 20 bytes after [`Decoded::l3`]. The value follows from the other fields; this field replaces
+    /// six comparisons by one.
     pub is_common_case: bool,
     /// True if a header contradicts its length. Truncation by the capture is no contradiction.
     pub malformed: bool,
@@ -135,9 +135,9 @@ impl Decoded {
             && matches!(self.protocol, IpProtocol::TCP | IpProtocol::UDP)
     }
 
-    /// False if no tunnel around the packet has sequence numbers. If true, [`numbered_tunnels`] gives the exact result
-    /// for all tunnels, also for tunnels that the decoder did not enter. A tunnel that the decoder did not enter is
-    /// recognised by the decode error that the decoder stored.
+    /// False if no tunnel around the packet has sequence numbers. If the result is true, [`numbered_tunnels`] gives the
+    /// exact result for all tunnels, also for tunnels that the decoder did not enter. The function recognises a tunnel
+    /// that the decoder did not enter by the stored decode error.
     #[inline(always)]
     pub fn may_have_sequence(&self) -> bool {
         !self.is_common_case && self.has_tunnel_or_error()

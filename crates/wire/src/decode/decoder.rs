@@ -1,4 +1,4 @@
-//! The general case of [`Decoded::of`]: from the link layer inwards, one IP layer after the other.
+//! The general case of [`Decoded::of`]. The decoder proceeds from the link layer inwards, one IP layer after the other.
 
 use super::{DecodeError, Decoded, FragmentKey, MAX_TUNNELS, Tunnel, TunnelKind};
 use crate::bytes::{be16, chunk};
@@ -7,14 +7,15 @@ use crate::{EtherType, Family, Fragment, IpProtocol, udp};
 /// The state of the decoder. Each step returns the offset of the next header, or `None` if there is none.
 pub(super) struct Decoder<'a> {
     pub frame: &'a [u8],
-    /// End of the current layer on the wire: of the frame, then of the IP packet, then of the tunnel payload.
+    /// The offset at which the current layer ends on the wire. The current layer is first the frame, then the IP
+    /// packet, then the tunnel payload.
     pub end: usize,
     /// Offset of the payload of IP, captured or not; 0 if it is unknown or the header contradicts itself.
     pub above: usize,
     /// True if the next VLAN tag is the outermost of its Ethernet header.
     pub first_tag: bool,
-    /// The outermost fragment; `None` if the caller does not need it, and then fragments of tunnel packets are not
-    /// decoded.
+    /// The state of the outermost fragment. `None` if the caller does not need it; then fragments of tunnel packets are
+    /// not decoded.
     fragment: Option<FragmentKey>,
     /// The tunnels with sequence numbers found so far, entered or not, and their number.
     pub numbered: [Option<Tunnel>; MAX_TUNNELS as usize],
@@ -143,8 +144,8 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Counts the sequence number in the first fragment of a tunnel packet, although its content is not decoded.
-    /// Otherwise each tunnel packet that exceeds the MTU would count as a missing number.
+    /// Records the sequence number in the first fragment of a tunnel packet, although the content of the packet is not
+    /// decoded. Without this, each tunnel packet that exceeds the MTU would count as a missing number.
     fn record_number_of_first_fragment(&mut self) {
         if self.out.fragment != Fragment::First || self.above == 0 {
             return;

@@ -1,7 +1,7 @@
 //! Decode errors: the reason for each frame that is not decoded to its transport header.
 //!
-//! A frame has at most one decode error. A contradiction takes precedence over a merely unsupported header; of two
-//! equally severe errors the outer error is reported. The caller counts errors per [`DecodeError`] with
+//! A frame has at most one decode error. A contradiction takes precedence over an unsupported header. Of two equally
+//! severe errors, the error of the outer header is reported. The caller counts errors per [`DecodeError`] with
 //! [`DecodeError::index`].
 
 use std::fmt;

@@ -50,8 +50,8 @@ impl Decoder<'_> {
         }
     }
 
-    /// Follows tags, labels, PPPoE and SNAP to the network layer. The loop ends because tags and labels are bounded,
-    /// PPPoE leads to labels or IP only, and SNAP never leads to SNAP.
+    /// Follows tags, labels, PPPoE and SNAP to the network layer. The loop ends, because the numbers of tags and labels
+    /// have limits, PPPoE is followed only by labels or IP, and SNAP is never followed by SNAP.
     pub fn below(&mut self, mut ethertype: EtherType, mut at: usize) -> Option<()> {
         let (mut tags, mut labels) = (0, 0);
         loop {

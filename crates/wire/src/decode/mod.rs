@@ -1,12 +1,12 @@
 //! The decoder of the metering process: it finds the flow of a packet, also inside tunnels.
 //!
-//! [`crate::Headers`] has the offsets of the outermost headers; the capture thread finds them in a few nanoseconds.
-//! [`Decoded`] has the offsets of the innermost headers, so its flow is the *inner* flow; further fields have the
-//! encapsulation (VLAN ids, MPLS label, identity of the tunnel).
+//! [`crate::Headers`] contains the offsets of the outermost headers; the capture thread finds them in a few
+//! nanoseconds. [`Decoded`] contains the offsets of the innermost headers, so its flow is the *inner* flow. Further
+//! fields of [`Decoded`] contain the encapsulation (VLAN ids, MPLS label, identity of the tunnel).
 //!
-//! Invariants for arbitrary bytes: every offset lies inside the captured bytes or is 0; [`Decoded::family`] differs
-//! from [`Family::Other`] only if the whole fixed network header of the inner packet was captured; every loop has a
-//! bound.
+//! Invariants for arbitrary bytes: every offset is inside the captured bytes or 0. [`Decoded::family`] differs from
+//! [`Family::Other`] only if the complete fixed network header of the inner packet was captured. Every loop has a limit
+//! on its number of steps.
 //!
 //! The decoder enters a tunnel only if it finds an IP packet inside. A tunnel packet with another content (ARP in
 //! VXLAN, a keepalive, an inner header that was not captured) belongs to the flow of the tunnel itself, so that every

@@ -1,8 +1,8 @@
 //! Compares the decoder with tshark for every packet of the real captures: the innermost IP packet, its ports, and its
 //! encapsulation.
 //!
-//! A few captures are exempt, because tshark and the decoder support different tunnels; each is listed with the reason.
-//! Every other difference fails the test.
+//! A few captures are excluded from the comparison, because tshark and the decoder support different tunnels; each is
+//! listed with the reason. Every other difference fails the test.
 
 use crate::captures;
 
@@ -174,8 +174,9 @@ fn the_innermost_packet_is_that_of_tshark() {
         assert_eq!(text.lines().count(), packets.len(), "tshark reports every packet");
         for (number, ((file, p), line)) in packets.iter().zip(text.lines()).enumerate() {
             let (ours, theirs) = (Decoded::of(&p.bytes, p.wire_len, p.link_type), Theirs::of(line));
-            // Not compared: fragments of tunnel packets and label stacks without a bottom, which the decoder does not
-            // enter; headers that tshark decodes without addresses; packets below labels that contradict themselves.
+            // The test does not compare fragments of tunnel packets and label stacks without a bottom, which the
+            // decoder does not enter, headers that tshark decodes without addresses, and packets below labels that
+            // contradict themselves.
             let theirs_text = theirs.described();
             let ours_ends = matches!(ours.error, Some(DecodeError::TunnelFragment | DecodeError::LabelsTooMany));
             if ours_ends || ours.malformed && ours.mpls.is_some() || theirs_text.contains('?') {
@@ -213,7 +214,7 @@ fn the_innermost_packet_is_that_of_tshark() {
 fn joined<'a>(packets: impl Iterator<Item = &'a Packet>, link_type: u16) -> Vec<u8> {
     let mut file = classic::Writer::new(Vec::new(), classic::Resolution::Nanos, link_type).unwrap();
     for (i, p) in packets.enumerate() {
-        // One second between packets, so that tshark does not combine them.
+        // The test puts one second between packets, so that tshark does not combine them.
         let ts = base::Timestamp::from_secs_nanos(1_000_000_000 + i as u64, 0);
         file.write(ts, p.wire_len, &p.bytes).unwrap();
     }

@@ -203,7 +203,7 @@ fn flows_that_collide_under_one_key_differ_under_another() {
     let mut hashed: Vec<(u32, u32)> = keys.iter().map(|k| (HASHER.hash_key(k), other.hash_key(k))).collect();
     hashed.sort_unstable();
     let collisions: Vec<_> = hashed.windows(2).filter(|w| w[0].0 == w[1].0).collect();
-    // 200,000 hashes of 32 bits have about 4.7 equal pairs; without any pair the test would show nothing.
+    // Among 200,000 hashes of 32 bits, about 4.7 pairs are equal. Without any equal pair the test would show nothing.
     assert!((1..20).contains(&collisions.len()), "seed {seed}: {}", collisions.len());
     assert!(
         collisions.iter().all(|w| w[0].1 != w[1].1),

@@ -1,5 +1,5 @@
-//! `Fragments`: the ports of later fragments and the bounded memory; and the decoding of first fragments of tunnel
-//! packets.
+//! Tests that `Fragments` sets the ports of later fragments and takes a limited amount of memory, and that first
+//! fragments of tunnel packets are decoded.
 
 use crate::captures;
 use crate::common;
@@ -140,8 +140,8 @@ fn later_icmp_fragments_inherit_the_type() {
 /// The state of a first fragment in the model.
 struct ModelEntry {
     seen: Timestamp,
-    /// True if the entry had expired when another fragment arrived, which may have replaced it, and the time then
-    /// stepped back.
+    /// True if the entry had expired when another fragment arrived, and the time then stepped back. The other fragment
+    /// may have replaced the entry.
     replaceable: bool,
 }
 

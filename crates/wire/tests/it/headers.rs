@@ -198,7 +198,8 @@ fn a_first_fragment_shorter_than_its_header_has_ports_if_they_fit() {
     }
 }
 
-/// The same result from the header views, one header at a time; only for frames that are not malformed.
+/// Computes the same result with the header views, one header at a time. The function is only for frames that are not
+/// malformed.
 fn by_views(frame: &[u8], link_type: u16) -> (usize, usize, Family, Option<IpProtocol>, Fragment, Option<u16>) {
     let (mut at, mut ethertype, mut vlan) = (0, mpls::payload_ethertype(frame[0]), None);
     if link_type == link::ETHERNET {

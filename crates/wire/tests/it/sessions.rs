@@ -1,5 +1,5 @@
-//! `numbered_tunnels` and `Sessions`: the sequence numbers of frames for any content of the tunnel, and the counts of
-//! missing numbers; also for the real captures, compared with the sequence numbers of tshark.
+//! Tests of `numbered_tunnels` and `Sessions`: the sequence numbers of frames for any content of the tunnel, and the
+//! counts of missing numbers. The numbers in the real captures are compared with those of tshark.
 
 use crate::captures;
 use crate::common;
@@ -134,7 +134,8 @@ fn losses_of_a_mirror_are_counted_for_any_mirrored_frames() {
 fn tshark(file: &std::path::Path) -> BTreeMap<usize, Vec<u32>> {
     let mut command = Command::new("tshark");
     command.args(["-n", "-r", &file.to_string_lossy(), "-T", "fields", "-E", "occurrence=a"]);
-    // Otherwise tshark reports the number of a fragmented packet with its last fragment.
+    // Without these options, tshark reassembles a fragmented packet and reports its sequence number with its last
+    // fragment.
     command.args(["-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE"]);
     for field in ["frame.number", "gre.sequence_number", "gtp.message", "gtp.seq_number"] {
         command.args(["-e", field]);

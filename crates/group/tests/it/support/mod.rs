@@ -1,5 +1,5 @@
-//! An engine for tests of groups: rings with a producer thread each, dispatchers, a control socket, and programs that
-//! are one word.
+//! An engine for tests of groups. It has rings with one producer thread each, dispatchers, a control socket, and
+//! programs that consist of one word and an argument.
 
 use base::Timestamp;
 use netgrain_group::{
@@ -121,7 +121,7 @@ impl EngineServices for TestServices {
 #[derive(Default)]
 struct ProducerState {
     pushed: AtomicU64,
-    /// True once the producer has published its last packet and has seen that no more packets are to flow.
+    /// True after the producer has published its last packet and has read that it is to send no more packets.
     idle: AtomicBool,
 }
 
@@ -188,7 +188,7 @@ impl Engine {
         Client::connect(&self.socket).expect("a listening control socket")
     }
 
-    /// Starts or stops the flow of packets; after a stop, all packets are published when the function returns.
+    /// Starts or stops the producers' packets. After a stop, all packets are published when the function returns.
     pub fn flow(&self, flows: bool) {
         self.flow.store(flows, Ordering::SeqCst);
         if !flows {
@@ -240,7 +240,7 @@ fn write(mut p: Producer, end: &AtomicBool, flow: &AtomicBool, state: &ProducerS
         }
         p.publish();
         state.pushed.store(n, Ordering::SeqCst);
-        // Limits the packet rate to that of a busy interface, so that readers keep up on a small machine.
+        // Limits the packet rate to that of a busy interface, so that the readers can keep pace on a small machine.
         std::thread::sleep(Duration::from_micros(200));
     }
     while !p.finish(Timestamp::from_nanos(start.nanos() + n * 1000)) {
