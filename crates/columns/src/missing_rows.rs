@@ -4,7 +4,8 @@
 //!
 //! Only seconds between the first and the last row are compared: retention removes the oldest rows, and the newest rows
 //! may be lost in a crash or not yet written. If the rows of a second count fewer packets than the packet files
-//! contain, a row of that second is certainly missing. A second without a row is certainly missing if the same
+//! contain, a row of that second is certainly missing, unless one recording ended and another one began in the same second:
+//! a crash may have lost the last row of the earlier recording. A second without a row is certainly missing if the same
 //! recording has complete rows before and after it, because a recording has a meter from its first packet to its last,
 //! or none. Any other second without a row may have been recorded without a meter.
 
@@ -53,11 +54,14 @@ pub fn missing_rows(
     let missing: u64 =
         compared.clone().map(|(s, count)| count.saturating_sub(counted.get(s).copied().unwrap_or(0))).sum();
     let within = if missing > surplus { within(stored, recordings, &counted) } else { BTreeSet::new() };
-    let (mut fewer, mut lost, mut unmetered) =
-        (MissingSeconds::default(), MissingSeconds::default(), MissingSeconds::default());
+    let shared = shared_ends(recordings);
+    let [mut fewer, mut ended, mut lost, mut unmetered] = std::array::from_fn(|_| MissingSeconds::default());
     for (second, count) in compared {
         match counted.get(second) {
-            Some(packets_in_row) if packets_in_row < count => fewer.add(*second, count - packets_in_row),
+            Some(packets_in_row) if packets_in_row < count => {
+                let found = if shared.contains(second) { &mut ended } else { &mut fewer };
+                found.add(*second, count - packets_in_row);
+            }
             Some(_) => {}
             None if within.contains(second) => lost.add(*second, *count),
             None => unmetered.add(*second, *count),
@@ -65,13 +69,11 @@ pub fn missing_rows(
     }
     let mut found = Vec::new();
     if let Some(begin) = fewer.begin {
-        let MissingSeconds { seconds, packets, .. } = fewer;
-        let at = moment(begin);
-        let text = format!(
-            "one-second rows count {packets} packets fewer than are stored in {seconds} of their seconds, first \
-             at {at}"
-        );
-        found.push((true, format!("{text}: rows are missing")));
+        found.push((true, format!("{}: rows are missing", fewer.with_too_few(moment(begin)))));
+    }
+    if let Some(begin) = ended.begin {
+        let text = ended.with_too_few(moment(begin));
+        found.push((false, format!("{text}: a recording ended there, and a crash may have lost its last row")));
     }
     if let Some(begin) = lost.begin {
         let text = lost.without_rows(moment(begin));
@@ -82,6 +84,19 @@ pub fn missing_rows(
         found.push((false, format!("{text}: they were recorded without a meter, or rows are missing")));
     }
     Ok(found)
+}
+
+/// The seconds in which one recording ended and another one has packets. A crash loses at most the rows of the last
+/// second before it, so the second before the end of a recording counts as its end too.
+fn shared_ends(recordings: &[Vec<u64>]) -> BTreeSet<u64> {
+    let ends = recordings.iter().filter_map(|seconds| seconds.iter().max());
+    let mut recordings_in: BTreeMap<u64, u64> =
+        ends.flat_map(|&last| [last.saturating_sub(1), last]).map(|s| (s, 0)).collect();
+    for seconds in recordings {
+        let distinct: BTreeSet<u64> = seconds.iter().copied().filter(|s| recordings_in.contains_key(s)).collect();
+        distinct.iter().for_each(|s| *recordings_in.entry(*s).or_default() += 1);
+    }
+    recordings_in.into_iter().filter(|(_, recordings)| *recordings > 1).map(|(second, _)| second).collect()
 }
 
 /// The seconds without a row between the first and the last complete second of the same recording.
@@ -112,7 +127,32 @@ impl MissingSeconds {
         self.begin.get_or_insert(second);
     }
 
+    fn with_too_few(&self, first: base::Timestamp) -> String {
+        format!(
+            "one-second rows count {} packets fewer than are stored in {} of their seconds, first at {first}",
+            self.packets, self.seconds
+        )
+    }
+
     fn without_rows(&self, first: base::Timestamp) -> String {
         format!("{} seconds of {} packets have no one-second row, first at {first}", self.seconds, self.packets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shared_ends;
+
+    #[test]
+    fn only_the_last_two_seconds_of_a_recording_that_another_recording_shares_are_uncertain() {
+        let killed: Vec<u64> = (10..=20).collect();
+        assert!(shared_ends(&[killed.clone()]).is_empty(), "no recording follows");
+        let shared = |next: std::ops::RangeInclusive<u64>| {
+            shared_ends(&[killed.clone(), next.collect()]).into_iter().collect::<Vec<u64>>()
+        };
+        assert_eq!(shared(21..=30), [0u64; 0], "the next recording begins in a later second");
+        assert_eq!(shared(20..=30), [20]);
+        // Two queues of one capture share all seconds, but only the last two are uncertain.
+        assert_eq!(shared(10..=20), [19, 20]);
     }
 }

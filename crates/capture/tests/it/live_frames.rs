@@ -108,7 +108,10 @@ fn unsuitable_interfaces_and_frames_are_rejected_with_advice() {
     let batch = LiveFramesConfig { batch: 257, ..LiveFramesConfig::new("a") };
     assert_eq!(open_error(LiveFrames::open(&batch, &parts("60"))), "a: a batch has 1 to 256 frames, not 257");
     sandbox.netlink().set_mtu(a.index, 1000).expect("an MTU");
-    assert_eq!(open_error(open(&a, &parts("1015"))), "a: frames of 1015 bytes need an MTU of 1001, but the MTU is 1000");
+    assert_eq!(
+        open_error(open(&a, &parts("1015"))),
+        "a: frames of 1015 bytes need an MTU of 1001, but the MTU is 1000"
+    );
     sandbox.set_up(&b, false);
     assert!(open_error(open(&a, &parts("60"))).starts_with("a: the interface or its peer is down"));
 }

@@ -133,6 +133,27 @@ fn after_each_of_100_kills_files_are_complete_and_recording_restarts() {
     assert!(crashed > 0, "no kill lost a packet that the ledger counts");
 }
 
+/// The rows of the killed process for the second of the kill are lost, and the next process writes a row for the same
+/// second.
+#[test]
+fn a_restart_in_the_second_of_a_kill_leaves_a_store_without_problems() {
+    for round in 0..4 {
+        let dir = TempDir::new("restart-in-a-second");
+        let store = dir.join("store");
+        let record = |more: &[&str]| {
+            netgrain(&[&["run", "--sim", "200,rate=20kpps", "--ring", "8MiB", "--store", arg(&store)], more].concat())
+        };
+        let (mut running, _err) = Running::start(&mut record(&["--rotate", "1s"]));
+        until("files are published", || walk(&store).iter().filter(|p| arg(p).ends_with(".pcap")).count() > 1);
+        running.0.kill().expect("SIGKILL");
+        running.0.wait().expect("the process ends");
+        let (again, err) = Running::start(&mut record(&["--duration", "1500ms"]));
+        let again = again.end(err);
+        let verified = run(&["verify", arg(&store)]);
+        assert_eq!(verified.status, Some(0), "round {round}: {verified:?}, after {again:?}");
+    }
+}
+
 #[test]
 fn packets_reported_stored_2_s_before_a_kill_are_recovered() {
     let test = "packets_reported_stored_2_s_before_a_kill_are_recovered";
