@@ -177,8 +177,8 @@ impl File {
         let handed_over = self.reader.records() - (others + self.unselected).min(self.reader.records());
         let not_decoded = (handed_over > 0 && !wire::link::is_understood(*first)).then(|| {
             format!(
-                "{name}: {handed_over} packets are of {}, which netgrain does not decode: only the filters `less` and \
-                 `greater` match them, and they have no index keys, flow records or addresses",
+                "{name}: {handed_over} packets have {}, which is not supported: only the filters `len`, `less`, `greater` \
+                 and `link[…]` match them, and they have no index keys, flow records or addresses",
                 link(*first)
             )
         });

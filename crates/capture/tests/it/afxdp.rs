@@ -511,7 +511,7 @@ fn a_transmitter_reports_why_it_cannot_send() {
     assert!(open_error("nowhere", 0).starts_with("nowhere: cannot find the interface"));
     assert!(open_error(&a.name, 7).contains("queue 7 may be disabled"), "{}", open_error(&a.name, 7));
     let mut wire = Transmitter::open(&TransmitConfig::new(&a.name, 0)).expect("transmitter");
-    assert!(open_error(&a.name, 0).contains("another AF_XDP socket has queue 0"), "{}", open_error(&a.name, 0));
+    assert!(open_error(&a.name, 0).contains("another AF_XDP socket uses queue 0"), "{}", open_error(&a.name, 0));
     sandbox.set_up(&a, false);
     let error = wire.send(1, |_, buffer| put(buffer, &frame(0, 60))).expect_err("down");
     assert!(error.to_string().contains("ip link set a up"), "{error}");

@@ -147,7 +147,7 @@ fn invalid_flow_queries_are_rejected_with_advice() {
     let note = dir.join("note");
     std::fs::write(&note, "no flows").expect("a file");
     assert_error(&run(&["flows", "-r", arg(&note)]), "neither a capture", "name a file in one of these formats");
-    assert_error(&run(&["packets", "--store", arg(&store), "--flow", "xyz"]), "\"xyz\" is not the id", "the number");
+    assert_error(&run(&["packets", "--store", arg(&store), "--flow", "xyz"]), "\"xyz\" is not a flow ID", "the number");
     assert!(!dir.join("x").exists());
 }
 

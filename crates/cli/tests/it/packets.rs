@@ -65,7 +65,7 @@ fn invalid_packet_queries_are_rejected_with_advice() {
     std::fs::remove_file(&link).expect("removed");
     assert_error(&query(&["-w", arg(&store.join("x"))]), "inside of the store", "write it elsewhere");
     assert_error(&run(&["packets", "-r", arg(&sealed), "-w", arg(&sealed)]), "is an input", "another file");
-    assert_error(&run(&["packets", "-r", arg(dir.path())]), "a folder", "--store");
+    assert_error(&run(&["packets", "-r", arg(dir.path())]), "a directory", "--store");
     assert_error(&run(&["packets", "-r", arg(&none), "-w", arg(&dir.join("out"))]), arg(&none), "");
     let entries: Vec<_> =
         std::fs::read_dir(dir.path()).expect("a folder").map(|e| e.expect("an entry").file_name()).collect();
