@@ -8,10 +8,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use sys::nofollow::{self, FileKind};
 
+/// Levels of directories below that of an interface: year, month, day and hour.
+const LEVELS: u32 = 4;
+
 /// The error for a directory into which root does not record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedFolder {
-    /// Path of the directory: the store, or an interface directory in the store.
+    /// Path of the directory: the store, an interface directory in the store, or a directory of a time below that.
     pub folder: PathBuf,
     /// The user id of the owner of the directory.
     pub owner: u32,
@@ -41,7 +44,7 @@ impl fmt::Display for SharedFolder {
 impl std::error::Error for SharedFolder {}
 
 /// If this process runs as root, tests whether it may record into this store. The store directory and the directories
-/// of its interfaces must belong to root and must not be writable for a group (other than root's) or for all users. The
+/// of its interfaces, years, months, days and hours must belong to root and must not be writable for a group (other than root's) or for all users. The
 /// store directory itself may have the sticky bit, as `/tmp` has. A missing directory is no error, because root creates
 /// it.
 ///
@@ -52,9 +55,23 @@ pub fn check(store: &Path) -> Result<(), SharedFolder> {
         return Ok(());
     }
     judge(store, true)?;
-    let inside = nofollow::list(store).unwrap_or_default().into_iter();
-    let folders = inside.filter(|(name, kind)| *kind == FileKind::Folder && !name.as_encoded_bytes().starts_with(b"."));
-    folders.map(|(name, _)| store.join(name)).try_for_each(|folder| judge(&folder, false))
+    folders(store).try_for_each(|interface| check_below(&interface, LEVELS))
+}
+
+fn check_below(folder: &Path, levels: u32) -> Result<(), SharedFolder> {
+    judge(folder, false)?;
+    match levels.checked_sub(1) {
+        Some(levels) => folders(folder).try_for_each(|folder| check_below(&folder, levels)),
+        None => Ok(()),
+    }
+}
+
+/// The directories in a directory, without hidden ones.
+fn folders(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let inside = nofollow::list(folder).unwrap_or_default().into_iter();
+    inside
+        .filter(|(name, kind)| *kind == FileKind::Folder && !name.as_encoded_bytes().starts_with(b"."))
+        .map(|(name, _)| folder.join(name))
 }
 
 fn judge(folder: &Path, may_be_sticky: bool) -> Result<(), SharedFolder> {
@@ -103,5 +120,15 @@ mod tests {
         }
         let reported = check(&store).expect_err("a directory that a group can write to").to_string();
         assert!(reported.contains("chmod go-w") && reported.contains("eth1"), "{reported}");
+        mode(&interface, 0o755);
+        let hour = interface.join("2026/11/26/13");
+        create_dir_all(&hour).expect("folders");
+        assert_eq!(check(&store), Ok(()));
+        for folder in [hour.as_path(), &interface.join("2026")] {
+            mode(folder, 0o777);
+            let reported = check(&store).expect_err("a directory of a time that all users can write to");
+            assert_eq!(reported.folder, folder);
+            mode(folder, 0o755);
+        }
     }
 }
