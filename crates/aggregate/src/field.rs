@@ -107,12 +107,14 @@ impl Field {
         ["src", "dst", "host"].into_iter().chain(PLAIN.iter().map(|(name, _)| *name))
     }
 
-    /// Parses a field: `dport`, `src`, `src/24`, `src/24/48`, `src/48`.
+    /// Parses a field: `dport`, `src`, `src/24`, `src/24/48`, `src/48`; also the name of the column in machine-readable
+    /// results, such as `dst_port`.
     ///
     /// # Errors
     /// If no field has this name, or a prefix length is too large.
     pub fn parse(word: &str) -> Result<Self, ReportError> {
-        if let Some((_, field)) = PLAIN.iter().find(|(name, _)| *name == word) {
+        let has_name = |(name, field): &&(&str, Self)| *name == word || field.columns()[0] == word;
+        if let Some((_, field)) = PLAIN.iter().find(has_name) {
             return Ok(*field);
         }
         let mut parts = word.split('/');
@@ -364,6 +366,7 @@ mod tests {
         let said = ReportError::UnknownField("x".into()).to_string();
         for (name, field) in PLAIN {
             assert_eq!((Field::parse(name), field.name()), (Ok(field), name));
+            assert_eq!(Field::parse(field.columns()[0]), Ok(field), "the column of {name}");
             assert!(said.contains(name), "{name} is missing in the message");
             for column in field.columns() {
                 assert!(flow::schema::field(column).is_some() || *column == "port", "{name}: {column}");
