@@ -119,7 +119,7 @@ fn errors_contain_a_correction() {
         ("bytes > 5x", "not an amount"),
         ("duration > 10", "write `10ms` or `10s`"),
         ("src duration > 10s", "no direction"),
-        ("state open", "there are `midstream`"),
+        ("state open", "possible values are `midstream`"),
         ("flags Q", "letters of FSRPAUEC"),
         ("syn-sent", "write `state syn_sent`"),
         ("established", "write `state established`"),
