@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn only_the_last_two_seconds_of_a_recording_that_another_recording_shares_are_uncertain() {
         let killed: Vec<u64> = (10..=20).collect();
-        assert!(shared_ends(&[killed.clone()]).is_empty(), "no recording follows");
+        assert!(shared_ends(std::slice::from_ref(&killed)).is_empty(), "no recording follows");
         let shared = |next: std::ops::RangeInclusive<u64>| {
             shared_ends(&[killed.clone(), next.collect()]).into_iter().collect::<Vec<u64>>()
         };
