@@ -4,7 +4,7 @@
 //!
 //! Only seconds between the first and the last row are compared: retention removes the oldest rows, and the newest rows
 //! may be lost in a crash or not yet written. If the rows of a second count fewer packets than the packet files
-//! contain, a row of that second is certainly missing, unless one recording ended and another one began in the same second:
+//! contain, a row of that second is certainly missing, unless one recording ended and a later one began in this second:
 //! a crash may have lost the last row of the earlier recording. A second without a row is certainly missing if the same
 //! recording has complete rows before and after it, because a recording has a meter from its first packet to its last,
 //! or none. Any other second without a row may have been recorded without a meter.
@@ -86,17 +86,17 @@ pub fn missing_rows(
     Ok(found)
 }
 
-/// The seconds in which one recording ended and another one has packets. A crash loses at most the rows of the last
-/// second before it, so the second before the end of a recording counts as its end too.
+/// The seconds in which one recording ended and a later one began. A crash loses at most the rows of the last second
+/// before it, so the second before the end of a recording counts as its end too.
 fn shared_ends(recordings: &[Vec<u64>]) -> BTreeSet<u64> {
-    let ends = recordings.iter().filter_map(|seconds| seconds.iter().max());
-    let mut recordings_in: BTreeMap<u64, u64> =
-        ends.flat_map(|&last| [last.saturating_sub(1), last]).map(|s| (s, 0)).collect();
-    for seconds in recordings {
-        let distinct: BTreeSet<u64> = seconds.iter().copied().filter(|s| recordings_in.contains_key(s)).collect();
-        distinct.iter().for_each(|s| *recordings_in.entry(*s).or_default() += 1);
-    }
-    recordings_in.into_iter().filter(|(_, recordings)| *recordings > 1).map(|(second, _)| second).collect()
+    let range = |seconds: &Vec<u64>| Some((*seconds.iter().min()?, *seconds.iter().max()?));
+    let ranges: Vec<(u64, u64)> = recordings.iter().filter_map(range).collect();
+    let begins: BTreeSet<u64> = ranges.iter().map(|(begin, _)| *begin).collect();
+    let shared = |(begin, end): &(u64, u64)| {
+        let later = begins.range(end.saturating_sub(1).max(begin + 1)..=*end).next();
+        later.map_or(0..0, |later| *later..end + 1)
+    };
+    ranges.iter().filter(|(begin, end)| begin < end).flat_map(shared).collect()
 }
 
 /// The seconds without a row between the first and the last complete second of the same recording.
@@ -144,7 +144,7 @@ mod tests {
     use super::shared_ends;
 
     #[test]
-    fn only_the_last_two_seconds_of_a_recording_that_another_recording_shares_are_uncertain() {
+    fn rows_are_uncertain_where_a_recording_ends_and_a_later_one_begins() {
         let killed: Vec<u64> = (10..=20).collect();
         assert!(shared_ends(std::slice::from_ref(&killed)).is_empty(), "no recording follows");
         let shared = |next: std::ops::RangeInclusive<u64>| {
@@ -152,7 +152,8 @@ mod tests {
         };
         assert_eq!(shared(21..=30), [0u64; 0], "the next recording begins in a later second");
         assert_eq!(shared(20..=30), [20]);
-        // Two queues of one capture share all seconds, but only the last two are uncertain.
-        assert_eq!(shared(10..=20), [19, 20]);
+        assert_eq!(shared(19..=30), [19, 20]);
+        assert_eq!(shared(10..=20), [0u64; 0], "two queues, or two replays of one capture");
+        assert_eq!(shared(15..=30), [0u64; 0], "the recordings overlap by more than a crash explains");
     }
 }

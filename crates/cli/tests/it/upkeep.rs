@@ -330,7 +330,8 @@ fn a_damaged_journal_and_hidden_files_are_reported_at_the_next_start() {
             && output.out.contains("undamaged rows are sealed"),
         "{output:?}"
     );
-    assert!(output.out.contains("1 hidden files removed") && !hidden.exists(), "{output:?}");
+    // The killed process may have left further hidden files.
+    assert!(output.out.contains("hidden files removed") && !hidden.exists(), "{output:?}");
     let output = run(&["verify", "--json", arg(&store)]);
     assert!(output.out.contains("\"set_aside\"") && output.out.contains(".series.damaged"), "{output:?}");
     // repair removes the hidden file too.
