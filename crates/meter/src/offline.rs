@@ -234,7 +234,10 @@ impl Batch {
     fn add(&mut self, frame: &Frame<'_>, ts: Timestamp, filter: &Filter) {
         let headers = Headers::of(frame.bytes, frame.wire_len, self.link_type);
         if !filter.is_empty() && !filter.matches(frame.bytes, frame.wire_len, &headers) {
-            return self.descs.push(Desc::control(Control::Tick, ts));
+            // The capture covers the second of this frame: the tick advances the time, and the count of zero packets
+            // gives the second a series row.
+            self.descs.push(Desc::control(Control::Tick, ts));
+            return self.descs.push(Desc::control(Control::Filtered { packets: 0 }, ts));
         }
         let bytes = &frame.bytes[..frame.bytes.len().min(CAPLEN_MAX)];
         let truncated = bytes.len() < frame.wire_len as usize;

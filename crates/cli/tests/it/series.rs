@@ -278,6 +278,19 @@ fn a_filtered_series_extends_to_the_last_second_of_the_capture() {
 }
 
 #[test]
+fn a_filtered_series_has_rows_for_the_seconds_around_a_gap() {
+    let dir = TempDir::new("series-around-gap");
+    let file = dir.join("talk.pcap");
+    // Two stretches of two seconds; the last second of the first stretch and the first one of the second do not match.
+    capture_at(&file, &[(BEGIN, 53), (BEGIN + 1, 443), (BEGIN + 200, 443), (BEGIN + 201, 53)]);
+    for filter in ["port 53", "port 443", "port 1"] {
+        let output = run(&["series", "-r", arg(&file), "--json", filter]);
+        let rows = objects(&output.out).into_iter().filter(|row| row["gap"].is_null()).count();
+        assert_eq!((output.status, rows), (Some(0), 4), "{filter}: {output:?}");
+    }
+}
+
+#[test]
 fn a_relative_end_without_a_start_is_rejected() {
     let dir = TempDir::new("series-anchor");
     let (file, out) = (dir.join("talk.pcap"), dir.join("out.pcap"));
