@@ -61,7 +61,7 @@ fn lines_with_other_ports(text: &str) -> Vec<String> {
             matches!(at(i), "port" | "ports")
                 && !is_number
                 && !is_of_filters
-                && !["tcp", "udp", "UDP"].contains(&before)
+                && !["tcp", "TCP", "udp", "UDP"].contains(&before)
         })
     };
     text.lines().filter(is_other).map(str::to_owned).collect()
