@@ -358,7 +358,7 @@ pub fn query(store: &Path, filter: &str, more: &[&str]) -> Result<(Duration, u64
     timed(packets(store, filter, more)?)
 }
 
-/// As [`query`], for a query that may have no results.
+/// As [`query()`], for a query that may have no results.
 pub fn query_any(store: &Path, filter: &str, more: &[&str]) -> Result<(Duration, u64), Stop> {
     run_to_end(packets(store, filter, more)?, &[0, 1])
 }

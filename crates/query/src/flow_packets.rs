@@ -170,7 +170,7 @@ impl FlowPackets {
         };
     }
 
-    /// If the store has out-of-order files in the interval, moves the start of the interval back by [`LATE`], because
+    /// If the store has out-of-order files in the interval, moves the start of the interval back by `LATE`, because
     /// packets may then be earlier than their records.
     pub fn expect_late(&mut self, store: &Path) {
         let from = self.from.before(LATE);

@@ -5,8 +5,8 @@
 //! older calls. So if the lists lack a call that is needed, a feature fails, but the recording does not end. The
 //! kernel's audit log contains each refused call.
 //!
-//! A build with debug assertions aborts at a call that is not in the lists ([`trap`]), so every test of the binary also
-//! verifies that the lists contain all system calls of the code that it runs. [`TRIED`] lists the calls that a library
+//! A build with debug assertions aborts at a call that is not in the lists (`trap`), so every test of the binary also
+//! verifies that the lists contain all system calls of the code that it runs. `TRIED` lists the calls that a library
 //! tries but does not need.
 
 mod trap;

@@ -135,7 +135,7 @@ impl Decoded {
             && matches!(self.protocol, IpProtocol::TCP | IpProtocol::UDP)
     }
 
-    /// False if no tunnel around the packet has sequence numbers. If the result is true, [`numbered_tunnels`] gives the
+    /// False if no tunnel around the packet has sequence numbers. If the result is true, `numbered_tunnels` gives the
     /// exact result for all tunnels, also for tunnels that the decoder did not enter. The function recognises a tunnel
     /// that the decoder did not enter by the stored decode error.
     #[inline(always)]

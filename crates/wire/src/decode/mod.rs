@@ -70,7 +70,7 @@ impl Decoded {
 
     /// As [`Decoded::of`], but the decoder also enters first fragments of tunnel packets and treats their end like the
     /// end of the captured bytes. The second result is the fragmentation state of that outer packet (the outermost if
-    /// there are several), with [`Fragment::Whole`] if there is no such packet.
+    /// there are several), with [`crate::Fragment::Whole`] if there is no such packet.
     ///
     /// Packet steering uses this function. Flow metering does not, because the inner flow would lack its later
     /// fragments.
