@@ -226,7 +226,7 @@ fn measure(
     args: &LiveArgs,
     specs: &[r#gen::Spec],
     baselines: &[Baseline],
-    folder: &Path,
+    directory: &Path,
     sheet: &mut Output<'_>,
 ) -> Result<(), Stop> {
     engine::private_pair(FROM, TO, 1500).map_err(|e| {
@@ -251,10 +251,10 @@ fn measure(
         let mut others: Vec<Vec<Run>> = baselines.iter().map(|_| Vec::new()).collect();
         for _ in 0..args.repeat {
             for ((by, data_types), runs) in &mut engines {
-                runs.push(engine(args, name, by.kind(), *data_types, bytes, &places, folder)?);
+                runs.push(engine(args, name, by.kind(), *data_types, bytes, &places, directory)?);
             }
             for (baseline, runs) in baselines.iter().zip(&mut others) {
-                runs.push(run_baseline(args, name, baseline, bytes, &places, folder, &namespace)?);
+                runs.push(run_baseline(args, name, baseline, bytes, &places, directory, &namespace)?);
             }
         }
         let engines =
@@ -365,16 +365,16 @@ fn engine(
     data_types: DataTypes,
     bytes_per_frame: f64,
     places: &CpuPlacement,
-    folder: &Path,
+    directory: &Path,
 ) -> Result<Run, Stop> {
-    let dir = folder.join("store");
+    let dir = directory.join("store");
     let mut plan = Plan::new(SourcePlan::Interface(InterfacePlan::new(TO, kind)));
     plan.ring = Some(args.ring);
     plan.cpus = vec![places.engine()];
     plan.store = Some(StorePlan { dir: dir.clone(), format: Format::Pcap, depth: engine::WRITE_DEPTH });
     // The queries also read packets from the ring, as during `netgrain record`.
     plan.socket = args.query.is_some().then(|| SocketPlan {
-        path: folder.join("socket"),
+        path: directory.join("socket"),
         mode: 0o600,
         uid: None,
         gid: None,
@@ -463,10 +463,10 @@ fn run_baseline(
     baseline: &Baseline,
     bytes_per_frame: f64,
     places: &CpuPlacement,
-    folder: &Path,
+    directory: &Path,
     namespace: &Namespace,
 ) -> Result<Run, Stop> {
-    let file = folder.join("baseline.pcap");
+    let file = directory.join("baseline.pcap");
     let running = baseline.start(TO, &file, namespace, places.engine())?;
     let sent = sent(start_generator(args, traffic, places)?, args)?;
     std::thread::sleep(TRANSIT_TIME);

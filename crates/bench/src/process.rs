@@ -142,7 +142,9 @@ pub fn netgrain() -> Result<PathBuf, Stop> {
 
 /// The path of an installed program.
 pub fn find(program: &str) -> Option<PathBuf> {
-    std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(program)).find(|path| path.is_file())
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|directory| directory.join(program))
+        .find(|path| path.is_file())
 }
 
 #[cfg(test)]

@@ -430,16 +430,16 @@ fn read_directly(files: &[PathBuf]) -> Result<u64, Stop> {
 }
 
 /// All packet files in the order of their names.
-pub fn packet_paths(folder: &Path) -> Result<Vec<PathBuf>, Stop> {
-    let mut found = below(folder, "pcap")?;
+pub fn packet_paths(directory: &Path) -> Result<Vec<PathBuf>, Stop> {
+    let mut found = below(directory, "pcap")?;
     found.sort_unstable_by(|a, b| a.file_name().cmp(&b.file_name()));
     Ok(found)
 }
 
-pub fn below(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, Stop> {
-    let failed = |e: std::io::Error| Stop::error(format_args!("{}: {e}", folder.display()));
+pub fn below(directory: &Path, ending: &str) -> Result<Vec<PathBuf>, Stop> {
+    let failed = |e: std::io::Error| Stop::error(format_args!("{}: {e}", directory.display()));
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(failed)? {
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         if path.is_dir() {
             found.append(&mut below(&path, ending)?);

@@ -205,11 +205,11 @@ fn engine_alone(args: &RecordArgs, spec: &sim::Spec) -> Result<f64, Stop> {
 }
 
 /// Records at 90 % of the lowest rate that the recordings reached.
-fn paced(args: &RecordArgs, spec: &sim::Spec, folder: &Path, reached: f64) -> Result<Recorded, Stop> {
+fn paced(args: &RecordArgs, spec: &sim::Spec, directory: &Path, reached: f64) -> Result<Recorded, Stop> {
     let mean = r#gen::Traffic::new(spec).mean_len();
     let packets = 0.9 * reached * 1e9 / 8.0 / (mean + ring::RECORD_HEADER as f64);
     let spec = sim::Spec { rate: base::units::Rate::Packets(packets.max(1.0)), ..spec.clone() };
-    record(args, &spec, folder, Duration::from_secs_f64(args.seconds))
+    record(args, &spec, directory, Duration::from_secs_f64(args.seconds))
 }
 
 fn plan(args: &RecordArgs, spec: sim::Spec, span: Duration) -> Plan {
@@ -222,8 +222,8 @@ fn plan(args: &RecordArgs, spec: sim::Spec, span: Duration) -> Plan {
 }
 
 /// Records into a new store, determines its size from the file system, and removes it.
-fn record(args: &RecordArgs, spec: &sim::Spec, folder: &Path, span: Duration) -> Result<Recorded, Stop> {
-    let dir = folder.join("store");
+fn record(args: &RecordArgs, spec: &sim::Spec, directory: &Path, span: Duration) -> Result<Recorded, Stop> {
+    let dir = directory.join("store");
     let mut plan = plan(args, spec.clone(), span);
     plan.store = Some(StorePlan { dir: dir.clone(), format: Format::Pcap, depth: args.depth });
     let mut capture = Capture::start(&plan).map_err(Stop::error)?;
@@ -261,9 +261,9 @@ fn record(args: &RecordArgs, spec: &sim::Spec, folder: &Path, span: Duration) ->
 }
 
 /// Number of packet files below a directory, and their bytes, as the file system shows them.
-pub fn packet_files(folder: &Path) -> std::io::Result<(usize, u64)> {
+pub fn packet_files(directory: &Path) -> std::io::Result<(usize, u64)> {
     let (mut files, mut bytes) = (0, 0);
-    for entry in std::fs::read_dir(folder)? {
+    for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
         let path = entry.path();
         if entry.file_type()?.is_dir() {

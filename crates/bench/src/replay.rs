@@ -91,8 +91,8 @@ impl Runs {
         }
     }
 
-    /// Runs a command to its end, lists the files that it wrote into `folder`, and removes them.
-    fn run(&mut self, mut command: Command, name: &str, folder: &Path) -> Result<Vec<(PathBuf, u64)>, Stop> {
+    /// Runs a command to its end, lists the files that it wrote into `directory`, and removes them.
+    fn run(&mut self, mut command: Command, name: &str, directory: &Path) -> Result<Vec<(PathBuf, u64)>, Stop> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let cpu = children_cpu();
         let begun = Instant::now();
@@ -103,9 +103,9 @@ impl Runs {
             return Err(Stop::error(format_args!("{name} failed: {status}")));
         }
         let mut files = Vec::new();
-        list(folder, &mut files).map_err(|e| Stop::error(format_args!("{}: {e}", folder.display())))?;
+        list(directory, &mut files).map_err(|e| Stop::error(format_args!("{}: {e}", directory.display())))?;
         self.bytes = files.iter().map(|(_, bytes)| bytes).sum();
-        fs::remove_dir_all(folder).map_err(|e| Stop::error(format_args!("{}: {e}", folder.display())))?;
+        fs::remove_dir_all(directory).map_err(|e| Stop::error(format_args!("{}: {e}", directory.display())))?;
         // The files are synced, because the kernel would otherwise write this run's pages during the next run.
         let _ = Command::new("sync").status();
         Ok(files)
@@ -199,8 +199,8 @@ fn check(files: &[(PathBuf, u64)], bytes: u64) -> Result<(), Stop> {
 }
 
 /// All files below a directory, with their lengths.
-fn list(folder: &Path, files: &mut Vec<(PathBuf, u64)>) -> std::io::Result<()> {
-    for entry in fs::read_dir(folder)? {
+fn list(directory: &Path, files: &mut Vec<(PathBuf, u64)>) -> std::io::Result<()> {
+    for entry in fs::read_dir(directory)? {
         let entry = entry?;
         match entry.file_type()?.is_dir() {
             true => list(&entry.path(), files)?,

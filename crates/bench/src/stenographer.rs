@@ -187,20 +187,20 @@ fn queries(
 /// The daemon and the writer process that it starts; both end when this is dropped.
 struct Daemon {
     helper: Helper,
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl Daemon {
-    fn start(folder: &Path) -> Result<Self, Stop> {
-        let folder = fs::canonicalize(folder).map_err(Stop::error)?.join("stenographer");
-        let config = folder.join("config");
-        let with_path = |e: std::io::Error| Stop::error(format_args!("{}: {e}", folder.display()));
+    fn start(directory: &Path) -> Result<Self, Stop> {
+        let directory = fs::canonicalize(directory).map_err(Stop::error)?.join("stenographer");
+        let config = directory.join("config");
+        let with_path = |e: std::io::Error| Stop::error(format_args!("{}: {e}", directory.display()));
         for kind in ["packets", "index"] {
-            fs::create_dir_all(folder.join(kind)).map_err(with_path)?;
+            fs::create_dir_all(directory.join(kind)).map_err(with_path)?;
         }
         let document = serde_json::json!({
             "Threads": [{
-                "PacketsDirectory": folder.join("packets"), "IndexDirectory": folder.join("index"),
+                "PacketsDirectory": directory.join("packets"), "IndexDirectory": directory.join("index"),
                 "MaxDirectoryFiles": 30_000, "DiskFreePercentage": 1,
             }],
             "StenotypePath": find("stenotype"), "Interface": TO, "Host": "127.0.0.1", "Port": PORT,
@@ -208,17 +208,17 @@ impl Daemon {
             "CertPath": CERTIFICATES,
         });
         fs::write(&config, document.to_string()).map_err(with_path)?;
-        let chown = Command::new("chown").args(["-R", "stenographer"]).arg(&folder).status().map_err(Stop::error)?;
+        let chown = Command::new("chown").args(["-R", "stenographer"]).arg(&directory).status().map_err(Stop::error)?;
         if !chown.success() {
             return Err(Stop::error("the user stenographer does not exist; install stenographer"));
         }
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "stenographer", "--regid", "stenographer", "--init-groups", "stenographer"]);
         command.arg("--config").arg(&config).arg("-syslog=false").stderr(Stdio::null());
-        let mut daemon = Self { helper: Helper::start(command, "stenographer")?, folder };
+        let mut daemon = Self { helper: Helper::start(command, "stenographer")?, directory };
         let until = Instant::now() + TIMEOUT;
         // The daemon captures once its writer process has a file open.
-        while fs::read_dir(daemon.folder.join("packets")).map_err(Stop::error)?.next().is_none() {
+        while fs::read_dir(daemon.directory.join("packets")).map_err(Stop::error)?.next().is_none() {
             if Instant::now() > until || !daemon.helper.is_running() {
                 return Err(Stop::error("stenographer did not start to capture; start it by hand to see its error"));
             }
@@ -235,7 +235,7 @@ impl Daemon {
 
     /// Published files.
     fn files(&self, kind: &str) -> Result<Vec<PathBuf>, Stop> {
-        let names = fs::read_dir(self.folder.join(kind)).map_err(Stop::error)?.filter_map(Result::ok);
+        let names = fs::read_dir(self.directory.join(kind)).map_err(Stop::error)?.filter_map(Result::ok);
         Ok(names.map(|e| e.path()).filter(|p| p.file_name().is_none_or(|n| n.as_encoded_bytes()[0] != b'.')).collect())
     }
 
@@ -253,7 +253,7 @@ impl Daemon {
 
     fn question(&self, question: &str) -> Command {
         let mut command = Command::new("stenocurl");
-        command.env("STENOGRAPHER_CONFIG", self.folder.join("config"));
+        command.env("STENOGRAPHER_CONFIG", self.directory.join("config"));
         command.args(["/query", "--silent", "--fail", "--max-time", "600", "-d", question]);
         command
     }

@@ -80,7 +80,7 @@ impl ScratchDir {
         Ok(Self(path))
     }
 
-    /// The folder.
+    /// The directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -136,8 +136,8 @@ impl NoiseBuffer {
 
 /// Writes files one after the other for this long, and at least `least` files. Each file is preallocated as in the
 /// recorder, written, synced, and removed. The time of the preallocation and of the removal does not count.
-pub fn write(folder: &Path, mode: WriteMode, span: Duration, least: usize) -> Result<Written, Stop> {
-    let with_path = |e: io::Error| Stop::error(format_args!("{}: {e}", folder.display()));
+pub fn write(directory: &Path, mode: WriteMode, span: Duration, least: usize) -> Result<Written, Stop> {
+    let with_path = |e: io::Error| Stop::error(format_args!("{}: {e}", directory.display()));
     let mut device = DiskDevice::new(mode.depth + 1);
     let noise = NoiseBuffer::new().map_err(with_path)?;
     let memory = noise.memory();
@@ -147,7 +147,7 @@ pub fn write(folder: &Path, mode: WriteMode, span: Duration, least: usize) -> Re
     let begun = Instant::now();
     let mut busy = Duration::ZERO;
     while begun.elapsed() < span || written.files.len() < least {
-        let path = folder.join(format!("direct-{}", written.files.len()));
+        let path = directory.join(format!("direct-{}", written.files.len()));
         let outcome = one_file(&mut device, &memory, &path, mode, busy, &mut written.series);
         // The file may not exist.
         let _ = std::fs::remove_file(&path);
@@ -220,12 +220,12 @@ fn await_one(device: &mut DiskDevice) -> io::Result<io::Result<usize>> {
 /// The write rate of `fio`, in gigabits per second, with the same block size, depth and page size, into as many new
 /// files one after the other; `None` if `fio` is not installed. (By default `fio` would write the same file repeatedly,
 /// which costs the file system less than new files.)
-pub fn fio(folder: &Path, mode: WriteMode, written: &Written) -> Result<Option<f64>, Stop> {
+pub fn fio(directory: &Path, mode: WriteMode, written: &Written) -> Result<Option<f64>, Stop> {
     let Some(program) = find("fio") else { return Ok(None) };
     let mut command = Command::new(program);
     command.args(["--name=netgrain", "--rw=write", "--direct=1", "--ioengine=io_uring", "--fallocate=native"]);
     command.args(["--file_service_type=sequential", "--fsync_on_close=1", "--unlink=1", "--output-format=json"]);
-    command.arg(format!("--directory={}", folder.display()));
+    command.arg(format!("--directory={}", directory.display()));
     command.args([format!("--bs={}", mode.block), format!("--iodepth={}", mode.depth)]);
     if written.pages == Some(Pages::Huge) {
         // The same page size as in our writer (see `NoiseBuffer`).

@@ -189,7 +189,7 @@ fn no_file_remains_on_the_volume() {
     let volume = TempDir::new("bench_leaves");
     let dir = volume.path().to_str().expect("a path in UTF-8");
     rows(&["record", "--dir", dir, "--seconds", "0.02", "--repeat", "1", "--ring", "16MiB", "--segment", "4MiB"]);
-    assert_eq!(std::fs::read_dir(volume.path()).expect("the folder").count(), 0);
+    assert_eq!(std::fs::read_dir(volume.path()).expect("the directory").count(), 0);
 }
 
 #[test]

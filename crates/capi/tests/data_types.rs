@@ -493,9 +493,9 @@ int main(void) {
 #[test]
 fn the_c_examples_print_the_same_as_the_rust_examples() {
     let test = "the_c_examples_print_the_same_as_the_rust_examples";
-    let (folder, store) = (TempDir::new("data-programs"), store(test));
+    let (directory, store) = (TempDir::new("data-programs"), store(test));
     let store = store.path().display().to_string();
-    let compiled = |name: &str, link| compile(test, "cc", "-std=c11", &example(name), link, &folder);
+    let compiled = |name: &str, link| compile(test, "cc", "-std=c11", &example(name), link, &directory);
     for link in [Link::Shared, Link::Static] {
         let Some(program) = compiled("flows", link) else { return };
         for (rest, records) in [
@@ -533,10 +533,10 @@ fn the_c_examples_print_the_same_as_the_rust_examples() {
 #[test]
 fn the_examples_report_invalid_arguments() {
     let test = "the_examples_report_invalid_arguments";
-    let (folder, store) = (TempDir::new("data-wrong"), store(test));
+    let (directory, store) = (TempDir::new("data-wrong"), store(test));
     let store = store.path().to_str().expect("characters");
     for name in ["flows", "series"] {
-        let Some(program) = compile(test, "cc", "-std=c11", &example(name), Link::Shared, &folder) else { return };
+        let Some(program) = compile(test, "cc", "-std=c11", &example(name), Link::Shared, &directory) else { return };
         let is_flows = name == "flows";
         for (args, expected) in [
             (vec![], if is_flows { "usage: flows" } else { "usage: series" }),
@@ -557,7 +557,7 @@ fn the_examples_report_invalid_arguments() {
 #[test]
 fn live_programs_get_each_record_and_row_once_and_end_on_sigint() {
     let test = "live_programs_get_each_record_and_row_once_and_end_on_sigint";
-    let (folder, store) = (TempDir::new("data-live"), TempDir::new(test));
+    let (directory, store) = (TempDir::new("data-live"), TempDir::new(test));
     let now = || Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock"));
     let mut writer = writer(store.path(), "eth1");
     let flush = |writer: &mut columns::Writer, step: u64| {
@@ -576,7 +576,7 @@ fn live_programs_get_each_record_and_row_once_and_end_on_sigint() {
     flush(&mut writer, 0);
     let [first_id, second_id] = [FIRST_ID, FIRST_ID + 1].map(|id| id.to_string());
     for (name, first, later) in [("flows", &*first_id, &*second_id), ("series", "packets 1", "packets 2")] {
-        let Some(program) = compile(test, "cc", "-std=c11", &example(name), Link::Shared, &folder) else { return };
+        let Some(program) = compile(test, "cc", "-std=c11", &example(name), Link::Shared, &directory) else { return };
         let Some(mut kill) = testkit::tool(test, "kill") else { return };
         // A program that misses a record would wait for it without end. The end of its query interval (TO) ends the
         // program in that case, so that the test ends too.

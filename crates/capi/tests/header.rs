@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use testkit::TempDir;
 
-fn example(test: &str, link: Link, folder: &TempDir) -> Option<PathBuf> {
-    compile(test, "cc", "-std=c11", &common::example("packets"), link, folder)
+fn example(test: &str, link: Link, directory: &TempDir) -> Option<PathBuf> {
+    compile(test, "cc", "-std=c11", &common::example("packets"), link, directory)
 }
 
 /// A capture of Ethernet frames: UDP with random ports, with timestamps 1 ms apart.
@@ -131,8 +131,8 @@ int main(void) {
 #[test]
 fn a_loop_can_be_limited_continued_and_stopped_but_not_reentered() {
     let test = "a_loop_can_be_limited_continued_and_stopped_but_not_reentered";
-    let folder = TempDir::new(test);
-    let path = folder.join("in.pcap");
+    let directory = TempDir::new(test);
+    let path = directory.join("in.pcap");
     capture(&path, 100);
     let source = r#"
 #include "netgrain.h"
@@ -178,11 +178,11 @@ int main(int argc, char **argv) {
 #[test]
 fn a_store_is_queried_by_interface_and_a_thread_stops_a_following_query() {
     let test = "a_store_is_queried_by_interface_and_a_thread_stops_a_following_query";
-    let folder = TempDir::new(test);
+    let directory = TempDir::new(test);
     // A packet file of each of two interfaces, named as by a recorder. The files have no index, which causes a warning.
     for (interface, count) in [("eth7", 3000), ("eth8", 500)] {
-        let hour = folder.join(format!("{interface}/2023/11/14/22"));
-        std::fs::create_dir_all(&hour).expect("folders");
+        let hour = directory.join(format!("{interface}/2023/11/14/22"));
+        std::fs::create_dir_all(&hour).expect("directories");
         capture(&hour.join("20231114T221320.000000000Z.pcap"), count);
     }
     let source = r#"
@@ -233,7 +233,7 @@ int main(void) {
     return 0;
 }
 "#
-    .replace("STORE", &format!("\"{}\"", folder.path().display()));
+    .replace("STORE", &format!("\"{}\"", directory.path().display()));
     let Some(reported) = run_source(test, "cc", "-std=c11", &source) else { return };
     assert_eq!(reported.lines().collect::<Vec<_>>(), ["3500", "2 1", "1000 0 eth7", "4", "0"]);
 }
@@ -252,9 +252,9 @@ fn the_header_compiles_as_cpp() {
 #[test]
 fn the_c_example_agrees_with_the_rust_example_and_tcpdump() {
     let test = "the_c_example_agrees_with_the_rust_example_and_tcpdump";
-    let folder = TempDir::new(test);
-    let (Some(traces), Some(shared)) = (testkit::traces(test), example(test, Link::Shared, &folder)) else { return };
-    let Some(linked) = example(test, Link::Static, &folder) else { return };
+    let directory = TempDir::new(test);
+    let (Some(traces), Some(shared)) = (testkit::traces(test), example(test, Link::Shared, &directory)) else { return };
+    let Some(linked) = example(test, Link::Static, &directory) else { return };
     let mut found = 0;
     for (name, filter) in [
         ("mercury/emix.pcap", "tcp"),
@@ -290,9 +290,9 @@ fn the_c_example_agrees_with_the_rust_example_and_tcpdump() {
 #[test]
 fn the_examples_report_invalid_arguments() {
     let test = "the_examples_report_invalid_arguments";
-    let folder = TempDir::new(test);
-    let Some(program) = example(test, Link::Shared, &folder) else { return };
-    let path = folder.join("in.pcap");
+    let directory = TempDir::new(test);
+    let Some(program) = example(test, Link::Shared, &directory) else { return };
+    let path = directory.join("in.pcap");
     capture(&path, 10);
     let path = path.to_str().expect("characters");
     for (args, expected) in [

@@ -38,12 +38,12 @@ pub(crate) fn find(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Format)>, (PathBuf
     Ok(found)
 }
 
-fn list_files(folder: &Path, depth: usize, found: &mut Vec<(PathBuf, Format)>) -> Result<(), (PathBuf, io::Error)> {
-    let failed = |e| (folder.to_owned(), e);
+fn list_files(directory: &Path, depth: usize, found: &mut Vec<(PathBuf, Format)>) -> Result<(), (PathBuf, io::Error)> {
+    let failed = |e| (directory.to_owned(), e);
     if depth == 0 {
         return Err(failed(io::Error::other(format!("directories are nested more than {MAX_DEPTH} levels deep"))));
     }
-    let mut entries = std::fs::read_dir(folder).map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    let mut entries = std::fs::read_dir(directory).map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
         let path = entry.path();

@@ -134,10 +134,10 @@ fn capture_files_of_a_store_are_read_in_order_of_time() {
     let packets = traffic("60", 900);
     for (i, part) in packets.chunks(100).enumerate() {
         // The files of the first half and of the second half are in different hour directories.
-        let folder = dir.join(format!("eth1/2026/11/21/{:02}", 9 + i / 5));
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join(format!("{:020}.pcap", part[0].stamp)), pcap(part)).unwrap();
-        std::fs::write(folder.join(format!("{:020}.ngi", part[0].stamp)), "an index").unwrap();
+        let directory = dir.join(format!("eth1/2026/11/21/{:02}", 9 + i / 5));
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join(format!("{:020}.pcap", part[0].stamp)), pcap(part)).unwrap();
+        std::fs::write(directory.join(format!("{:020}.ngi", part[0].stamp)), "an index").unwrap();
     }
     let report = checked(&dir, Options { sent: Some(900), ..Options::default() });
     assert!(report.is_complete() && report.files == 9, "{report}");

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 #[derive(Args)]
 pub struct CheckArgs {
-    /// Store folder or capture files
+    /// Store directory or capture files
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     /// Number of frames that were sent; with this number, missing frames after the last stored frame are found too

@@ -20,7 +20,7 @@ pub struct IndexArgs {
     /// Captures: pcap, pcapng, RAW
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Write the indexes to this folder, not to the folder of the captures; query them with netgrain packets -r
+    /// Write the indexes to this directory, not to the directory of the captures; query them with netgrain packets -r
     #[arg(long, value_name = "DIR")]
     pub into: Option<PathBuf>,
     /// Rebuild indexes that already match their captures
@@ -55,7 +55,7 @@ enum IndexOutcome {
 /// not match.
 pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
     if let Some(into) = args.into.as_deref().filter(|into| !into.is_dir()) {
-        return Err(Failure::Said(format!("--into {}: no such folder; make it first", into.display())));
+        return Err(Failure::Said(format!("--into {}: no such directory; make it first", into.display())));
     }
     let stop = signals::stop_flag();
     let (mut all_good, mut failed) = (true, 0);

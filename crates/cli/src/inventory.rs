@@ -17,14 +17,14 @@ pub fn inventories(store: &Path) -> Result<Vec<InterfaceInventory>, Failure> {
     let entries = match std::fs::read_dir(store) {
         Ok(entries) => entries,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            return Err(failure("there is no such folder; name the --store that `netgrain record` writes"));
+            return Err(failure("there is no such directory; name the --store that `netgrain record` writes"));
         }
         Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
-            return Err(failure("no permission to list this folder; run as the owner of the store, or as root"));
+            return Err(failure("no permission to list this directory; run as the owner of the store, or as root"));
         }
         Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => {
             return Err(failure(
-                "a file, not a folder; use -r for a capture, or name the --store that `netgrain record` writes",
+                "a file, not a directory; use -r for a capture, or name the --store that `netgrain record` writes",
             ));
         }
         Err(e) => return Err(failure(&sys::advice::unreadable(&e))),
@@ -41,8 +41,8 @@ pub fn inventories(store: &Path) -> Result<Vec<InterfaceInventory>, Failure> {
 /// Checks that the store has the requested interfaces; the error suggests a similar name.
 pub fn check(store: &Path, interfaces: &[InterfaceInventory], requested: &[String]) -> Result<(), Failure> {
     for name in requested {
-        let folder = names::interface_folder(store, name);
-        if interfaces.iter().any(|s| folder.file_name() == Some(OsStr::new(&s.interface))) {
+        let directory = names::interface_directory(store, name);
+        if interfaces.iter().any(|s| directory.file_name() == Some(OsStr::new(&s.interface))) {
             continue;
         }
         let advice = match base::nearest(name, interfaces.iter().map(|s| s.interface.as_str())) {
@@ -109,12 +109,12 @@ mod tests {
     #[test]
     fn errors_name_the_missing_store_and_suggest_interfaces() {
         let dir = TempDir::new("stock");
-        assert!(message(inventories(&dir.join("none"))).contains("no such folder"));
+        assert!(message(inventories(&dir.join("none"))).contains("no such directory"));
         assert!(message(inventories(dir.path())).contains("nothing has been recorded"));
         std::fs::write(dir.join("file"), "x").expect("a file");
         assert!(message(inventories(&dir.join("file"))).contains("use -r"));
         for interface in ["eth1", "uplink"] {
-            std::fs::create_dir_all(dir.join(interface).join("2026/11/21/10")).expect("folders");
+            std::fs::create_dir_all(dir.join(interface).join("2026/11/21/10")).expect("directories");
         }
         let found = inventories(dir.path()).expect("two interfaces");
         let message_for = |name: &str| message(check(dir.path(), &found, &[name.to_owned()]));
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_store_whose_first_recorder_has_just_begun_can_be_queried() {
         let dir = TempDir::new("stock-claimed");
-        std::fs::create_dir_all(dir.join("notes")).expect("a folder that is not an interface");
+        std::fs::create_dir_all(dir.join("notes")).expect("a directory that is not an interface");
         let claimant = store::Claimant::this(Timestamp::ZERO, None, Vec::new());
         let _claim = store::Claim::take(&dir.join("eth1"), &claimant).expect("a claim");
         assert_eq!(inventories(dir.path()).expect("a store"), [InterfaceInventory::of(dir.path(), "eth1")]);

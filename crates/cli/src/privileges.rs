@@ -63,14 +63,14 @@ pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
         // A member of a group may give its files to that group.
         groups.extend(sys::unix::id_of(group, Path::new("/etc/group")));
     }
-    let socket_folder = needs.socket.and_then(Path::parent).map(Path::to_owned);
+    let socket_directory = needs.socket.and_then(Path::parent).map(Path::to_owned);
     // Retention removes files from directories that an earlier recorder created, and moves files into those of the
     // archive.
-    let folders = needs.store.into_iter().chain(needs.archive);
-    let mut written: Vec<PathBuf> = folders.flat_map(|f| below(f, DEPTH)).collect();
+    let directories = needs.store.into_iter().chain(needs.archive);
+    let mut written: Vec<PathBuf> = directories.flat_map(|f| below(f, DEPTH)).collect();
     if let Some(name) = needs.user {
-        let user = become_user(name, &groups, socket_folder.as_deref(), keep)?;
-        written.extend(socket_folder);
+        let user = become_user(name, &groups, socket_directory.as_deref(), keep)?;
+        written.extend(socket_directory);
         if let Some(unwritable) = written.iter().map(|f| existing(f)).find(|f| !privilege::may_write(f)) {
             return Err(Failure::Said(format!(
                 "--user {name}: this user cannot write to {}; change its owner: chown -R {} {}",
@@ -81,13 +81,13 @@ pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
         }
         return finish(keep);
     }
-    for folder in needs.store.into_iter().chain(needs.archive) {
-        owned(folder)?;
+    for directory in needs.store.into_iter().chain(needs.archive) {
+        owned(directory)?;
     }
     if privilege::permitted().has(Capability::Setgid) {
         privilege::set_groups(&groups).map_err(|e| failed("drop supplementary groups", &e))?;
     }
-    written.extend(socket_folder);
+    written.extend(socket_directory);
     finish(keep.with(override_for(&written)))
 }
 
@@ -148,13 +148,13 @@ pub fn for_reading(written: &[&Path], sockets: &[PathBuf]) -> Result<(), Failure
 /// As [`for_reading`].
 pub fn for_queries(written: &[&Path], sockets: &[PathBuf], more: Sockets) -> Result<(), Failure> {
     let files = || written.iter().copied().filter(|p| *p != Path::new("-"));
-    let folders: Vec<PathBuf> = files().map(folder_of).collect();
+    let directories: Vec<PathBuf> = files().map(directory_of).collect();
     let mut touched: Vec<PathBuf> = files().filter(|p| p.exists()).map(Path::to_owned).collect();
-    touched.extend(folders.iter().map(|f| existing(f)));
+    touched.extend(directories.iter().map(|f| existing(f)));
     touched.extend(sockets.iter().filter(|s| s.exists()).cloned());
     finish(READING.with(override_for(&touched)))?;
-    let folders: Vec<PathBuf> = folders.iter().map(|f| existing(f)).collect();
-    write_only_below(&folders)?;
+    let directories: Vec<PathBuf> = directories.iter().map(|f| existing(f)).collect();
+    write_only_below(&directories)?;
     keep_calls_for(more)
 }
 
@@ -175,7 +175,7 @@ pub fn for_repair(args: &RepairArgs) -> Result<(), Failure> {
     roots.sort();
     roots.dedup();
     let mut written: Vec<PathBuf> = paths().flat_map(|path| below(&path, DEPTH)).collect();
-    let inside = |folder: &PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
+    let inside = |directory: &PathBuf| std::fs::read_dir(directory).into_iter().flatten().flatten().map(|e| e.path());
     let files: Vec<PathBuf> = written.iter().flat_map(inside).filter(|path| path.is_file()).collect();
     written.extend(files);
     written.extend_from_slice(&roots);
@@ -184,7 +184,7 @@ pub fn for_repair(args: &RepairArgs) -> Result<(), Failure> {
     if sys::landlock::version() >= 2 {
         // A killed recorder leaves its counter page, a file with the number of offered packets. Repair adds this number
         // to the counts of the ledger of losses, and then removes the file.
-        roots.extend(Some(PathBuf::from(store::offered_page::FOLDER)).filter(|pages| pages.is_dir()));
+        roots.extend(Some(PathBuf::from(store::offered_page::DIRECTORY)).filter(|pages| pages.is_dir()));
         write_only_below(&roots)?;
     }
     keep_calls_for(Sockets::Local)
@@ -192,14 +192,14 @@ pub fn for_repair(args: &RepairArgs) -> Result<(), Failure> {
 
 /// The interface directory of a path in a store, derived from names: the parent of year, month, day and hour.
 fn interface_of(path: &Path) -> PathBuf {
-    let folder = if path.is_dir() { path.to_owned() } else { folder_of(path) };
+    let directory = if path.is_dir() { path.to_owned() } else { directory_of(path) };
     let is_number = |p: &Path| p.file_name().is_some_and(|n| n.as_encoded_bytes().iter().all(u8::is_ascii_digit));
-    let mut above = folder.ancestors().take(DEPTH);
-    above.find(|p| !is_number(p)).unwrap_or(&folder).to_owned()
+    let mut above = directory.ancestors().take(DEPTH);
+    above.find(|p| !is_number(p)).unwrap_or(&directory).to_owned()
 }
 
-fn write_only_below(folders: &[PathBuf]) -> Result<(), Failure> {
-    let open: Vec<&Path> = folders.iter().map(PathBuf::as_path).collect();
+fn write_only_below(directories: &[PathBuf]) -> Result<(), Failure> {
+    let open: Vec<&Path> = directories.iter().map(PathBuf::as_path).collect();
     match sys::landlock::write_only_below(&open) {
         // Where the kernel lacks Landlock or a container forbids it, the reduced capabilities are the only restriction.
         Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => Ok(()),
@@ -217,7 +217,7 @@ pub fn for_indexing(args: &IndexArgs) -> Result<(), Failure> {
     // another owner.
     const INDEX: &str = ".index";
     let mut written: Vec<PathBuf> = match &args.into {
-        Some(folder) => vec![folder.join(INDEX)],
+        Some(directory) => vec![directory.join(INDEX)],
         None if args.check => Vec::new(),
         None => args.files.iter().map(|f| f.with_file_name(INDEX)).collect(),
     };
@@ -229,8 +229,8 @@ pub fn for_indexing(args: &IndexArgs) -> Result<(), Failure> {
 
 /// The ring sockets of the recorders of this store, and those in the default directory.
 pub fn sockets(store: Option<&Path>) -> Vec<PathBuf> {
-    let list = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
-    let claimed = store.into_iter().flat_map(list).filter_map(|folder| store::Claim::holder(&folder)?.socket);
+    let list = |directory: &Path| std::fs::read_dir(directory).into_iter().flatten().flatten().map(|e| e.path());
+    let claimed = store.into_iter().flat_map(list).filter_map(|directory| store::Claim::holder(&directory)?.socket);
     let usual = engine::default_socket("any");
     let usual = usual.parent().into_iter().flat_map(list);
     claimed.chain(usual).collect()
@@ -278,15 +278,15 @@ fn existing(path: &Path) -> PathBuf {
 }
 
 /// The directory of a file.
-fn folder_of(file: &Path) -> PathBuf {
+fn directory_of(file: &Path) -> PathBuf {
     file.parent().filter(|p| !p.as_os_str().is_empty()).map_or_else(|| PathBuf::from("."), Path::to_owned)
 }
 
 /// A directory and its subdirectories down to `depth` levels.
-fn below(folder: &Path, depth: usize) -> Vec<PathBuf> {
-    let mut all = vec![folder.to_owned()];
+fn below(directory: &Path, depth: usize) -> Vec<PathBuf> {
+    let mut all = vec![directory.to_owned()];
     if depth > 0 {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
         let inner = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
         inner.for_each(|e| all.extend(below(&e.path(), depth - 1)));
     }
@@ -302,9 +302,9 @@ fn become_user(name: &str, groups: &[u32], sockets: Option<&Path>, keep: Capabil
         let needed = Capabilities::of(&[Capability::Setuid, Capability::Setgid]);
         Failure::Said(format!("--user {name}: {e}; {}", privilege::advice("becoming another user", needed)))
     };
-    if let Some(folder) = sockets.filter(|f| !f.exists()) {
-        let made = std::fs::create_dir_all(folder);
-        made.and_then(|()| std::os::unix::fs::chown(folder, Some(user.uid), Some(user.gid))).map_err(refused)?;
+    if let Some(directory) = sockets.filter(|f| !f.exists()) {
+        let made = std::fs::create_dir_all(directory);
+        made.and_then(|()| std::os::unix::fs::chown(directory, Some(user.uid), Some(user.gid))).map_err(refused)?;
     }
     // Capabilities in `keep` that the process has stay permitted after the change of the user; no capabilities are
     // added.

@@ -19,11 +19,11 @@ use upkeep::repair::{Repair, RepairEvent};
   netgrain repair /data/store                  recovers leftovers, rebuilds indexes, salvages damaged files
   netgrain repair capture.pcap                 keeps its complete records; the original becomes capture.pcap.damaged")]
 pub struct RepairArgs {
-    /// Stores, folders inside of a store, or capture files
+    /// Stores, directories inside of a store, or capture files
     #[arg(value_name = "PATH", required_unless_present = "store")]
     pub paths: Vec<PathBuf>,
     /// A store
-    #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
+    #[arg(long, value_name = "DIR", value_parser = crate::values::directory)]
     pub store: Option<PathBuf>,
     /// Report the problems and change nothing
     #[arg(long)]
@@ -56,7 +56,7 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
     .claiming(Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)));
     for path in args.store.iter().chain(&args.paths) {
         if let Err(e) = std::fs::metadata(path) {
-            let advice = "name a store, a folder or a capture";
+            let advice = "name a store, a directory or a capture";
             return Err(Failure::unreadable(path, &e).with(Some(advice)));
         }
         // The parent directories of a file determine its interface, so its path is made absolute.

@@ -9,7 +9,7 @@ use engine::{Plan, SourcePlan};
 use query::{Query, QuerySource};
 use std::path::Path;
 use std::time::Duration;
-use store::names::interface_folder;
+use store::names::interface_directory;
 
 /// The length of the time range in which the store is searched for packets: the duration of a series row. The range
 /// begins at the first packet of the replayed file.
@@ -28,7 +28,7 @@ pub fn warning(plan: &Plan) -> Option<String> {
         SourcePlan::Interface(_) | SourcePlan::Sim { .. } => return None,
     };
     let interface = plan.source.label();
-    if path == Path::new("-") || !interface_folder(store, &interface).exists() {
+    if path == Path::new("-") || !interface_directory(store, &interface).exists() {
         return None;
     }
     let first = first_packet(path, &plan.source)?;

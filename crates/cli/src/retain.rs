@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The minimum age of an empty hour directory that retention removes. A recorder creates an hour directory just before
 /// the first file in it, so younger directories are kept.
-const FOLDERS_AFTER: Duration = Duration::from_secs(60);
+const DIRECTORIES_AFTER: Duration = Duration::from_secs(60);
 
 /// The retention rules as flags.
 #[derive(Args, Clone, Debug)]
@@ -41,9 +41,9 @@ pub struct RuleArgs {
     /// Remove files whose first packet is older than this
     #[arg(long, value_name = "SPAN", value_parser = parse_age)]
     pub max_age: Option<Duration>,
-    /// Move files to this folder instead of removing them; when the volume is nearly full, files are removed without
+    /// Move files to this directory instead of removing them; when the volume is nearly full, files are removed without
     /// waiting for the archive
-    #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
+    #[arg(long, value_name = "DIR", value_parser = crate::values::directory)]
     pub archive: Option<PathBuf>,
     /// Maximum time that retention waits for a query that reads the files to remove; then it removes later files, or,
     /// if there are none, the files that the query reads [default: 5s]
@@ -76,8 +76,8 @@ impl RuleArgs {
   netgrain retain --store /data/store --max-size 2TB --archive /slow/store
   netgrain retain --store /data/store --kind flows --max-age 90d")]
 pub struct RetainArgs {
-    /// Folder of the store
-    #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
+    /// Directory of the store
+    #[arg(long, value_name = "DIR", value_parser = crate::values::directory)]
     pub store: PathBuf,
     /// Only these interfaces [default: all interfaces of the store]
     #[arg(short = 'i', long, value_name = "IFACE")]
@@ -121,9 +121,9 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
         return Err(Failure::Said("retain: no rule: add --keep-free, --max-size or --max-age".into()));
     }
     let interfaces = interfaces(args)?;
-    let recorded = |name: &String| Claim::holder(&names::interface_folder(&args.store, name)).is_some();
-    let folders_after = if interfaces.iter().any(recorded) { FOLDERS_AFTER } else { Duration::ZERO };
-    let scope = RetentionScope { store: args.store.clone(), interfaces, beside_others: false, folders_after };
+    let recorded = |name: &String| Claim::holder(&names::interface_directory(&args.store, name)).is_some();
+    let directories_after = if interfaces.iter().any(recorded) { DIRECTORIES_AFTER } else { Duration::ZERO };
+    let scope = RetentionScope { store: args.store.clone(), interfaces, beside_others: false, directories_after };
     // The verb runs at low CPU and I/O priority, because retention by hand is less urgent than recording.
     let _ = sys::priority::lower_priority(sys::priority::Background::Batch);
     let mut kept = true;
@@ -217,16 +217,16 @@ fn unreachable(scope: &RetentionScope, rules: &Rules) -> Option<String> {
 /// The names of the interfaces to which the retention rules are applied.
 fn interfaces(args: &RetainArgs) -> Result<Vec<String>, Failure> {
     let existing = catalogue::interfaces(&args.store).map_err(|e| {
-        Failure::Said(format!("{}: {}; name the folder of a store", args.store.display(), sys::advice::cause(&e)))
+        Failure::Said(format!("{}: {}; name the directory of a store", args.store.display(), sys::advice::cause(&e)))
     })?;
     if args.interface.is_empty() {
         return Ok(existing);
     }
-    let folder = |name: &String| {
-        let folder = names::interface_folder(Path::new(""), name);
-        folder.to_string_lossy().into_owned()
+    let directory = |name: &String| {
+        let directory = names::interface_directory(Path::new(""), name);
+        directory.to_string_lossy().into_owned()
     };
-    let wanted: Vec<String> = args.interface.iter().map(folder).collect();
+    let wanted: Vec<String> = args.interface.iter().map(directory).collect();
     match wanted.iter().find(|name| !existing.contains(name)) {
         None => Ok(wanted),
         Some(name) => Err(Failure::Said(format!(
@@ -304,8 +304,8 @@ fn document(event: &Event) -> Value {
         Event::Archived { path, to, bytes, why } => {
             json!({ "kind": "archived", "path": path, "to": to, "bytes": bytes, "reason": why.name() })
         }
-        Event::Held { folder, by } => json!({ "kind": "held", "folder": folder, "by": named(by) }),
-        Event::Overruled { folder, by } => json!({ "kind": "overruled", "folder": folder, "by": named(by) }),
+        Event::Held { directory, by } => json!({ "kind": "held", "directory": directory, "by": named(by) }),
+        Event::Overruled { directory, by } => json!({ "kind": "overruled", "directory": directory, "by": named(by) }),
         Event::Warning(text) => json!({ "kind": "warning", "text": text }),
     }
 }

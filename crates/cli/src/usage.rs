@@ -75,7 +75,7 @@ fn missing(e: &clap::Error, verb: &TypedVerb<'_>) -> Option<String> {
         let noun = if wanted.len() == 1 { "argument is" } else { "arguments are" };
         let advice = match (verb.command.get_name(), &wanted[..]) {
             ("record", [store]) if store.starts_with("--store") => {
-                " (the folder for the packet files, as in --store /data)"
+                " (the directory for the packet files, as in --store /data)"
             }
             _ => "",
         };
@@ -84,9 +84,9 @@ fn missing(e: &clap::Error, verb: &TypedVerb<'_>) -> Option<String> {
     if let Some(file) = verb.rest.iter().find(|word| !word.starts_with('-') && Path::new(word).is_file()) {
         return Some(format!("{file} is a file: use -r {file}"));
     }
-    if let Some(folder) = verb.rest.iter().find(|word| !word.starts_with('-') && Path::new(word).is_dir()) {
+    if let Some(directory) = verb.rest.iter().find(|word| !word.starts_with('-') && Path::new(word).is_dir()) {
         return Some(format!(
-            "{folder} is a folder: use --store {folder} if it is a store, or -r with the files in it"
+            "{directory} is a directory: use --store {directory} if it is a store, or -r with the files in it"
         ));
     }
     let file = verb.rest.iter().find(|word| !word.starts_with('-') && is_named_as_capture(word));

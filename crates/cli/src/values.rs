@@ -33,9 +33,9 @@ impl From<ParseUnitError> for ValueError {
 }
 
 /// A directory path. Its links are resolved at once; links below the directory are not followed.
-pub fn folder(text: &str) -> Result<PathBuf, ValueError> {
+pub fn directory(text: &str) -> Result<PathBuf, ValueError> {
     if text.is_empty() {
-        Err(ValueError::new("the name is empty: name a folder"))
+        Err(ValueError::new("the name is empty: name a directory"))
     } else {
         Ok(sys::nofollow::resolve(Path::new(text)))
     }

@@ -54,7 +54,7 @@ pub enum Command {
     /// Print shell completions
     #[command(hide = true)]
     Completions { shell: clap_complete::Shell },
-    /// Write man pages into a folder
+    /// Write man pages into a directory
     #[command(hide = true)]
     Man { dir: PathBuf },
 }
@@ -204,9 +204,9 @@ mod tests {
     /// The lines of the shell blocks in the README and in the pages of `docs/start` and `docs/how-to`.
     fn shell_lines() -> Vec<String> {
         let mut all = include_str!("../../../README.md").to_owned();
-        for folder in ["start", "how-to"] {
-            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(folder);
-            for entry in std::fs::read_dir(folder).expect("the folder of the pages") {
+        for directory in ["start", "how-to"] {
+            let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(directory);
+            for entry in std::fs::read_dir(directory).expect("the directory of the pages") {
                 all += &std::fs::read_to_string(entry.expect("an entry").path()).expect("a page");
             }
         }

@@ -21,11 +21,11 @@ const PROGRESS: Duration = Duration::from_millis(200);
   netgrain verify --quick --json /data/store   indexes, lengths and names only, for a timer
   netgrain verify capture.pcapng               a foreign capture, as far as its format allows")]
 pub struct VerifyArgs {
-    /// Stores, folders inside of a store, or capture files
+    /// Stores, directories inside of a store, or capture files
     #[arg(value_name = "PATH", required_unless_present = "store")]
     pub paths: Vec<PathBuf>,
     /// A store
-    #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
+    #[arg(long, value_name = "DIR", value_parser = crate::values::directory)]
     pub store: Option<PathBuf>,
     /// Do not read packets; check indexes, lengths and names only
     #[arg(long)]
@@ -55,7 +55,7 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
 
 /// The number of files as text.
 pub fn file_count(n: u64) -> String {
-    plural(n, "file or folder", "files and folders")
+    plural(n, "file or directory", "files and directories")
 }
 
 fn plural(n: u64, one: &str, many: &str) -> String {

@@ -45,7 +45,7 @@ pub fn compact_on(
     before: Timestamp,
 ) -> Result<Vec<PathBuf>, ColumnsError> {
     const DAY: Duration = Duration::from_secs(86_400);
-    let root = names::interface_folder(store, interface);
+    let root = names::interface_directory(store, interface);
     let mut days: BTreeMap<Timestamp, Vec<PathBuf>> = BTreeMap::new();
     for (start, path) in file_layout::files_on(disk, &root, DataFileKind::Series).map_err(ColumnsError::io(&root))? {
         let day = start.floor_to(DAY);

@@ -77,7 +77,7 @@ pub struct SealedFile {
 /// # Errors
 /// If a directory cannot be listed; a directory that was removed meanwhile is skipped.
 pub fn files(store: &Path, interface: &str, kind: DataFileKind) -> io::Result<Vec<SealedFile>> {
-    let root = names::interface_folder(store, interface);
+    let root = names::interface_directory(store, interface);
     let mut hours = Hours::forward(&root, Timestamp::ZERO, Timestamp::MAX);
     let mut found = Vec::new();
     while let Some(hour) = hours.next()? {
@@ -112,25 +112,25 @@ fn in_hours<T>(
     known: impl Fn(&str) -> Option<T>,
 ) -> io::Result<Vec<(T, PathBuf)>> {
     // A directory that retention removed meanwhile counts as empty.
-    let mut list = |folder: &Path| match disk.list(folder) {
+    let mut list = |directory: &Path| match disk.list(directory) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         other => other,
     };
     // Levels: year, month, day, hour.
-    let mut folders = vec![root.to_owned()];
+    let mut directories = vec![root.to_owned()];
     for digits in [4, 2, 2, 2] {
         let is_number = |name: &str| name.len() == digits && name.bytes().all(|byte| byte.is_ascii_digit());
         let mut inside = Vec::new();
-        for folder in &folders {
-            let names = list(folder)?.into_iter().filter(|(name, is_folder)| *is_folder && is_number(name));
-            inside.extend(names.map(|(name, _)| folder.join(name)));
+        for directory in &directories {
+            let names = list(directory)?.into_iter().filter(|(name, is_directory)| *is_directory && is_number(name));
+            inside.extend(names.map(|(name, _)| directory.join(name)));
         }
-        folders = inside;
+        directories = inside;
     }
     let mut found = Vec::new();
-    for folder in folders {
-        let names = list(&folder)?.into_iter();
-        found.extend(names.filter_map(|(name, _)| Some((known(&name)?, folder.join(name)))));
+    for directory in directories {
+        let names = list(&directory)?.into_iter();
+        found.extend(names.filter_map(|(name, _)| Some((known(&name)?, directory.join(name)))));
     }
     Ok(found)
 }
@@ -138,14 +138,14 @@ fn in_hours<T>(
 /// The sealed files of one hour directory, sorted.
 pub(crate) fn in_hour(hour: &Hour, kind: DataFileKind) -> io::Result<Vec<SealedFile>> {
     let mut found = Vec::new();
-    let entries = match nofollow::list(&hour.folder) {
+    let entries = match nofollow::list(&hour.directory) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(found),
         other => other?,
     };
     for (name, _) in entries {
         let Ok(name) = name.into_string() else { continue };
         let Some((start, copy, reach)) = start_of(&name, kind) else { continue };
-        let path = hour.folder.join(name);
+        let path = hour.directory.join(name);
         match nofollow::stat(&path) {
             Ok(meta) if meta.is_file() => found.push(SealedFile { start, copy, reach, path, bytes: meta.len() }),
             _ => {}

@@ -65,7 +65,7 @@ impl Journal {
         kind: DataFileKind,
         start: Timestamp,
     ) -> Result<Self, ColumnsError> {
-        disk.create_folder(root).map_err(ColumnsError::io(root))?;
+        disk.create_directory(root).map_err(ColumnsError::io(root))?;
         let mut copy = 0;
         let (path, file) = loop {
             let path = file_layout::journal(root, kind, start, copy);

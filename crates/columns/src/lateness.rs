@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
-use store::names::{FLOW_LATENESS, interface_folder};
+use store::names::{FLOW_LATENESS, interface_directory};
 use sys::nofollow::{self, OpenOptions};
 
 /// This duration is added to the longest timeout of the meter, because a record is journaled and read a few seconds
@@ -27,12 +27,13 @@ pub fn flow_lateness(longest_timeout: Duration) -> Duration {
 /// # Errors
 /// The directory or the file cannot be written; [`io::Error`] of the system call.
 pub fn keep_flow_lateness(store: &Path, interface: &str, lateness: Duration) -> io::Result<()> {
-    let folder = interface_folder(store, interface);
-    let (path, complete) = (folder.join(FLOW_LATENESS), folder.join(format!("{FLOW_LATENESS}.{}", std::process::id())));
+    let directory = interface_directory(store, interface);
+    let (path, complete) =
+        (directory.join(FLOW_LATENESS), directory.join(format!("{FLOW_LATENESS}.{}", std::process::id())));
     // Writes to a temporary file and renames it, so that no reader reads an incomplete number.
     let options = OpenOptions { write: true, create: Some(0o640), ..OpenOptions::default() };
     let write = |mut file: File| file.set_len(0).and_then(|()| writeln!(file, "{}", lateness.as_secs()));
-    nofollow::create_folders(&folder)
+    nofollow::create_directories(&directory)
         .and_then(|()| nofollow::open_as(&complete, options))
         .and_then(write)
         .and_then(|()| nofollow::rename(&complete, &path))
@@ -41,7 +42,7 @@ pub fn keep_flow_lateness(store: &Path, interface: &str, lateness: Duration) -> 
 /// The greatest delay of the records of these interfaces; [`FLOW_LATE`] where it is unknown.
 pub fn kept_flow_lateness(store: &Path, interfaces: &[String]) -> Duration {
     let read = |name: &String| {
-        let text = nofollow::read_to_string(&interface_folder(store, name).join(FLOW_LATENESS)).ok()?;
+        let text = nofollow::read_to_string(&interface_directory(store, name).join(FLOW_LATENESS)).ok()?;
         Some(Duration::from_secs(text.trim().parse().ok()?).min(MAX))
     };
     interfaces.iter().filter_map(read).fold(FLOW_LATE, Duration::max)

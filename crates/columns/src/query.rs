@@ -48,7 +48,7 @@ impl Query {
 
     /// The directories of the selected interfaces.
     pub(crate) fn roots(&self) -> Result<Vec<PathBuf>, ColumnsError> {
-        Ok(self.selected_interfaces()?.iter().map(|name| names::interface_folder(&self.store, name)).collect())
+        Ok(self.selected_interfaces()?.iter().map(|name| names::interface_directory(&self.store, name)).collect())
     }
 
     /// The selected interfaces.
@@ -56,8 +56,8 @@ impl Query {
         let mut known = catalogue::interfaces(&self.store).map_err(ColumnsError::io(&self.store))?;
         // A new interface has journals but no sealed files and no packet files, so the catalogue does not list it.
         for (name, _) in sys::nofollow::list(&self.store).map_err(ColumnsError::io(&self.store))? {
-            let folder = self.store.join(&name);
-            let has = |kind| file_layout::journals(&folder, kind).is_ok_and(|found| !found.is_empty());
+            let directory = self.store.join(&name);
+            let has = |kind| file_layout::journals(&directory, kind).is_ok_and(|found| !found.is_empty());
             if let Ok(name) = name.into_string()
                 && !known.contains(&name)
                 && (has(DataFileKind::Flows) || has(DataFileKind::Series))
@@ -65,8 +65,8 @@ impl Query {
                 known.push(name);
             }
         }
-        let folder = |name: &String| names::interface_folder(&self.store, name);
-        if let Some(name) = self.interfaces.iter().find(|name| !sys::nofollow::is_folder(&folder(name))) {
+        let directory = |name: &String| names::interface_directory(&self.store, name);
+        if let Some(name) = self.interfaces.iter().find(|name| !sys::nofollow::is_directory(&directory(name))) {
             return Err(ColumnsError::NoInterface { store: self.store.clone(), name: name.clone(), known });
         }
         Ok(if self.interfaces.is_empty() { known } else { self.interfaces.clone() })

@@ -72,7 +72,7 @@ pub fn recover(store: &Path, interface: &str) -> Result<RecoveryReport, ColumnsE
 /// # Errors
 /// As [`recover`].
 pub fn recover_on(disk: &mut dyn Housekeeping, store: &Path, interface: &str) -> Result<RecoveryReport, ColumnsError> {
-    let root = names::interface_folder(store, interface);
+    let root = names::interface_directory(store, interface);
     let mut recovered = RecoveryReport::default();
     of_kind::<Record>(disk, &root, DataFileKind::Flows, &mut recovered)?;
     of_kind::<Row>(disk, &root, DataFileKind::Series, &mut recovered)?;
@@ -295,21 +295,21 @@ fn sealed_from(
     let earliest = start.before(file_layout::FAR);
     let mut hour = earliest.floor_to(HOUR);
     while hour <= start {
-        let folder = names::hour_folder(root, hour);
-        let listed = match disk.list(&folder) {
+        let directory = names::hour_directory(root, hour);
+        let listed = match disk.list(&directory) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
-            other => other.map_err(ColumnsError::io(&folder))?,
+            other => other.map_err(ColumnsError::io(&directory))?,
         };
         for (name, _) in listed {
             let begins = file_layout::start_of(&name, kind).map(|(begins, ..)| begins);
             if !begins.is_some_and(|begins| (earliest..=start).contains(&begins)) {
                 continue;
             }
-            let path = folder.join(name);
+            let path = directory.join(name);
             // Skips unreadable files, as queries do.
             if Sealed::origin_of(disk, &path, kind).is_ok_and(|origin| origin.has(journal)) {
                 // The directory entry of the found file may not have been synced.
-                disk.sync(&folder).map_err(ColumnsError::io(&folder))?;
+                disk.sync(&directory).map_err(ColumnsError::io(&directory))?;
                 return Ok(Some(path));
             }
         }

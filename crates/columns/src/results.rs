@@ -121,7 +121,7 @@ impl FileScan {
         }
         // All hour directories of the day are locked before the first of them is listed. Otherwise a file that a day's
         // file replaces could be removed in between.
-        self.holds = hours.iter().filter_map(|hour| Hold::reader(&hour.folder).ok()).collect();
+        self.holds = hours.iter().filter_map(|hour| Hold::reader(&hour.directory).ok()).collect();
         // One warning suffices, because most likely the same process prevents the holds of all hours.
         if let Some(why) = self.holds.iter().find_map(Hold::obstacle) {
             add_warning(&self.warnings, why);
@@ -132,7 +132,7 @@ impl FileScan {
                     let from = self.from;
                     self.day.extend(files.into_iter().filter(|file| file.start.after(file.reach) >= from));
                 }
-                Err(error) => add_warning(&self.warnings, format!("{}: {error}", hour.folder.display())),
+                Err(error) => add_warning(&self.warnings, format!("{}: {error}", hour.directory.display())),
             }
         }
         self.day.make_contiguous().sort();

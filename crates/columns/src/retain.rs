@@ -73,16 +73,16 @@ pub fn retain(
     let mut by: Vec<Holder> = Vec::new();
     let mut met = HeldSince::default();
     let mut kept = keep(store, interface, kind, rules, now, |path, may_wait| {
-        let folder = path.parent().unwrap_or(path);
+        let directory = path.parent().unwrap_or(path);
         if remove(&mut disk, path)? {
             return Ok(RemovalResult::Gone);
         }
-        let since = *waiting.0.get(folder).unwrap_or(&up);
-        met.0.insert(folder.to_owned(), since);
+        let since = *waiting.0.get(directory).unwrap_or(&up);
+        met.0.insert(directory.to_owned(), since);
         if !may_wait {
             return remove_from(&mut disk, path).map(|()| RemovalResult::Gone);
         }
-        by.extend(disk.holders(folder).into_iter().filter(|holder| !by.contains(holder)).collect::<Vec<_>>());
+        by.extend(disk.holders(directory).into_iter().filter(|holder| !by.contains(holder)).collect::<Vec<_>>());
         Ok(if up.saturating_sub(since) < rules.wait { RemovalResult::Awaited } else { RemovalResult::Held })
     })?;
     *waiting = met;
@@ -166,14 +166,14 @@ impl RetentionResult {
 
 /// Removes a file; returns false if a reader holds its hour. Empty parent directories are removed too.
 pub(crate) fn remove(disk: &mut dyn Housekeeping, path: &Path) -> Result<bool, ColumnsError> {
-    let folder = path.parent().unwrap_or(path);
-    match disk.lock_for_removal(folder) {
+    let directory = path.parent().unwrap_or(path);
+    match disk.lock_for_removal(directory) {
         Ok(None) => return Ok(false),
         Ok(Some(_lock)) => return remove_from(disk, path).map(|()| true),
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-        Err(e) => return Err(ColumnsError::io(folder)(e)),
+        Err(e) => return Err(ColumnsError::io(directory)(e)),
     }
-    tidy(disk, folder);
+    tidy(disk, directory);
     Ok(true)
 }
 
@@ -187,7 +187,7 @@ fn remove_from(disk: &mut dyn Housekeeping, path: &Path) -> Result<(), ColumnsEr
     Ok(())
 }
 
-fn tidy(disk: &mut dyn Housekeeping, folder: &Path) {
+fn tidy(disk: &mut dyn Housekeeping, directory: &Path) {
     // Removes the directories of hour, day, month and year, up to the first that is not empty.
-    let _ = folder.ancestors().take(4).try_for_each(|folder| disk.remove_folder(folder));
+    let _ = directory.ancestors().take(4).try_for_each(|directory| disk.remove_directory(directory));
 }

@@ -81,7 +81,7 @@ pub struct Plan<'a> {
 pub struct Hidden {
     path: PathBuf,
     file: FileId,
-    folder: PathBuf,
+    directory: PathBuf,
     kind: DataFileKind,
     start: Timestamp,
     end: Timestamp,
@@ -97,9 +97,9 @@ pub fn write<T: Schema>(
     fill: impl FnOnce(&mut Parquet<'_, T, &mut (dyn io::Write + Send)>) -> Result<()>,
 ) -> std::result::Result<Hidden, ColumnsError> {
     let Plan { root, kind, start, end, notes } = plan;
-    let folder = names::hour_folder(root, start);
-    disk.create_folder(&folder).map_err(ColumnsError::io(&folder))?;
-    let (path, file) = create_hidden(disk, &folder, kind, start)?;
+    let directory = names::hour_directory(root, start);
+    disk.create_directory(&directory).map_err(ColumnsError::io(&directory))?;
+    let (path, file) = create_hidden(disk, &directory, kind, start)?;
     let mut output = io::BufWriter::with_capacity(1 << 20, Output { disk, file, len: 0 });
     let names = Names::One(root.file_name().unwrap_or_default().to_string_lossy().into_owned());
     let written = Parquet::new(&mut output as &mut (dyn io::Write + Send), kind, names, notes)
@@ -109,7 +109,7 @@ pub fn write<T: Schema>(
         .map_err(|e| as_columns_error(&path, e));
     // Data that is still buffered after a failure is discarded, because the hidden file is removed.
     let (Output { disk, .. }, _) = output.into_parts();
-    let hidden = Hidden { path, file, folder, kind, start, end };
+    let hidden = Hidden { path, file, directory, kind, start, end };
     match written {
         Ok(()) => Ok(hidden),
         Err(error) => {
@@ -138,7 +138,7 @@ pub fn name_all(
         .map(|(hidden, synced)| match synced.map_err(ColumnsError::io(&hidden.path)).and_then(|()| hidden.name(disk)) {
             Ok(path) => {
                 disk.close(hidden.file);
-                Ok((path, hidden.folder))
+                Ok((path, hidden.directory))
             }
             Err(error) => {
                 hidden.discard(disk);
@@ -146,17 +146,17 @@ pub fn name_all(
             }
         })
         .collect();
-    let folders: BTreeSet<&Path> = named.iter().flatten().map(|(_, folder)| &**folder).collect();
-    let folders: Vec<&Path> = folders.into_iter().collect();
+    let directories: BTreeSet<&Path> = named.iter().flatten().map(|(_, directory)| &**directory).collect();
+    let directories: Vec<&Path> = directories.into_iter().collect();
     let mut unsynced: BTreeMap<PathBuf, io::Error> = BTreeMap::new();
-    for (folder, synced) in folders.iter().zip(disk.sync_all(&folders)) {
+    for (directory, synced) in directories.iter().zip(disk.sync_all(&directories)) {
         if let Err(error) = synced {
-            unsynced.insert((*folder).to_owned(), error);
+            unsynced.insert((*directory).to_owned(), error);
         }
     }
-    let safe = |(path, folder): (PathBuf, PathBuf)| match unsynced.get(&folder) {
+    let safe = |(path, directory): (PathBuf, PathBuf)| match unsynced.get(&directory) {
         None => Ok(path),
-        Some(error) => Err(ColumnsError::io(&folder)(again(error))),
+        Some(error) => Err(ColumnsError::io(&directory)(again(error))),
     };
     (named.into_iter().map(|named| named.and_then(safe)).collect(), journals_synced)
 }
@@ -177,7 +177,7 @@ impl Hidden {
     fn name(&self, disk: &mut dyn Housekeeping) -> std::result::Result<PathBuf, ColumnsError> {
         let mut copy = 0;
         loop {
-            let path = self.folder.join(file_layout::sealed_name(self.kind, self.start, self.end, copy));
+            let path = self.directory.join(file_layout::sealed_name(self.kind, self.start, self.end, copy));
             match disk.rename(&self.path, &path) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => copy += 1,
                 Err(e) => return Err(ColumnsError::io(&path)(e)),
@@ -192,13 +192,13 @@ impl Hidden {
 /// removed, because its rows are written again.
 fn create_hidden(
     disk: &mut dyn Housekeeping,
-    folder: &Path,
+    directory: &Path,
     kind: DataFileKind,
     start: Timestamp,
 ) -> std::result::Result<(PathBuf, FileId), ColumnsError> {
     let mut copy = 0;
     loop {
-        let hidden = folder.join(names::hidden(&names::stem(start, None, copy), kind.ending()));
+        let hidden = directory.join(names::hidden(&names::stem(start, None, copy), kind.ending()));
         if let Ok(Some(left)) = disk.take(&hidden) {
             let _ = disk.remove(&hidden);
             disk.close(left);

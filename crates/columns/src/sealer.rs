@@ -82,9 +82,9 @@ impl Sealer {
     }
 
     fn seal(&mut self, batch: Vec<CompleteJournal>) {
-        let hours: Vec<PathBuf> = batch.iter().map(|whole| names::hour_folder(&self.root, whole.first)).collect();
-        let folders = self.disk.create_folders(&hours.iter().map(|hour| &**hour).collect::<Vec<_>>());
-        match folders.map_err(ColumnsError::io(&self.root)) {
+        let hours: Vec<PathBuf> = batch.iter().map(|whole| names::hour_directory(&self.root, whole.first)).collect();
+        let directories = self.disk.create_directories(&hours.iter().map(|hour| &**hour).collect::<Vec<_>>());
+        match directories.map_err(ColumnsError::io(&self.root)) {
             Ok(()) => {
                 let drafts: Vec<_> = batch
                     .iter()

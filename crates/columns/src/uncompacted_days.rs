@@ -17,7 +17,7 @@ use store::{DiskDevice, names};
 /// If the store cannot be listed.
 pub fn uncompacted_days(store: &Path, interface: &str, before: Timestamp) -> Result<Vec<String>, ColumnsError> {
     const DAY: Duration = Duration::from_secs(86_400);
-    let root = names::interface_folder(store, interface);
+    let root = names::interface_directory(store, interface);
     let mut days: BTreeMap<Timestamp, Vec<PathBuf>> = BTreeMap::new();
     let files = file_layout::files_on(&mut DiskDevice::plain(), &root, DataFileKind::Series)
         .map_err(ColumnsError::io(&root))?;

@@ -190,7 +190,7 @@ impl Writer {
     /// As [`Self::new`].
     pub fn on(config: Config, disks: Disks) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let root = names::interface_folder(&config.store, &config.interface);
+        let root = names::interface_directory(&config.store, &config.interface);
         let (sender, jobs) = channel();
         let (to_seal, whole) = channel();
         let Config { flows_every, flows_most, series_every, waiting_most, wait_when_full, sealing_threads, .. } =

@@ -63,7 +63,7 @@ keys! {
     /// Program of the group: copy, steer or drop with an optional filter, or a program of the packet language; without
     /// program and file every packet is copied.
     program: Option<String> = None;
-    /// File with the program of the group; a relative path starts at the folder of the configuration.
+    /// File with the program of the group; a relative path starts at the directory of the configuration.
     file: Option<PathBuf> = None;
     /// Users who may join and change the group: the engine's user (restricted), or any user who may use the socket
     /// (shared).
@@ -179,8 +179,8 @@ impl Group {
         ["policy", "fold", "interfaces", "members"].into_iter().filter(differs).collect()
     }
 
-    /// Reads one `[[group]]` section; relative paths in the section start at `folder`.
-    fn read(table: &Spanned<DeValue<'_>>, folder: &Path, errors: &mut Vec<(usize, String)>) -> Self {
+    /// Reads one `[[group]]` section; relative paths in the section start at `directory`.
+    fn read(table: &Spanned<DeValue<'_>>, directory: &Path, errors: &mut Vec<(usize, String)>) -> Self {
         let mut group = Self::default();
         let (mut at, start) = (table.span().start, table.span().start);
         let DeValue::Table(keys) = table.get_ref() else {
@@ -205,24 +205,24 @@ impl Group {
         if group.name.is_empty() || !group.name.chars().all(plain) {
             errors.push((start, "group.name: write a name of letters, digits, - _ and dots".into()));
         }
-        if let Err(e) = group.settle(folder) {
+        if let Err(e) = group.settle(directory) {
             errors.push((at, e.to_string()));
         }
         group
     }
 
     /// Resolves relative paths, reads the text of the program and checks its syntax.
-    fn settle(&mut self, folder: &Path) -> Result<(), GroupSourceError> {
+    fn settle(&mut self, directory: &Path) -> Result<(), GroupSourceError> {
         for member in &mut self.members {
             if let PacketSink::File { path, .. } = &mut member.0.to {
-                *path = folder.join(&*path);
+                *path = directory.join(&*path);
             }
         }
         self.source = match (&self.program, &mut self.file) {
             (Some(_), Some(_)) => return Err(GroupSourceError::Twice),
             (Some(program), None) => Some(program.clone()),
             (None, Some(file)) => {
-                *file = folder.join(&*file);
+                *file = directory.join(&*file);
                 let text = std::fs::read_to_string(&*file);
                 Some(text.map_err(|error| GroupSourceError::Unreadable { path: file.clone(), error })?)
             }
@@ -261,7 +261,7 @@ impl std::error::Error for GroupSourceError {}
 /// Reads all `[[group]]` sections.
 pub fn read(
     value: &Spanned<DeValue<'_>>,
-    folder: &Path,
+    directory: &Path,
     line: impl Fn(usize) -> usize,
 ) -> Result<Vec<Group>, Vec<ConfigError>> {
     let DeValue::Array(tables) = value.get_ref() else {
@@ -271,7 +271,7 @@ pub fn read(
     let (mut errors, mut names) = (Vec::new(), BTreeSet::new());
     let mut groups = Vec::new();
     for table in tables {
-        let group = Group::read(table, folder, &mut errors);
+        let group = Group::read(table, directory, &mut errors);
         if !names.insert(group.name.clone()) {
             errors.push((table.span().start, format!("group.name: there are two groups {:?}", group.name)));
         }

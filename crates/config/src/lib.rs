@@ -49,8 +49,8 @@ impl Flow {
 /// The file cannot be read.
 pub fn check_file(path: &Path, config: &mut Config) -> Result<Vec<String>, LoadError> {
     let text = text_of(path)?;
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let errors = read::read(&text, folder, config).err().unwrap_or_default();
+    let directory = path.parent().unwrap_or(Path::new(""));
+    let errors = read::read(&text, directory, config).err().unwrap_or_default();
     let mut all: Vec<(usize, String)> = errors.into_iter().map(|error| (error.line, error.text)).collect();
     let places = read::positions(&text);
     // A key that is not in the file has no line number; problems of such keys are listed last.
@@ -67,8 +67,8 @@ pub fn check_file(path: &Path, config: &mut Config) -> Result<Vec<String>, LoadE
 /// The file cannot be read, or has errors.
 pub fn load(path: &Path) -> Result<Config, LoadError> {
     let mut config = Config::default();
-    let folder = path.parent().unwrap_or(Path::new(""));
-    let errors = read::read(&text_of(path)?, folder, &mut config).err().unwrap_or_default();
+    let directory = path.parent().unwrap_or(Path::new(""));
+    let errors = read::read(&text_of(path)?, directory, &mut config).err().unwrap_or_default();
     let more = errors.len().saturating_sub(1);
     match errors.into_iter().next() {
         Some(first) => Err(LoadError::Invalid { path: path.to_owned(), first, more }),

@@ -12,12 +12,12 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 /// Sets the keys of `config` to the values in the text of a configuration file; relative paths in the text start at
-/// `folder`.
+/// `directory`.
 ///
 /// # Errors
 /// Returns all errors in the order of their lines. In this case `config` has only some of the values and must not be
 /// used.
-pub fn read(text: &str, folder: &Path, config: &mut Config) -> Result<(), Vec<ConfigError>> {
+pub fn read(text: &str, directory: &Path, config: &mut Config) -> Result<(), Vec<ConfigError>> {
     let line = |at: usize| line_of(text, at);
     let document = match DeTable::parse(text) {
         Ok(document) => document.into_inner(),
@@ -29,7 +29,7 @@ pub fn read(text: &str, folder: &Path, config: &mut Config) -> Result<(), Vec<Co
     let mut errors = Vec::new();
     for (section, content) in &document {
         if section.get_ref() == "group" {
-            match groups::read(content, folder, line) {
+            match groups::read(content, directory, line) {
                 Ok(groups) => config.group = groups,
                 Err(more) => errors.extend(more),
             }

@@ -78,11 +78,11 @@ impl fmt::Display for RetentionError {
                 show_bytes(*total)
             ),
             Self::NoArchive(archive) => {
-                write!(f, "--archive {}: no such folder; mount its volume, or create it", archive.display())
+                write!(f, "--archive {}: no such directory; mount its volume, or create it", archive.display())
             }
             Self::ArchiveInStore(archive) => {
                 let archive = archive.display();
-                write!(f, "--archive {archive}: is inside of the store; name a folder outside of it")
+                write!(f, "--archive {archive}: is inside of the store; name a directory outside of it")
             }
         }
     }
@@ -137,7 +137,7 @@ impl RetentionRules {
             return Err(RetentionError::KeepFree { wanted, store: store.to_owned(), total });
         }
         if let Some(archive) = &self.archive {
-            let inside = |folder: &Path| folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+            let inside = |directory: &Path| directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
             if !archive.is_dir() {
                 return Err(RetentionError::NoArchive(archive.clone()));
             }
@@ -159,6 +159,6 @@ impl RetentionRules {
 /// nearest existing parent directory.
 fn volume(store: &Path) -> Option<Space> {
     let whole = std::path::absolute(store).ok()?;
-    let there = whole.ancestors().find(|folder| folder.is_dir())?;
+    let there = whole.ancestors().find(|directory| directory.is_dir())?;
     DiskDevice::plain().space(there).ok().filter(|space| space.total > 0)
 }

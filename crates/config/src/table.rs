@@ -102,7 +102,7 @@ macro_rules! sections {
 sections! {
     /// Where packets come from.
     capture Capture {
-        /// Interfaces to capture from; each has its own folder in the store, ring socket and interface number.
+        /// Interfaces to capture from; each has its own directory in the store, ring socket and interface number.
         interfaces: Vec<String> = Vec::new(), Start;
         /// Capture method; auto means AF_XDP on an interface that is dedicated or that the host does not use, otherwise
         /// TPACKET.
@@ -133,7 +133,7 @@ sections! {
     }
     /// The store of all data types.
     store Store {
-        /// Folder of the store; none means that nothing is stored, and data is only exported and reported.
+        /// Directory of the store; none means that nothing is stored, and data is only exported and reported.
         dir: Option<PathBuf> = None, Start;
         /// Maximum time that retention waits for a query that reads the files to remove; then it removes later files,
         /// or, if there are none, the files that the query reads.
@@ -157,7 +157,7 @@ sections! {
         max_size: Option<Size> = None, Reload;
         /// Maximum age of packets; older files are removed.
         max_age: Option<Age> = None, Reload;
-        /// Folder to which packet files are moved instead of being removed.
+        /// Directory to which packet files are moved instead of being removed.
         archive: Option<PathBuf> = None, Reload;
     }
     /// Flow records.
@@ -205,7 +205,7 @@ sections! {
         /// Make and store rows.
         record: bool = true, Start;
         /// Secret key of the hash that counts distinct addresses; none means that a key is generated for each interface
-        /// and stored in the folder of the interface.
+        /// and stored in the directory of the interface.
         key: Option<MeterKey> = None, Start;
         /// Maximum total size of the rows of each interface.
         max_size: Option<Size> = None, Reload;

@@ -217,9 +217,9 @@ fn ip(prng: &mut Prng, depth: u32) -> (EtherType, Vec<u8>) {
 
 /// Reads packets of the capture files below a directory and returns them by link type. Only files smaller than 4 MiB
 /// are read, and at most `most` packets of each.
-pub fn real(folder: &Path, most: usize) -> Vec<(u16, Vec<Packet>)> {
+pub fn real(directory: &Path, most: usize) -> Vec<(u16, Vec<Packet>)> {
     let mut files = Vec::new();
-    collect(folder, &mut files);
+    collect(directory, &mut files);
     files.sort();
     let mut all = BTreeMap::<u16, Vec<Packet>>::new();
     for (link_type, packets) in files.iter().filter_map(|path| read(path, most)) {
@@ -228,8 +228,8 @@ pub fn real(folder: &Path, most: usize) -> Vec<(u16, Vec<Packet>)> {
     all.into_iter().filter(|(_, packets)| !packets.is_empty()).collect()
 }
 
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
-    for path in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()) {
+fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
+    for path in std::fs::read_dir(directory).into_iter().flatten().flatten().map(|e| e.path()) {
         if path.is_dir() {
             collect(&path, files);
         } else if path.metadata().is_ok_and(|m| m.len() < 4 << 20) {

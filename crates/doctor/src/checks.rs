@@ -143,7 +143,7 @@ checks! {
     TRIAL: "trial", Machine, Fails, command,
         "if AF_XDP does not deliver packets between two private interfaces, it does not deliver them from a real \
          interface";
-    FOLDER: "folder", Store, Fails, command,
+    DIRECTORY: "directory", Store, Fails, command,
         "the recorder must be able to write to the directory";
     FILE_SYSTEM: "file-system", Store, Slows, command,
         "files in a memory file system are lost at a restart, and network and user-space file systems stall the writer";

@@ -33,23 +33,23 @@ const REMOTE: [&str; 9] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "virtiof
 /// Inspects the volume of the directory `store`, which need not exist yet.
 pub fn examine(store: &Path, request: &Request, fastest: Option<u32>, tree: &Tree) -> Vec<Finding> {
     let s = Subject::Store(store.display().to_string());
-    let Some(folder) = existing(store) else {
+    let Some(directory) = existing(store) else {
         return vec![
-            Finding::new(&checks::FOLDER, &s, State::Bad, "neither the folder nor a folder above it exists")
+            Finding::new(&checks::DIRECTORY, &s, State::Bad, "neither the directory nor a directory above it exists")
                 .fix("check the path"),
         ];
     };
     let mut all = Vec::new();
-    let room = timex::fs_space(&folder).unwrap_or(FsSpace { total: 0, free: 0 });
-    all.push(file_system(&s, &folder, tree));
+    let room = timex::fs_space(&directory).unwrap_or(FsSpace { total: 0, free: 0 });
+    all.push(file_system(&s, &directory, tree));
     all.push(space(&s, room, request.segment, fastest));
-    all.push(queue(&s, &folder, tree));
+    all.push(queue(&s, &directory, tree));
     let speed = request.includes(&[&checks::WRITE_SPEED]);
     let most = if speed { PROBE_MAX.min(room.free / PROBE_SHARE) } else { BLOCK as u64 };
-    match probe(&folder, most) {
+    match probe(&directory, most) {
         Ok(probe) => {
-            let there = if folder == store { "is writable" } else { "will be created by the recorder" };
-            all.insert(0, Finding::good(&checks::FOLDER, &s, there));
+            let there = if directory == store { "is writable" } else { "will be created by the recorder" };
+            all.insert(0, Finding::good(&checks::DIRECTORY, &s, there));
             all.insert(2, direct(&s, &probe));
             if speed {
                 all.push(write_speed(&s, &probe, fastest));
@@ -57,8 +57,8 @@ pub fn examine(store: &Path, request: &Request, fastest: Option<u32>, tree: &Tre
         }
         Err(e) => all.insert(
             0,
-            Finding::new(&checks::FOLDER, &s, State::Bad, format!("{}: not writable: {e}", folder.display()))
-                .fix("give the recording user write permission there, or name another folder"),
+            Finding::new(&checks::DIRECTORY, &s, State::Bad, format!("{}: not writable: {e}", directory.display()))
+                .fix("give the recording user write permission there, or name another directory"),
         ),
     }
     all
@@ -70,10 +70,10 @@ fn existing(store: &Path) -> Option<PathBuf> {
     whole.ancestors().find(|p| p.is_dir()).map(Path::to_owned)
 }
 
-/// Returns the type of the file system that contains `folder`. Of all mount points that are `folder` or its ancestors,
-/// the longest determines this file system (proc_pid_mountinfo(5)).
-fn mounted(folder: &Path, mountinfo: &str) -> Option<String> {
-    let folder = folder.canonicalize().ok()?;
+/// Returns the type of the file system that contains `directory`. Of all mount points that are `directory` or its
+/// ancestors, the longest determines this file system (proc_pid_mountinfo(5)).
+fn mounted(directory: &Path, mountinfo: &str) -> Option<String> {
+    let directory = directory.canonicalize().ok()?;
     let mut best: Option<(usize, &str)> = None;
     for line in mountinfo.lines() {
         let Some((front, back)) = line.split_once(" - ") else { continue };
@@ -82,16 +82,16 @@ fn mounted(folder: &Path, mountinfo: &str) -> Option<String> {
         let point = point.replace("\\040", " ");
         let kind = back.split(' ').next().unwrap_or_default();
         // Of two mounts at the same point, the later mount hides the earlier.
-        if folder.starts_with(&point) && best.is_none_or(|(len, _)| len <= point.len()) {
+        if directory.starts_with(&point) && best.is_none_or(|(len, _)| len <= point.len()) {
             best = Some((point.len(), kind));
         }
     }
     best.map(|b| b.1.to_owned())
 }
 
-fn file_system(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
+fn file_system(s: &Subject, directory: &Path, tree: &Tree) -> Finding {
     let mountinfo = tree.text("proc/self/mountinfo").unwrap_or_default();
-    match mounted(folder, &mountinfo) {
+    match mounted(directory, &mountinfo) {
         None => Finding::new(&checks::FILE_SYSTEM, s, State::Unknown, "the file system is unknown"),
         Some(kind) if IN_MEMORY.contains(&kind.as_str()) => Finding::new(
             &checks::FILE_SYSTEM,
@@ -99,10 +99,10 @@ fn file_system(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
             State::Warning,
             format!("{kind}, whose files are in memory and lost at a restart"),
         )
-        .fix("use a folder on a disk"),
+        .fix("use a directory on a disk"),
         Some(kind) if REMOTE.iter().any(|f| kind == *f || kind.starts_with("fuse.")) => {
             Finding::new(&checks::FILE_SYSTEM, s, State::Bad, format!("{kind}, not a local disk"))
-                .fix("use a folder on a local disk (ext4, XFS); only an archive may be remote")
+                .fix("use a directory on a local disk (ext4, XFS); only an archive may be remote")
         }
         Some(kind) => Finding::good(&checks::FILE_SYSTEM, s, kind),
     }
@@ -134,8 +134,8 @@ fn space(s: &Subject, room: FsSpace, segment: u64, fastest: Option<u32>) -> Find
 
 /// Inspects the block device of the volume. A file system without a block device of its own gets a finding of state
 /// good.
-fn queue(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
-    let device = folder.metadata().map(|m| m.dev()).unwrap_or(0);
+fn queue(s: &Subject, directory: &Path, tree: &Tree) -> Finding {
+    let device = directory.metadata().map(|m| m.dev()).unwrap_or(0);
     // `st_dev` has the encoding of Linux (include/linux/kdev_t.h, new_encode_dev).
     let (major, minor) = (device >> 8 & 0xfff | device >> 32 & 0xffff_f000, device & 0xff | device >> 12 & 0xffff_ff00);
     let base = format!("sys/dev/block/{major}:{minor}");
@@ -180,9 +180,9 @@ impl Drop for Cleared {
 }
 
 /// Writes a test file of up to `most` bytes as the recorder writes packet files, and removes it.
-fn probe(folder: &Path, most: u64) -> io::Result<Probe> {
+fn probe(directory: &Path, most: u64) -> io::Result<Probe> {
     let mut device = DiskDevice::new(DEPTH as u32 * 2);
-    let path = folder.join(format!(".netgrain-doctor-{}", std::process::id()));
+    let path = directory.join(format!(".netgrain-doctor-{}", std::process::id()));
     let file = device.create(&path, Content::Packets)?;
     let _cleared = Cleared(path);
     let outcome = write(&mut device, file, most.max(BLOCK as u64) / BLOCK as u64);
@@ -260,18 +260,18 @@ mod tests {
     #[test]
     fn the_probe_writes_and_removes_its_file() {
         let dir = TempDir::new("doctor-probe");
-        let probe = probe(dir.path(), 4 << 20).expect("a writable folder");
+        let probe = probe(dir.path(), 4 << 20).expect("a writable directory");
         assert_eq!(probe.bytes, 4 << 20);
-        assert!(probe.seconds > 0.0 && std::fs::read_dir(dir.path()).expect("the folder").next().is_none());
+        assert!(probe.seconds > 0.0 && std::fs::read_dir(dir.path()).expect("the directory").next().is_none());
     }
 
     #[test]
-    fn a_missing_store_is_checked_by_its_parent_folder_and_not_created() {
+    fn a_missing_store_is_checked_by_its_parent_directory_and_not_created() {
         let dir = TempDir::new("doctor-above");
         let store = dir.join("not/yet");
         let request = Request { segment: 2 << 20, ..Request::default() };
         let findings = examine(&store, &request, None, &Tree::default());
-        assert_eq!((findings[0].check.name, findings[0].state), ("folder", State::Good), "{findings:?}");
+        assert_eq!((findings[0].check.name, findings[0].state), ("directory", State::Good), "{findings:?}");
         assert!(!dir.join("not").exists());
     }
 
@@ -281,7 +281,7 @@ mod tests {
                     22 20 0:3 / /tmp rw - xfs /dev/b rw\n23 20 0:4 / /tmpish rw - nfs x rw\n";
         assert_eq!(mounted(Path::new("/tmp"), info).as_deref(), Some("xfs"));
         assert_eq!(mounted(Path::new("/"), info).as_deref(), Some("ext4"));
-        assert_eq!(mounted(Path::new("/no such folder"), info), None);
+        assert_eq!(mounted(Path::new("/no such directory"), info), None);
     }
 
     #[test]

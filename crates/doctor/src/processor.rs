@@ -146,7 +146,7 @@ mod tests {
         let tree = Tree::at(dir.path());
         for (path, text) in files {
             let path = tree.path(path);
-            std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
             std::fs::write(path, format!("{text}\n")).expect("a file");
         }
         tree

@@ -25,13 +25,13 @@ pub struct Facts {
 impl Facts {
     /// Gathers the facts from the kernel.
     pub fn gather(tree: &Tree) -> Self {
-        const FOLDER: &str = "sys/devices/system/clocksource/clocksource0";
+        const DIRECTORY: &str = "sys/devices/system/clocksource/clocksource0";
         let cpuinfo = tree.text("proc/cpuinfo").unwrap_or_default();
         let flags = cpuinfo.lines().find(|l| l.starts_with("flags"));
         let has = |line: &str, flag: &str| line.split_whitespace().any(|f| f == flag);
         Self {
-            source: tree.text(&format!("{FOLDER}/current_clocksource")).unwrap_or_default(),
-            available: tree.text(&format!("{FOLDER}/available_clocksource")).unwrap_or_default(),
+            source: tree.text(&format!("{DIRECTORY}/current_clocksource")).unwrap_or_default(),
+            available: tree.text(&format!("{DIRECTORY}/available_clocksource")).unwrap_or_default(),
             steady_counter: flags.map(|l| has(l, "constant_tsc") && has(l, "nonstop_tsc")),
             clock_status: timex::clock_status().ok(),
         }

@@ -132,8 +132,8 @@ impl Journal {
                 _ => Ok(()),
             };
         }
-        let folder = self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        fs::create_dir_all(folder)?;
+        let directory = self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        fs::create_dir_all(directory)?;
         let document = Document { netgrain_doctor_undo: VERSION, entries: self.entries.clone() };
         let mut text = serde_json::to_vec_pretty(&document)?;
         text.push(b'\n');
@@ -142,7 +142,7 @@ impl Journal {
         file.write_all(&text)?;
         file.sync_all()?;
         fs::rename(&new, &self.path)?;
-        fs::File::open(folder)?.sync_all()
+        fs::File::open(directory)?.sync_all()
     }
 }
 

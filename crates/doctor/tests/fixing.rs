@@ -12,7 +12,7 @@ fn machine(dir: &TempDir, files: &[(&str, &str)]) -> Tree {
     let tree = Tree::at(dir.join("root"));
     for (path, text) in files.iter().chain(&[(BOOT, "first")]) {
         let path = tree.path(path);
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
         std::fs::write(path, text).expect("a file");
     }
     tree
@@ -49,7 +49,7 @@ fn without_a_journal_nothing_is_changed() {
     let dir = TempDir::new("no-journal");
     let tree = machine(&dir, &[("sys/a", "1")]);
     std::fs::write(dir.join("file"), "x").expect("a file");
-    // `absent` becomes a file, so the folder of the journal cannot be created.
+    // `absent` becomes a file, so the directory of the journal cannot be created.
     let mut journal = journal(&dir.join("absent/state"));
     std::fs::write(dir.join("absent"), "x").expect("a file in the way");
     let plan = steps(&[finding_with(vec![file("sys/a", "2")])], &tree);

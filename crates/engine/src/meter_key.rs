@@ -4,7 +4,7 @@ use crate::hash_key::random_key;
 use crate::plan::{Plan, SourcePlan};
 use std::path::Path;
 use store::meter_key::{MeterKey, MeterKeyError};
-use store::names::interface_folder;
+use store::names::interface_directory;
 
 /// Sets the secret hash key of the meter and of the flow table: the `wanted` key if there is one, otherwise the key
 /// that the store contains for the interface, otherwise a random key. The key is also written to the store, unless it
@@ -13,8 +13,8 @@ use store::names::interface_folder;
 /// # Errors
 /// A key cannot be read or written.
 pub fn choose_key(plan: &mut Plan, store: Option<&Path>, wanted: Option<MeterKey>) -> Result<(), MeterKeyError> {
-    let folder = store.map(|store| interface_folder(store, &plan.source.label()));
-    let MeterKey(key) = choose(wanted, &plan.source, folder.as_deref())?;
+    let directory = store.map(|store| interface_directory(store, &plan.source.label()));
+    let MeterKey(key) = choose(wanted, &plan.source, directory.as_deref())?;
     if let Some(meter) = &mut plan.meter {
         meter.key = key;
         if let Some(flows) = &mut meter.flows {
@@ -37,17 +37,17 @@ pub fn key_of_files(source: &SourcePlan) -> Result<MeterKey, MeterKeyError> {
     Ok(first.map(|path| MeterKey::of_file(path)).transpose()?.flatten().unwrap_or(MeterKey::OPEN))
 }
 
-fn choose(wanted: Option<MeterKey>, source: &SourcePlan, folder: Option<&Path>) -> Result<MeterKey, MeterKeyError> {
+fn choose(wanted: Option<MeterKey>, source: &SourcePlan, directory: Option<&Path>) -> Result<MeterKey, MeterKeyError> {
     let key = match (wanted, source) {
         (Some(key), _) => key,
-        (None, SourcePlan::Interface(_)) => match folder.map(MeterKey::read).transpose()?.flatten() {
+        (None, SourcePlan::Interface(_)) => match directory.map(MeterKey::read).transpose()?.flatten() {
             Some(key) => return Ok(key),
             None => MeterKey(random_key()),
         },
         (None, source) => key_of_files(source)?,
     };
-    match folder {
-        Some(folder) if key != MeterKey::OPEN => key.keep(folder, wanted.is_some()),
+    match directory {
+        Some(directory) if key != MeterKey::OPEN => key.keep(directory, wanted.is_some()),
         _ => Ok(key),
     }
 }
@@ -71,13 +71,13 @@ mod tests {
     #[test]
     fn an_interface_has_one_random_key_which_also_applies_to_its_files() {
         let dir = TempDir::new("an_interface_gets_one_random_key");
-        let folder = dir.join("eth1");
-        let key = choose(None, &interface(), Some(&folder)).expect("a key");
-        assert_eq!(choose(None, &interface(), Some(&folder)).expect("a key"), key);
+        let directory = dir.join("eth1");
+        let key = choose(None, &interface(), Some(&directory)).expect("a key");
+        assert_eq!(choose(None, &interface(), Some(&directory)).expect("a key"), key);
         let other = choose(None, &interface(), Some(&dir.join("eth2"))).expect("a key");
         assert_ne!(other, key, "another interface has another key");
-        let hour = folder.join("2026/11/22/05");
-        fs::create_dir_all(&hour).expect("a folder");
+        let hour = directory.join("2026/11/22/05");
+        fs::create_dir_all(&hour).expect("a directory");
         fs::write(hour.join("a.pcap"), "").expect("a file");
         let (again, next) = (dir.join("again"), dir.join("next"));
         assert_eq!(choose(None, &file(hour.join("a.pcap")), Some(&again)).expect("a key"), key);

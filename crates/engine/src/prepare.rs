@@ -293,8 +293,8 @@ fn control_socket(listeners: &SocketPlan) -> ControlSocketPlan {
 
 fn serve(plan: &SocketPlan, rings: Vec<OfferedRing>) -> Result<Server, EngineError> {
     let fail = |e| EngineError::Socket(plan.path.clone(), e);
-    if let Some(folder) = plan.path.parent() {
-        std::fs::create_dir_all(folder).map_err(fail)?;
+    if let Some(directory) = plan.path.parent() {
+        std::fs::create_dir_all(directory).map_err(fail)?;
     }
     let socket = sys::unix::Listener::bind(&plan.path, plan.mode, plan.uid, plan.gid).map_err(fail)?;
     Server::start(socket, rings, AttachPolicy { uid: plan.uid, gid: plan.gid, allow_lossless: plan.allow_lossless })

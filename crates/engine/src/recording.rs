@@ -156,7 +156,7 @@ impl Recording {
         };
         // If the offered counter page cannot be created, the number of packets that a crash loses will be unknown.
         let offered_page =
-            OfferedPage::begin(&names::interface_folder(&plan.dir, label), info.queue).ok().map(Arc::new);
+            OfferedPage::begin(&names::interface_directory(&plan.dir, label), info.queue).ok().map(Arc::new);
         let config = Config {
             offered_page: offered_page.clone(),
             queues,
@@ -176,7 +176,7 @@ impl Recording {
         let device = DiskDevice::new(4 * plan.depth);
         let messages = WriterMessages { device: device.describe(), ..WriterMessages::default() };
         let recorder = Recorder::new(config, device);
-        let republisher = Republisher::new(names::interface_folder(&plan.dir, label), info.queue);
+        let republisher = Republisher::new(names::interface_directory(&plan.dir, label), info.queue);
         let gauge = Gauge {
             handle: recorder.handle(),
             messages: Arc::new(Mutex::new(messages)),
@@ -363,14 +363,14 @@ pub fn claim(plan: &Plan, store: &Path, label: &str) -> Result<Claim, EngineErro
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let socket = plan.socket.as_ref().map(|s| std::path::absolute(&s.path).unwrap_or_else(|_| s.path.clone()));
     let claimant = Claimant::this(Timestamp::ZERO.after(since), socket, plan.cpus.clone());
-    let folder = names::interface_folder(store, label);
-    Ok(Claim::take(&folder, &claimant)?)
+    let directory = names::interface_directory(store, label);
+    Ok(Claim::take(&directory, &claimant)?)
 }
 
 /// Checks that the store is writable, before packets are captured.
 fn check(dir: &Path) -> Result<(), EngineError> {
     let fail = |e| EngineError::Store(dir.to_owned(), e);
-    nofollow::create_folders(dir).map_err(fail)?;
+    nofollow::create_directories(dir).map_err(fail)?;
     let probe = dir.join(format!(".netgrain-{}", std::process::id()));
     let options = OpenOptions { write: true, create: Some(0o600), ..OpenOptions::default() };
     nofollow::open_as(&probe, options).map_err(fail)?;

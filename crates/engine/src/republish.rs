@@ -38,7 +38,7 @@ struct Shared {
 #[derive(Default)]
 struct Work {
     /// Directories that contain hidden files.
-    folders: BTreeSet<PathBuf>,
+    directories: BTreeSet<PathBuf>,
     thread: Option<JoinHandle<()>>,
     /// The earliest time of the next attempt after a failure.
     not_before: Option<Instant>,
@@ -65,7 +65,7 @@ impl Republisher {
 
     /// Registers a file that could not be published and still has its hidden name.
     pub fn left(&self, path: &Path) {
-        self.work().folders.extend(path.parent().map(Path::to_owned));
+        self.work().directories.extend(path.parent().map(Path::to_owned));
     }
 
     /// Starts the recovery of the unpublished files. The recorder calls this function when it has published a file,
@@ -73,7 +73,8 @@ impl Republisher {
     pub fn volume_works(&self) {
         let mut work = self.work();
         let is_paused = work.not_before.is_some_and(|at| Instant::now() < at);
-        if work.folders.is_empty() || is_paused || work.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+        if work.directories.is_empty() || is_paused || work.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+        {
             return;
         }
         // The recorder still runs and counts its own packets, so the recovery does not count any packets as orphaned.
@@ -85,7 +86,7 @@ impl Republisher {
     pub fn finish(&self, tail: Option<OrphanedCount>) {
         self.await_thread();
         let mut work = self.work();
-        if !work.folders.is_empty() {
+        if !work.directories.is_empty() {
             self.begin(&mut work, tail.unwrap_or_else(|| OrphanedCount::of(self.0.queue, 0, 0, None, 0)));
         }
         drop(work);
@@ -103,24 +104,24 @@ impl Republisher {
 
     fn begin(&self, work: &mut Work, tail: OrphanedCount) {
         let this = self.clone();
-        let folders = std::mem::take(&mut work.folders);
-        let again = folders.clone();
+        let directories = std::mem::take(&mut work.directories);
+        let again = directories.clone();
         let job = move || {
             // If the priority cannot be lowered, recovery competes with other threads of normal priority; capture
             // threads have a higher one.
             let _ = lower_priority(Background::Batch);
-            this.recover(folders, &tail);
+            this.recover(directories, &tail);
         };
         match std::thread::Builder::new().name("republish".into()).spawn(job) {
             Ok(thread) => work.thread = Some(thread),
-            Err(_) => work.folders = again,
+            Err(_) => work.directories = again,
         }
     }
 
-    fn recover(&self, folders: BTreeSet<PathBuf>, tail: &OrphanedCount) {
-        for folder in folders {
+    fn recover(&self, directories: BTreeSet<PathBuf>, tail: &OrphanedCount) {
+        for directory in directories {
             let device = DiskDevice::plain().until(Arc::clone(&self.0.stop));
-            let recovery = Recovery::new(device, &self.0.root).below(&folder).of_queue(self.0.queue);
+            let recovery = Recovery::new(device, &self.0.root).below(&directory).of_queue(self.0.queue);
             let mut recovery = recovery.with_orphaned_counts(vec![tail.clone()]).until(Arc::clone(&self.0.stop));
             while recovery.step() {}
             let (mut messages, mut failed) = (Vec::new(), false);
@@ -140,7 +141,7 @@ impl Republisher {
             let mut work = self.work();
             work.messages.extend(messages);
             if failed {
-                work.folders.insert(folder);
+                work.directories.insert(directory);
                 work.not_before = Some(Instant::now() + PAUSE);
             }
         }
@@ -165,13 +166,13 @@ mod tests {
         let plan = Plan { store: Some(store), ring: Some(8 << 20), segment: 4 << 20, ..Plan::new(source) };
         Capture::start(&plan).expect("a capture").wait().expect("the end of the capture");
         let root = dir.path().join("sim");
-        let mut folder = root.clone();
+        let mut directory = root.clone();
         for _ in 0..4 {
-            let mut below = std::fs::read_dir(&folder).expect("a folder").filter_map(|e| Some(e.ok()?.path()));
-            folder = below.find(|p| p.is_dir()).expect("a directory of year, month, day or hour");
+            let mut below = std::fs::read_dir(&directory).expect("a directory").filter_map(|e| Some(e.ok()?.path()));
+            directory = below.find(|p| p.is_dir()).expect("a directory of year, month, day or hour");
         }
         let published = |ending: &str| {
-            let mut all = std::fs::read_dir(&folder).expect("the hour").filter_map(|e| Some(e.ok()?.path()));
+            let mut all = std::fs::read_dir(&directory).expect("the hour").filter_map(|e| Some(e.ok()?.path()));
             all.find(|p| p.extension().is_some_and(|e| e == ending))
         };
         (root, published("pcap").expect("packets"), published("ngi").expect("their index"))

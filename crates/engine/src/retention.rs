@@ -41,7 +41,7 @@ const SLACK_FILL: f64 = 0.1;
 
 /// The time for which an hour directory must be empty before it is removed, because a recorder creates the directory
 /// just before its first file.
-const FOLDERS_AFTER: Duration = Duration::from_secs(60);
+const DIRECTORIES_AFTER: Duration = Duration::from_secs(60);
 
 /// The longest time that the end of a capture waits for the archive's volume.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -105,7 +105,7 @@ impl Retention {
             store: plan.store,
             interfaces: vec![capture.label.clone()],
             beside_others: true,
-            folders_after: FOLDERS_AFTER,
+            directories_after: DIRECTORIES_AFTER,
         };
         let archiving = rules.archive.is_some();
         let state = capture.retention.clone();

@@ -16,9 +16,9 @@ mod guided {
             eprintln!("there is no target {name:?}; the targets are {}", names.join(", "));
             std::process::exit(2);
         };
-        if let Some(folder) = std::env::var_os("NETGRAIN_FUZZ_SEEDS").map(std::path::PathBuf::from) {
+        if let Some(directory) = std::env::var_os("NETGRAIN_FUZZ_SEEDS").map(std::path::PathBuf::from) {
             for (number, seed) in (target.seeds)().iter().enumerate() {
-                let path = folder.join(format!("seed-{number}"));
+                let path = directory.join(format!("seed-{number}"));
                 std::fs::write(&path, seed).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             }
         }

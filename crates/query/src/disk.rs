@@ -340,9 +340,9 @@ mod tests {
 
     #[test]
     fn an_error_is_returned_by_the_wait_for_its_read() {
-        let folder = Arc::new(File::open(std::env::temp_dir()).expect("a directory"));
+        let directory = Arc::new(File::open(std::env::temp_dir()).expect("a directory"));
         for mut disk in [Disk::new(), plain()] {
-            let ticket = disk.start(&folder, 0, 4096).expect("a queue");
+            let ticket = disk.start(&directory, 0, 4096).expect("a queue");
             assert!(disk.wait(ticket).is_err(), "reading a directory must return an error");
         }
     }

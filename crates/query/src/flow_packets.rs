@@ -176,7 +176,7 @@ impl FlowPackets {
         let from = self.from.before(LATE);
         let is_out_of_order = |interface: &String| {
             // An unreadable out-of-order marker is ignored here, because the packet query reports it.
-            let markers = OutOfOrderMarkers::read(&names::interface_folder(store, interface)).unwrap_or_default();
+            let markers = OutOfOrderMarkers::read(&names::interface_directory(store, interface)).unwrap_or_default();
             markers.iter().any(|(_, span, _)| span.overlaps(from, self.to))
         };
         if self.interfaces.iter().any(is_out_of_order) {

@@ -14,13 +14,13 @@ use store::out_of_order::{OutOfOrderMarkers, Span};
 pub struct InterfaceInventory {
     /// The name of the directory of the interface.
     pub interface: String,
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl InterfaceInventory {
     /// Finds the interface with this name, or with this directory name, in a store.
     pub fn of(store: &Path, interface: &str) -> Self {
-        Self { folder: names::interface_folder(store, interface), interface: interface.to_owned() }
+        Self { directory: names::interface_directory(store, interface), interface: interface.to_owned() }
     }
 
     /// The times of the first and of the last packet; `None` without packet files. The first time comes from file
@@ -28,7 +28,7 @@ impl InterfaceInventory {
     /// function lists hour directories, so it is used only for messages.
     pub fn packets(&self) -> Option<(Timestamp, Timestamp)> {
         let first = self.oldest()?;
-        let mut hours = Hours::back(&self.folder, Timestamp::MAX);
+        let mut hours = Hours::back(&self.directory, Timestamp::MAX);
         while let Ok(Some(hour)) = hours.next() {
             let listing = hour.list().unwrap_or_default();
             let mut last_of_queue = BTreeMap::new();
@@ -48,8 +48,8 @@ impl InterfaceInventory {
     /// The start of the first and of the last file; `None` if there are only directories. The function lists hour
     /// directories, so it is used only for messages.
     pub fn files(&self) -> Option<(Timestamp, Timestamp)> {
-        let first = edge(Hours::forward(&self.folder, Timestamp::ZERO, Timestamp::MAX), Iterator::min);
-        let last = edge(Hours::back(&self.folder, Timestamp::MAX), Iterator::max);
+        let first = edge(Hours::forward(&self.directory, Timestamp::ZERO, Timestamp::MAX), Iterator::min);
+        let last = edge(Hours::back(&self.directory, Timestamp::MAX), Iterator::max);
         first.zip(last)
     }
 
@@ -62,16 +62,16 @@ impl InterfaceInventory {
         // Journals are hidden files in the interface directory.
         let ending = format!(".{}.partial", kind.name());
         let is_journal = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().ends_with(&ending);
-        std::fs::read_dir(&self.folder).map_or(true, |entries| entries.flatten().any(is_journal))
+        std::fs::read_dir(&self.directory).map_or(true, |entries| entries.flatten().any(is_journal))
     }
 
     /// The time of the oldest packets. If they are in an out-of-order file, it is earlier than the start time of this
     /// file.
     pub fn oldest(&self) -> Option<Timestamp> {
         let (first, _) = self.files()?;
-        let noted = OutOfOrderMarkers::read(&self.folder).unwrap_or_default();
+        let noted = OutOfOrderMarkers::read(&self.directory).unwrap_or_default();
         let there =
-            |start: Timestamp, stem: &str| Entry::find(&names::hour_folder(&self.folder, start), stem).is_some();
+            |start: Timestamp, stem: &str| Entry::find(&names::hour_directory(&self.directory, start), stem).is_some();
         let earlier = noted.iter().filter(|(_, span, _)| *span != Span::UNKNOWN && span.first < first);
         let earlier = earlier.filter(|((start, ..), _, stem)| there(*start, stem)).map(|(_, span, _)| span.first);
         earlier.chain([first]).min()

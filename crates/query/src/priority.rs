@@ -39,10 +39,10 @@ mod tests {
             return testkit::skip("a_query_leaves_reserved_processors_to_the_recorder", "one processor only");
         };
         let store = testkit::TempDir::new("query-background");
-        let folder = store.path().join("eth1");
-        std::fs::create_dir_all(folder.join("2026")).expect("a directory");
+        let directory = store.path().join("eth1");
+        std::fs::create_dir_all(directory.join("2026")).expect("a directory");
         let claimant = Claimant::this(Timestamp::ZERO, None, vec![*last]);
-        let _claim = Claim::take(&folder, &claimant).expect("a free interface");
+        let _claim = Claim::take(&directory, &claimant).expect("a free interface");
         let source = QuerySource::Store(store.path().to_owned());
         let reader = std::thread::spawn(move || (lower_priority(&source, Background::Batch), sys::cpu::allowed()));
         assert_eq!(reader.join().expect("a thread"), (None, others.to_vec()));

@@ -28,7 +28,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use store::catalogue;
 use store::meter_key::{MeterKey, MeterKeyError};
-use store::names::interface_folder;
+use store::names::interface_directory;
 use wire::Decoded;
 
 /// The duration of a row.
@@ -97,8 +97,9 @@ impl SeriesOfPackets {
         let next_known = next_row(&mut known)?;
         let recorded =
             catalogue::interfaces(store).map_err(|error| QueryError::Io { path: store.to_owned(), error })?;
-        let oldest =
-            |name: &String| Some((interface_folder(store, name), InterfaceInventory::of(store, name).oldest()?.secs()));
+        let oldest = |name: &String| {
+            Some((interface_directory(store, name), InterfaceInventory::of(store, name).oldest()?.secs()))
+        };
         let mut made = ComputedRows {
             oldest: recorded.iter().filter_map(oldest).collect(),
             store: store.to_owned(),
@@ -202,8 +203,8 @@ impl Iterator for SeriesOfPackets {
 impl ComputedRows {
     /// The series of a new origin.
     fn series_of(&mut self, origin: usize, interface: &str) -> Result<&mut InterfaceSeries, SeriesError> {
-        let folder = |name: &str| interface_folder(&self.store, name);
-        let at = match self.names.iter().position(|name| folder(name) == folder(interface)) {
+        let directory = |name: &str| interface_directory(&self.store, name);
+        let at = match self.names.iter().position(|name| directory(name) == directory(interface)) {
             Some(at) => at,
             None => self.add(interface, false)?,
         };
@@ -214,7 +215,7 @@ impl ComputedRows {
     fn add(&mut self, interface: &str, is_known: bool) -> Result<usize, SeriesError> {
         let number = self.all_series.len();
         let MeterKey(key) = MeterKey::of_interface(&self.store, interface)?;
-        let since = self.oldest.get(&interface_folder(&self.store, interface)).copied().unwrap_or(u64::MAX);
+        let since = self.oldest.get(&interface_directory(&self.store, interface)).copied().unwrap_or(u64::MAX);
         self.names.push(interface.to_owned());
         self.all_series.push(InterfaceSeries { counter: SeriesMeter::of_capture(number as u16), key, is_known, since });
         Ok(number)

@@ -20,25 +20,25 @@ const HOURS: usize = 7 * 24;
 /// The latest timestamp of the in-order files; [`Timestamp::ZERO`] if there are none or a directory cannot be listed.
 /// An error is ignored here, because the recorder reports an unreadable store when it writes to the store.
 pub fn end(config: &Config) -> Timestamp {
-    let folder = names::interface_folder(&config.store, &config.header.interface);
-    let newest = OrderedFiles::back(&folder, config.header.queue).and_then(|mut in_order| in_order.next());
+    let directory = names::interface_directory(&config.store, &config.header.interface);
+    let newest = OrderedFiles::back(&directory, config.header.queue).and_then(|mut in_order| in_order.next());
     newest.ok().flatten().map_or(Timestamp::ZERO, |entry| latest(&entry))
 }
 
 /// A sealed file of the queue whose time range includes `start`, so the store may already contain the packets that
 /// begin at `start`. The search uses file names for in-order files and markers for out-of-order files.
 pub fn covering(config: &Config, start: Timestamp) -> Option<PathBuf> {
-    let (folder, queue) = (names::interface_folder(&config.store, &config.header.interface), config.header.queue);
-    let markers = OutOfOrderMarkers::read(&folder).ok()?;
+    let (directory, queue) = (names::interface_directory(&config.store, &config.header.interface), config.header.queue);
+    let markers = OutOfOrderMarkers::read(&directory).ok()?;
     let by_marker = markers
         .iter()
         .filter(|((_, q, _), span, _)| *q == queue && *span != Span::UNKNOWN && span.overlaps(start, start));
     let mut found =
-        by_marker.filter_map(|((start, ..), _, stem)| Entry::find(&names::hour_folder(&folder, start), stem));
+        by_marker.filter_map(|((start, ..), _, stem)| Entry::find(&names::hour_directory(&directory, start), stem));
     if let Some(entry) = found.next() {
         return Some(entry.path);
     }
-    let mut hours = Hours::back(&folder, start);
+    let mut hours = Hours::back(&directory, start);
     for _ in 0..HOURS {
         let listing = hours.next().ok()??.list().unwrap_or_default();
         let before = listing.sealed.into_iter().filter(|e| e.queue == queue && e.start <= start);
@@ -66,8 +66,8 @@ impl OrderedFiles {
     ///
     /// # Errors
     /// When the out-of-order markers cannot be read.
-    pub fn back(folder: &Path, queue: u16) -> io::Result<Self> {
-        let (hours, markers) = (Hours::back(folder, Timestamp::MAX), OutOfOrderMarkers::read(folder)?);
+    pub fn back(directory: &Path, queue: u16) -> io::Result<Self> {
+        let (hours, markers) = (Hours::back(directory, Timestamp::MAX), OutOfOrderMarkers::read(directory)?);
         Ok(Self { hours, markers, queue, found: Vec::new(), left: HOURS })
     }
 

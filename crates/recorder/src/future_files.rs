@@ -40,13 +40,13 @@ pub struct FutureFiles {
 
 impl FutureFiles {
     /// A warning about the future files, if there are any.
-    pub fn warning(&self, folder: &Path, wall: &WallClock) -> Option<String> {
+    pub fn warning(&self, directory: &Path, wall: &WallClock) -> Option<String> {
         let Self { files, last, .. } = self;
         (*files > 0).then(|| {
             format!(
                 "{}: {files} file(s) have timestamps up to {last}, ahead of the clock ({}); they get out-of-order \
                  markers, so that new files need none",
-                folder.display(),
+                directory.display(),
                 wall.now
             )
         })
@@ -54,12 +54,14 @@ impl FutureFiles {
 }
 
 /// True if the clock is trusted, so that files of the interface with later timestamps are future files.
-pub fn is_right(folder: &Path, wall: &WallClock) -> bool {
+pub fn is_right(directory: &Path, wall: &WallClock) -> bool {
     if wall.now < RELEASED || wall.synchronised {
         return wall.now >= RELEASED;
     }
-    let (mut ahead, mut before) =
-        (Hours::forward(folder, wall.latest_plausible(), Timestamp::MAX), Hours::back(folder, wall.latest_plausible()));
+    let (mut ahead, mut before) = (
+        Hours::forward(directory, wall.latest_plausible(), Timestamp::MAX),
+        Hours::back(directory, wall.latest_plausible()),
+    );
     let has_another = |hours: &mut Hours| matches!(hours.next(), Ok(Some(_)));
     // The loop takes one hour directory after and one before the clock's time in turn, so the number of listed
     // directories is at most twice the smaller of the two numbers. The current hour is in both.
@@ -77,9 +79,9 @@ pub fn is_right(folder: &Path, wall: &WallClock) -> bool {
 /// # Errors
 /// Errors of the volume; markers that were written before the error remain.
 pub fn write_markers<D: Device>(device: &mut D, config: &Config, wall: &WallClock) -> io::Result<FutureFiles> {
-    let folder = names::interface_folder(&config.store, &config.header.interface);
+    let directory = names::interface_directory(&config.store, &config.header.interface);
     let mut found = FutureFiles { files: 0, last: Timestamp::ZERO, reached: Timestamp::ZERO };
-    let mut in_order = OrderedFiles::back(&folder, config.header.queue)?;
+    let mut in_order = OrderedFiles::back(&directory, config.header.queue)?;
     while let Some(entry) = in_order.next()? {
         let (first, last, is_sealed) = span(&entry);
         if last <= wall.latest_plausible() || found.files == MAX {
@@ -90,7 +92,7 @@ pub fn write_markers<D: Device>(device: &mut D, config: &Config, wall: &WallCloc
         // The marker of an unpublished file of a killed recorder has no time range; recovery adds the range when it
         // publishes the file.
         let span = is_sealed.then_some(out_of_order::Span { first, last, is_out_of_order: false });
-        out_of_order::write_marker(device, &folder, &stem, span)?;
+        out_of_order::write_marker(device, &directory, &stem, span)?;
         (found.files, found.last) = (found.files + 1, found.last.max(last));
     }
     Ok(found)

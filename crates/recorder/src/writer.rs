@@ -296,7 +296,7 @@ impl<D: Device> Writer<D> {
         // The marker is written before the index entry, because the entry makes the packets visible, and queries find a
         // file without a marker only by the time in its name.
         if part.is_out_of_order(self.files[at].start)
-            && let Err(error) = self.files[at].mark_out_of_order(&mut self.device, &self.config.folder())
+            && let Err(error) = self.files[at].mark_out_of_order(&mut self.device, &self.config.directory())
         {
             let path = self.files[at].hidden_data.clone();
             self.fail("write the out-of-order marker of", path, error, now);

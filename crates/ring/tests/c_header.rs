@@ -77,8 +77,8 @@ fn the_c_header_has_the_constants_of_the_layout() {
 
 #[test]
 fn the_layout_of_a_descriptor_is_the_same_in_c_and_rust() {
-    let folder = TempDir::new("c_layout");
-    let source = folder.join("layout.c");
+    let directory = TempDir::new("c_layout");
+    let source = directory.join("layout.c");
     let fields = ["pos", "ts", "hash", "mark", "caplen", "wire_len", "queue", "flags", "l3", "l4"];
     let prints: String = fields.iter().map(|f| format!("printf(\"%zu \", offsetof(ngl_desc, {f}));")).collect();
     let text = format!(
@@ -88,7 +88,7 @@ fn the_layout_of_a_descriptor_is_the_same_in_c_and_rust() {
     );
     std::fs::write(&source, text).expect("a file");
     let test = "the_layout_of_a_descriptor_is_the_same_in_c_and_rust";
-    let Some(program) = compile(test, "cc", &["-std=c11", "-O2"], &source, &folder) else { return };
+    let Some(program) = compile(test, "cc", &["-std=c11", "-O2"], &source, &directory) else { return };
     let out = Command::new(program).output().expect("the program runs");
     let ours = [
         offset_of!(Desc, pos),
@@ -113,8 +113,8 @@ fn the_layout_of_a_descriptor_is_the_same_in_c_and_rust() {
 
 #[test]
 fn the_c_header_compiles_as_cpp() {
-    let folder = TempDir::new("c_plus_plus");
-    let source = folder.join("plus.cc");
+    let directory = TempDir::new("c_plus_plus");
+    let source = directory.join("plus.cc");
     let text = "#include \"netgrain_listen.h\"\n#include <cstdio>\n\
          int main(int, char **argv) { ngl_error e; ngl *n = ngl_attach(argv[0], NGL_LOSSY, \"x\", &e);\n\
          if (!n) { std::puts(e.text); return e.failure; }\n\
@@ -122,7 +122,8 @@ fn the_c_header_compiles_as_cpp() {
          ngl_record(r, d, b, 64); ngl_report(r); ngl_read_accounting(r); ngl_expired(r); ngl_ended(r); ngl_connected(r);\n\
          ngl_close(n); return 0; }\n";
     std::fs::write(&source, text).expect("a file");
-    let Some(program) = compile("the_c_header_compiles_as_cpp", "c++", &["-std=c++11", "-O2"], &source, &folder) else {
+    let Some(program) = compile("the_c_header_compiles_as_cpp", "c++", &["-std=c++11", "-O2"], &source, &directory)
+    else {
         return;
     };
     let out = Command::new(program).output().expect("it runs");
@@ -166,9 +167,9 @@ fn start_both(program: &Path, engine: &Engine, mode: &str) -> [std::process::Chi
 fn c_and_rust_examples_count_the_packets_correctly() {
     const PACKETS: u64 = 50_000;
     let test = "c_and_rust_examples_count_the_packets_correctly";
-    let folder = TempDir::new("c_counts");
+    let directory = TempDir::new("c_counts");
     let source = workspace().join("examples/c/count.c");
-    let Some(program) = compile(test, "cc", &["-std=c11", "-O2"], &source, &folder) else { return };
+    let Some(program) = compile(test, "cc", &["-std=c11", "-O2"], &source, &directory) else { return };
     // The ring holds all packets, so that no listener needs to be fast.
     let mut engine = Engine::start("counts", netgrain_ring::Config { bytes: 64 << 20, ..config() });
     let both = start_both(&program, &engine, "lossless");
@@ -189,9 +190,9 @@ fn c_and_rust_examples_count_the_packets_correctly() {
 #[test]
 fn an_overtaken_c_listener_counts_the_missed_packets_exactly() {
     let test = "an_overtaken_c_listener_counts_the_missed_packets_exactly";
-    let folder = TempDir::new("c_lapped");
+    let directory = TempDir::new("c_lapped");
     let source = workspace().join("examples/c/count.c");
-    let Some(program) = compile(test, "cc", &["-std=c11", "-O2"], &source, &folder) else { return };
+    let Some(program) = compile(test, "cc", &["-std=c11", "-O2"], &source, &directory) else { return };
     let mut engine = Engine::start("lapped", config());
     let mut command = Command::new(program);
     command.arg(&engine.path);

@@ -309,11 +309,11 @@ fn a_hostile_engine_cannot_make_a_listener_panic_hang_or_map_huge_sizes() {
 #[test]
 fn a_hostile_engine_cannot_harm_a_listener_in_c() {
     const TEST: &str = "a_hostile_engine_cannot_harm_a_listener_in_c";
-    let folder = testkit::TempDir::new("victim");
+    let directory = testkit::TempDir::new("victim");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/victim.c");
     // With these flags undefined behaviour ends the program by a trap, for which no sanitizer library is needed.
     let flags = ["-std=c11", "-O1", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"];
-    let Some(program) = compile(TEST, "cc", &flags, &source, &folder) else { return };
+    let Some(program) = compile(TEST, "cc", &flags, &source, &directory) else { return };
 
     let mut prng = Prng::new(testkit::seed(TEST));
     let path = socket_path("victim");

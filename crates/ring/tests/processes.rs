@@ -294,9 +294,9 @@ fn listeners_detect_a_killed_engine_and_can_read_its_last_packets() {
 #[test]
 fn a_listener_cannot_change_the_shared_memories() {
     const TEST: &str = "a_listener_cannot_change_the_shared_memories";
-    let folder = testkit::TempDir::new("attack");
+    let directory = testkit::TempDir::new("attack");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attack.c");
-    let Some(program) = compile(TEST, "cc", &["-std=c11"], &source, &folder) else { return };
+    let Some(program) = compile(TEST, "cc", &["-std=c11"], &source, &directory) else { return };
     let mut engine = Engine::start("attack", config());
     // Half a ring of packets. A lossless listener has not released them, so they must be intact afterwards.
     let mut witness = attach(&engine.path, Mode::Lossless, "witness").expect("attached").remove(0);

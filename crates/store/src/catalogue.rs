@@ -2,8 +2,8 @@
 //! the packet files of an hour. This module opens no file, and lists an hour directory only when its files are needed.
 //! So the time to the first packet of a query does not depend on the length of the query's interval.
 //!
-//! Foreign files and directories are ignored: directories whose names do not follow [`names::hour_folder`], files whose
-//! names do not follow [`names::stem`], symbolic links, and other hidden files.
+//! Foreign files and directories are ignored: directories whose names do not follow [`names::hour_directory`], files
+//! whose names do not follow [`names::stem`], symbolic links, and other hidden files.
 
 use crate::claim::CLAIM;
 use crate::names;
@@ -38,7 +38,7 @@ pub struct Hour {
     /// Start of the hour.
     pub start: Timestamp,
     /// Path of the directory.
-    pub folder: PathBuf,
+    pub directory: PathBuf,
 }
 
 /// The packet files of an hour, in the order of time, queue and copy number.
@@ -61,10 +61,10 @@ pub struct Names(Vec<(String, FileKind)>);
 pub fn interfaces(store: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for (name, kind) in list(store)? {
-        let folder = store.join(&name);
+        let directory = store.join(&name);
         // A recorder writes its description (`CLAIM`) into the directory before it creates the first packet file.
-        let is_recorded = || has_a_year(&folder) || nofollow::exists(&folder.join(CLAIM));
-        if !name.starts_with('.') && kind == FileKind::Folder && is_recorded() {
+        let is_recorded = || has_a_year(&directory) || nofollow::exists(&directory.join(CLAIM));
+        if !name.starts_with('.') && kind == FileKind::Directory && is_recorded() {
             names.push(name);
         }
     }
@@ -107,7 +107,7 @@ impl Hour {
     /// # Errors
     /// Those of [`Hour::list`].
     pub fn names(&self) -> io::Result<Names> {
-        list(&self.folder).map(Names)
+        list(&self.directory).map(Names)
     }
 
     /// The packet files with these names.
@@ -134,8 +134,8 @@ impl Hour {
                 true => Some(names::hidden(stem, names::INDEX)),
                 false => visible(),
             };
-            let index = index.map(|name| self.folder.join(name));
-            let entry = Entry { start, queue, copy, path: self.folder.join(name), index };
+            let index = index.map(|name| self.directory.join(name));
+            let entry = Entry { start, queue, copy, path: self.directory.join(name), index };
             if hidden { &mut listing.unfinished } else { &mut listing.sealed }.push(entry);
         }
         listing.sealed.sort_unstable();
@@ -255,13 +255,13 @@ enum Direction {
 
 impl Hours {
     /// Iterates from the hour that contains `from` to the hour that contains `to`.
-    pub fn forward(interface_folder: &Path, from: Timestamp, to: Timestamp) -> Self {
-        Self::new(interface_folder, from, to, Direction::Forward)
+    pub fn forward(interface_directory: &Path, from: Timestamp, to: Timestamp) -> Self {
+        Self::new(interface_directory, from, to, Direction::Forward)
     }
 
     /// Iterates from the hour that contains `from` back to the beginning of the store.
-    pub fn back(interface_folder: &Path, from: Timestamp) -> Self {
-        Self::new(interface_folder, Timestamp::ZERO, from, Direction::Back)
+    pub fn back(interface_directory: &Path, from: Timestamp) -> Self {
+        Self::new(interface_directory, Timestamp::ZERO, from, Direction::Back)
     }
 
     fn new(root: &Path, from: Timestamp, to: Timestamp, direction: Direction) -> Self {
@@ -293,36 +293,36 @@ impl Hours {
                 continue;
             };
             self.at.push(name);
-            let folder =
-                self.at.iter().enumerate().fold(self.root.clone(), |path, (i, n)| path.join(folder_name(i, *n)));
+            let directory =
+                self.at.iter().enumerate().fold(self.root.clone(), |path, (i, n)| path.join(directory_name(i, *n)));
             if self.at.len() == LEVELS {
                 let start = moment(&self.at);
                 self.at.pop();
                 if let Some(start) = start {
-                    return Ok(Some(Hour { start, folder }));
+                    return Ok(Some(Hour { start, directory }));
                 }
                 continue;
             }
-            let below = self.inside(&folder)?;
+            let below = self.inside(&directory)?;
             self.open.push(below);
         }
         Ok(None)
     }
 
     /// The names of the subdirectories whose times are within the bounds, in reverse order of iteration.
-    fn inside(&self, folder: &Path) -> io::Result<Vec<u32>> {
-        let entries = match list(folder) {
+    fn inside(&self, directory: &Path) -> io::Result<Vec<u32>> {
+        let entries = match list(directory) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
             other => other?,
         };
         let depth = self.at.len();
         let mut numbers = Vec::new();
         for (name, kind) in entries {
-            let Some(number) = name.parse::<u32>().ok().filter(|n| folder_name(depth, *n) == name) else { continue };
+            let Some(number) = name.parse::<u32>().ok().filter(|n| directory_name(depth, *n) == name) else { continue };
             let mut here = self.at.clone();
             here.push(number);
             let within = self.bounds.0[..=depth] <= here[..] && here[..] <= self.bounds.1[..=depth];
-            if within && kind == FileKind::Folder {
+            if within && kind == FileKind::Directory {
                 numbers.push(number);
             }
         }
@@ -334,7 +334,7 @@ impl Hours {
     }
 }
 
-fn folder_name(level: usize, number: u32) -> String {
+fn directory_name(level: usize, number: u32) -> String {
     if level == 0 { format!("{number:04}") } else { format!("{number:02}") }
 }
 
@@ -344,14 +344,14 @@ fn moment(at: &[u32]) -> Option<Timestamp> {
     YEARS.contains(year).then(|| Timestamp::parse(&text, Timestamp::ZERO).ok())?
 }
 
-fn has_a_year(folder: &Path) -> bool {
+fn has_a_year(directory: &Path) -> bool {
     let year = |name: &str| name.len() == 4 && name.parse().is_ok_and(|n| YEARS.contains(&n));
-    list(folder).is_ok_and(|names| names.iter().any(|(name, _)| year(name)))
+    list(directory).is_ok_and(|names| names.iter().any(|(name, _)| year(name)))
 }
 
 /// The names in a directory; names that are not UTF-8 are left out.
-fn list(folder: &Path) -> io::Result<Vec<(String, FileKind)>> {
-    let names = nofollow::list(folder)?.into_iter();
+fn list(directory: &Path) -> io::Result<Vec<(String, FileKind)>> {
+    let names = nofollow::list(directory)?.into_iter();
     Ok(names.filter_map(|(name, kind)| Some((name.into_string().ok()?, kind))).collect())
 }
 
@@ -362,9 +362,9 @@ mod tests {
     use std::fs;
     use testkit::TempDir;
 
-    fn touch(folder: &Path, name: &str) {
-        fs::create_dir_all(folder).expect("a folder");
-        fs::write(folder.join(name), b"").expect("a file");
+    fn touch(directory: &Path, name: &str) {
+        fs::create_dir_all(directory).expect("a directory");
+        fs::write(directory.join(name), b"").expect("a file");
     }
 
     #[test]
@@ -372,7 +372,7 @@ mod tests {
         let store = TempDir::new("catalogue-foreign");
         let start = Timestamp::from_secs_nanos(1_795_290_000, 5);
         let iface = store.path().join("eth1");
-        let hour = names::hour_folder(&iface, start);
+        let hour = names::hour_directory(&iface, start);
         let stem = names::stem(start, None, 0);
         touch(&hour, &format!("{stem}.pcap"));
         touch(&hour, &format!("{stem}.ngi"));
@@ -381,19 +381,22 @@ mod tests {
             touch(&hour, name);
         }
         touch(&hour, &format!("{}.pcap", names::stem(start, None, 0).replace("T19", "T29")));
-        fs::create_dir(hour.join(format!("{}.pcap", names::stem(start, Some(1), 0)))).expect("a folder");
-        for folder in
+        fs::create_dir(hour.join(format!("{}.pcap", names::stem(start, Some(1), 0)))).expect("a directory");
+        for directory in
             ["eth1/lost+found", "eth1/2026/13/01/00", "eth1/2026/11/21/1", "eth1/2026/11/xx", "eth1/0000/01/01/00"]
         {
-            touch(&store.path().join(folder), "20261121T194000.000000005Z.pcap");
+            touch(&store.path().join(directory), "20261121T194000.000000005Z.pcap");
         }
-        for folder in ["lost+found", "other", ".snapshot/2026/11/21/19"] {
-            fs::create_dir_all(store.path().join(folder)).expect("a folder");
+        for directory in ["lost+found", "other", ".snapshot/2026/11/21/19"] {
+            fs::create_dir_all(store.path().join(directory)).expect("a directory");
         }
         assert_eq!(interfaces(store.path()).expect("a listing"), ["eth1"]);
         let mut hours = Hours::forward(&iface, Timestamp::ZERO, Timestamp::MAX);
         let found = hours.next().expect("an iteration").expect("an hour");
-        assert_eq!(found, Hour { start: start.floor_to(std::time::Duration::from_secs(3600)), folder: hour.clone() });
+        assert_eq!(
+            found,
+            Hour { start: start.floor_to(std::time::Duration::from_secs(3600)), directory: hour.clone() }
+        );
         assert_eq!((hours.next().expect("an iteration"), hours.next().expect("an iteration")), (None, None));
         let entry = Entry {
             start,
@@ -409,7 +412,7 @@ mod tests {
     fn hidden_files_are_listed_as_unfinished_with_their_index() {
         let store = TempDir::new("catalogue-hidden");
         let start = Timestamp::from_secs_nanos(1_795_290_000, 0);
-        let hour = Hour { start, folder: store.path().to_owned() };
+        let hour = Hour { start, directory: store.path().to_owned() };
         let (a, b) = (names::stem(start, Some(0), 0), names::stem(start, Some(1), 3));
         touch(store.path(), &names::hidden(&a, "pcap"));
         touch(store.path(), &names::hidden(&a, "ngi"));
@@ -475,12 +478,12 @@ mod tests {
         model.sort();
         model.dedup();
         for hour in &model {
-            fs::create_dir_all(names::hour_folder(store.path(), *hour)).expect("a folder");
+            fs::create_dir_all(names::hour_directory(store.path(), *hour)).expect("a directory");
         }
         let collect_hours = |mut hours: Hours| {
             let mut out = Vec::new();
             while let Some(hour) = hours.next().expect("an iteration") {
-                assert_eq!(hour.folder, names::hour_folder(store.path(), hour.start));
+                assert_eq!(hour.directory, names::hour_directory(store.path(), hour.start));
                 out.push(hour.start);
             }
             out

@@ -47,7 +47,7 @@ pub struct Claim {
     /// The lock file. The two open files of a claim stay locked until they are closed.
     lock: File,
     _claim_file: File,
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 /// Why an interface cannot be claimed.
@@ -56,7 +56,7 @@ pub enum ClaimError {
     /// Another process records the interface.
     Taken {
         /// The directory of the interface.
-        folder: PathBuf,
+        directory: PathBuf,
         /// The description that the other recorder wrote.
         by: Claimant,
         /// The running process that has the lock, if it is visible to this process.
@@ -74,11 +74,11 @@ pub enum ClaimError {
 impl fmt::Display for ClaimError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Taken { folder, by, holder } => write!(
+            Self::Taken { directory, by, holder } => write!(
                 f,
                 "{}: {}; only one process at a time can record or repair an interface of a store: stop that process, or \
                  name another --store",
-                folder.display(),
+                directory.display(),
                 at_work(by, holder.as_ref())
             ),
             Self::Io { path, error } => {
@@ -114,11 +114,11 @@ impl Claim {
     ///
     /// # Errors
     /// [`ClaimError`].
-    pub fn take(folder: &Path, claimant: &Claimant) -> Result<Self, ClaimError> {
-        let path = folder.join(LOCK);
+    pub fn take(directory: &Path, claimant: &Claimant) -> Result<Self, ClaimError> {
+        let path = directory.join(LOCK);
         let io = |error| ClaimError::Io { path: path.clone(), error };
         let lock = loop {
-            nofollow::create_folders(folder).map_err(io)?;
+            nofollow::create_directories(directory).map_err(io)?;
             let lock = match crate::hold::make_private(&path) {
                 // The previous recorder has removed the directory before the lock file was created.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
@@ -126,8 +126,8 @@ impl Claim {
             };
             if let Err(TryLockError::WouldBlock) = lock.try_lock() {
                 let holder = sys::locks::holders(&lock).ok().and_then(|all| all.into_iter().next());
-                let by = nofollow::open(&folder.join(CLAIM)).ok().and_then(|mut file| read(&mut file));
-                return Err(ClaimError::Taken { folder: folder.to_owned(), by: by.unwrap_or_default(), holder });
+                let by = nofollow::open(&directory.join(CLAIM)).ok().and_then(|mut file| read(&mut file));
+                return Err(ClaimError::Taken { directory: directory.to_owned(), by: by.unwrap_or_default(), holder });
             }
             // Between open and lock, the previous recorder may have removed the lock file. Then this lock would have no
             // effect, because the next recorder creates and locks a new file.
@@ -137,13 +137,13 @@ impl Claim {
             }
         };
         let reported =
-            write_holder(folder, claimant).map_err(|error| ClaimError::Io { path: folder.join(CLAIM), error })?;
-        Ok(Self { lock, _claim_file: reported, folder: folder.to_owned() })
+            write_holder(directory, claimant).map_err(|error| ClaimError::Io { path: directory.join(CLAIM), error })?;
+        Ok(Self { lock, _claim_file: reported, directory: directory.to_owned() })
     }
 
     /// The description of the recorder that has claimed this directory at this moment; `None` without a recorder.
-    pub fn holder(folder: &Path) -> Option<Claimant> {
-        let mut file = nofollow::open(&folder.join(CLAIM)).ok()?;
+    pub fn holder(directory: &Path) -> Option<Claimant> {
+        let mut file = nofollow::open(&directory.join(CLAIM)).ok()?;
         match file.try_lock_shared() {
             Err(TryLockError::WouldBlock) => read(&mut file),
             Ok(()) | Err(TryLockError::Error(_)) => None,
@@ -152,8 +152,8 @@ impl Claim {
 }
 
 /// Writes the description and replaces that of an earlier recorder, even if a process has locked the old file.
-fn write_holder(folder: &Path, claimant: &Claimant) -> io::Result<File> {
-    let hidden = folder.join(format!("{CLAIM}.new"));
+fn write_holder(directory: &Path, claimant: &Claimant) -> io::Result<File> {
+    let hidden = directory.join(format!("{CLAIM}.new"));
     match nofollow::remove(&hidden) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
@@ -171,7 +171,7 @@ fn write_holder(folder: &Path, claimant: &Claimant) -> io::Result<File> {
         other => other?,
     }
     file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o640))?;
-    nofollow::rename(&hidden, &folder.join(CLAIM))?;
+    nofollow::rename(&hidden, &directory.join(CLAIM))?;
     Ok(file)
 }
 
@@ -179,9 +179,9 @@ impl Drop for Claim {
     fn drop(&mut self) {
         // The description and the lock file are removed before the lock is released. An interface directory in which no
         // file was recorded is removed too.
-        let _ = nofollow::remove(&self.folder.join(CLAIM));
-        let _ = nofollow::remove(&self.folder.join(LOCK));
-        let _ = crate::hold::remove_empty(&self.folder);
+        let _ = nofollow::remove(&self.directory.join(CLAIM));
+        let _ = nofollow::remove(&self.directory.join(LOCK));
+        let _ = crate::hold::remove_empty(&self.directory);
         let _ = self.lock.unlock();
     }
 }
@@ -229,44 +229,45 @@ mod tests {
     #[test]
     fn one_process_claims_an_interface_until_it_releases_the_claim() {
         let store = testkit::TempDir::new("claim");
-        let folder = store.path().join("eth1");
-        assert_eq!(Claim::holder(&folder), None);
+        let directory = store.path().join("eth1");
+        assert_eq!(Claim::holder(&directory), None);
         let me = Claimant::this(Timestamp::from_nanos(7), Some("/run/netgrain/eth 1.sock".into()), vec![2, 3]);
-        let claim = Claim::take(&folder, &me).expect("a free folder");
-        assert_eq!(Claim::holder(&folder), Some(me.clone()));
-        match Claim::take(&folder, &me) {
+        let claim = Claim::take(&directory, &me).expect("a free directory");
+        assert_eq!(Claim::holder(&directory), Some(me.clone()));
+        match Claim::take(&directory, &me) {
             Err(ClaimError::Taken { by, .. }) => assert_eq!(by, me),
             other => panic!("{other:?}"),
         }
         drop(claim);
-        assert_eq!(Claim::holder(&folder), None);
-        Claim::take(&folder, &me).expect("free again");
+        assert_eq!(Claim::holder(&directory), None);
+        Claim::take(&directory, &me).expect("free again");
     }
 
     #[test]
     fn a_lock_on_a_stale_description_does_not_block_a_new_claim() {
         let store = testkit::TempDir::new("claim-asked");
-        let folder = store.path().join("eth1");
-        fs::create_dir_all(&folder).expect("a folder");
-        fs::write(folder.join(CLAIM), "pid 7\nsince 7\n").expect("the description of a killed recorder");
-        let unknown_client = File::open(folder.join(CLAIM)).expect("the file");
+        let directory = store.path().join("eth1");
+        fs::create_dir_all(&directory).expect("a directory");
+        fs::write(directory.join(CLAIM), "pid 7\nsince 7\n").expect("the description of a killed recorder");
+        let unknown_client = File::open(directory.join(CLAIM)).expect("the file");
         unknown_client.try_lock().expect("an unlocked file");
-        let claim =
-            Claim::take(&folder, &Claimant::this(Timestamp::ZERO, None, Vec::new())).expect("an unclaimed interface");
-        assert_eq!(Claim::holder(&folder).map(|by| by.pid), Some(process::id()));
-        let mode = |name: &str| fs::metadata(folder.join(name)).expect("the file").mode() & 0o777;
+        let claim = Claim::take(&directory, &Claimant::this(Timestamp::ZERO, None, Vec::new()))
+            .expect("an unclaimed interface");
+        assert_eq!(Claim::holder(&directory).map(|by| by.pid), Some(process::id()));
+        let mode = |name: &str| fs::metadata(directory.join(name)).expect("the file").mode() & 0o777;
         assert_eq!((mode(LOCK), mode(CLAIM) & !0o040), (0o600, 0o600), "only the owner can open the lock file");
         drop(claim);
-        assert!(!folder.exists());
+        assert!(!directory.exists());
     }
 
     #[test]
     fn the_error_names_the_lock_holder_not_the_process_in_the_file() {
         let store = testkit::TempDir::new("claim-named");
-        let folder = store.path().join("eth1");
-        let _claim = Claim::take(&folder, &Claimant::this(Timestamp::ZERO, None, Vec::new())).expect("a free folder");
-        fs::write(folder.join(CLAIM), "pid 999999999\nsince 7\n").expect("a description of another process");
-        let reported = Claim::take(&folder, &Claimant::default()).expect_err("the interface is claimed").to_string();
+        let directory = store.path().join("eth1");
+        let _claim =
+            Claim::take(&directory, &Claimant::this(Timestamp::ZERO, None, Vec::new())).expect("a free directory");
+        fs::write(directory.join(CLAIM), "pid 999999999\nsince 7\n").expect("a description of another process");
+        let reported = Claim::take(&directory, &Claimant::default()).expect_err("the interface is claimed").to_string();
         assert!(
             reported.contains(&format!("process {} (", process::id())) && !reported.contains("999999999"),
             "{reported}"
@@ -276,22 +277,22 @@ mod tests {
     #[test]
     fn symbolic_links_under_the_names_of_claim_files_are_not_followed() {
         let store = testkit::TempDir::new("claim-link");
-        let (folder, victim) = (store.path().join("eth1"), store.path().join("victim"));
-        fs::create_dir_all(&folder).expect("a folder");
+        let (directory, victim) = (store.path().join("eth1"), store.path().join("victim"));
+        fs::create_dir_all(&directory).expect("a directory");
         fs::write(&victim, "untouched").expect("a file");
         for name in [CLAIM, ".recorder.new", LOCK] {
-            std::os::unix::fs::symlink(&victim, folder.join(name)).expect("a link");
+            std::os::unix::fs::symlink(&victim, directory.join(name)).expect("a link");
         }
         let reported =
-            Claim::take(&folder, &Claimant::default()).expect_err("a symbolic link as the lock file").to_string();
+            Claim::take(&directory, &Claimant::default()).expect_err("a symbolic link as the lock file").to_string();
         assert!(reported.contains("symbolic link"), "{reported}");
-        fs::remove_file(folder.join(LOCK)).expect("the link");
-        let claim = Claim::take(&folder, &Claimant::default()).expect("symbolic links are replaced");
-        assert!(!folder.join(CLAIM).is_symlink());
+        fs::remove_file(directory.join(LOCK)).expect("the link");
+        let claim = Claim::take(&directory, &Claimant::default()).expect("symbolic links are replaced");
+        assert!(!directory.join(CLAIM).is_symlink());
         drop(claim);
         assert_eq!(fs::read_to_string(&victim).expect("the file"), "untouched");
-        std::os::unix::fs::symlink(&folder, store.path().join("eth2")).expect("a link");
-        fs::create_dir_all(&folder).expect("a folder");
+        std::os::unix::fs::symlink(&directory, store.path().join("eth2")).expect("a link");
+        fs::create_dir_all(&directory).expect("a directory");
         assert!(Claim::take(&store.path().join("eth2"), &Claimant::default()).is_err());
     }
 }

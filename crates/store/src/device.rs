@@ -78,7 +78,7 @@ pub trait Device: Send {
     ///
     /// # Errors
     /// Errors of the file system.
-    fn create_folder(&mut self, path: &Path) -> io::Result<()>;
+    fn create_directory(&mut self, path: &Path) -> io::Result<()>;
 
     /// Creates a new file, and locks it until it is closed or this process ends, even if it is renamed.
     ///
@@ -90,7 +90,7 @@ pub trait Device: Send {
     ///
     /// # Errors
     /// Errors of the file system.
-    fn open_folder(&mut self, path: &Path) -> io::Result<FileId>;
+    fn open_directory(&mut self, path: &Path) -> io::Result<FileId>;
 
     /// Opens a file for reading, without a lock.
     ///
@@ -154,7 +154,7 @@ pub trait Device: Send {
     ///
     /// # Errors
     /// Errors of the file system.
-    fn list(&mut self, folder: &Path) -> io::Result<Vec<(String, bool)>>;
+    fn list(&mut self, directory: &Path) -> io::Result<Vec<(String, bool)>>;
 
     /// True if a running process has locked this file, or the lock cannot be tested.
     fn is_held(&mut self, path: &Path) -> bool;
@@ -166,7 +166,7 @@ pub trait Device: Send {
     ///
     /// # Errors
     /// `ENOENT`, or an error of the file system.
-    fn hold(&mut self, folder: &Path) -> io::Result<Lock>;
+    fn hold(&mut self, directory: &Path) -> io::Result<Lock>;
 
     /// Removes a file that no running process has locked, and returns the number of bytes of space that the removal
     /// freed. If a process has the lock or the lock cannot be tested, the file is not removed and the result is `None`.

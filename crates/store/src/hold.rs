@@ -60,15 +60,15 @@ impl Hold {
     ///
     /// # Errors
     /// If the directory does not exist (any more).
-    pub fn reader(folder: &Path) -> io::Result<Self> {
-        Self::reader_within(folder, WAIT, &LAST_TIMEOUT)
+    pub fn reader(directory: &Path) -> io::Result<Self> {
+        Self::reader_within(directory, WAIT, &LAST_TIMEOUT)
     }
 
-    fn reader_within(folder: &Path, timeout: Duration, last_timeout: &Mutex<Option<Instant>>) -> io::Result<Self> {
+    fn reader_within(directory: &Path, timeout: Duration, last_timeout: &Mutex<Option<Instant>>) -> io::Result<Self> {
         let begun = Instant::now();
         let last_timeout = || last_timeout.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            let Some(file) = open(folder)? else { return Ok(Self::none()) };
+            let Some(file) = open(directory)? else { return Ok(Self::none()) };
             let mut locked = file.try_lock_shared();
             while matches!(locked, Err(TryLockError::WouldBlock)) {
                 let has_timed_out = last_timeout().is_some_and(|at| at.elapsed() < NO_WAIT_FOR);
@@ -77,12 +77,12 @@ impl Hold {
                     if last.is_none_or(|at| at.elapsed() >= NO_WAIT_FOR) {
                         *last = Some(Instant::now());
                     }
-                    return Ok(Self { obstacle: Some(obstacle(folder)), ..Self::none() });
+                    return Ok(Self { obstacle: Some(obstacle(directory)), ..Self::none() });
                 }
                 std::thread::sleep(BETWEEN_TRIES);
                 locked = file.try_lock_shared();
             }
-            if is_named(&file, folder) {
+            if is_named(&file, directory) {
                 return Ok(Self { file: Some(file), obstacle: None });
             }
         }
@@ -106,12 +106,12 @@ impl Hold {
     ///
     /// # Errors
     /// When the directory does not exist.
-    pub fn remover(folder: &Path) -> io::Result<Option<Self>> {
+    pub fn remover(directory: &Path) -> io::Result<Option<Self>> {
         loop {
-            let Some(file) = open(folder)? else { return Ok(Some(Self::none())) };
+            let Some(file) = open(directory)? else { return Ok(Some(Self::none())) };
             match file.try_lock() {
                 Err(TryLockError::WouldBlock) => return Ok(None),
-                Ok(()) | Err(TryLockError::Error(_)) if is_named(&file, folder) => return Ok(Some(Self::of(file))),
+                Ok(()) | Err(TryLockError::Error(_)) if is_named(&file, directory) => return Ok(Some(Self::of(file))),
                 Ok(()) | Err(TryLockError::Error(_)) => {}
             }
         }
@@ -122,8 +122,8 @@ impl Hold {
     ///
     /// # Errors
     /// When the directory does not exist, or belongs to another user.
-    pub fn retention_lock(folder: &Path) -> io::Result<Option<Self>> {
-        let file = make_private(&folder.join(RETENTION_LOCK))?;
+    pub fn retention_lock(directory: &Path) -> io::Result<Option<Self>> {
+        let file = make_private(&directory.join(RETENTION_LOCK))?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => Ok(None),
             Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(Self::of(file))),
@@ -131,20 +131,20 @@ impl Hold {
     }
 
     /// The running processes that hold a directory, as far as they are visible to this process.
-    pub fn holders(folder: &Path) -> Vec<Holder> {
-        nofollow::open(&folder.join(HOLD)).and_then(|file| sys::locks::holders(&file)).unwrap_or_default()
+    pub fn holders(directory: &Path) -> Vec<Holder> {
+        nofollow::open(&directory.join(HOLD)).and_then(|file| sys::locks::holders(&file)).unwrap_or_default()
     }
 }
 
 /// The message for a reader that timed out; it names the processes that have the lock, as far as they are visible to
 /// this process.
-fn obstacle(folder: &Path) -> String {
-    let holders: Vec<String> = Hold::holders(folder).iter().map(ToString::to_string).collect();
+fn obstacle(directory: &Path) -> String {
+    let holders: Vec<String> = Hold::holders(directory).iter().map(ToString::to_string).collect();
     let holder =
         if holders.is_empty() { "a process that cannot be seen from here".to_owned() } else { holders.join(", ") };
     format!(
         "{}: read without a hold, since {holder} has locked {HOLD}; retention may remove files meanwhile",
-        folder.display()
+        directory.display()
     )
 }
 
@@ -152,8 +152,8 @@ fn obstacle(folder: &Path) -> String {
 ///
 /// # Errors
 /// Errors of the file system.
-pub(crate) fn make(folder: &Path) -> io::Result<File> {
-    nofollow::open_as(&folder.join(HOLD), OpenOptions { write: true, create: Some(MODE), ..OpenOptions::default() })
+pub(crate) fn make(directory: &Path) -> io::Result<File> {
+    nofollow::open_as(&directory.join(HOLD), OpenOptions { write: true, create: Some(MODE), ..OpenOptions::default() })
 }
 
 /// Creates a lock file that only the owner of its directory can lock. If root creates the file, its ownership is
@@ -163,29 +163,29 @@ pub(crate) fn make(folder: &Path) -> io::Result<File> {
 /// Errors of the file system.
 pub(crate) fn make_private(path: &Path) -> io::Result<File> {
     let file = nofollow::open_as(path, OpenOptions { write: true, create: Some(0o600), ..OpenOptions::default() })?;
-    let folder = nofollow::stat(path.parent().unwrap_or(path))?;
-    if file.metadata()?.uid() != folder.uid() {
+    let directory = nofollow::stat(path.parent().unwrap_or(path))?;
+    if file.metadata()?.uid() != directory.uid() {
         // A process without the right to change the owner is not root, so it has created the file as its own user.
-        let _ = std::os::unix::fs::fchown(&file, Some(folder.uid()), Some(folder.gid()));
+        let _ = std::os::unix::fs::fchown(&file, Some(directory.uid()), Some(directory.gid()));
     }
     Ok(file)
 }
 
 /// Opens the lock file of a directory. The owner of the directory creates the file if it is missing; `None` for users
 /// who may not open it.
-fn open(folder: &Path) -> io::Result<Option<File>> {
-    match nofollow::open(&folder.join(HOLD)) {
+fn open(directory: &Path) -> io::Result<Option<File>> {
+    match nofollow::open(&directory.join(HOLD)) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         other => return other.map(Some),
     }
     // Only the owner of the directory creates the lock file: a file of another user could be locked by users outside of
     // the store's group.
-    if nofollow::stat(folder)?.uid() != sys::cpu::effective_uid() {
+    if nofollow::stat(directory)?.uid() != sys::cpu::effective_uid() {
         return Ok(None);
     }
-    match make(folder) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound && !nofollow::is_folder(folder) => Err(e),
+    match make(directory) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound && !nofollow::is_directory(directory) => Err(e),
         // The lock file cannot be created on a full or read-only volume, or without write permission.
         other => Ok(other.ok()),
     }
@@ -193,8 +193,8 @@ fn open(folder: &Path) -> io::Result<Option<File>> {
 
 /// True if the open file is still the lock file of the directory: an emptied directory is removed with its lock file,
 /// and may be created again with a new lock file.
-fn is_named(file: &File, folder: &Path) -> bool {
-    let named = nofollow::stat(&folder.join(HOLD));
+fn is_named(file: &File, directory: &Path) -> bool {
+    let named = nofollow::stat(&directory.join(HOLD));
     match (file.metadata(), named) {
         (Ok(opened), Ok(named)) => (opened.dev(), opened.ino()) == (named.dev(), named.ino()),
         // The lookup failed although the file may exist; if the directory was removed, the next operation fails.
@@ -225,20 +225,20 @@ pub(crate) fn lock(file: &File) -> Result<(), TryLockError> {
 ///
 /// # Errors
 /// `ENOTEMPTY`, or an error of the file system.
-pub(crate) fn remove_empty(folder: &Path) -> io::Result<()> {
-    let refused = match nofollow::remove_folder(folder) {
+pub(crate) fn remove_empty(directory: &Path) -> io::Result<()> {
+    let refused = match nofollow::remove_directory(directory) {
         Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => e,
         other => return other,
     };
-    let left = nofollow::list(folder)?;
+    let left = nofollow::list(directory)?;
     if left.iter().any(|(name, _)| name != HOLD && name != RETENTION_LOCK) {
         return Err(refused);
     }
-    left.iter().try_for_each(|(name, _)| nofollow::remove(&folder.join(name)))?;
-    nofollow::remove_folder(folder).inspect_err(|_| {
+    left.iter().try_for_each(|(name, _)| nofollow::remove(&directory.join(name)))?;
+    nofollow::remove_directory(directory).inspect_err(|_| {
         // Another process created a file in the directory meanwhile, so the hour directory needs its lock file again.
-        if names::is_hour(folder) {
-            let _ = make(folder);
+        if names::is_hour(directory) {
+            let _ = make(directory);
         }
     })
 }
@@ -265,64 +265,66 @@ mod tests {
 
     #[test]
     fn readers_share_a_hold_and_block_removal() {
-        let folder = testkit::TempDir::new("hold");
-        let one = Hold::reader(folder.path()).expect("a reader");
-        let two = Hold::reader(folder.path()).expect("another");
-        assert!(Hold::remover(folder.path()).expect("a result").is_none());
+        let directory = testkit::TempDir::new("hold");
+        let one = Hold::reader(directory.path()).expect("a reader");
+        let two = Hold::reader(directory.path()).expect("another");
+        assert!(Hold::remover(directory.path()).expect("a result").is_none());
         drop(one);
-        assert!(Hold::remover(folder.path()).expect("a result").is_none());
+        assert!(Hold::remover(directory.path()).expect("a result").is_none());
         drop(two);
-        assert!(becomes(|| Hold::remover(folder.path()).expect("a result").is_some()));
+        assert!(becomes(|| Hold::remover(directory.path()).expect("a result").is_some()));
     }
 
     #[test]
     fn a_permanent_lock_delays_one_reader_once_and_its_holder_is_named() {
-        let folder = testkit::TempDir::new("hold-for-good");
-        let locker = Hold::remover(folder.path()).expect("a result").expect("an unheld directory");
+        let directory = testkit::TempDir::new("hold-for-good");
+        let locker = Hold::remover(directory.path()).expect("a result").expect("an unheld directory");
         let last_timeout = Mutex::new(None);
-        let reader = Hold::reader_within(folder.path(), Duration::from_millis(20), &last_timeout).expect("a reader");
+        let reader = Hold::reader_within(directory.path(), Duration::from_millis(20), &last_timeout).expect("a reader");
         let why = reader.obstacle().expect("the reason of the missing hold");
         assert!(why.contains("read without a hold") && why.contains(&std::process::id().to_string()), "{why}");
         // The second reader must not wait: with this timeout, the test would not end.
-        let next = Hold::reader_within(folder.path(), Duration::MAX, &last_timeout).expect("a reader");
+        let next = Hold::reader_within(directory.path(), Duration::MAX, &last_timeout).expect("a reader");
         assert!(next.obstacle().is_some());
         drop(locker);
-        let reader = Hold::reader_within(folder.path(), Duration::ZERO, &last_timeout).expect("a reader");
+        let reader = Hold::reader_within(directory.path(), Duration::ZERO, &last_timeout).expect("a reader");
         assert_eq!(reader.obstacle(), None);
-        assert!(Hold::remover(folder.path()).expect("a result").is_none());
+        assert!(Hold::remover(directory.path()).expect("a result").is_none());
     }
 
     #[test]
     fn holders_are_listed_and_a_missing_directory_is_an_error() {
-        let folder = testkit::TempDir::new("hold-named");
-        assert_eq!(Hold::holders(folder.path()), []);
-        let hold = Hold::reader(folder.path()).expect("a reader");
-        let found = Hold::holders(folder.path());
+        let directory = testkit::TempDir::new("hold-named");
+        assert_eq!(Hold::holders(directory.path()), []);
+        let hold = Hold::reader(directory.path()).expect("a reader");
+        let found = Hold::holders(directory.path());
         assert!(found.iter().any(|holder| holder.pid == std::process::id()), "{found:?}");
         drop(hold);
-        assert!(becomes(|| Hold::holders(folder.path()).is_empty()));
-        for outcome in [Hold::reader(&folder.join("gone")).map(drop), Hold::remover(&folder.join("gone")).map(drop)] {
+        assert!(becomes(|| Hold::holders(directory.path()).is_empty()));
+        for outcome in
+            [Hold::reader(&directory.join("gone")).map(drop), Hold::remover(&directory.join("gone")).map(drop)]
+        {
             assert_eq!(outcome.expect_err("a missing directory").kind(), io::ErrorKind::NotFound);
         }
     }
 
     #[test]
     fn a_hold_on_a_removed_lock_file_has_no_effect() {
-        let folder = testkit::TempDir::new("hold-removed");
-        let _old = Hold::reader(folder.path()).expect("a reader");
-        std::fs::remove_file(folder.join(HOLD)).expect("the file");
-        assert!(Hold::remover(folder.path()).expect("a result").is_some());
+        let directory = testkit::TempDir::new("hold-removed");
+        let _old = Hold::reader(directory.path()).expect("a reader");
+        std::fs::remove_file(directory.join(HOLD)).expect("the file");
+        assert!(Hold::remover(directory.path()).expect("a result").is_some());
     }
 
     #[test]
     fn one_retention_worker_locks_a_file_that_only_the_owner_can_open() {
-        let folder = testkit::TempDir::new("hold-keeper");
-        let _reader = Hold::reader(folder.path()).expect("a reader");
-        let worker = Hold::retention_lock(folder.path()).expect("a result").expect("the only worker");
-        assert!(Hold::retention_lock(folder.path()).expect("a result").is_none());
+        let directory = testkit::TempDir::new("hold-keeper");
+        let _reader = Hold::reader(directory.path()).expect("a reader");
+        let worker = Hold::retention_lock(directory.path()).expect("a result").expect("the only worker");
+        assert!(Hold::retention_lock(directory.path()).expect("a result").is_none());
         drop(worker);
-        assert!(becomes(|| Hold::retention_lock(folder.path()).expect("a result").is_some()));
-        let meta = std::fs::metadata(folder.join(RETENTION_LOCK)).expect("the file");
+        assert!(becomes(|| Hold::retention_lock(directory.path()).expect("a result").is_some()));
+        let meta = std::fs::metadata(directory.join(RETENTION_LOCK)).expect("the file");
         assert_eq!(meta.permissions().mode() & 0o777, 0o600);
     }
 
@@ -331,7 +333,7 @@ mod tests {
         const OTHER: u32 = 65_533;
         let test = "only_the_owner_and_its_group_can_hold_a_directory";
         let dir = std::env::temp_dir().join(format!("hold-other-user-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("a folder");
+        std::fs::create_dir_all(&dir).expect("a directory");
         drop(Hold::remover(&dir).expect("a result"));
         let path = dir.join(HOLD);
         if !sys::cpu::is_root() || std::os::unix::fs::chown(&path, None, Some(OTHER)).is_err() {
@@ -347,6 +349,6 @@ mod tests {
             return testkit::skip(test, "no flock(1)");
         }
         assert!(!takes(1, &path) && takes(OTHER, &path));
-        std::fs::remove_dir_all(&dir).expect("the folder");
+        std::fs::remove_dir_all(&dir).expect("the directory");
     }
 }

@@ -8,7 +8,7 @@
 //! public key [`MeterKey::OPEN`], so that each replay gives the same rows. A public key is harmless for such files,
 //! because no sender can add addresses to an existing file.
 
-use crate::names::{METER_KEY, interface_folder};
+use crate::names::{METER_KEY, interface_directory};
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -31,8 +31,8 @@ impl MeterKey {
     ///
     /// # Errors
     /// If the file cannot be read, or does not contain a key.
-    pub fn read(folder: &Path) -> Result<Option<Self>, MeterKeyError> {
-        let path = folder.join(METER_KEY);
+    pub fn read(directory: &Path) -> Result<Option<Self>, MeterKeyError> {
+        let path = directory.join(METER_KEY);
         match nofollow::read_to_string(&path) {
             Ok(text) => match text.trim().parse() {
                 Ok(key) => Ok(Some(key)),
@@ -48,7 +48,7 @@ impl MeterKey {
     /// # Errors
     /// As of [`MeterKey::read`].
     pub fn of_interface(store: &Path, interface: &str) -> Result<Self, MeterKeyError> {
-        Ok(Self::read(&interface_folder(store, interface))?.unwrap_or(Self::OPEN))
+        Ok(Self::read(&interface_directory(store, interface))?.unwrap_or(Self::OPEN))
     }
 
     /// The key with which a packet file of a store was first metered. `None` for a file outside of a store. Also `None`
@@ -58,8 +58,8 @@ impl MeterKey {
     /// As of [`MeterKey::read`].
     pub fn of_file(path: &Path) -> Result<Option<Self>, MeterKeyError> {
         let Ok(path) = path.canonicalize() else { return Ok(None) };
-        for folder in path.ancestors().skip(1).take(DEPTH) {
-            if let Some(key) = Self::read(folder)? {
+        for directory in path.ancestors().skip(1).take(DEPTH) {
+            if let Some(key) = Self::read(directory)? {
                 return Ok(Some(key));
             }
         }
@@ -70,11 +70,14 @@ impl MeterKey {
     ///
     /// # Errors
     /// The directory or the file cannot be written.
-    pub fn keep(self, folder: &Path, replace: bool) -> Result<Self, MeterKeyError> {
+    pub fn keep(self, directory: &Path, replace: bool) -> Result<Self, MeterKeyError> {
         // The key is the first file written into a store, so an unwritable store is reported here.
-        nofollow::create_folders(folder)
-            .map_err(|error| MeterKeyError::Store { store: folder.parent().unwrap_or(folder).to_owned(), error })?;
-        let (path, complete) = (folder.join(METER_KEY), folder.join(format!("{METER_KEY}.{}", std::process::id())));
+        nofollow::create_directories(directory).map_err(|error| MeterKeyError::Store {
+            store: directory.parent().unwrap_or(directory).to_owned(),
+            error,
+        })?;
+        let (path, complete) =
+            (directory.join(METER_KEY), directory.join(format!("{METER_KEY}.{}", std::process::id())));
         let written = self.write(&complete).and_then(|()| {
             if replace {
                 return nofollow::rename(&complete, &path);
@@ -87,7 +90,7 @@ impl MeterKey {
         });
         match written {
             Ok(()) => Ok(self),
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(Self::read(folder)?.unwrap_or(self)),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(Self::read(directory)?.unwrap_or(self)),
             Err(error) => Err(MeterKeyError::Io { path, error }),
         }
     }
@@ -189,13 +192,13 @@ mod tests {
     #[test]
     fn the_first_key_stays_unless_it_is_replaced() {
         let dir = TempDir::new("the_first_key_stays");
-        let folder = dir.join("eth1");
-        assert_eq!(MeterKey::read(&folder).expect("a missing directory"), None);
-        assert_eq!(MeterKey(7).keep(&folder, false).expect("a key"), MeterKey(7));
-        assert_eq!(MeterKey(8).keep(&folder, false).expect("a key"), MeterKey(7));
+        let directory = dir.join("eth1");
+        assert_eq!(MeterKey::read(&directory).expect("a missing directory"), None);
+        assert_eq!(MeterKey(7).keep(&directory, false).expect("a key"), MeterKey(7));
+        assert_eq!(MeterKey(8).keep(&directory, false).expect("a key"), MeterKey(7));
         assert_eq!(MeterKey::of_interface(dir.path(), "eth1").expect("a key"), MeterKey(7));
-        assert_eq!(MeterKey(8).keep(&folder, true).expect("a key"), MeterKey(8));
-        assert_eq!(MeterKey::read(&folder).expect("a key"), Some(MeterKey(8)));
+        assert_eq!(MeterKey(8).keep(&directory, true).expect("a key"), MeterKey(8));
+        assert_eq!(MeterKey::read(&directory).expect("a key"), Some(MeterKey(8)));
         assert_eq!(MeterKey::of_interface(dir.path(), "eth2").expect("no key"), MeterKey::OPEN);
     }
 
@@ -203,7 +206,7 @@ mod tests {
     fn a_file_has_the_key_of_its_store() {
         let dir = TempDir::new("a_file_has_the_key_of_its_store");
         let hour = dir.join("eth1/2026/11/22/05");
-        fs::create_dir_all(&hour).expect("folders");
+        fs::create_dir_all(&hour).expect("directories");
         fs::write(hour.join("a.pcap"), "").expect("a file");
         fs::write(dir.join("b.pcap"), "").expect("a file");
         MeterKey(5).keep(&dir.join("eth1"), false).expect("a key");

@@ -30,7 +30,7 @@ pub const PREPARED: &str = ".next-";
 
 /// The directory of an interface in the store. If the interface name is not a valid path component (`a/b.pcap`, in
 /// contrast to `sim:60`), slashes and a leading dot are replaced.
-pub fn interface_folder(store: &Path, interface: &str) -> PathBuf {
+pub fn interface_directory(store: &Path, interface: &str) -> PathBuf {
     let mut name = interface.replace(['/', '\0'], "_");
     if name.starts_with('.') || name.is_empty() {
         name.insert(0, '_');
@@ -39,17 +39,17 @@ pub fn interface_folder(store: &Path, interface: &str) -> PathBuf {
 }
 
 /// The directory of the hour that contains `start`.
-pub fn hour_folder(interface_folder: &Path, start: Timestamp) -> PathBuf {
+pub fn hour_directory(interface_directory: &Path, start: Timestamp) -> PathBuf {
     let (year, month, day, hour, ..) = start.civil();
-    interface_folder.join(format!("{year:04}/{month:02}/{day:02}/{hour:02}"))
+    interface_directory.join(format!("{year:04}/{month:02}/{day:02}/{hour:02}"))
 }
 
 /// True if the path has the name of an hour directory.
-pub fn is_hour(folder: &Path) -> bool {
+pub fn is_hour(directory: &Path) -> bool {
     let digits = |(path, digits): (&Path, usize)| {
         path.file_name().is_some_and(|n| n.len() == digits && n.as_encoded_bytes().iter().all(u8::is_ascii_digit))
     };
-    folder.ancestors().zip([2, 2, 2, 4]).filter(|at| digits(*at)).count() == 4
+    directory.ancestors().zip([2, 2, 2, 4]).filter(|at| digits(*at)).count() == 4
 }
 
 /// The name of a file without its ending: `20261121T104200.000000000Z`, followed by the queue if the interface has
@@ -95,9 +95,9 @@ mod tests {
         for (queue, copy) in [(None, 0), (None, 7), (Some(3), 0), (Some(12), 7)] {
             assert_eq!(queue_of(&stem(t, queue, copy)), queue.unwrap_or(0));
         }
-        assert_eq!(hour_folder(Path::new("s/eth1"), t), Path::new("s/eth1/2026/11/21/19"));
+        assert_eq!(hour_directory(Path::new("s/eth1"), t), Path::new("s/eth1/2026/11/21/19"));
         assert!(is_hour(Path::new("s/eth1/2026/11/21/19")) && !is_hour(Path::new("s/eth1/2026/11/21")));
-        assert_eq!(interface_folder(Path::new("s"), "../etc"), Path::new("s/_.._etc"));
-        assert_eq!(interface_folder(Path::new("s"), ".."), Path::new("s/_.."));
+        assert_eq!(interface_directory(Path::new("s"), "../etc"), Path::new("s/_.._etc"));
+        assert_eq!(interface_directory(Path::new("s"), ".."), Path::new("s/_.."));
     }
 }

@@ -25,7 +25,7 @@ use sys::memory::SharedMemory;
 
 /// Directory of the pages: a file system in memory, whose files remain after the end of a process. The service manager
 /// removes files in it when a unit with `RemoveIPC=yes` ends.
-pub const FOLDER: &str = "/dev/shm";
+pub const DIRECTORY: &str = "/dev/shm";
 /// Prefix of the pages' names.
 const PREFIX: &str = "netgrain-offered-";
 const MAGIC: u64 = u64::from_le_bytes(*b"NGOFFR1\0");
@@ -71,11 +71,11 @@ impl OfferedPage {
     ///
     /// # Errors
     /// If `/dev/shm` is missing or full. Without the page, the number of packets lost by a kill is unknown.
-    pub fn begin(folder: &Path, queue: u16) -> io::Result<Self> {
-        let folder = fs::canonicalize(folder)?;
-        let (dev, ino) = identity(&folder)?;
+    pub fn begin(directory: &Path, queue: u16) -> io::Result<Self> {
+        let directory = fs::canonicalize(directory)?;
+        let (dev, ino) = identity(&directory)?;
         let mut page = vec![0; PAGE];
-        let path = folder.as_os_str().as_bytes();
+        let path = directory.as_os_str().as_bytes();
         page[..8].copy_from_slice(&MAGIC.to_le_bytes());
         page[PATH_AT..PATH_AT + 8].copy_from_slice(&(path.len() as u64).to_le_bytes());
         page.get_mut(PATH_AT + 8..PATH_AT + 8 + path.len())
@@ -87,7 +87,7 @@ impl OfferedPage {
             })?
             .copy_from_slice(path);
         for number in 0u32.. {
-            let path = Path::new(FOLDER).join(format!("{PREFIX}{dev:x}-{ino:x}-q{queue}-{number}"));
+            let path = Path::new(DIRECTORY).join(format!("{PREFIX}{dev:x}-{ino:x}-q{queue}-{number}"));
             let mut options = OpenOptions::new();
             let options = options.read(true).write(true).create_new(true).mode(0o600);
             let mut file = match options.open(&path) {
@@ -172,7 +172,7 @@ impl OrphanedCount {
         let place = at::SLOTS[(which % 2) as usize];
         let (start, first_pos, before) = (word(place)?, word(place + 1)?, word(place + 2)?);
         let length = usize::try_from(word(PATH_AT / 8)?).ok()?;
-        let folder = page.get(PATH_AT + 8..)?.get(..length)?;
+        let directory = page.get(PATH_AT + 8..)?.get(..length)?;
         let name = path.file_name()?.to_str()?;
         let queue = name.rsplit_once("-q")?.1.split('-').next()?.parse().ok()?;
         let tail = Self {
@@ -184,25 +184,25 @@ impl OrphanedCount {
             ended: word(at::ENDED)? != 0,
             path,
         };
-        Some((tail, PathBuf::from(OsStr::from_bytes(folder))))
+        Some((tail, PathBuf::from(OsStr::from_bytes(directory))))
     }
 }
 
 /// Reads the pages of killed recorders of this interface directory. Pages of directories that no longer exist are
 /// removed. If the directory belongs to another user, the pages of that user are read too, so that root can repair the
 /// files of a recorder without root's rights.
-pub fn orphaned_counts(folder: &Path) -> Vec<OrphanedCount> {
-    let Ok((dev, ino)) = identity(folder) else { return Vec::new() };
+pub fn orphaned_counts(directory: &Path) -> Vec<OrphanedCount> {
+    let Ok((dev, ino)) = identity(directory) else { return Vec::new() };
     let own = sys::cpu::effective_uid();
-    let Ok(owner) = fs::metadata(folder).map(|folder| folder.uid()) else { return Vec::new() };
+    let Ok(owner) = fs::metadata(directory).map(|directory| directory.uid()) else { return Vec::new() };
     let ours = format!("{PREFIX}{dev:x}-{ino:x}-q");
-    let Ok(list) = fs::read_dir(FOLDER) else { return Vec::new() };
+    let Ok(list) = fs::read_dir(DIRECTORY) else { return Vec::new() };
     let names = list.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut found = Vec::new();
     for name in names.filter(|name| name.starts_with(PREFIX)) {
         let is_here = name.starts_with(&ours);
         let users = if is_here { [own, owner] } else { [own; 2] };
-        let Some((tail, of)) = dead(&Path::new(FOLDER).join(&name), users) else { continue };
+        let Some((tail, of)) = dead(&Path::new(DIRECTORY).join(&name), users) else { continue };
         if is_here {
             found.push(tail);
         } else if !of.exists() {
@@ -227,8 +227,8 @@ fn dead(path: &Path, users: [u32; 2]) -> Option<(OrphanedCount, PathBuf)> {
     OrphanedCount::parse(&page, path.to_owned())
 }
 
-fn identity(folder: &Path) -> io::Result<(u64, u64)> {
-    let file = File::open(folder)?.metadata()?;
+fn identity(directory: &Path) -> io::Result<(u64, u64)> {
+    let file = File::open(directory)?.metadata()?;
     Ok((file.dev(), file.ino()))
 }
 
@@ -237,8 +237,8 @@ mod tests {
     use super::*;
     use testkit::TempDir;
 
-    /// The pages of dead recorders, as soon as there are any. A lock may last longer than its holder: while another test
-    /// starts a program, the child process has a copy of every descriptor until it executes the program.
+    /// The pages of dead recorders, as soon as there are any. A lock may last longer than its holder: while another
+    /// test starts a program, the child process has a copy of every descriptor until it executes the program.
     fn orphaned(store: &Path) -> Vec<OrphanedCount> {
         for _ in 0..3000 {
             let found = orphaned_counts(store);
@@ -299,16 +299,16 @@ mod tests {
     #[test]
     fn confirmed_pages_and_pages_of_removed_directories_are_removed() {
         let store = TempDir::new("offered-page-gone");
-        let folder = store.join("eth1");
-        fs::create_dir(&folder).expect("a folder");
-        let page = OfferedPage::begin(&folder, 0).expect("a page");
+        let directory = store.join("eth1");
+        fs::create_dir(&directory).expect("a directory");
+        let page = OfferedPage::begin(&directory, 0).expect("a page");
         page.confirm();
         drop(page);
-        assert_eq!(orphaned_counts(&folder), []);
-        let page = OfferedPage::begin(&folder, 0).expect("a page");
+        assert_eq!(orphaned_counts(&directory), []);
+        let page = OfferedPage::begin(&directory, 0).expect("a page");
         let path = page.path.clone();
         drop(page);
-        fs::remove_dir(&folder).expect("empty");
+        fs::remove_dir(&directory).expect("empty");
         orphaned_counts(store.path());
         assert!(!path.exists());
     }

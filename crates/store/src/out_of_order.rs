@@ -74,8 +74,8 @@ impl OutOfOrderMarkers {
     ///
     /// # Errors
     /// Errors of the file system.
-    pub fn read(interface_folder: &Path) -> io::Result<Self> {
-        let entries = match sys::nofollow::list(&interface_folder.join(names::OUT_OF_ORDER)) {
+    pub fn read(interface_directory: &Path) -> io::Result<Self> {
+        let entries = match sys::nofollow::list(&interface_directory.join(names::OUT_OF_ORDER)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             other => other?,
         };
@@ -87,8 +87,8 @@ impl OutOfOrderMarkers {
     ///
     /// # Errors
     /// Errors of the device.
-    pub fn list<D: Device>(device: &mut D, interface_folder: &Path) -> io::Result<Self> {
-        match device.list(&interface_folder.join(names::OUT_OF_ORDER)) {
+    pub fn list<D: Device>(device: &mut D, interface_directory: &Path) -> io::Result<Self> {
+        match device.list(&interface_directory.join(names::OUT_OF_ORDER)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             other => Ok(Self::of(other?.iter().map(|(name, _)| name.as_str()))),
         }
@@ -134,20 +134,20 @@ impl OutOfOrderMarkers {
 /// Errors of the device.
 pub fn write_marker<D: Device>(
     device: &mut D,
-    interface_folder: &Path,
+    interface_directory: &Path,
     stem: &str,
     span: Option<Span>,
 ) -> io::Result<()> {
-    let folder = interface_folder.join(names::OUT_OF_ORDER);
-    device.create_folder(&folder)?;
-    match device.create(&folder.join(text(stem, span)), Content::Index) {
+    let directory = interface_directory.join(names::OUT_OF_ORDER);
+    device.create_directory(&directory)?;
+    match device.create(&directory.join(text(stem, span)), Content::Index) {
         Ok(file) => device.close(file),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         Err(e) => return Err(e),
     }
     if span.is_some() {
         // The removal may fail, because readers prefer the marker with a range.
-        let _ = device.remove(&folder.join(stem));
+        let _ = device.remove(&directory.join(stem));
     }
     Ok(())
 }
@@ -158,11 +158,11 @@ pub fn write_marker<D: Device>(
 /// Errors of the device.
 pub fn remove_marker<D: Device>(
     device: &mut D,
-    interface_folder: &Path,
+    interface_directory: &Path,
     stem: &str,
     span: Option<Span>,
 ) -> io::Result<()> {
-    match device.remove(&interface_folder.join(names::OUT_OF_ORDER).join(text(stem, span))) {
+    match device.remove(&interface_directory.join(names::OUT_OF_ORDER).join(text(stem, span))) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
@@ -210,7 +210,7 @@ mod tests {
         let dir = TempDir::new("disorder");
         let mut device = DiskDevice::new(1);
         assert!(
-            OutOfOrderMarkers::read(dir.path()).expect("a folder").is_empty(),
+            OutOfOrderMarkers::read(dir.path()).expect("a directory").is_empty(),
             "a store without out-of-order files has no markers"
         );
         let stems = [names::stem(at(50), None, 0), names::stem(at(50), Some(3), 2), names::stem(at(60), None, 0)];

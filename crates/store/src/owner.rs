@@ -13,74 +13,74 @@ const LEVELS: u32 = 4;
 
 /// The error for a directory into which root does not record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SharedFolder {
+pub struct SharedDirectory {
     /// Path of the directory: the store, an interface directory in the store, or a directory of a time below that.
-    pub folder: PathBuf,
+    pub directory: PathBuf,
     /// The user id of the owner of the directory.
     pub owner: u32,
     /// Its permissions.
     pub mode: u32,
 }
 
-impl fmt::Display for SharedFolder {
+impl fmt::Display for SharedDirectory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let folder = self.folder.display();
+        let directory = self.directory.display();
         match self.owner {
             0 => write!(
                 f,
-                "{folder}: other users may write to this directory (permissions {:o}), and root records only into \
-                 stores that no other user can write to: chmod go-w {folder}, or run as the user of the store",
+                "{directory}: other users may write to this directory (permissions {:o}), and root records only into \
+                 stores that no other user can write to: chmod go-w {directory}, or run as the user of the store",
                 self.mode & 0o7777
             ),
             owner => write!(
                 f,
-                "{folder}: this directory belongs to user {owner}, and root records only into its own stores: \
-                 --user {owner} records as that user; or chown -R root {folder}"
+                "{directory}: this directory belongs to user {owner}, and root records only into its own stores: \
+                 --user {owner} records as that user; or chown -R root {directory}"
             ),
         }
     }
 }
 
-impl std::error::Error for SharedFolder {}
+impl std::error::Error for SharedDirectory {}
 
 /// If this process runs as root, tests whether it may record into this store. The store directory and the directories
-/// of its interfaces, years, months, days and hours must belong to root and must not be writable for a group (other than root's) or for all users. The
-/// store directory itself may have the sticky bit, as `/tmp` has. A missing directory is no error, because root creates
-/// it.
+/// of its interfaces, years, months, days and hours must belong to root and must not be writable for a group (other
+/// than root's) or for all users. The store directory itself may have the sticky bit, as `/tmp` has. A missing
+/// directory is no error, because root creates it.
 ///
 /// # Errors
 /// The first directory that breaks the rule.
-pub fn check(store: &Path) -> Result<(), SharedFolder> {
+pub fn check(store: &Path) -> Result<(), SharedDirectory> {
     if !sys::cpu::is_root() {
         return Ok(());
     }
     judge(store, true)?;
-    folders(store).try_for_each(|interface| check_below(&interface, LEVELS))
+    directories(store).try_for_each(|interface| check_below(&interface, LEVELS))
 }
 
-fn check_below(folder: &Path, levels: u32) -> Result<(), SharedFolder> {
-    judge(folder, false)?;
+fn check_below(directory: &Path, levels: u32) -> Result<(), SharedDirectory> {
+    judge(directory, false)?;
     match levels.checked_sub(1) {
-        Some(levels) => folders(folder).try_for_each(|folder| check_below(&folder, levels)),
+        Some(levels) => directories(directory).try_for_each(|directory| check_below(&directory, levels)),
         None => Ok(()),
     }
 }
 
 /// The directories in a directory, without hidden ones.
-fn folders(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    let inside = nofollow::list(folder).unwrap_or_default().into_iter();
+fn directories(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let inside = nofollow::list(directory).unwrap_or_default().into_iter();
     inside
-        .filter(|(name, kind)| *kind == FileKind::Folder && !name.as_encoded_bytes().starts_with(b"."))
-        .map(|(name, _)| folder.join(name))
+        .filter(|(name, kind)| *kind == FileKind::Directory && !name.as_encoded_bytes().starts_with(b"."))
+        .map(|(name, _)| directory.join(name))
 }
 
-fn judge(folder: &Path, may_be_sticky: bool) -> Result<(), SharedFolder> {
-    let Ok(meta) = nofollow::stat(folder) else { return Ok(()) };
+fn judge(directory: &Path, may_be_sticky: bool) -> Result<(), SharedDirectory> {
+    let Ok(meta) = nofollow::stat(directory) else { return Ok(()) };
     let (owner, mode) = (meta.uid(), meta.mode());
     let others = mode & 0o002 != 0 || mode & 0o020 != 0 && meta.gid() != 0;
     let sticky = may_be_sticky && mode & 0o1000 != 0;
     let is_own = owner == 0 && (!others || sticky);
-    if is_own { Ok(()) } else { Err(SharedFolder { folder: folder.to_owned(), owner, mode }) }
+    if is_own { Ok(()) } else { Err(SharedDirectory { directory: directory.to_owned(), owner, mode }) }
 }
 
 #[cfg(test)]
@@ -94,7 +94,7 @@ mod tests {
         let dir = testkit::TempDir::new("owner");
         let (store, interface) = (dir.join("store"), dir.join("store/eth1"));
         assert_eq!(check(&store), Ok(()), "a missing store is accepted");
-        create_dir_all(&interface).expect("folders");
+        create_dir_all(&interface).expect("directories");
         if !sys::cpu::is_root() {
             return testkit::skip("root_records_into_its_own_stores_only", "not root");
         }
@@ -122,13 +122,13 @@ mod tests {
         assert!(reported.contains("chmod go-w") && reported.contains("eth1"), "{reported}");
         mode(&interface, 0o755);
         let hour = interface.join("2026/11/26/13");
-        create_dir_all(&hour).expect("folders");
+        create_dir_all(&hour).expect("directories");
         assert_eq!(check(&store), Ok(()));
-        for folder in [hour.as_path(), &interface.join("2026")] {
-            mode(folder, 0o777);
+        for directory in [hour.as_path(), &interface.join("2026")] {
+            mode(directory, 0o777);
             let reported = check(&store).expect_err("a directory of a time that all users can write to");
-            assert_eq!(reported.folder, folder);
-            mode(folder, 0o755);
+            assert_eq!(reported.directory, directory);
+            mode(directory, 0o755);
         }
     }
 }

@@ -14,10 +14,10 @@ pub fn to_write(error: &io::Error) -> &'static str {
             "mount the volume for writing (it may have become read-only after an error: see dmesg)"
         }
         ErrorKind::NotFound => {
-            "another program removed a file or folder that is in use: exclude hidden names from its clean-up"
+            "another program removed a file or directory that is in use: exclude hidden names from its clean-up"
         }
         ErrorKind::AlreadyExists | ErrorKind::IsADirectory | ErrorKind::DirectoryNotEmpty => {
-            "another file or folder has this name: move it away"
+            "another file or directory has this name: move it away"
         }
         _ => of_any(error),
     }
@@ -28,7 +28,7 @@ pub fn to_read(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::PermissionDenied => "give the user that netgrain runs as read permission",
         ErrorKind::NotFound => "check the path; another program may have removed the file",
-        ErrorKind::IsADirectory => "it is a folder: name a file",
+        ErrorKind::IsADirectory => "it is a directory: name a file",
         _ => of_any(error),
     }
 }
@@ -37,10 +37,10 @@ pub fn to_read(error: &io::Error) -> &'static str {
 /// text.
 pub fn cause(error: &io::Error) -> String {
     match error.raw_os_error() {
-        Some(libc::ENOENT) => "there is no such file or folder".into(),
+        Some(libc::ENOENT) => "there is no such file or directory".into(),
         Some(libc::EACCES) => "no permission".into(),
-        Some(libc::EISDIR) => "a folder, not a file".into(),
-        Some(libc::ENOTDIR) => "a file, not a folder".into(),
+        Some(libc::EISDIR) => "a directory, not a file".into(),
+        Some(libc::ENOTDIR) => "a file, not a directory".into(),
         _ => error.to_string(),
     }
 }
@@ -61,9 +61,9 @@ pub fn unreadable(error: &io::Error) -> String {
 /// The cause of a failed creation of a file, and the next step.
 pub fn uncreatable(error: &io::Error) -> String {
     match error.raw_os_error() {
-        Some(libc::ENOENT) => "the folder of this file does not exist; make the folder first".into(),
+        Some(libc::ENOENT) => "the directory of this file does not exist; make the directory first".into(),
         Some(libc::EACCES) => {
-            format!("{} to write there; name another folder, or run as a user that may write there", cause(error))
+            format!("{} to write there; name another directory, or run as a user that may write there", cause(error))
         }
         Some(libc::EISDIR) => format!("{}; name a file", cause(error)),
         Some(_) => format!("{}; {}", cause(error), to_write(error)),
@@ -74,7 +74,7 @@ pub fn uncreatable(error: &io::Error) -> String {
 fn of_any(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::NotADirectory => {
-            "a part of its path is not a folder: check the path, and move the file with this name away"
+            "a part of its path is not a directory: check the path, and move the file with this name away"
         }
         ErrorKind::InvalidFilename => "its path is too long or invalid on this volume: choose another path",
         ErrorKind::FileTooLarge => {
@@ -89,7 +89,7 @@ fn of_any(error: &io::Error) -> &'static str {
         }
         _ => match error.raw_os_error() {
             Some(libc::ELOOP) => {
-                "its path contains a symbolic link, which is not followed there: replace the link by the file or folder"
+                "its path contains a symbolic link, which is not followed there: replace the link by the file or directory"
             }
             Some(libc::EMFILE | libc::ENFILE) => "raise the limit of open files (ulimit -n, fs.file-max)",
             Some(libc::EIO | libc::ENXIO | libc::ENODEV | libc::EREMOTEIO | libc::EUCLEAN | libc::EBADMSG) => {
@@ -110,10 +110,10 @@ mod tests {
     #[test]
     fn errors_of_paths_are_described_in_words() {
         for (code, reading, writing) in [
-            (libc::ENOENT, "no such file or folder; check the path", "make the folder first"),
+            (libc::ENOENT, "no such file or directory; check the path", "make the directory first"),
             (libc::EACCES, "no permission to read it; run as", "no permission to write there; name"),
-            (libc::EISDIR, "a folder, not a file; name a file", "a folder, not a file; name a file"),
-            (libc::ENOTDIR, "a file, not a folder; ", "a file, not a folder; "),
+            (libc::EISDIR, "a directory, not a file; name a file", "a directory, not a file; name a file"),
+            (libc::ENOTDIR, "a file, not a directory; ", "a file, not a directory; "),
         ] {
             let error = io::Error::from_raw_os_error(code);
             let (unreadable, uncreatable) = (unreadable(&error), uncreatable(&error));
@@ -133,7 +133,7 @@ mod tests {
         }
         for (code, writing, reading) in [
             (libc::ELOOP, "symbolic link", "symbolic link"),
-            (libc::ENOTDIR, "not a folder", "not a folder"),
+            (libc::ENOTDIR, "not a directory", "not a directory"),
             (libc::EACCES, "write permission", "read permission"),
             (libc::EPERM, "write permission", "read permission"),
             (libc::ENOENT, "removed", "check the path"),

@@ -79,7 +79,7 @@ pub fn allocate(file: &File, len: u64) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn folder(name: &str) -> std::path::PathBuf {
+    fn directory(name: &str) -> std::path::PathBuf {
         let dir = std::env::temp_dir().join(format!("netgrain-disk-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir).unwrap();
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn rename_new_never_replaces_a_file() {
-        let dir = folder("rename");
+        let dir = directory("rename");
         let (a, b) = (dir.join("a"), dir.join("b"));
         std::fs::write(&a, "new").unwrap();
         std::fs::write(&b, "old").unwrap();
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn allocation_sets_the_size() {
-        let dir = folder("allocate");
+        let dir = directory("allocate");
         let file = create_new(&dir.join("f"), false).unwrap();
         match allocate(&file, 3 << 20) {
             Ok(()) => assert_eq!(file.metadata().unwrap().len(), 3 << 20),
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_reported_alignment_is_a_power_of_two() {
-        let dir = folder("align");
+        let dir = directory("align");
         match create_new(&dir.join("f"), true) {
             Ok(file) => {
                 if let Some(a) = direct_align(&file).unwrap() {

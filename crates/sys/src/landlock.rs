@@ -50,13 +50,13 @@ pub fn version() -> u32 {
     u32::try_from(version).unwrap_or(0)
 }
 
-/// Restricts the calling thread, and all threads and processes that it starts later, to changes below `folders` (which
-/// may include files). Open files are not affected. The call grants no new rights.
+/// Restricts the calling thread, and all threads and processes that it starts later, to changes below `directories`
+/// (which may include files). Open files are not affected. The call grants no new rights.
 ///
 /// # Errors
 /// `ENOSYS` or `EOPNOTSUPP` on kernels without Landlock; `EPERM` if `no_new_privs` is not set; the errors of open(2)
 /// for a directory. After an error, no restriction applies.
-pub fn write_only_below(folders: &[&Path]) -> io::Result<()> {
+pub fn write_only_below(directories: &[&Path]) -> io::Result<()> {
     let version = version();
     let mut handled = access::CHANGES;
     if version >= 2 {
@@ -74,8 +74,8 @@ pub fn write_only_below(folders: &[&Path]) -> io::Result<()> {
     }
     // SAFETY: the call succeeded, so the descriptor is new and belongs to this process only.
     let ruleset = unsafe { OwnedFd::from_raw_fd(raw as i32) };
-    for folder in folders {
-        allow(&ruleset, folder, handled)?;
+    for directory in directories {
+        allow(&ruleset, directory, handled)?;
     }
     // SAFETY: the descriptor is open; no memory is passed.
     if unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) } < 0 {
@@ -107,18 +107,18 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn only_the_named_folders_are_writable_and_all_files_are_readable() {
+    fn only_the_named_directories_are_writable_and_all_files_are_readable() {
         if version() == 0 {
             return testkit::skip(
-                "only_the_named_folders_are_writable_and_all_files_are_readable",
+                "only_the_named_directories_are_writable_and_all_files_are_readable",
                 "this kernel has no Landlock",
             );
         }
         let root = std::env::temp_dir().join(format!("netgrain-landlock-{}", std::process::id()));
         let (open, shut) = (root.join("open"), root.join("shut"));
-        for folder in [&open, &shut] {
-            fs::create_dir_all(folder).unwrap();
-            fs::write(folder.join("old"), "old").unwrap();
+        for directory in [&open, &shut] {
+            fs::create_dir_all(directory).unwrap();
+            fs::write(directory.join("old"), "old").unwrap();
         }
         let single = shut.join("single");
         fs::write(&single, "").unwrap();
@@ -132,7 +132,7 @@ mod tests {
                     fs::write(shut.join("new"), "x"),
                     fs::write(shut.join("old"), "x"),
                     fs::remove_file(shut.join("old")),
-                    fs::create_dir(shut.join("folder")),
+                    fs::create_dir(shut.join("directory")),
                     fs::rename(shut.join("old"), open.join("stolen")),
                     fs::hard_link(shut.join("old"), open.join("linked")),
                     fs::File::options().write(true).open(shut.join("old")).map(drop),

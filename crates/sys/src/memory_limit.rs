@@ -104,8 +104,8 @@ fn apply_address_space_limit(mut all: MemoryLimit, limit: u64, used: u64) -> Mem
 /// point of the control groups.
 fn limit_of_groups((total, available): (u64, u64), groups: &str, mounted: &Path) -> MemoryLimit {
     let mut all = MemoryLimit { limit: total, available, bound: LimitSource::Machine };
-    for folder in folders(groups, mounted) {
-        let Some((limit, free)) = limit_of(&folder) else { continue };
+    for directory in directories(groups, mounted) {
+        let Some((limit, free)) = limit_of(&directory) else { continue };
         if total == 0 || limit < all.limit {
             (all.limit, all.bound) = (limit, LimitSource::Group);
         }
@@ -115,7 +115,7 @@ fn limit_of_groups((total, available): (u64, u64), groups: &str, mounted: &Path)
 }
 
 /// The directories of all groups that limit the memory of the process, the innermost first.
-fn folders(groups: &str, mounted: &Path) -> Vec<PathBuf> {
+fn directories(groups: &str, mounted: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -158,7 +158,7 @@ mod tests {
     impl TempDir {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("netgrain-{name}-{}", std::process::id()));
-            fs::create_dir_all(&path).expect("a folder");
+            fs::create_dir_all(&path).expect("a directory");
             Self(path)
         }
 
@@ -179,9 +179,9 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn group(folder: &Path, files: &[(&str, &str)]) {
-        fs::create_dir_all(folder).expect("a folder");
-        files.iter().for_each(|(name, text)| fs::write(folder.join(name), text).expect("a file"));
+    fn group(directory: &Path, files: &[(&str, &str)]) {
+        fs::create_dir_all(directory).expect("a directory");
+        files.iter().for_each(|(name, text)| fs::write(directory.join(name), text).expect("a file"));
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub struct OpenOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// A directory.
-    Folder,
+    Directory,
     /// A regular file.
     File,
     /// A symbolic link, a socket, a pipe, a device.
@@ -50,7 +50,7 @@ pub enum FileKind {
 impl From<FileType> for FileKind {
     fn from(kind: FileType) -> Self {
         match kind {
-            FileType::Directory => Self::Folder,
+            FileType::Directory => Self::Directory,
             FileType::RegularFile => Self::File,
             _ => Self::Other,
         }
@@ -79,7 +79,7 @@ pub fn open_as(path: &Path, how: OpenOptions) -> io::Result<File> {
     let file = File::from(at(path, flags, Mode::from_raw_mode(how.create.unwrap_or(0)))?);
     let kind = file.metadata()?.file_type();
     if !kind.is_file() && !kind.is_dir() || kind.is_fifo() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a folder"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a directory"));
     }
     // O_NONBLOCK is removed after the opening, because with it io_uring could refuse operations that would block. Of
     // the flags, only O_NONBLOCK and O_DIRECT can be changed.
@@ -101,7 +101,7 @@ pub fn exists(path: &Path) -> bool {
 }
 
 /// True if the name is a directory.
-pub fn is_folder(path: &Path) -> bool {
+pub fn is_directory(path: &Path) -> bool {
     stat(path).is_ok_and(|meta| meta.is_dir())
 }
 
@@ -110,9 +110,9 @@ pub fn is_folder(path: &Path) -> bool {
 /// # Errors
 /// The errors of the file system.
 pub fn list(path: &Path) -> io::Result<Vec<(OsString, FileKind)>> {
-    let mut folder = Dir::new(at(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?)?;
+    let mut directory = Dir::new(at(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?)?;
     let mut found = Vec::new();
-    while let Some(entry) = folder.read() {
+    while let Some(entry) = directory.read() {
         let entry = entry?;
         let name = entry.file_name();
         if [c".", c".."].contains(&name) {
@@ -120,7 +120,7 @@ pub fn list(path: &Path) -> io::Result<Vec<(OsString, FileKind)>> {
         }
         let kind = match entry.file_type() {
             // The directory entries of some file systems do not contain the type.
-            FileType::Unknown => statat(folder.fd()?, name, AtFlags::SYMLINK_NOFOLLOW)
+            FileType::Unknown => statat(directory.fd()?, name, AtFlags::SYMLINK_NOFOLLOW)
                 .map_or(FileKind::Other, |stat| FileType::from_raw_mode(stat.st_mode).into()),
             kind => kind.into(),
         };
@@ -133,18 +133,18 @@ pub fn list(path: &Path) -> io::Result<Vec<(OsString, FileKind)>> {
 ///
 /// # Errors
 /// `EEXIST`, or the errors of `mkdirat(2)`.
-pub fn create_folder(path: &Path) -> io::Result<()> {
-    let (folder, name) = place(path)?;
-    Ok(mkdirat(folder, name, Mode::from_raw_mode(0o777))?)
+pub fn create_directory(path: &Path) -> io::Result<()> {
+    let (directory, name) = place(path)?;
+    Ok(mkdirat(directory, name, Mode::from_raw_mode(0o777))?)
 }
 
 /// Creates a directory and all missing parents.
 ///
 /// # Errors
 /// The errors of `mkdirat(2)`, also if a file of another type has the name.
-pub fn create_folders(path: &Path) -> io::Result<()> {
-    for folder in missing(path).iter().rev() {
-        match create_folder(folder) {
+pub fn create_directories(path: &Path) -> io::Result<()> {
+    for directory in missing(path).iter().rev() {
+        match create_directory(directory) {
             // Another process created it meanwhile, or a file of another type has the name; then the next operation
             // fails.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -156,7 +156,7 @@ pub fn create_folders(path: &Path) -> io::Result<()> {
 
 /// This directory and its parents that do not exist, the lowest first.
 pub fn missing(path: &Path) -> Vec<PathBuf> {
-    path.ancestors().take_while(|p| !p.as_os_str().is_empty() && !is_folder(p)).map(Path::to_owned).collect()
+    path.ancestors().take_while(|p| !p.as_os_str().is_empty() && !is_directory(p)).map(Path::to_owned).collect()
 }
 
 /// Removes a file; of a symbolic link, the link itself.
@@ -164,17 +164,17 @@ pub fn missing(path: &Path) -> Vec<PathBuf> {
 /// # Errors
 /// The errors of `unlinkat(2)`.
 pub fn remove(path: &Path) -> io::Result<()> {
-    let (folder, name) = place(path)?;
-    Ok(unlinkat(folder, name, AtFlags::empty())?)
+    let (directory, name) = place(path)?;
+    Ok(unlinkat(directory, name, AtFlags::empty())?)
 }
 
 /// Removes an empty directory.
 ///
 /// # Errors
 /// `ENOTEMPTY`, or the errors of `unlinkat(2)`.
-pub fn remove_folder(path: &Path) -> io::Result<()> {
-    let (folder, name) = place(path)?;
-    Ok(unlinkat(folder, name, AtFlags::REMOVEDIR)?)
+pub fn remove_directory(path: &Path) -> io::Result<()> {
+    let (directory, name) = place(path)?;
+    Ok(unlinkat(directory, name, AtFlags::REMOVEDIR)?)
 }
 
 /// Renames a file; replaces an existing file at `to`.
@@ -262,8 +262,8 @@ fn place(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
             "the path does not end with the name of a file or directory",
         ));
     };
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Ok((at(folder, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?, name))
+    let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok((at(directory, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?, name))
 }
 
 fn at(path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
@@ -271,7 +271,7 @@ fn at(path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
     outcome.map_err(|e| match e {
         Errno::LOOP => io::Error::other(
             "this path contains a symbolic link, and links below a store are not followed: replace the link by the \
-             folder or file, or mount its volume there",
+             directory or file, or mount its volume there",
         ),
         e => e.into(),
     })
@@ -302,18 +302,18 @@ fn whole(path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
 /// Opens the path like `whole`, with one system call for each component of the path.
 fn by_parts(path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let mut parts = path.components().peekable();
-    let mut folder: Option<OwnedFd> = None;
+    let mut directory: Option<OwnedFd> = None;
     while let Some(part) = parts.next() {
         let last = parts.peek().is_none();
         let flags = if last { flags } else { OFlags::PATH } | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = openat(folder.as_ref().map_or(CWD, AsFd::as_fd), part.as_os_str(), flags, mode)?;
+        let opened = openat(directory.as_ref().map_or(CWD, AsFd::as_fd), part.as_os_str(), flags, mode)?;
         // With O_PATH, a link itself is opened instead of followed.
         if !last && FileType::from_raw_mode(fstat(&opened)?.st_mode).is_symlink() {
             return Err(Errno::LOOP);
         }
-        folder = Some(opened);
+        directory = Some(opened);
     }
-    folder.ok_or(Errno::NOENT)
+    directory.ok_or(Errno::NOENT)
 }
 
 #[cfg(test)]
@@ -322,18 +322,18 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    struct Folder(PathBuf);
+    struct Directory(PathBuf);
 
-    impl Folder {
+    impl Directory {
         fn new(test: &str) -> Self {
             let path = std::env::temp_dir().join(format!("{test}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
-            fs::create_dir_all(path.join("outside")).expect("a folder");
-            Self(fs::canonicalize(path).expect("a folder"))
+            fs::create_dir_all(path.join("outside")).expect("a directory");
+            Self(fs::canonicalize(path).expect("a directory"))
         }
     }
 
-    impl Drop for Folder {
+    impl Drop for Directory {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn no_operation_follows_a_link_in_any_part_of_a_path() {
-        let dir = Folder::new("plain-links");
+        let dir = Directory::new("plain-links");
         let (outside, secret) = (dir.0.join("outside"), dir.0.join("outside/secret"));
         fs::write(&secret, "untouched").expect("a file");
         symlink(&outside, dir.0.join("way")).expect("a link");
@@ -363,24 +363,26 @@ mod tests {
         }
         let through = dir.0.join("way/new");
         assert!(
-            open_as(&through, make).is_err() && create_folder(&through).is_err() && create_folders(&through).is_err()
+            open_as(&through, make).is_err()
+                && create_directory(&through).is_err()
+                && create_directories(&through).is_err()
         );
         assert!(rename(&dir.0.join("own"), &through).is_err() && rename_new(&dir.0.join("own"), &through).is_err());
         assert!(link(&dir.0.join("own"), &through).is_err() && remove(&dir.0.join("way/secret")).is_err());
-        assert!(list(&dir.0.join("way")).is_err() && remove_folder(&dir.0.join("way")).is_err());
+        assert!(list(&dir.0.join("way")).is_err() && remove_directory(&dir.0.join("way")).is_err());
         assert!(stat(&dir.0.join("way/secret")).is_err() && stat(&dir.0.join("end")).expect("the link").is_symlink());
         assert_eq!(fs::read_to_string(&secret).expect("a file"), "untouched");
-        assert_eq!(fs::read_dir(&outside).expect("a folder").count(), 1);
+        assert_eq!(fs::read_dir(&outside).expect("a directory").count(), 1);
         remove(&dir.0.join("end")).expect("the link itself is removed");
         assert!(secret.exists());
     }
 
     #[test]
     fn paths_without_links_work_with_and_without_openat2() {
-        let dir = Folder::new("plain-files");
+        let dir = Directory::new("plain-files");
         let hour = dir.0.join("a/b/c");
-        create_folders(&hour).expect("folders");
-        create_folders(&hour).expect("existing folders");
+        create_directories(&hour).expect("directories");
+        create_directories(&hour).expect("existing directories");
         let file = hour.join("f");
         let how = OpenOptions { write: true, create: Some(0o640), new: true, ..OpenOptions::default() };
         io::Write::write_all(&mut open_as(&file, how).expect("a new file"), b"text").expect("written");
@@ -396,9 +398,9 @@ mod tests {
         let mut listed = list(&hour).expect("names");
         listed.sort_by(|a, b| a.0.cmp(&b.0));
         assert_eq!(listed, [("f".into(), FileKind::File), ("g".into(), FileKind::File)]);
-        assert_eq!(remove_folder(&hour).expect_err("not empty").kind(), io::ErrorKind::DirectoryNotEmpty);
-        remove(&file).and_then(|()| remove(&other)).and_then(|()| remove_folder(&hour)).expect("empty");
-        assert_eq!(list(&dir.0.join("a")).expect("names"), [("b".into(), FileKind::Folder)]);
+        assert_eq!(remove_directory(&hour).expect_err("not empty").kind(), io::ErrorKind::DirectoryNotEmpty);
+        remove(&file).and_then(|()| remove(&other)).and_then(|()| remove_directory(&hour)).expect("empty");
+        assert_eq!(list(&dir.0.join("a")).expect("names"), [("b".into(), FileKind::Directory)]);
         for missing in [open(&file).map(drop), stat(&file).map(drop), list(&hour).map(drop), remove(&file)] {
             assert_eq!(missing.expect_err("a missing file").kind(), io::ErrorKind::NotFound);
         }
@@ -406,7 +408,7 @@ mod tests {
 
     #[test]
     fn opening_a_pipe_fails_without_waiting() {
-        let dir = Folder::new("plain-pipe");
+        let dir = Directory::new("plain-pipe");
         let pipe = dir.0.join("pipe");
         rustix::fs::mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).expect("a pipe");
         assert!(open(&pipe).is_err() && open_as(&pipe, OpenOptions { write: true, ..OpenOptions::default() }).is_err());
@@ -414,7 +416,7 @@ mod tests {
 
     #[test]
     fn resolve_follows_links_and_keeps_paths_without_links() {
-        let dir = Folder::new("plain-resolve");
+        let dir = Directory::new("plain-resolve");
         symlink(dir.0.join("outside"), dir.0.join("way")).expect("a link");
         assert_eq!(resolve(&dir.0.join("way/new/store")), dir.0.join("outside/new/store"));
         assert_eq!(resolve(&dir.0.join("way")), dir.0.join("outside"));
@@ -427,7 +429,7 @@ mod tests {
     #[test]
     fn files_can_be_opened_although_a_filter_refuses_openat2() {
         let test = "files_can_be_opened_although_a_filter_refuses_openat2";
-        let dir = Folder::new("plain-refused");
+        let dir = Directory::new("plain-refused");
         fs::write(dir.0.join("outside/file"), "text").expect("a file");
         symlink(dir.0.join("outside"), dir.0.join("way")).expect("a link");
         let refused = || {

@@ -399,8 +399,8 @@ mod tests {
     #[test]
     fn programs_namespaces_and_other_sockets_are_refused() {
         let test = "programs_namespaces_and_other_sockets_are_refused";
-        let folder = std::env::temp_dir().join(format!("netgrain-seccomp-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let directory = std::env::temp_dir().join(format!("netgrain-seccomp-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
         confined(test, Sockets::Local, || {
             assert!(unsupported(Command::new("/bin/true").status()));
             assert!(unsupported(crate::netns::Namespace::unshare()));
@@ -412,11 +412,11 @@ mod tests {
             // SAFETY: no memory is passed; the signals 0 and SIGCONT do not harm this process.
             let (tested, sent) = unsafe { (libc::kill(libc::getpid(), 0), libc::kill(libc::getpid(), libc::SIGCONT)) };
             assert_eq!((tested, sent, io::Error::last_os_error().raw_os_error()), (0, -1, Some(libc::ENOSYS)));
-            let file = folder.join("file");
+            let file = directory.join("file");
             std::fs::write(&file, "text").unwrap();
-            std::fs::rename(&file, folder.join("other")).unwrap();
-            assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
-            std::fs::remove_file(folder.join("other")).unwrap();
+            std::fs::rename(&file, directory.join("other")).unwrap();
+            assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
+            std::fs::remove_file(directory.join("other")).unwrap();
             std::thread::spawn(|| assert!(unsupported(Command::new("/bin/true").status()))).join().unwrap();
         });
         confined(test, Sockets::Network, || {
@@ -429,7 +429,7 @@ mod tests {
             let other = unsafe { libc::socket(libc::AF_VSOCK, libc::SOCK_STREAM, 0) };
             assert_eq!((other, io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ENOSYS)));
         });
-        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
         assert!(Command::new("/bin/true").status().is_ok(), "other threads are not restricted");
     }
 

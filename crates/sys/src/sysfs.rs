@@ -47,8 +47,8 @@ impl Tree {
     }
 
     /// The sorted names in a directory; empty if the directory does not exist.
-    pub fn names(&self, folder: &str) -> Vec<String> {
-        let entries = std::fs::read_dir(self.path(folder)).into_iter().flatten().flatten();
+    pub fn names(&self, directory: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path(directory)).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries.filter_map(|e| e.file_name().into_string().ok()).collect();
         names.sort();
         names

@@ -77,6 +77,6 @@ mod tests {
     fn free_space_is_at_most_the_size_of_the_volume() {
         let space = fs_space(Path::new("/")).expect("the root file system");
         assert!(space.total > 0 && space.free <= space.total, "{space:?}");
-        assert!(fs_space(Path::new("/no such folder")).is_err());
+        assert!(fs_space(Path::new("/no such directory")).is_err());
     }
 }

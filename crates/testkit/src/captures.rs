@@ -12,21 +12,21 @@ pub struct Captured {
     pub wire_len: u32,
 }
 
-/// Returns the frames of every Ethernet capture in the classic pcap format below the directory `folder`, at most `most`
-/// frames of each file.
-pub fn collect(folder: &Path, most: usize) -> Vec<Captured> {
-    collect_of(folder, wire::link::ETHERNET, most)
+/// Returns the frames of every Ethernet capture in the classic pcap format below the directory `directory`, at most
+/// `most` frames of each file.
+pub fn collect(directory: &Path, most: usize) -> Vec<Captured> {
+    collect_of(directory, wire::link::ETHERNET, most)
 }
 
 /// Like [`collect`], for captures of this link type.
-pub fn collect_of(folder: &Path, link_type: u16, most: usize) -> Vec<Captured> {
+pub fn collect_of(directory: &Path, link_type: u16, most: usize) -> Vec<Captured> {
     let mut packets = Vec::new();
-    collect_into(folder, link_type, most, &mut packets);
+    collect_into(directory, link_type, most, &mut packets);
     packets
 }
 
-fn collect_into(folder: &Path, link_type: u16, most: usize, packets: &mut Vec<Captured>) {
-    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+fn collect_into(directory: &Path, link_type: u16, most: usize, packets: &mut Vec<Captured>) {
+    let mut paths: Vec<_> = std::fs::read_dir(directory).unwrap().map(|e| e.unwrap().path()).collect();
     paths.sort();
     for path in paths {
         if path.is_dir() {

@@ -28,11 +28,11 @@ fn append(path: &Path, line: &str) -> std::io::Result<()> {
 /// The directory of real captures: `$NETGRAIN_TRACES`, or `shared/traces` beside the workspace. Without that directory
 /// the test skips, so a test calls this function before it asserts anything.
 pub fn traces(test: &str) -> Option<PathBuf> {
-    let folder = traces_folder();
-    if folder.is_dir() {
-        return Some(folder);
+    let directory = traces_directory();
+    if directory.is_dir() {
+        return Some(directory);
     }
-    skip(test, &format!("no captures in {}; set NETGRAIN_TRACES", folder.display()));
+    skip(test, &format!("no captures in {}; set NETGRAIN_TRACES", directory.display()));
     None
 }
 
@@ -41,15 +41,15 @@ pub fn traces(test: &str) -> Option<PathBuf> {
 /// `$NETGRAIN_SKIPS` gets a line that begins with `PART`, by which `cargo xtask captures` finds the tests that read
 /// captures.
 pub fn extra_traces(test: &str) -> Option<PathBuf> {
-    let folder = traces_folder();
-    if folder.is_dir() {
-        return Some(folder);
+    let directory = traces_directory();
+    if directory.is_dir() {
+        return Some(directory);
     }
     record(&format!("PART {test}: without captures\n"));
     None
 }
 
-fn traces_folder() -> PathBuf {
+fn traces_directory() -> PathBuf {
     std::env::var_os("NETGRAIN_TRACES")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces"), PathBuf::from)
 }
@@ -68,7 +68,7 @@ pub fn tool(test: &str, program: &str) -> Option<Command> {
 /// Returns a command that runs a program written in Go. `cargo xtask ci` builds the program into netgrain's cache
 /// directory; an installed program is used otherwise. If there is neither, the test is reported as skipped.
 pub fn go_tool(test: &str, program: &str) -> Option<Command> {
-    let built = cache().map(|folder| folder.join("oracles-go/bin").join(program)).filter(|path| path.is_file());
+    let built = cache().map(|directory| directory.join("oracles-go/bin").join(program)).filter(|path| path.is_file());
     let Some(path) = built else { return tool(test, program) };
     let mut command = Command::new(path);
     command.stdin(Stdio::null());
@@ -83,7 +83,7 @@ fn python_oracles() -> Option<PathBuf> {
 
 /// Netgrain's cache directory.
 fn cache() -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|directory| !directory.is_empty()).map(PathBuf::from);
     let cache = cache.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")))?;
     Some(cache.join("netgrain"))
 }
@@ -91,7 +91,7 @@ fn cache() -> Option<PathBuf> {
 /// Returns a command that runs a Python interpreter with this package, from the directory of the Python packages or
 /// from this machine. If there is none, the test is reported as skipped.
 pub fn python_with(test: &str, package: &str) -> Option<Command> {
-    let own = python_oracles().map(|folder| folder.join("bin/python"));
+    let own = python_oracles().map(|directory| directory.join("bin/python"));
     let pythons = own.into_iter().chain([PathBuf::from("python3")]);
     for python in pythons {
         let import = ["-c", &format!("import {package}")];
@@ -110,7 +110,7 @@ pub fn python_with(test: &str, package: &str) -> Option<Command> {
 /// Returns a command that runs the Python interpreter of the environment with this name in the cache directory. If
 /// there is none, the test is reported as skipped.
 pub fn python_of(test: &str, environment: &str) -> Option<Command> {
-    let python = python_oracles().map(|folder| folder.with_file_name(environment).join("bin/python"));
+    let python = python_oracles().map(|directory| directory.with_file_name(environment).join("bin/python"));
     if let Some(python) = python.filter(|python| python.is_file()) {
         let mut command = Command::new(python);
         command.stdin(Stdio::null());
@@ -127,8 +127,8 @@ fn program_path(program: &str) -> Option<PathBuf> {
 }
 
 fn program_in(program: &str, path: &OsStr) -> Option<PathBuf> {
-    let folders = std::env::split_paths(path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    folders.map(|folder| folder.join(program)).find(|path| path.is_file())
+    let directories = std::env::split_paths(path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    directories.map(|directory| directory.join(program)).find(|path| path.is_file())
 }
 
 #[cfg(test)]
@@ -138,12 +138,12 @@ mod tests {
 
     #[test]
     fn skips_are_recorded_line_by_line() {
-        let folder = TempDir::new("skips_are_recorded_line_by_line");
-        let path = folder.join("skips");
+        let directory = TempDir::new("skips_are_recorded_line_by_line");
+        let path = directory.join("skips");
         append(&path, "SKIP one: why\n").expect("the first line creates the file");
         append(&path, "SKIP two: why not\n").expect("the second line is appended");
         assert_eq!(std::fs::read_to_string(&path).expect("the file"), "SKIP one: why\nSKIP two: why not\n");
-        assert!(append(folder.path(), "SKIP three: no file\n").is_err());
+        assert!(append(directory.path(), "SKIP three: no file\n").is_err());
     }
 
     #[test]

@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn temporary_directories_differ_and_are_removed() {
-        let (a, b) = (TempDir::new("temp::folders"), TempDir::new("temp::folders"));
+        let (a, b) = (TempDir::new("temp::directories"), TempDir::new("temp::directories"));
         assert_ne!(a.path(), b.path());
         std::fs::write(a.join("x"), "x").expect("write into the directory");
         let kept = a.path().to_owned();

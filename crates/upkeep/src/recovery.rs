@@ -39,7 +39,7 @@ pub(crate) use volume::Volume;
 use volume::WAIT;
 
 /// The most directories that recovery examines: more than a month of hours.
-pub const MAX_FOLDERS: usize = 1000;
+pub const MAX_DIRECTORIES: usize = 1000;
 
 /// Number of the newest hours in which recovery searches for the original name of a packet file whose rename a power
 /// failure has undone.
@@ -64,7 +64,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub struct Recovery<D> {
     volume: Volume<D>,
     /// The directories that are not yet examined, the newest last.
-    folders: Vec<PathBuf>,
+    directories: Vec<PathBuf>,
     examined: usize,
     most: usize,
     /// Hidden files in the newest hour directories. They existed before the recorder that called the recovery created
@@ -87,12 +87,12 @@ impl<D: Device> Recovery<D> {
     /// processes in another way.
     pub fn new(device: D, root: &Path) -> Self {
         let volume = Volume::new(device, root.to_owned());
-        let (folders, stop) = (vec![root.to_owned()], Arc::default());
+        let (directories, stop) = (vec![root.to_owned()], Arc::default());
         Self {
             volume,
-            folders,
+            directories,
             examined: 0,
-            most: MAX_FOLDERS,
+            most: MAX_DIRECTORIES,
             before: BTreeSet::new(),
             held: Vec::new(),
             again: 0,
@@ -119,8 +119,8 @@ impl<D: Device> Recovery<D> {
 
     /// Restricts the recovery to one directory and all directories below it.
     #[must_use]
-    pub fn below(self, folder: &Path) -> Self {
-        Self { folders: vec![folder.to_owned()], ..self }
+    pub fn below(self, directory: &Path) -> Self {
+        Self { directories: vec![directory.to_owned()], ..self }
     }
 
     /// Restricts the recovery to the files of one queue, because the offered counts of the recorders of other queues
@@ -145,9 +145,9 @@ impl<D: Device> Recovery<D> {
     /// Removes the files that a dead recorder prepared but never wrote, and renames prepared files that contain
     /// packets.
     pub fn prepare(&mut self) {
-        for folder in self.newest_hours() {
-            let names = self.volume.names(&folder).unwrap_or_default();
-            self.before.extend(names.iter().filter(|n| FileNames::hidden(n).is_some()).map(|n| folder.join(n)));
+        for directory in self.newest_hours() {
+            let names = self.volume.names(&directory).unwrap_or_default();
+            self.before.extend(names.iter().filter(|n| FileNames::hidden(n).is_some()).map(|n| directory.join(n)));
         }
         self.remove_prepared();
         self.forget();
@@ -159,7 +159,7 @@ impl<D: Device> Recovery<D> {
         let root = self.volume.root.clone();
         let Ok(noted) = OutOfOrderMarkers::list(&mut self.volume.device, &root) else { return };
         for ((start, ..), span, stem) in noted.iter() {
-            let hour = names::hour_folder(&root, start);
+            let hour = names::hour_directory(&root, start);
             let mut named = names::PACKETS.iter().flat_map(|e| [format!("{stem}.{e}"), names::hidden(stem, e)]);
             if !named.any(|name| self.volume.device.exists(&hour.join(name))) {
                 // An error is ignored, because a marker without a file has no effect.
@@ -184,7 +184,7 @@ impl<D: Device> Recovery<D> {
             }
         }
         if files > 0 {
-            self.events.push(Event::Released { folder: root, files, bytes });
+            self.events.push(Event::Released { directory: root, files, bytes });
         }
     }
 
@@ -193,7 +193,7 @@ impl<D: Device> Recovery<D> {
         if self.is_stopped() {
             return false;
         }
-        let Some(folder) = self.folders.pop() else {
+        let Some(directory) = self.directories.pop() else {
             let more = self.retry();
             if !more {
                 self.forget_tails();
@@ -201,12 +201,12 @@ impl<D: Device> Recovery<D> {
             return more;
         };
         self.examined += 1;
-        self.examine(&folder);
-        if self.examined == self.most && !self.folders.is_empty() {
-            self.folders.clear();
-            self.events.push(Event::Bounded { folder: self.volume.root.clone(), examined: self.examined });
+        self.examine(&directory);
+        if self.examined == self.most && !self.directories.is_empty() {
+            self.directories.clear();
+            self.events.push(Event::Bounded { directory: self.volume.root.clone(), examined: self.examined });
         }
-        let more = !self.folders.is_empty() || !self.held.is_empty();
+        let more = !self.directories.is_empty() || !self.held.is_empty();
         if !more {
             self.forget_tails();
         }
@@ -228,8 +228,8 @@ impl<D: Device> Recovery<D> {
                 tail.forget();
             }
             if !entered && complete && !self.troubled && untold > 0 && !tail.ended {
-                let folder = self.volume.root.clone();
-                self.events.push(Event::UnwrittenPackets { folder, queue: tail.queue, packets: untold });
+                let directory = self.volume.root.clone();
+                self.events.push(Event::UnwrittenPackets { directory, queue: tail.queue, packets: untold });
             }
         }
     }
@@ -238,12 +238,12 @@ impl<D: Device> Recovery<D> {
     /// before its first file. Returns false after an error, which is reported.
     fn enter_unfiled(&mut self, tail: &OrphanedCount) -> bool {
         let start = base::Timestamp::from_secs_nanos(tail.second, 0);
-        let folder = names::hour_folder(&self.volume.root, start);
-        let called = match self.create_unfiled(tail, start, &folder) {
+        let directory = names::hour_directory(&self.volume.root, start);
+        let called = match self.create_unfiled(tail, start, &directory) {
             Ok(Some(called)) => called,
             Ok(None) => return true,
             Err(error) => {
-                self.trouble(folder, error);
+                self.trouble(directory, error);
                 return false;
             }
         };
@@ -251,7 +251,7 @@ impl<D: Device> Recovery<D> {
         let mut tail = tail.clone();
         tail.file = Some((start, 0));
         self.volume.tails = vec![tail.clone()];
-        self.recover(&folder, called);
+        self.recover(&directory, called);
         self.volume.tails.clear();
         self.volume.entered.contains(&tail)
     }
@@ -262,16 +262,16 @@ impl<D: Device> Recovery<D> {
         &mut self,
         tail: &OrphanedCount,
         start: base::Timestamp,
-        folder: &Path,
+        directory: &Path,
     ) -> io::Result<Option<FileNames>> {
-        self.volume.device.create_folder(folder)?;
-        let names = self.volume.names(folder)?;
+        self.volume.device.create_directory(directory)?;
+        let names = self.volume.names(directory)?;
         for copy in 0.. {
             let stem = names::stem(start, (tail.queue > 0).then_some(tail.queue), copy);
             let called = FileNames { stem, ending: names::PACKETS[0] };
             if names.contains(&called.index()) {
                 let reported =
-                    VerifiedIndex::read(&mut self.volume.device, &folder.join(called.index()))?.map(|verified| {
+                    VerifiedIndex::read(&mut self.volume.device, &directory.join(called.index()))?.map(|verified| {
                         let rows = verified.blocks.iter().map(|indexed| indexed.rows.total());
                         rows.fold((0, 0), |(offered, stored), row| (offered + row.offered, stored + row.stored))
                     });
@@ -279,7 +279,7 @@ impl<D: Device> Recovery<D> {
                     return Ok(None);
                 }
             } else if !names.contains(&called.hidden_packets()) && !names.contains(&called.packets()) {
-                let file = self.volume.device.create(&folder.join(called.hidden_packets()), Content::Index)?;
+                let file = self.volume.device.create(&directory.join(called.hidden_packets()), Content::Index)?;
                 let head = pcap::classic::file_header(pcap::classic::Resolution::Nanos, ETHERNET);
                 let put = self.volume.device.put(file, 0, &head).and_then(|()| self.volume.sync(file));
                 self.volume.device.close(file);
@@ -297,8 +297,8 @@ impl<D: Device> Recovery<D> {
         }
         self.again += 1;
         std::thread::sleep(PAUSE);
-        for (folder, called) in std::mem::take(&mut self.held) {
-            self.recover(&folder, called);
+        for (directory, called) in std::mem::take(&mut self.held) {
+            self.recover(&directory, called);
         }
         self.remove_prepared();
         !self.held.is_empty() && self.again < AGAIN
@@ -359,17 +359,17 @@ impl<D: Device> Recovery<D> {
 
     fn find_place(&mut self, file: FileId, layout: Layout, name: &str) -> io::Result<Option<PathBuf>> {
         let queue = file_names::prepared_queue(name);
-        for folder in self.newest_hours() {
-            let names = self.volume.names(&folder)?;
+        for directory in self.newest_hours() {
+            let names = self.volume.names(&directory)?;
             for stem in names.iter().filter_map(|n| file_names::hidden_index(n)).filter(|s| names::queue_of(s) == queue)
             {
                 let called = FileNames { stem: stem.to_owned(), ending: layout.ending() };
-                let index = folder.join(called.hidden_index());
+                let index = directory.join(called.hidden_index());
                 if !names.contains(&called.hidden_packets())
                     && let Some(verified) = VerifiedIndex::read(&mut self.volume.device, &index)?
                     && self.is_of(file, &verified)?
                 {
-                    return Ok(Some(folder.join(called.hidden_packets())));
+                    return Ok(Some(directory.join(called.hidden_packets())));
                 }
             }
         }
@@ -377,14 +377,14 @@ impl<D: Device> Recovery<D> {
         let begins = layout.begins(window.get(0, layout.file_header() as usize)?);
         let first = layout.next(&mut window, layout.file_header(), base::Timestamp::ZERO)?;
         let Some(first) = first.filter(|_| begins) else { return Ok(None) };
-        let folder = names::hour_folder(&self.volume.root, first.ts);
-        let names = self.volume.names(&folder).unwrap_or_default();
-        self.volume.device.create_folder(&folder)?;
+        let directory = names::hour_directory(&self.volume.root, first.ts);
+        let names = self.volume.names(&directory).unwrap_or_default();
+        self.volume.device.create_directory(&directory)?;
         for copy in 0.. {
             let queue = (queue > 0).then_some(queue);
             let called = FileNames { stem: names::stem(first.ts, queue, copy), ending: layout.ending() };
             if !names.contains(&called.hidden_packets()) && !names.contains(&called.packets()) {
-                return Ok(Some(folder.join(called.hidden_packets())));
+                return Ok(Some(directory.join(called.hidden_packets())));
             }
         }
         Ok(None)
@@ -403,32 +403,32 @@ impl<D: Device> Recovery<D> {
 
     /// The hour directories in which a file may have been before a power failure undid its rename.
     fn newest_hours(&mut self) -> Vec<PathBuf> {
-        let mut folders = vec![self.volume.root.clone()];
+        let mut directories = vec![self.volume.root.clone()];
         for _ in ["year", "month", "day", "hour"] {
             let mut inner = Vec::new();
-            for folder in &folders {
-                let list = self.volume.device.list(folder).unwrap_or_default();
-                let numbers = list.into_iter().filter(|(name, is_folder)| *is_folder && is_number(name));
-                inner.extend(numbers.map(|(name, _)| folder.join(name)));
+            for directory in &directories {
+                let list = self.volume.device.list(directory).unwrap_or_default();
+                let numbers = list.into_iter().filter(|(name, is_directory)| *is_directory && is_number(name));
+                inner.extend(numbers.map(|(name, _)| directory.join(name)));
             }
             inner.sort_unstable_by(|a, b| b.cmp(a));
             inner.truncate(NEWEST);
-            folders = inner;
+            directories = inner;
         }
-        folders
+        directories
     }
 
-    fn examine(&mut self, folder: &Path) {
-        let list = match self.volume.device.list(folder) {
+    fn examine(&mut self, directory: &Path) {
+        let list = match self.volume.device.list(directory) {
             Ok(list) => list,
             // The directory is missing because retention has removed it, or because no file was ever recorded.
             Err(e) if e.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => return self.events.push(Event::Trouble { path: folder.to_owned(), error }),
+            Err(error) => return self.events.push(Event::Trouble { path: directory.to_owned(), error }),
         };
         let mut dead = BTreeSet::new();
-        for (name, is_folder) in &list {
-            if *is_folder {
-                self.folders.push(folder.join(name));
+        for (name, is_directory) in &list {
+            if *is_directory {
+                self.directories.push(directory.join(name));
             } else if let Some(called) = FileNames::hidden(name).or_else(|| FileNames::recovered_stem(name))
                 && self.is_selected(&called.stem)
             {
@@ -436,16 +436,16 @@ impl<D: Device> Recovery<D> {
             }
         }
         let root = &self.volume.root;
-        self.folders.sort_by_cached_key(|folder| (is_dated(folder, root), folder.clone()));
+        self.directories.sort_by_cached_key(|directory| (is_dated(directory, root), directory.clone()));
         for called in dead {
             if self.is_stopped() {
                 return;
             }
-            self.recover(folder, called);
+            self.recover(directory, called);
         }
         // Indexes are examined after the packet files, because the recovery of a packet file also publishes or removes
         // its index.
-        let names = self.volume.names(folder).unwrap_or_default();
+        let names = self.volume.names(directory).unwrap_or_default();
         for name in &names {
             if self.is_stopped() {
                 return;
@@ -453,14 +453,14 @@ impl<D: Device> Recovery<D> {
             let index = file_names::hidden_index(name).or_else(|| file_names::sealed_index(name));
             let outcome = match index.or_else(|| file_names::recovered_index(name)) {
                 Some(stem) if !self.is_selected(stem) => Ok(()),
-                Some(stem) => self.lone_index(folder, name, stem),
+                Some(stem) => self.lone_index(directory, name, stem),
                 None if file_names::is_recovered(name) && self.queue.is_none() => {
-                    self.volume.remove_unheld(&folder.join(name)).map(|_| ())
+                    self.volume.remove_unheld(&directory.join(name)).map(|_| ())
                 }
                 None => Ok(()),
             };
             if let Err(error) = outcome {
-                self.trouble(folder.join(name), error);
+                self.trouble(directory.join(name), error);
             }
         }
         let published = names.iter().filter_map(|n| file_names::published_index(n));
@@ -469,20 +469,20 @@ impl<D: Device> Recovery<D> {
             let mut packets = names::PACKETS.iter().map(|ending| format!("{stem}.{ending}"));
             // The name of a foreign capture's index contains the complete file name of the capture.
             if !names.contains(stem) && !packets.any(|p| names.contains(&p)) {
-                self.events.push(Event::Orphan { path: folder.join(format!("{stem}.{}", names::INDEX)) });
+                self.events.push(Event::Orphan { path: directory.join(format!("{stem}.{}", names::INDEX)) });
             }
         }
     }
 
-    fn recover(&mut self, folder: &Path, called: FileNames) {
-        let hidden = folder.join(called.hidden_packets());
-        let path = if self.volume.device.exists(&hidden) { hidden } else { folder.join(called.recovered_packets()) };
+    fn recover(&mut self, directory: &Path, called: FileNames) {
+        let hidden = directory.join(called.hidden_packets());
+        let path = if self.volume.device.exists(&hidden) { hidden } else { directory.join(called.recovered_packets()) };
         let alone = path.ends_with(called.recovered_packets());
         let growing = called.hidden_index();
-        let Some(mut mending) = FileRecovery::new(&mut self.volume, folder, called.clone()) else { return };
+        let Some(mut mending) = FileRecovery::new(&mut self.volume, directory, called.clone()) else { return };
         let outcome = if alone { mending.finish_copy(&growing) } else { mending.hidden() };
         match outcome {
-            Ok(Outcome::Held) if self.before.contains(&path) => self.held.push((folder.to_owned(), called)),
+            Ok(Outcome::Held) if self.before.contains(&path) => self.held.push((directory.to_owned(), called)),
             Ok(Outcome::Held) => {}
             Ok(outcome) => self.events.push(Event::Recovered { path, outcome }),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -492,18 +492,18 @@ impl<D: Device> Recovery<D> {
 
     /// Handles a hidden index whose packet file is missing or already published. Recovery keeps the index only if it
     /// describes packets that no other index describes.
-    fn lone_index(&mut self, folder: &Path, name: &str, stem: &str) -> io::Result<()> {
-        let path = folder.join(name);
+    fn lone_index(&mut self, directory: &Path, name: &str, stem: &str) -> io::Result<()> {
+        let path = directory.join(name);
         for ending in names::PACKETS {
             let called = FileNames { stem: stem.to_owned(), ending };
-            if self.volume.device.exists(&folder.join(called.hidden_packets())) {
+            if self.volume.device.exists(&directory.join(called.hidden_packets())) {
                 return Ok(());
             }
         }
         if file_names::hidden_index(name).is_some()
             && let Some(verified) = VerifiedIndex::read(&mut self.volume.device, &path)?
             && verified.blocks.iter().any(|p| !p.rows.is_empty())
-            && !self.is_reported(folder, stem, &verified)?
+            && !self.is_reported(directory, stem, &verified)?
         {
             if !self.volume.device.is_held(&path) {
                 self.events.push(Event::Orphan { path });
@@ -514,10 +514,10 @@ impl<D: Device> Recovery<D> {
     }
 
     /// True if a published index describes the same packet file as this index.
-    fn is_reported(&mut self, folder: &Path, stem: &str, verified: &VerifiedIndex) -> io::Result<bool> {
+    fn is_reported(&mut self, directory: &Path, stem: &str, verified: &VerifiedIndex) -> io::Result<bool> {
         let called = FileNames { stem: stem.to_owned(), ending: names::PACKETS[0] };
         for number in 0.. {
-            let path = folder.join(called.numbered(number).index());
+            let path = directory.join(called.numbered(number).index());
             if !self.volume.device.exists(&path) && number > called.number() {
                 break;
             }
@@ -532,8 +532,8 @@ impl<D: Device> Recovery<D> {
 }
 
 /// True if the name of the directory is that of a year, month, day or hour; recovery examines other directories later.
-fn is_dated(folder: &Path, root: &Path) -> bool {
-    folder.strip_prefix(root).is_ok_and(|below| below.iter().all(|part| part.to_str().is_some_and(is_number)))
+fn is_dated(directory: &Path, root: &Path) -> bool {
+    directory.strip_prefix(root).is_ok_and(|below| below.iter().all(|part| part.to_str().is_some_and(is_number)))
 }
 
 fn is_number(name: &str) -> bool {
@@ -545,27 +545,27 @@ fn is_number(name: &str) -> bool {
 pub(crate) fn repair_published<D: Device>(device: D, path: &Path) -> io::Result<Outcome> {
     // A file name without a directory means the current directory, for which `parent` returns an empty path.
     let path = &match path.parent() {
-        Some(folder) if folder.as_os_str().is_empty() => Path::new(".").join(path),
+        Some(directory) if directory.as_os_str().is_empty() => Path::new(".").join(path),
         _ => path.to_owned(),
     };
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
         return Ok(Outcome::Unknown);
     };
     let Some(called) = FileNames::published(name).or_else(|| FileNames::hidden(name)) else {
         return Ok(Outcome::Unknown);
     };
-    let mut volume = Volume::new(device, file_names::interface_of(folder));
+    let mut volume = Volume::new(device, file_names::interface_of(directory));
     let Some(file) = volume.device.take(path)? else { return Ok(Outcome::Held) };
-    let hidden = folder.join(called.hidden_packets());
+    let hidden = directory.join(called.hidden_packets());
     let ready = match *path == hidden {
         true => Ok(()),
         false => {
-            volume.unreadable_aside(&folder.join(called.index())).and_then(|()| volume.device.rename(path, &hidden))
+            volume.unreadable_aside(&directory.join(called.index())).and_then(|()| volume.device.rename(path, &hidden))
         }
     };
     volume.device.close(file);
     ready?;
-    let Some(mending) = FileRecovery::new(&mut volume, folder, called) else { return Ok(Outcome::Unknown) };
+    let Some(mending) = FileRecovery::new(&mut volume, directory, called) else { return Ok(Outcome::Unknown) };
     match mending.careful().hidden() {
         Ok(Outcome::Unknown) if *path != hidden => volume.device.rename(&hidden, path).map(|()| Outcome::Unknown),
         // After an error, the file keeps its hidden name, so that the next recovery can continue the repair.

@@ -268,28 +268,28 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
     /// Repairs a store, any directory below it, or a capture file.
     pub fn path(&mut self, path: &Path) {
         match self.device.list(path) {
-            Ok(_) => self.folder(path),
+            Ok(_) => self.directory(path),
             Err(_) => self.file(path),
         }
         self.claims.clear();
     }
 
-    fn folder(&mut self, path: &Path) {
-        for (root, folder) in self.interfaces(path) {
+    fn directory(&mut self, path: &Path) {
+        for (root, directory) in self.interfaces(path) {
             if !self.claimed(&root) {
                 continue;
             }
             let mut recovery = Recovery::new((self.another)(), &root)
                 .thorough()
                 .with_orphaned_counts(offered_page::orphaned_counts(&root));
-            if folder == root {
+            if directory == root {
                 recovery.prepare();
             } else {
-                recovery = recovery.below(&folder);
+                recovery = recovery.below(&directory);
             }
             while recovery.step() {}
             recovery.take_events().into_iter().for_each(|event| (self.report)(RepairEvent::Recovered(event)));
-            if let Some(seal) = self.seal.as_mut().filter(|_| folder == root) {
+            if let Some(seal) = self.seal.as_mut().filter(|_| directory == root) {
                 seal(&root).into_iter().for_each(&mut self.report);
             }
         }
@@ -446,14 +446,15 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         let list = self.device.list(path).unwrap_or_default();
         let is_year = |name: &str| name.len() == 4 && name.bytes().all(|b| b.is_ascii_digit());
         let is_ours = |name: &str| name == CLAIM || FileNames::hidden(name).is_some() || prepared(name).is_some();
-        let is_interface = list.iter().any(|(name, is_folder)| if *is_folder { is_year(name) } else { is_ours(name) });
-        if is_interface || !list.iter().any(|(_, is_folder)| *is_folder) {
+        let is_interface =
+            list.iter().any(|(name, is_directory)| if *is_directory { is_year(name) } else { is_ours(name) });
+        if is_interface || !list.iter().any(|(_, is_directory)| *is_directory) {
             return vec![(root, path.to_owned())];
         }
-        let inner = list.into_iter().filter(|(_, is_folder)| *is_folder);
+        let inner = list.into_iter().filter(|(_, is_directory)| *is_directory);
         let mut inner: Vec<PathBuf> = inner.map(|(name, _)| path.join(name)).collect();
         inner.sort_unstable();
-        inner.iter().flat_map(|folder| self.interfaces(folder)).collect()
+        inner.iter().flat_map(|directory| self.interfaces(directory)).collect()
     }
 
     /// Repairs a single file: a packet file, an index, a foreign capture, or a file of rows.

@@ -83,7 +83,7 @@ pub struct RetentionScope {
     /// free, the worker with the oldest files removes first.
     pub beside_others: bool,
     /// How long a directory must be empty before the worker removes it, because a recorder may be about to use it.
-    pub folders_after: Duration,
+    pub directories_after: Duration,
 }
 
 /// The retention worker.
@@ -91,7 +91,7 @@ pub struct RetentionWorker<D: Housekeeping> {
     device: D,
     scope: RetentionScope,
     rules: Rules,
-    interfaces: Vec<InterfaceFolder>,
+    interfaces: Vec<InterfaceDirectory>,
     mode: Mode,
     scans: ScanState,
     clock: AgeClock,
@@ -112,8 +112,8 @@ enum Mode {
 }
 
 /// One interface.
-struct InterfaceFolder {
-    folder: PathBuf,
+struct InterfaceDirectory {
+    directory: PathBuf,
     files: Catalogue,
     /// The lock that excludes other workers while this worker runs.
     lock: Option<Lock>,
@@ -139,8 +139,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
     pub fn new(mut device: D, scope: RetentionScope, rules: Rules) -> Self {
         let volume = rules.archive.as_ref().and_then(|archive| Some(device.stat(archive).ok()?.volume));
         let interface = |name: &String| {
-            let folder = names::interface_folder(&scope.store, name);
-            InterfaceFolder { files: Catalogue::new(&folder), folder, lock: None, swept: false, markers: None }
+            let directory = names::interface_directory(&scope.store, name);
+            InterfaceDirectory { files: Catalogue::new(&directory), directory, lock: None, swept: false, markers: None }
         };
         Self {
             interfaces: scope.interfaces.iter().map(interface).collect(),
@@ -288,7 +288,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
 
     /// Updates the catalogue.
     fn scan(&mut self, now: Timestamp, extent: ScanExtent) {
-        let empty_for = if self.is_dry_run() { Duration::MAX } else { self.scope.folders_after };
+        let empty_for = if self.is_dry_run() { Duration::MAX } else { self.scope.directories_after };
         for interface in &mut self.interfaces {
             interface.markers = None;
             let bad = interface.files.refresh(&mut self.device, now, empty_for, extent == ScanExtent::All);

@@ -6,8 +6,8 @@
 //! checks foreign captures as far as their format allows.
 
 mod content;
+mod directory;
 mod finding;
-mod folder;
 mod row_files;
 
 pub use finding::{Finding, FindingKind, Level};
@@ -160,7 +160,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         let (files, unreadable) = (self.totals.files, self.totals.unreadable);
         (self.is_own, self.foreign) = (false, 0);
         self.stored.clear();
-        self.folder(path);
+        self.directory(path);
         self.rows();
         if self.foreign > MAX_FOREIGN {
             let text = format!("{} more files do not belong to the store; ignored", self.foreign - MAX_FOREIGN);
@@ -242,8 +242,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             _ => None,
         };
         let open = FileNames::hidden(&name).is_some();
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let _hold = self.device.hold(folder);
+        let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let _hold = self.device.hold(directory);
         let beside = index.map(|index| path.with_file_name(index)).filter(|index| self.device.exists(index));
         let foreign = path.with_file_name(format!("{name}.{}", store::names::INDEX));
         let index = beside.or_else(|| self.device.exists(&foreign).then_some(foreign));

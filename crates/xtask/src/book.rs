@@ -58,11 +58,11 @@ pub fn build(root: &Path, mdbook: Option<&Path>, output: &Path) -> Result<(), St
     }
 }
 
-/// Reads all pages below `folder` into `pages`, with their paths from the root.
-fn read_pages(root: &Path, folder: &Path, pages: &mut BTreeMap<PathBuf, String>) -> Result<(), String> {
-    let with_path = |e: std::io::Error| format!("{}: {e}", folder.display());
-    for entry in std::fs::read_dir(root.join(folder)).map_err(with_path)? {
-        let path = folder.join(entry.map_err(with_path)?.file_name());
+/// Reads all pages below `directory` into `pages`, with their paths from the root.
+fn read_pages(root: &Path, directory: &Path, pages: &mut BTreeMap<PathBuf, String>) -> Result<(), String> {
+    let with_path = |e: std::io::Error| format!("{}: {e}", directory.display());
+    for entry in std::fs::read_dir(root.join(directory)).map_err(with_path)? {
+        let path = directory.join(entry.map_err(with_path)?.file_name());
         if root.join(&path).is_dir() {
             read_pages(root, &path, pages)?;
         } else if path.extension().is_some_and(|e| e == "md") {

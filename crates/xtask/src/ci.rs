@@ -36,7 +36,7 @@ pub fn tests(root: &Path) -> Result<(), String> {
 /// Runs the tests that the last run of [`tests`] skipped completely or in part because it had no captures. The captures
 /// are in `$NETGRAIN_TRACES`.
 pub fn captures(root: &Path) -> Result<(), String> {
-    let folder =
+    let directory =
         std::env::var("NETGRAIN_TRACES").map_err(|_| "set NETGRAIN_TRACES to the directory with the captures")?;
     let list = target(root).join(SKIPS);
     let text = std::fs::read_to_string(&list)
@@ -45,7 +45,7 @@ pub fn captures(root: &Path) -> Result<(), String> {
     if names.is_empty() {
         return Err(format!("{}: no test was skipped because of missing captures", list.display()));
     }
-    println!("running {} tests with the captures in {folder}", names.len());
+    println!("running {} tests with the captures in {directory}", names.len());
     let skips = remove_old_file(&target(root).join("skipped-captures.txt"))?;
     let args = [&["test", "--workspace", "--no-fail-fast", "--tests", "--"], names.as_slice()].concat();
     let env = [("NETGRAIN_SKIPS", &*skips), ("RUST_TEST_THREADS", &*test_threads())];
@@ -91,8 +91,8 @@ fn remove_old_file(path: &Path) -> Result<String, String> {
 /// Runs the loom models. They need other compiler flags, so they have their own target directory: otherwise each run
 /// would rebuild the main target.
 fn loom(root: &Path) -> Result<(), String> {
-    let folder = target(root).join("loom");
-    let env = [("RUSTFLAGS", "--cfg loom".to_owned()), ("CARGO_TARGET_DIR", folder.to_string_lossy().into_owned())];
+    let directory = target(root).join("loom");
+    let env = [("RUSTFLAGS", "--cfg loom".to_owned()), ("CARGO_TARGET_DIR", directory.to_string_lossy().into_owned())];
     let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (*k, v.as_str())).collect();
     cargo(root, &["test", "-p", "netgrain-ring", "--release", "--test", "loom"], &env)
 }

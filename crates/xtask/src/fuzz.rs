@@ -21,8 +21,8 @@ pub fn run(root: &Path, args: &[String]) -> Result<(), String> {
     let (name, flags) = args
         .split_first()
         .ok_or("the name of a target is missing; crates/fuzz/src/targets/mod.rs lists the targets")?;
-    let folder = crate::ci::target(root).join("fuzz");
-    let (corpus, failed) = (folder.join("corpus").join(name), folder.join("failed").join(name));
+    let directory = crate::ci::target(root).join("fuzz");
+    let (corpus, failed) = (directory.join("corpus").join(name), directory.join("failed").join(name));
     for made in [&corpus, &failed] {
         std::fs::create_dir_all(made).map_err(|e| format!("{}: {e}", made.display()))?;
     }
@@ -32,7 +32,7 @@ pub fn run(root: &Path, args: &[String]) -> Result<(), String> {
     let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
     cargo
         .args(["run", "--package", "netgrain-fuzz", "--profile", "fuzz", "--target", &host, "--target-dir"])
-        .arg(&folder);
+        .arg(&directory);
     cargo.arg("--").args(["-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1"]);
     cargo.arg(format!("-artifact_prefix={}/", failed.display())).args(flags);
     if flags.iter().all(|flag| flag.starts_with('-')) {

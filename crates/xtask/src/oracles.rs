@@ -106,47 +106,47 @@ pub fn install() {
 
 /// Creates a virtual environment in the cache directory, where `testkit::python_with` and `testkit::python_of` find it.
 fn install_packages(name: &str, python: &str, packages: &[&str]) -> Result<(), String> {
-    let folder = cache()?.join(name);
+    let directory = cache()?.join(name);
     // The list of packages is written after the installation, so that an interrupted installation is repeated.
-    let (list, wanted) = (folder.join("installed"), packages.join("\n"));
+    let (list, wanted) = (directory.join("installed"), packages.join("\n"));
     if std::fs::read_to_string(&list).is_ok_and(|has| has == wanted) {
         return Ok(());
     }
-    println!("oracles: installing {} into {}", packages.join(" "), folder.display());
-    run(Command::new(python_named(python)?).args(["-m", "venv", "--clear"]).arg(&folder))?;
+    println!("oracles: installing {} into {}", packages.join(" "), directory.display());
+    run(Command::new(python_named(python)?).args(["-m", "venv", "--clear"]).arg(&directory))?;
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-    run(Command::new(folder.join("bin/python")).args(pip).args(packages))?;
+    run(Command::new(directory.join("bin/python")).args(pip).args(packages))?;
     std::fs::write(&list, wanted).map_err(|e| format!("{}: {e}", list.display()))
 }
 
 /// Builds a program in the cache directory, where `testkit::go_tool` finds it.
 fn install_go_program(program: &str, module: &str) -> Result<(), String> {
-    let folder = cache()?.join("oracles-go/bin");
+    let directory = cache()?.join("oracles-go/bin");
     // If the installed program has another version, it is built again.
-    let (list, has) = (folder.join(format!("{program}.version")), folder.join(program).is_file());
+    let (list, has) = (directory.join(format!("{program}.version")), directory.join(program).is_file());
     if has && std::fs::read_to_string(&list).is_ok_and(|version| version == module) {
         return Ok(());
     }
-    println!("oracles: building {module} into {}", folder.display());
-    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    run(Command::new("go").args(["install", module]).env("GOBIN", &folder))?;
+    println!("oracles: building {module} into {}", directory.display());
+    std::fs::create_dir_all(&directory).map_err(|e| format!("{}: {e}", directory.display()))?;
+    run(Command::new("go").args(["install", module]).env("GOBIN", &directory))?;
     std::fs::write(&list, module).map_err(|e| format!("{}: {e}", list.display()))
 }
 
 /// Builds a program in the cache directory.
 fn install_rust_program(program: &str, version: &str) -> Result<(), String> {
-    let folder = cache()?.join("oracles-rust");
-    let (list, has) = (folder.join(format!("{program}.version")), folder.join("bin").join(program).is_file());
+    let directory = cache()?.join("oracles-rust");
+    let (list, has) = (directory.join(format!("{program}.version")), directory.join("bin").join(program).is_file());
     if has && std::fs::read_to_string(&list).is_ok_and(|built| built == version) {
         return Ok(());
     }
-    println!("oracles: building {program} {version} into {}", folder.display());
+    println!("oracles: building {program} {version} into {}", directory.display());
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["install", "--quiet", "--locked", "--force", "--no-default-features", "--debug", "--version", version]);
-    cargo.arg("--root").arg(&folder).arg(program).env("CARGO_TARGET_DIR", folder.join("target"));
+    cargo.arg("--root").arg(&directory).arg(program).env("CARGO_TARGET_DIR", directory.join("target"));
     run(&mut cargo)?;
     // Only the program is kept, because the build directory has some hundred megabytes.
-    std::fs::remove_dir_all(folder.join("target")).map_err(|e| format!("{}: {e}", folder.display()))?;
+    std::fs::remove_dir_all(directory.join("target")).map_err(|e| format!("{}: {e}", directory.display()))?;
     std::fs::write(&list, version).map_err(|e| format!("{}: {e}", list.display()))
 }
 
@@ -165,19 +165,19 @@ pub fn rust_program(name: &str) -> Option<PathBuf> {
 
 /// Extracts a program from a Debian package into the directory where `testkit::go_tool` finds it.
 fn unpack_program(program: &str, package: &str) -> Result<(), String> {
-    let folder = cache()?.join("oracles-go");
-    let path = folder.join("bin").join(program);
+    let directory = cache()?.join("oracles-go");
+    let path = directory.join("bin").join(program);
     if exists(program) || path.is_file() {
         return Ok(());
     }
-    println!("oracles: extracting {program} from the package {package} into {}", folder.display());
+    println!("oracles: extracting {program} from the package {package} into {}", directory.display());
     let io = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
-    let work = folder.join(format!("{package}.unpacked"));
+    let work = directory.join(format!("{package}.unpacked"));
     // An interrupted extraction is repeated.
     if work.exists() {
         std::fs::remove_dir_all(&work).map_err(|e| io(&work, e))?;
     }
-    for directory in [&work, &folder.join("bin")] {
+    for directory in [&work, &directory.join("bin")] {
         std::fs::create_dir_all(directory).map_err(|e| io(directory, e))?;
     }
     run(Command::new("apt-get").args(["download", "-qq", package]).current_dir(&work))?;
@@ -190,7 +190,7 @@ fn unpack_program(program: &str, package: &str) -> Result<(), String> {
 
 /// Netgrain's cache directory.
 fn cache() -> Result<PathBuf, String> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|directory| !directory.is_empty()).map(PathBuf::from);
     let cache = cache.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")));
     Ok(cache.ok_or("there is no cache directory, because HOME is not set")?.join("netgrain"))
 }
@@ -199,7 +199,7 @@ fn cache() -> Result<PathBuf, String> {
 fn python_named(name: &str) -> Result<PathBuf, String> {
     let pyenv_versions = std::env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv/versions"));
     let pyenv_versions =
-        pyenv_versions.and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten().flatten();
+        pyenv_versions.and_then(|directory| std::fs::read_dir(directory).ok()).into_iter().flatten().flatten();
     let candidates =
         [PathBuf::from(name)].into_iter().chain(pyenv_versions.map(|version| version.path().join("bin").join(name)));
     let works = |python: &PathBuf| {
@@ -247,5 +247,5 @@ fn exists(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/sbin".into()])
-        .any(|folder: std::path::PathBuf| folder.join(program).is_file())
+        .any(|directory: std::path::PathBuf| directory.join(program).is_file())
 }

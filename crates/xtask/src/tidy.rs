@@ -99,15 +99,15 @@ fn crates(root: &Path) -> Result<BTreeMap<String, BTreeSet<String>>, String> {
     for package in metadata["packages"].as_array().into_iter().flatten() {
         let manifest = Path::new(package["manifest_path"].as_str().unwrap_or_default());
         let uses = package["dependencies"].as_array().into_iter().flatten().filter(|d| d["kind"].is_null());
-        let uses = uses.filter_map(|d| folder(Path::new(d["path"].as_str()?))).collect();
-        if let Some(name) = manifest.parent().and_then(folder) {
+        let uses = uses.filter_map(|d| directory(Path::new(d["path"].as_str()?))).collect();
+        if let Some(name) = manifest.parent().and_then(directory) {
             crates.insert(name, uses);
         }
     }
     Ok(crates)
 }
 
-fn folder(path: &Path) -> Option<String> {
+fn directory(path: &Path) -> Option<String> {
     Some(path.file_name()?.to_str()?.to_owned())
 }
 
@@ -193,12 +193,12 @@ fn check_third_party(root: &Path, rows: &BTreeMap<String, CrateRow>, findings: &
 }
 
 fn check_sources(root: &Path, findings: &mut Vec<String>) -> Result<(), String> {
-    let mut folders = vec![root.join("crates"), root.join("examples"), root.join("include")];
-    while let Some(dir) = folders.pop() {
+    let mut directories = vec![root.join("crates"), root.join("examples"), root.join("include")];
+    while let Some(dir) = directories.pop() {
         let Ok(entries) = std::fs::read_dir(&dir) else { continue };
         for path in entries.flatten().map(|e| e.path()) {
             if path.is_dir() {
-                folders.push(path);
+                directories.push(path);
                 continue;
             }
             if !path.extension().is_some_and(|e| e == "rs" || e == "h" || e == "c") {
@@ -210,7 +210,7 @@ fn check_sources(root: &Path, findings: &mut Vec<String>) -> Result<(), String> 
             if lines > LINES_MAX {
                 findings.push(format!("{shown}: {lines} lines, more than {LINES_MAX}; split the file by subject"));
             }
-            let must_not_panic = MUST_NOT_PANIC.iter().any(|folder| shown.starts_with(folder));
+            let must_not_panic = MUST_NOT_PANIC.iter().any(|directory| shown.starts_with(directory));
             for (number, line) in text.lines().enumerate() {
                 if must_not_panic && line.contains(concat!("epri", "nt")) {
                     findings.push(format!(

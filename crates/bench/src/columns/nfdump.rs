@@ -25,7 +25,7 @@ const WAITING: u64 = 60_000;
 /// Sends `records` flows of this set to nfcapd, queries the top senders, and compares them with the true sums of IP
 /// bytes by sender, which NetFlow counts.
 pub fn compare(
-    folder: &Path,
+    directory: &Path,
     set: &Set,
     records: u64,
     expected_totals: &ExpectedTotals,
@@ -36,9 +36,9 @@ pub fn compare(
             return sheet.note(format_args!("{name} is not installed: its row is omitted"));
         }
     }
-    std::fs::create_dir_all(folder).map_err(|e| Stop::error(format_args!("{}: {e}", folder.display())))?;
-    let lost = collect(folder, set, records)?;
-    let listed = std::fs::read_dir(folder).map_err(Stop::error)?.flatten();
+    std::fs::create_dir_all(directory).map_err(|e| Stop::error(format_args!("{}: {e}", directory.display())))?;
+    let lost = collect(directory, set, records)?;
+    let listed = std::fs::read_dir(directory).map_err(Stop::error)?.flatten();
     let bytes: u64 = listed.filter_map(|entry| Some(entry.metadata().ok()?.len())).sum();
     sheet.note(format_args!(
         "nfcapd stores {}, {:.0} B per record; {lost} messages lost",
@@ -53,7 +53,7 @@ pub fn compare(
         }
         let begun = Instant::now();
         let mut command = Command::new("nfdump");
-        command.arg("-R").arg(folder).args(["-s", "srcip/bytes", "-n", &TOP.to_string(), "-N", "-o", "csv"]);
+        command.arg("-R").arg(directory).args(["-s", "srcip/bytes", "-n", &TOP.to_string(), "-N", "-o", "csv"]);
         let result = command.output().map_err(|e| Stop::error(format_args!("nfdump: {e}")))?;
         row("nfdump", cache, 1, begun.elapsed(), records, sheet)?;
         let (correct, lines) = compared(&String::from_utf8_lossy(&result.stdout), expected_totals);
@@ -67,12 +67,12 @@ pub fn compare(
 }
 
 /// Sends the flows and returns the number of lost messages.
-fn collect(folder: &Path, set: &Set, records: u64) -> Result<u64, Stop> {
+fn collect(directory: &Path, set: &Set, records: u64) -> Result<u64, Stop> {
     let failed = |e: std::io::Error| Stop::error(format_args!("sending to nfcapd: {e}"));
     // A port that was just free.
     let port = UdpSocket::bind("127.0.0.1:0").and_then(|socket| Ok(socket.local_addr()?.port())).map_err(failed)?;
     let mut command = Command::new("nfcapd");
-    command.arg("-w").arg(folder).args(["-b", "127.0.0.1", "-p", &port.to_string(), "-B", "8000000", "-T", "all"]);
+    command.arg("-w").arg(directory).args(["-b", "127.0.0.1", "-p", &port.to_string(), "-B", "8000000", "-T", "all"]);
     command.stderr(Stdio::null());
     let mut nfcapd = Helper::start(command, "nfcapd")?;
     let until = Instant::now() + TIMEOUT;

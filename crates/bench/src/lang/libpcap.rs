@@ -59,8 +59,8 @@ impl LibpcapFilter {
     /// Compiles the program; `None` without a C compiler or libpcap.
     pub fn build(work: &ScratchDir, frames: &[u8]) -> Result<Option<Self>, Stop> {
         let Some(compiler) = find("cc") else { return Ok(None) };
-        let folder = work.path();
-        let (source, program, data) = (folder.join("filter.c"), folder.join("filter"), folder.join("frames"));
+        let directory = work.path();
+        let (source, program, data) = (directory.join("filter.c"), directory.join("filter"), directory.join("frames"));
         std::fs::write(&source, SOURCE).and_then(|()| std::fs::write(&data, frames)).map_err(Stop::error)?;
         let built = Command::new(compiler).args(["-O2", "-o"]).arg(&program).arg(&source).arg("-ldl").output();
         if !built.is_ok_and(|b| b.status.success()) {

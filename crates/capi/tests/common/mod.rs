@@ -16,7 +16,7 @@ fn workspace() -> PathBuf {
 
 /// The directory with the library, which is the directory of the test program.
 fn libraries() -> PathBuf {
-    std::env::current_exe().expect("this program").parent().expect("its folder").to_owned()
+    std::env::current_exe().expect("this program").parent().expect("its directory").to_owned()
 }
 
 /// The way of linking a program.
@@ -33,9 +33,9 @@ pub fn compile(
     standard: &str,
     source: &Path,
     link: Link,
-    folder: &TempDir,
+    directory: &TempDir,
 ) -> Option<PathBuf> {
-    let program = folder.join(format!("program-{link:?}"));
+    let program = directory.join(format!("program-{link:?}"));
     let mut cc = testkit::tool(test, compiler)?;
     cc.args(["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror", "-O1", standard, "-I"]);
     cc.arg(workspace().join("include")).arg(source).arg("-o").arg(&program);
@@ -56,10 +56,10 @@ pub fn stdout(out: &Output) -> String {
 
 /// Compiles and runs a C source; returns its output.
 pub fn run_source(test: &str, compiler: &str, standard: &str, source: &str) -> Option<String> {
-    let folder = TempDir::new(test);
-    let path = folder.join(if compiler == "cc" { "test.c" } else { "test.cc" });
+    let directory = TempDir::new(test);
+    let path = directory.join(if compiler == "cc" { "test.c" } else { "test.cc" });
     std::fs::write(&path, source).expect("a file");
-    let program = compile(test, compiler, standard, &path, Link::Shared, &folder)?;
+    let program = compile(test, compiler, standard, &path, Link::Shared, &directory)?;
     let out = Command::new(program).output().expect("it runs");
     assert!(out.status.success(), "{out:?}");
     Some(stdout(&out))

@@ -71,8 +71,8 @@ fn files_that_cannot_be_opened_are_reported_by_name() {
     let speed = Options { speed: Speed::Scaled(0.0), ..Options::default() };
     let still = open(capture(&[]), speed).err().unwrap();
     assert!(matches!(&still, SourceError::Unsupported { reason, .. } if reason.contains("above 0")), "{still}");
-    let folder = testkit::TempDir::new("files_that_cannot_be_opened");
-    let e = File::open(folder.path(), Options::default()).err().unwrap();
+    let directory = testkit::TempDir::new("files_that_cannot_be_opened");
+    let e = File::open(directory.path(), Options::default()).err().unwrap();
     assert!(matches!(e, SourceError::System { .. }), "{e}");
 }
 
@@ -306,13 +306,13 @@ fn a_truncated_compressed_file_is_an_error() {
 #[test]
 fn files_of_the_zstd_tool_are_read_and_their_checksum_is_verified() {
     let test = "files_of_the_zstd_tool_are_read_and_their_checksum_is_verified";
-    let folder = testkit::TempDir::new(test);
+    let directory = testkit::TempDir::new(test);
     let frames = common::numbered(0..5000, |n| 60 + n as usize % 1400);
-    let plain = folder.join("trace.pcap");
+    let plain = directory.join("trace.pcap");
     std::fs::write(&plain, capture(&frames)).unwrap();
     for level in ["-1", "-19", "--long=27"] {
         let Some(mut zstd) = testkit::tool(test, "zstd") else { return };
-        let compressed = folder.join("trace.pcap.zst");
+        let compressed = directory.join("trace.pcap.zst");
         let out = zstd.args(["-q", "-f", level, "-o"]).arg(&compressed).arg(&plain).output().unwrap();
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         let out = drain(&mut File::open(&compressed, Options::default()).unwrap());
@@ -365,8 +365,8 @@ fn damaged_compressed_files_cause_no_panic() {
 #[test]
 fn damaged_files_of_the_zstd_tool_cause_no_panic() {
     let test = "damaged_files_of_the_zstd_tool_cause_no_panic";
-    let folder = testkit::TempDir::new(test);
-    let plain = folder.join("trace.pcap");
+    let directory = testkit::TempDir::new(test);
+    let plain = directory.join("trace.pcap");
     std::fs::write(&plain, compressible()).unwrap();
     let mut files = Vec::new();
     for level in ["-1", "-19"] {
@@ -409,8 +409,8 @@ fn at_original_speed_no_packet_is_delivered_before_its_time() {
 #[test]
 fn a_read_of_a_pipe_waits_at_most_the_timeout_and_ends_with_its_writer() {
     let test = "a_read_of_a_pipe_waits_at_most_the_timeout_and_ends_with_its_writer";
-    let folder = testkit::TempDir::new(test);
-    let path = folder.join("pipe");
+    let directory = testkit::TempDir::new(test);
+    let path = directory.join("pipe");
     let Some(mut mkfifo) = testkit::tool(test, "mkfifo") else { return };
     assert!(mkfifo.arg(&path).status().unwrap().success());
     let frames = common::numbered(0..300, |n| 60 + n as usize);
@@ -443,8 +443,8 @@ fn a_read_of_a_pipe_waits_at_most_the_timeout_and_ends_with_its_writer() {
 #[test]
 fn a_pipe_with_a_silent_writer_can_be_stopped() {
     let test = "a_pipe_with_a_silent_writer_can_be_stopped";
-    let folder = testkit::TempDir::new(test);
-    let path = folder.join("pipe");
+    let directory = testkit::TempDir::new(test);
+    let path = directory.join("pipe");
     let Some(mut mkfifo) = testkit::tool(test, "mkfifo") else { return };
     assert!(mkfifo.arg(&path).status().unwrap().success());
     let header = capture(&[]);
@@ -479,8 +479,8 @@ fn capinfos_counts_the_same_packets_in_every_capture() {
     }
 }
 
-fn captures(folder: &Path, into: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
+fn captures(directory: &Path, into: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             captures(&path, into);

@@ -48,8 +48,8 @@ fn send_and_check(
     source: &mut impl Source,
     count: u64,
 ) -> (LiveCounts, checker::Report) {
-    let folder = TempDir::new(test);
-    let path = folder.join("frames.pcap");
+    let directory = TempDir::new(test);
+    let path = directory.join("frames.pcap");
     let mut file =
         Writer::new(BufWriter::new(File::create(&path).expect("a file")), Resolution::Nanos, 1).expect("a header");
     let mut made = 0;

@@ -471,10 +471,10 @@ fn losses_during_a_pause_are_counted_and_the_capture_continues() {
     assert_eq!(count + lost(&counts), 20_000);
 }
 
-/// All files below `folder` in order of their names.
-fn files_below(folder: &Path) -> Vec<PathBuf> {
+/// All files below `directory` in order of their names.
+fn files_below(directory: &Path) -> Vec<PathBuf> {
     let mut entries: Vec<_> =
-        std::fs::read_dir(folder).expect("a folder").map(|e| e.expect("an entry").path()).collect();
+        std::fs::read_dir(directory).expect("a directory").map(|e| e.expect("an entry").path()).collect();
     entries.sort();
     entries.into_iter().flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
 }
@@ -489,8 +489,8 @@ fn tcpdump_captures_the_same_frames() {
     for tags in [&[(0x8100, 7)][..], &[(0x88a8, 7), (0x8100, 8)], &[(0x9100, 7), (0x8100, 8)]] {
         sent.extend((0..50).map(|n| frame(n, 100 + n as usize, tags)));
     }
-    let folder = TempDir::new(test);
-    let path = folder.join("tcpdump.pcap");
+    let directory = TempDir::new(test);
+    let path = directory.join("tcpdump.pcap");
     let count = sent.len().to_string();
     let mut child = tcpdump
         .args(["-i", "b", "-n", "-Z", "root", "-B", "16384", "-s", "0", "-c", &count, "-w"])
@@ -518,13 +518,13 @@ fn tcpdump_captures_the_same_frames() {
 #[test]
 fn frames_of_real_captures_are_captured_unchanged() {
     let test = "frames_of_real_captures_are_captured_unchanged";
-    let Some(folder) = testkit::traces(test) else { return };
+    let Some(directory) = testkit::traces(test) else { return };
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, b) = sandbox.veth("a", "b");
     let sender = RawSender::new(&a);
     let mut source = open_one(&config(&b, Memory::Usual));
     let mut total = 0;
-    for path in files_below(&folder) {
+    for path in files_below(&directory) {
         let Ok(mut file) = File::open(&path, Options::default()) else { continue };
         if file.info().link_type != 1 {
             continue;
@@ -550,5 +550,5 @@ fn frames_of_real_captures_are_captured_unchanged() {
     assert!(stop_and_drain(&mut source).is_empty(), "the host replied to a frame for another host");
     let counts = source.counts().expect("counts");
     assert_eq!((counts.seen, lost(&counts)), (Some(total as u64), 0));
-    assert!(total > 10_000, "only {total} frames in {}", folder.display());
+    assert!(total > 10_000, "only {total} frames in {}", directory.display());
 }

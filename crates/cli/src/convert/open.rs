@@ -38,7 +38,7 @@ fn file(path: &Path) -> io::Result<std::fs::File> {
     if file.metadata()?.is_dir() {
         return Err(io::Error::new(
             io::ErrorKind::IsADirectory,
-            "a folder, not a capture; name the files in it, or use netgrain packets for a store",
+            "a directory, not a capture; name the files in it, or use netgrain packets for a store",
         ));
     }
     Ok(file)

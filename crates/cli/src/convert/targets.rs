@@ -42,7 +42,7 @@ impl Targets {
                 return Err(Failure::Said("standard output cannot be split: name a file with -w".into()));
             }
         } else if out.file_name().is_none() || out.is_dir() {
-            return Err(Failure::Said(format!("{}: is a folder: name a file in it", out.display())));
+            return Err(Failure::Said(format!("{}: is a directory: name a file in it", out.display())));
         } else if !split {
             // An existing output is rejected before the conversion, which may take hours.
             overwrite::check(out, force).map_err(Failure::say)?;

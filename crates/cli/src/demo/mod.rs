@@ -40,7 +40,7 @@ pub struct DemoArgs {
     /// Rate of the traffic; flat means as fast as the machine can send
     #[arg(long, value_name = "RATE", value_parser = parse_rate, default_value = "50kpps")]
     pub rate: Rate,
-    /// Keep the store in this folder, which must be new or empty, instead of removing it
+    /// Keep the store in this directory, which must be new or empty, instead of removing it
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
     /// Use simulated traffic, which needs no privileges and no network

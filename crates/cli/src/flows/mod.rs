@@ -58,8 +58,8 @@ pub struct FlowsArgs {
     /// FILTER after `--`; words after `--` are never interpreted as file names
     #[arg(value_name = "FILTER", last = true)]
     pub filter: Vec<String>,
-    /// Folder of the store
-    #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::folder)]
+    /// Directory of the store
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::directory)]
     pub store: Option<PathBuf>,
     /// Read files instead of a store: captures (as for run -r; - for standard input), from which the records are
     /// computed, or files of records: IPFIX (RFC 5655) or Parquet of netgrain; following words that are names of

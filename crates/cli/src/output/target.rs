@@ -29,9 +29,9 @@ impl ProtectedPaths<'_> {
         if path.file_name().is_none() {
             return Err(failure("not the name of a file".into()));
         }
-        let place = folder(path)
+        let place = directory(path)
             .canonicalize()
-            .map_err(|e| failure(format!("{}; the folder must exist", sys::advice::cause(&e))))?;
+            .map_err(|e| failure(format!("{}; the directory must exist", sys::advice::cause(&e))))?;
         if let Some(store) = self.store.and_then(|s| s.canonicalize().ok())
             && (place.starts_with(&store) || path.canonicalize().is_ok_and(|there| there.starts_with(&store)))
         {
@@ -48,10 +48,10 @@ impl ProtectedPaths<'_> {
     }
 }
 
-/// The folder of a file.
-fn folder(path: &Path) -> &Path {
+/// The directory of a file.
+fn directory(path: &Path) -> &Path {
     match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
+        Some(directory) if directory != Path::new("") => directory,
         _ => Path::new("."),
     }
 }
@@ -95,7 +95,7 @@ impl Target {
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(path.file_name().unwrap_or_default());
         hidden.push(format!(".{}.partial", std::process::id()));
-        let hidden = folder(path).join(hidden);
+        let hidden = directory(path).join(hidden);
         let file = sys::nofollow::create_anew(&hidden).map_err(|e| failure(sys::advice::uncreatable(&e)))?;
         Ok((Self::Renamed(path.to_owned(), hidden), Box::new(file)))
     }

@@ -46,8 +46,8 @@ pub struct PacketsArgs {
     /// FILTER after `--`; words after `--` are never interpreted as file names
     #[arg(value_name = "FILTER", last = true)]
     pub filter: Vec<String>,
-    /// Folder of the store
-    #[arg(long, value_name = "DIR", required_unless_present = "read", conflicts_with = "read", value_parser = crate::values::folder)]
+    /// Directory of the store
+    #[arg(long, value_name = "DIR", required_unless_present = "read", conflicts_with = "read", value_parser = crate::values::directory)]
     pub store: Option<PathBuf>,
     /// Read captures (pcap, pcapng, RAW) or their indexes instead of a store; following words that are names of
     /// existing files are read too

@@ -4,7 +4,7 @@
 use crate::port::SourceKindArg;
 use crate::program::PortProgramArgs;
 use crate::retain::RuleArgs;
-use crate::values::{CpuList, Mode, count, cpu_list, folder, octal, ring_size, rotation, segment_size, speed};
+use crate::values::{CpuList, Mode, count, cpu_list, directory, octal, ring_size, rotation, segment_size, speed};
 use base::units;
 use clap::{Arg, ArgGroup, Args, ValueEnum};
 use config::Config;
@@ -82,7 +82,7 @@ pub struct CaptureArgs {
     /// Traffic to simulate: 60, imix, backbone, 1000,flows=100k,rate=1Mpps
     #[arg(long, value_name = "SPEC")]
     pub sim: Option<String>,
-    /// Name of the store's folder for files and simulations [default: that of the first file, or sim]
+    /// Name of the store's directory for files and simulations [default: that of the first file, or sim]
     #[arg(long, value_name = "NAME", conflicts_with = "interface")]
     pub name: Option<String>,
     /// Replay speed of files: flat (as fast as possible), original, or a factor such as 2x or 0.5x
@@ -91,8 +91,8 @@ pub struct CaptureArgs {
     /// Read the files as HPCAP RAW, whatever their content looks like
     #[arg(long, requires = "read")]
     pub read_raw: bool,
-    /// Folder of the store: packet files go to STORE/IFACE/YYYY/MM/DD/HH/
-    #[arg(long, value_name = "DIR", value_parser = folder)]
+    /// Directory of the store: packet files go to STORE/IFACE/YYYY/MM/DD/HH/
+    #[arg(long, value_name = "DIR", value_parser = directory)]
     pub store: Option<PathBuf>,
     /// Dedicate the interfaces to the capture, by AF_XDP: the host no longer receives from them
     #[arg(long, conflicts_with_all = ["read", "sim"])]

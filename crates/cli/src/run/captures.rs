@@ -146,7 +146,7 @@ fn keep_flow_lateness(config: &Config, plans: &[Plan]) -> Result<(), Failure> {
     for plan in plans {
         let label = plan.source.label();
         columns::keep_flow_lateness(store, &label, late).map_err(|e| {
-            let path = names::interface_folder(store, &label).join(names::FLOW_LATENESS);
+            let path = names::interface_directory(store, &label).join(names::FLOW_LATENESS);
             let cause = sys::advice::uncreatable(&e);
             Failure::Said(format!("{}: {cause}; the file has the greatest delay of flow records", path.display()))
         })?;

@@ -54,8 +54,8 @@ pub struct SeriesArgs {
     /// [default: all packets]
     #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
-    /// Folder of the store
-    #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::folder)]
+    /// Directory of the store
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::directory)]
     pub store: Option<PathBuf>,
     /// Read files instead of a store: captures (as for run -r; - for standard input), from which the rows are computed,
     /// or files of rows: IPFIX (RFC 5655) or Parquet of netgrain. For captures, following words that are not names of

@@ -1,8 +1,8 @@
 //! Runs the shell blocks of the README and of the pages in `docs/start` and `docs/how-to` as they are printed there.
 //!
-//! Each page is one script. Its blocks run in order in one `bash -eu -o pipefail`, in a temporary folder. The script
-//! has its own network namespace with the veth pairs `feed`–`eth1` and `eth2`–`sink`. `/data/` is replaced by a folder
-//! of the test. The word after `sh` in the fence of a block determines whether and where the block runs:
+//! Each page is one script. Its blocks run in order in one `bash -eu -o pipefail`, in a temporary directory. The script
+//! has its own network namespace with the veth pairs `feed`–`eth1` and `eth2`–`sink`. `/data/` is replaced by a
+//! directory of the test. The word after `sh` in the fence of a block determines whether and where the block runs:
 //!
 //! | fence | the block |
 //! |---|---|
@@ -64,10 +64,10 @@ fn read(page: &str) -> String {
 /// The README and the pages of `docs/start` and `docs/how-to`.
 fn pages() -> Vec<String> {
     let mut all = vec!["README.md".to_owned()];
-    for folder in ["docs/start", "docs/how-to"] {
-        for entry in fs::read_dir(repository().join(folder)).expect("the folder of the pages") {
+    for directory in ["docs/start", "docs/how-to"] {
+        for entry in fs::read_dir(repository().join(directory)).expect("the directory of the pages") {
             let name = entry.expect("an entry").file_name().into_string().expect("a name in UTF-8");
-            all.push(format!("{folder}/{name}"));
+            all.push(format!("{directory}/{name}"));
         }
     }
     all.sort();
@@ -99,8 +99,9 @@ fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
-/// Returns the folder of a Python interpreter that has the package; the page's script gets this folder in `$PATH`.
-fn python_folder(test: &str, package: &str) -> Option<PathBuf> {
+/// Returns the directory of a Python interpreter that has the package; the page's script gets this directory in
+/// `$PATH`.
+fn python_directory(test: &str, package: &str) -> Option<PathBuf> {
     let python = testkit::python_with(test, package)?.get_program().to_owned();
     Some(Path::new(&python).parent().unwrap_or(Path::new("")).to_owned())
 }
@@ -112,11 +113,11 @@ fn run_page(test: &str, page: &str) {
         return;
     }
     let Some(testbed) = Testbed::new(test) else { return };
-    let (mut script, mut folders) = (String::new(), Vec::new());
+    let (mut script, mut directories) = (String::new(), Vec::new());
     for Block { line, tag, text } in &blocks {
         if let Some(package) = tag.strip_prefix("with-python-") {
-            let Some(folder) = python_folder(&format!("{test}, line {line}"), package) else { continue };
-            folders.extend(Some(folder).filter(|folder| folder.is_absolute()));
+            let Some(directory) = python_directory(&format!("{test}, line {line}"), package) else { continue };
+            directories.extend(Some(directory).filter(|directory| directory.is_absolute()));
         } else if let Some(program) = tag.strip_prefix("with-") {
             if testkit::tool(&format!("{test}, line {line}"), program).is_none() {
                 continue;
@@ -126,7 +127,7 @@ fn run_page(test: &str, page: &str) {
         }
         script += &format!("echo '== {page}:{line}' >&2\n{text}");
     }
-    fs::create_dir(testbed.dir.join("data")).expect("a folder for stores");
+    fs::create_dir(testbed.dir.join("data")).expect("a directory for stores");
     std::os::unix::fs::symlink(repository().join("dist"), testbed.dir.join("dist")).expect("a link");
     // The mount point is short because the path of a socket in a store has at most 107 bytes. The namespace of the test
     // has its own `/run`, so nothing is mounted on the host.
@@ -134,7 +135,7 @@ fn run_page(test: &str, page: &str) {
     let script = format!("{mount}{}", script.replace("/data/", "/run/data/"));
     fs::write(testbed.dir.join("page.sh"), script).expect("the script");
     let output = File::create(testbed.dir.join("output")).expect("a file for the output");
-    let path: String = folders.iter().map(|folder| format!("{}:", folder.display())).collect();
+    let path: String = directories.iter().map(|directory| format!("{}:", directory.display())).collect();
     let line = format!("export PATH='{path}'\"$PATH:/usr/sbin:/sbin\" && exec bash -eu -o pipefail page.sh");
     let mut command = testbed.shell(&line);
     command.env("NO_COLOR", "1").stdout(output.try_clone().expect("a second handle")).stderr(output).process_group(0);
@@ -211,11 +212,11 @@ fn blocks_that_do_not_run_are_listed() {
 #[test]
 fn every_link_of_a_page_leads_to_a_file() {
     for page in pages() {
-        let folder = repository().join(&page).parent().expect("a folder").to_owned();
+        let directory = repository().join(&page).parent().expect("a directory").to_owned();
         for link in read(&page).split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link) {
             let path = link.split('#').next().unwrap_or_default();
             if !path.is_empty() && !link.contains("://") {
-                assert!(folder.join(path).exists(), "{page}: the link {link} leads to no file");
+                assert!(directory.join(path).exists(), "{page}: the link {link} leads to no file");
             }
         }
     }

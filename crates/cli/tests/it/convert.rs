@@ -39,10 +39,10 @@ fn invalid_conversions_print_a_one_line_error_and_write_no_file() {
     assert_error(&convert(&[arg(&file)]), &["--write <OUT>"]);
     assert_error(&convert(&["-w", arg(&out)]), &["<IN>"]);
     assert_error(&convert(&["no-such-file", "-w", arg(&out)]), &["no-such-file", "check the path"]);
-    assert_error(&convert(&[arg(dir.path()), "-w", arg(&out)]), &["a folder, not a capture"]);
+    assert_error(&convert(&[arg(dir.path()), "-w", arg(&out)]), &["a directory, not a capture"]);
     assert_error(&convert(&["/etc/passwd", "-w", arg(&out)]), &["/etc/passwd", "not a capture"]);
     assert_error(&convert(&[arg(&file), "-w", arg(&dir.join("no/out.pcap"))]), &["no/out.pcap"]);
-    assert_error(&convert(&[arg(&file), "-w", arg(dir.path())]), &["is a folder"]);
+    assert_error(&convert(&[arg(&file), "-w", arg(dir.path())]), &["is a directory"]);
     assert_error(&convert(&[arg(&file), "-w", arg(&out), "--filter", "hots 1.2.3.4"]), &["did you mean `host`?"]);
     assert_error(&convert(&[arg(&file), "-w", arg(&out), "--from", "soon"]), &["soon"]);
     assert_error(&convert(&[arg(&file), "-w", arg(&out), "--from", "now", "--to", "-1h"]), &["swap them"]);
@@ -133,7 +133,7 @@ fn split_files_are_named_by_number_or_time_and_merge_to_the_original() {
     let dir = TempDir::new("convert_split");
     let file = capture(&dir, "in.pcap", "5k");
     let (parts, whole) = (dir.join("parts"), dir.join("whole.pcap"));
-    std::fs::create_dir(&parts).expect("a folder");
+    std::fs::create_dir(&parts).expect("a directory");
     let part = parts.join("p.pcap");
     let output = run(&["convert", arg(&file), "-w", arg(&part), "--split-time", "1s", "--json"]);
     let report = &objects(&output.out)[0];

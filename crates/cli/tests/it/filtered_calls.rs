@@ -170,9 +170,9 @@ fn other_volume(test: &str) -> Option<PathBuf> {
     if device(memory)? == device(&std::env::temp_dir())? {
         return None;
     }
-    let folder = memory.join(format!("netgrain-{test}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).ok()?;
-    Some(folder)
+    let directory = memory.join(format!("netgrain-{test}-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).ok()?;
+    Some(directory)
 }
 
 /// Removes a directory at the end of the test.
@@ -189,9 +189,9 @@ fn retention_archives_to_the_same_and_another_volume_under_its_filter() {
     let test = "retention_archives_to_the_same_and_another_volume_under_its_filter";
     let dir = TempDir::new("filtered-archive");
     let mut archives = vec![dir.join("archive")];
-    std::fs::create_dir(&archives[0]).expect("a folder");
+    std::fs::create_dir(&archives[0]).expect("a directory");
     match other_volume("filtered-archive") {
-        Some(folder) => archives.push(folder),
+        Some(directory) => archives.push(directory),
         None => testkit::skip(test, "the temporary directory and /dev/shm are one volume"),
     }
     let archives: Vec<Removed> = archives.into_iter().map(Removed).collect();

@@ -73,8 +73,8 @@ fn frame_bytes(frame: Frame<'_>) -> Vec<u8> {
 fn a_query_for_a_flow_of_any_capture_finds_the_packets_of_its_records() {
     let name = "a_query_for_a_flow_of_any_capture_finds_the_packets_of_its_records";
     let Some(traces) = testkit::traces(name) else { return };
-    let folder = traces.join("zeek");
-    let captures: Vec<PathBuf> = walk(&folder).into_iter().filter(|path| path.is_file()).collect();
+    let directory = traces.join("zeek");
+    let captures: Vec<PathBuf> = walk(&directory).into_iter().filter(|path| path.is_file()).collect();
     let (mut queried, mut encapsulated, mut wrong) = (0, 0, Vec::new());
     for file in &captures {
         let dir = TempDir::new("crossing");

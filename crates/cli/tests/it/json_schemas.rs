@@ -233,7 +233,7 @@ fn every_document_matches_its_schema() {
         &[("summary", "doctor-summary"), ("", "doctor-finding")],
     );
     let retain = ["retain", "--store", arg(&store), "-i", "a", "--max-size", "1", "--archive", arg(&archive), "--json"];
-    std::fs::create_dir_all(&archive).expect("a folder");
+    std::fs::create_dir_all(&archive).expect("a directory");
     let program = ["-e", "main = ip >-> when is_tcp (mark 4) >-> steer_flow", "--json"];
     all.validate("lang-check", &objects(&run(&[&["lang", "check"], &program[..]].concat()).out));
     all.validate("lang-check", &objects(&run(&["lang", "check", "-e", "main = nothing", "--json"]).out));

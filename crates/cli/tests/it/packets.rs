@@ -56,7 +56,7 @@ fn invalid_packet_queries_are_rejected_with_advice() {
     assert_error(&query(&["-i", "wlan0"]), "wlan0", "it has sim");
     assert_error(&query(&["hsot", "10.0.0.1"]), "`hsot` at column 1", "did you mean `host`?");
     assert_error(&query(&["--count", "-w", "x"]), "-w", "see netgrain packets --help");
-    assert_error(&query(&["-w", arg(&dir.join("no/folder/x"))]), "no/folder/x", "the folder must exist");
+    assert_error(&query(&["-w", arg(&dir.join("no/directory/x"))]), "no/directory/x", "the directory must exist");
     let sealed = common::walk(&store).into_iter().find(|p| p.extension().is_some_and(|e| e == "pcap")).expect("a file");
     assert_error(&query(&["-w", arg(&sealed)]), arg(&sealed), "write it elsewhere");
     let link = dir.join("link");
@@ -68,7 +68,7 @@ fn invalid_packet_queries_are_rejected_with_advice() {
     assert_error(&run(&["packets", "-r", arg(dir.path())]), "a directory", "--store");
     assert_error(&run(&["packets", "-r", arg(&none), "-w", arg(&dir.join("out"))]), arg(&none), "");
     let entries: Vec<_> =
-        std::fs::read_dir(dir.path()).expect("a folder").map(|e| e.expect("an entry").file_name()).collect();
+        std::fs::read_dir(dir.path()).expect("a directory").map(|e| e.expect("an entry").file_name()).collect();
     assert_eq!(entries, ["store"], "a failed query left a file");
 }
 
@@ -116,7 +116,7 @@ fn every_name_of_standard_output_is_written_as_a_stream() {
             assert!(read.status == Some(0) && read.out.starts_with("10 packets"), "{command:?} -w {name}: {read:?}");
         }
     }
-    assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 2, "another file was created");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 2, "another file was created");
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn no_matching_packet_exits_1_and_reports_what_the_store_contains() {
     assert!(wrote.status == Some(1) && wrote.err.contains("nothing found") && !out.exists(), "{wrote:?}");
     let wrote = none(&["--json"]);
     assert_eq!((wrote.status, &object(&wrote.out)["file"]), (Some(1), &serde_json::Value::Null), "{wrote:?}");
-    assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 1, "a temporary file was not removed");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 1, "a temporary file was not removed");
     std::fs::write(&out, "a good file").expect("a file");
     assert_error(&none(&[]), "out.pcapng exists", "--force");
     assert_eq!(none(&["--force"]).status, Some(1));
@@ -206,7 +206,7 @@ fn a_pcapng_contains_the_query_the_interface_and_the_ledger() {
     let report = object(&output.out);
     assert_eq!(report["file_bytes"].as_u64(), Some(std::fs::metadata(&out).expect("a file").len()));
     assert!(report["interval"]["filtered"].as_u64() > Some(0));
-    let entries = std::fs::read_dir(dir.path()).expect("a folder").count();
+    let entries = std::fs::read_dir(dir.path()).expect("a directory").count();
     assert_eq!(entries, 2, "the hidden file still exists");
     let bytes = std::fs::read(&out).expect("a capture");
     let queues = bytes.chunks_exact(4).collect::<Vec<_>>().windows(2).filter(|w| w == &[[6, 0, 4, 0], [0; 4]]).count();
@@ -423,7 +423,7 @@ fn patch(path: &Path, at: usize, with: &[u8]) {
 fn the_capture_of_an_index_is_not_overwritten() {
     let dir = TempDir::new("packets-behind");
     let (one, into, link) = (dir.join("one.pcap"), dir.join("idx"), dir.join("link.pcap"));
-    std::fs::create_dir(&into).expect("a folder");
+    std::fs::create_dir(&into).expect("a directory");
     assert_eq!(run(&["gen", "-w", arg(&one), "imix", "--packets", "100"]).status, Some(0));
     assert_eq!(run(&["index", "--into", arg(&into), arg(&one)]).status, Some(0));
     let before = std::fs::read(&one).expect("a capture");

@@ -236,8 +236,8 @@ fn a_recorder_of_root_follows_no_symbolic_link_in_the_store() {
     }
     let dir = PublicDir::new("links");
     let (interface, outside) = (dir.join("store/sim"), dir.join("outside"));
-    for folder in [&interface, &outside] {
-        std::fs::create_dir_all(folder).expect("a folder");
+    for directory in [&interface, &outside] {
+        std::fs::create_dir_all(directory).expect("a directory");
     }
     let victim = outside.join("victim");
     std::fs::write(&victim, "untouched").expect("a file");
@@ -249,7 +249,7 @@ fn a_recorder_of_root_follows_no_symbolic_link_in_the_store() {
     }
     let output = run(&record);
     assert_eq!(output.status, Some(0), "links of these names are replaced: {output:?}");
-    let year = std::fs::read_dir(&interface).expect("the folder").flatten().map(|e| e.path()).find(|p| p.is_dir());
+    let year = std::fs::read_dir(&interface).expect("the directory").flatten().map(|e| e.path()).find(|p| p.is_dir());
     let year = year.expect("a year");
     std::fs::remove_dir_all(&year).expect("the year");
     std::os::unix::fs::symlink(&outside, &year).expect("a link");
@@ -344,8 +344,8 @@ fn no_verb_makes_a_system_call_that_its_filter_rejects() {
 #[test]
 fn an_index_is_written_only_beside_its_capture() {
     let dir = TempDir::new("index-beside");
-    for folder in ["a", "b", "into"] {
-        std::fs::create_dir(dir.join(folder)).expect("a folder");
+    for directory in ["a", "b", "into"] {
+        std::fs::create_dir(dir.join(directory)).expect("a directory");
     }
     let (one, two) = (dir.join("a/one.pcap"), dir.join("b/two.pcap"));
     for file in [&one, &two] {

@@ -25,9 +25,9 @@ fn store(dir: &TempDir, interface: &str, files: u64) -> Vec<PathBuf> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
     let file = |age: u64| {
         let start = Timestamp::from_secs_nanos(now - age * 3600, 0);
-        let folder = names::hour_folder(&names::interface_folder(&dir.join("store"), interface), start);
-        std::fs::create_dir_all(&folder).expect("an hour");
-        let path = folder.join(format!("{}.pcap", names::stem(start, None, 0)));
+        let directory = names::hour_directory(&names::interface_directory(&dir.join("store"), interface), start);
+        std::fs::create_dir_all(&directory).expect("an hour");
+        let path = directory.join(format!("{}.pcap", names::stem(start, None, 0)));
         std::fs::write(&path, vec![1; 100_000]).expect("packets");
         std::fs::write(path.with_extension("ngi"), vec![2; 1000]).expect("an index");
         path
@@ -55,12 +55,16 @@ fn invalid_retention_rules_are_rejected_with_advice() {
     assert_error(&retain(&["--max-size", "0"]), "--max-size", "empty the store");
     assert_error(&retain(&["--keep-free", "5000TB"]), "--keep-free", "at most half");
     assert_error(&retain(&["--max-age", "1d", "-i", "eth2"]), "eth2", "it has eth1");
-    assert_error(&retain(&["--max-age", "1d", "--archive", "no-such-folder"]), "no-such-folder", "mount its volume");
+    assert_error(
+        &retain(&["--max-age", "1d", "--archive", "no-such-directory"]),
+        "no-such-directory",
+        "mount its volume",
+    );
     assert_error(&retain(&["--max-age", "1d", "--archive", arg(&at)]), arg(&at), "outside of it");
     assert_error(
         &run(&["retain", "--store", "no-such-store", "--max-age", "1d"]),
         "no-such-store",
-        "folder of a store",
+        "directory of a store",
     );
     let record = |more: &[&str]| {
         run(&[&["record", "--sim", "60,packets=1", "--ring", "8MiB", "--store", arg(&dir.join("new"))], more].concat())
@@ -104,7 +108,7 @@ fn the_oldest_files_are_removed_and_dry_run_lists_them() {
 fn free_space_that_no_removal_can_reach_is_reported_and_removes_no_file() {
     let dir = TempDir::new("retain-unreachable");
     let volume = dir.join("volume");
-    std::fs::create_dir(&volume).expect("a folder");
+    std::fs::create_dir(&volume).expect("a directory");
     let mounted = std::process::Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=16M", "tmpfs", arg(&volume)])
         .output()
@@ -190,7 +194,7 @@ fn the_archive_is_a_store_with_the_same_file_names() {
     let dir = TempDir::new("retain-archive");
     let files = store(&dir, "eth1", 3);
     let archive = dir.join("archive");
-    std::fs::create_dir(&archive).expect("a folder");
+    std::fs::create_dir(&archive).expect("a directory");
     let output = run(&[
         "retain",
         "--store",
@@ -242,7 +246,7 @@ fn a_quiet_recorder_reports_removed_and_recovered_files() {
     };
     assert_eq!(common::run_command(&mut record("60,packets=100", &[])).status, Some(0));
     let packets = walk(&at).into_iter().find(|p| p.extension().is_some_and(|e| e == "pcap")).expect("a file");
-    let interface = packets.strip_prefix(&at).expect("in the store").iter().next().expect("a folder");
+    let interface = packets.strip_prefix(&at).expect("in the store").iter().next().expect("a directory");
     // The store has more files than the retention rule keeps, and a hidden file of a killed recorder.
     let files = store(&dir, interface.to_str().expect("a name"), 400);
     let stem = packets.file_stem().and_then(|s| s.to_str()).expect("a name");

@@ -347,8 +347,8 @@ fn nfcapd_counts_both_directions_of_the_exported_flows() {
             return;
         };
         let Some(_sandbox) = Sandbox::new(test) else { return };
-        let folder = TempDir::new(test);
-        let to = ["-w", arg(folder.path()), "-b", "127.0.0.1", "-p", "9995", "-T", "all"];
+        let directory = TempDir::new(test);
+        let to = ["-w", arg(directory.path()), "-b", "127.0.0.1", "-p", "9995", "-T", "all"];
         let quiet = std::process::Stdio::null;
         let mut nfcapd = nfcapd.args(to).stdout(quiet()).stderr(quiet()).spawn().expect("nfcapd starts");
         let socket = || {
@@ -367,7 +367,7 @@ fn nfcapd_counts_both_directions_of_the_exported_flows() {
         std::thread::sleep(std::time::Duration::from_millis(300));
         signal(&nfcapd, "TERM");
         nfcapd.wait().expect("nfcapd ends");
-        let reported = nfdump.args(["-I", "-R", arg(folder.path())]).output().expect("nfdump runs");
+        let reported = nfdump.args(["-I", "-R", arg(directory.path())]).output().expect("nfdump runs");
         let reported = String::from_utf8_lossy(&reported.stdout).into_owned();
         let number = |name: &str| {
             let line = reported

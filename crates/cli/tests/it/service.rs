@@ -94,7 +94,7 @@ fn systemd_analyze_accepts_the_units() {
         let unit = dir.join(name);
         std::fs::write(&unit, text.replace("/usr/bin/netgrain", env!("CARGO_BIN_EXE_netgrain"))).expect("a copy");
         let more = dir.join(format!("{name}.d"));
-        std::fs::create_dir(&more).expect("a folder");
+        std::fs::create_dir(&more).expect("a directory");
         std::fs::copy(units().join("netgrain-record-programs.conf"), more.join("programs.conf")).expect("a copy");
         let mut tool = std::process::Command::new("systemd-analyze");
         let output = common::run_command(tool.args(["verify", "--man=no", arg(&unit)]));
@@ -137,7 +137,7 @@ fn the_units_grant_exactly_the_capture_capabilities_and_are_hardened() {
 #[test]
 fn the_units_keep_the_offered_counter_page_of_a_killed_recorder() {
     assert!(
-        Path::new(store::offered_page::FOLDER).starts_with("/dev/shm"),
+        Path::new(store::offered_page::DIRECTORY).starts_with("/dev/shm"),
         "the page is not in /dev/shm, so RemoveIPC= does not apply"
     );
     for name in UNITS {

@@ -55,12 +55,12 @@ fn a_missing_path_is_an_error_with_its_name() {
 #[test]
 fn files_that_are_no_captures_exit_2_with_the_reason() {
     let dir = TempDir::new("upkeep-no-capture");
-    let (text, empty, folder) = (dir.join("notes.txt"), dir.join("empty.pcap"), dir.join("folder"));
+    let (text, empty, directory) = (dir.join("notes.txt"), dir.join("empty.pcap"), dir.join("directory"));
     std::fs::write(&text, "root:x:0:0:root:/root:/bin/sh\n").expect("a file");
     std::fs::write(&empty, "").expect("a file");
-    std::fs::create_dir(&folder).expect("a folder");
-    std::fs::write(folder.join("readme"), "by hand").expect("a file");
-    for (path, what) in [(&text, "not a capture"), (&empty, "is empty"), (&folder, "contains no packet file")] {
+    std::fs::create_dir(&directory).expect("a directory");
+    std::fs::write(directory.join("readme"), "by hand").expect("a file");
+    for (path, what) in [(&text, "not a capture"), (&empty, "is empty"), (&directory, "contains no packet file")] {
         let output = run(&["verify", arg(path)]);
         assert_eq!(output.status, Some(2), "{output:?}");
         assert!(output.out.contains(arg(path)) && output.out.contains(what), "{output:?}");
@@ -251,7 +251,7 @@ fn damage_of_flow_record_and_row_files_is_reported() {
     let whole = std::fs::read(&files[0]).expect("the file");
     std::fs::write(&files[0], &whole[..whole.len() - 1]).expect("cut");
     let moved = store.join("sim/2001/02/03/04").join(files[1].file_name().expect("a name"));
-    std::fs::create_dir_all(moved.parent().expect("a folder")).expect("a folder");
+    std::fs::create_dir_all(moved.parent().expect("a directory")).expect("a directory");
     std::fs::rename(&files[1], &moved).expect("rename");
     let output = run(&["verify", "--json", arg(&store)]);
     assert_eq!(
@@ -317,7 +317,7 @@ fn a_damaged_journal_and_hidden_files_are_reported_at_the_next_start() {
     std::fs::write(&journal, &bytes).expect("damaged");
     // This hidden file of a killed recorder is in the directory of an hour for which no new file is written.
     let hour = journal.with_file_name("2024/02/03/04");
-    std::fs::create_dir_all(&hour).expect("a folder");
+    std::fs::create_dir_all(&hour).expect("a directory");
     let hidden = hour.join(".20240203T040500.000000000Z_2.series.parquet.partial");
     std::fs::write(&hidden, b"PAR1").expect("a file");
     let output = run(&["verify", "--json", arg(&hour)]);

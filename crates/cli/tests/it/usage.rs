@@ -88,7 +88,7 @@ fn an_interface_is_called_an_interface() {
         "design/live-queries",
     ];
     let mut files: Vec<_> = pages.map(|page| root.join(format!("docs/{page}.md"))).into();
-    let units = std::fs::read_dir(root.join("dist/systemd")).expect("a folder");
+    let units = std::fs::read_dir(root.join("dist/systemd")).expect("a directory");
     files.extend(units.flatten().map(|entry| entry.path()).filter(|path| path.is_file()));
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
@@ -233,7 +233,7 @@ fn a_missing_privilege_is_reported() {
     let _ports = sandbox.veth("va", "vb");
     // Unlike the build directory, every user may enter this directory.
     let dir = std::env::temp_dir().join(format!("netgrain-nobody-{}", std::process::id()));
-    std::fs::create_dir_all(dir.join("store")).expect("a folder");
+    std::fs::create_dir_all(dir.join("store")).expect("a directory");
     for path in [&dir, &dir.join("store")] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("chmod");
     }
@@ -353,10 +353,10 @@ fn a_file_argument_without_its_option_is_rejected_with_the_option() {
     for verb in ["packets", "flows", "series"] {
         assert_error(&run(&[verb, arg(&capture)]), &is_file, &advice);
         assert_error(&run(&[verb, "--store", arg(&store), arg(&capture)]), &is_file, &advice);
-        assert_error(&run(&[verb, arg(&store)]), "is a folder", &format!("use --store {}", arg(&store)));
+        assert_error(&run(&[verb, arg(&store)]), "is a directory", &format!("use --store {}", arg(&store)));
         assert_error(&run(&[verb, "no-such.pcap"]), "there is no file no-such.pcap", "use -r no-such.pcap");
     }
-    assert_error(&run(&["record", "-r", arg(&capture)]), "--store <DIR>", "the folder for the packet files");
+    assert_error(&run(&["record", "-r", arg(&capture)]), "--store <DIR>", "the directory for the packet files");
     assert_error(&run(&["verify", "-r", arg(&capture)]), "netgrain verify has no option '-r'", "netgrain verify FILE");
 }
 
@@ -391,14 +391,14 @@ fn an_unreadable_file_is_reported_with_the_cause() {
     const NOBODY: u32 = 65_534;
     // Unlike the build directory, every user may enter this directory.
     let dir = std::env::temp_dir().join(format!("netgrain-unreadable-{}", std::process::id()));
-    std::fs::create_dir_all(dir.join("folder")).expect("a folder");
+    std::fs::create_dir_all(dir.join("directory")).expect("a directory");
     let (program, capture) = (dir.join("netgrain"), dir.join("secret.pcap"));
     common::copy_program(&program);
     assert_eq!(run(&["gen", "-w", arg(&capture), "60", "--packets", "10"]).status, Some(0));
     let mode = |path: &Path, bits| std::fs::set_permissions(path, std::fs::Permissions::from_mode(bits)).expect("set");
     mode(&dir, 0o755);
     mode(&capture, 0o600);
-    mode(&dir.join("folder"), 0o700);
+    mode(&dir.join("directory"), 0o700);
     let is_root = std::fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0);
     let run_as_nobody = |args: &[&str]| {
         let mut command = std::process::Command::new(&program);
@@ -409,22 +409,26 @@ fn an_unreadable_file_is_reported_with_the_cause() {
     };
     let mut outputs = Vec::new();
     for verb in [&["packets", "-r"][..], &["flows", "-r"], &["series", "-r"], &["check"], &["lang", "check"]] {
-        outputs.push((run_as_nobody(&[verb, &["nosuch"]].concat()), "nosuch", "there is no such file or folder"));
+        outputs.push((run_as_nobody(&[verb, &["nosuch"]].concat()), "nosuch", "there is no such file or directory"));
         if is_root {
             outputs.push((run_as_nobody(&[verb, &["secret.pcap"]].concat()), "secret.pcap", "no permission"));
         }
     }
     for (verb, cause) in [
         (&["packets", "-r"][..], "a directory"),
-        (&["flows", "-r"], "a folder"),
-        (&["series", "-r"], "a folder"),
-        (&["lang", "check"], "a folder"),
+        (&["flows", "-r"], "a directory"),
+        (&["series", "-r"], "a directory"),
+        (&["lang", "check"], "a directory"),
     ] {
         outputs.push((run(&[verb, &[arg(&dir)]].concat()), arg(&dir), cause));
     }
     if is_root {
         for verb in ["packets", "flows", "series"] {
-            outputs.push((run_as_nobody(&[verb, "--store", "folder"]), "folder", "run as the owner of the store"));
+            outputs.push((
+                run_as_nobody(&[verb, "--store", "directory"]),
+                "directory",
+                "run as the owner of the store",
+            ));
         }
         outputs.push((
             run_as_nobody(&["packets", "-r", "/dev/null", "-w", "out.pcap"]),

@@ -84,7 +84,7 @@ fn laid_out(files: &Surviving) -> TempDir {
     let dir = TempDir::new("columns-faults");
     for (path, bytes) in files {
         let path = dir.join(path.strip_prefix("/").expect("absolute"));
-        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
         fs::write(path, bytes).expect("a file");
     }
     dir
@@ -92,7 +92,7 @@ fn laid_out(files: &Surviving) -> TempDir {
 
 fn store_of(dir: &TempDir) -> PathBuf {
     let store = dir.join(&STORE[1..]);
-    fs::create_dir_all(&store).expect("a folder");
+    fs::create_dir_all(&store).expect("a directory");
     store
 }
 

@@ -37,9 +37,9 @@ fn crashed(store: &Path, records: &[Record]) -> PathBuf {
         }
     }
     drop(writer);
-    let folder = names::interface_folder(store, "eth1");
+    let directory = names::interface_directory(store, "eth1");
     let find = || {
-        let names = fs::read_dir(&folder).ok()?.flatten().map(|e| e.path());
+        let names = fs::read_dir(&directory).ok()?.flatten().map(|e| e.path());
         let mut found: Vec<PathBuf> = names.filter(|p| p.extension().is_some_and(|e| e == "partial")).collect();
         found.pop()
     };
@@ -53,7 +53,7 @@ fn crashed(store: &Path, records: &[Record]) -> PathBuf {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    panic!("{}: no journal with all {} records in it", folder.display(), records.len());
+    panic!("{}: no journal with all {} records in it", directory.display(), records.len());
 }
 
 fn in_order(mut records: Vec<Record>) -> Vec<Record> {
@@ -79,7 +79,7 @@ fn a_journal_truncated_at_any_byte_yields_its_complete_batches() {
         assert_eq!(found, in_order(records[..found.len()].to_vec()), "cut at {cut}");
         counts.insert(found.len());
         if cut % 1009 == 1000 {
-            let recovered = recover(store.path(), "eth1").expect("a folder");
+            let recovered = recover(store.path(), "eth1").expect("a directory");
             assert_eq!(recovered.rows, found.len() as u64, "{:?}", recovered.warnings);
             assert_eq!(all(store.path()), found, "cut at {cut}, sealed");
             files(store.path(), "eth1", DataFileKind::Flows).expect("a listing").iter().for_each(|f| {
@@ -107,7 +107,7 @@ fn recovery_ignores_journals_that_running_writers_seal() {
         while !over.load(Ordering::Relaxed) {
             // The interface directory does not exist before the first journal is created. A missing directory is no
             // error.
-            let recovered = recover(store.path(), "eth1").expect("a folder");
+            let recovered = recover(store.path(), "eth1").expect("a directory");
             assert!(recovered.warnings.is_empty(), "{:?}", recovered.warnings);
             assert_eq!(recovered.journals, 0, "recovery took the journal of a running writer");
         }
@@ -163,11 +163,11 @@ fn damaged_empty_and_foreign_files_are_reported_and_the_rest_is_read() {
     writer.finish();
     let sealed = files(store.path(), "eth1", DataFileKind::Flows).expect("a listing");
     assert_eq!(sealed.len(), 2);
-    let folder = sealed[0].path.parent().expect("an hour");
+    let directory = sealed[0].path.parent().expect("an hour");
     for (name, content) in [("20261121T104000.000000000Z.flows.parquet", &b""[..]), ("notes.txt", b"hello")] {
-        fs::write(folder.join(name), content).expect("a file");
+        fs::write(directory.join(name), content).expect("a file");
     }
-    fs::write(folder.join("20261121T104000.000000001Z.flows.parquet"), b"PAR1 is not all there is to it PAR1")
+    fs::write(directory.join("20261121T104000.000000001Z.flows.parquet"), b"PAR1 is not all there is to it PAR1")
         .expect("a file");
     let mut results = flows(&Query::new(store.path())).expect("a store");
     assert_eq!(results.by_ref().collect::<Vec<_>>(), in_order(records.clone()));
@@ -274,14 +274,14 @@ fn a_crash_between_publication_and_journal_removal_doubles_no_row() {
     let records = site(4, 50);
     let path = crashed(store.path(), &records);
     let journal = fs::read(&path).expect("a journal");
-    recover(store.path(), "eth1").expect("a folder");
+    recover(store.path(), "eth1").expect("a directory");
     assert!(!path.exists());
     fs::write(&path, &journal).expect("the journal again");
     assert_eq!(all(store.path()), in_order(records.clone()));
     let mut rows = 0;
     scan(&Query::new(store.path()), &[Column::Src], |batch| rows += batch.rows()).expect("a store");
     assert_eq!(rows, 50);
-    assert_eq!(recover(store.path(), "eth1").expect("a folder").rows, 50);
+    assert_eq!(recover(store.path(), "eth1").expect("a directory").rows, 50);
     assert_eq!(files(store.path(), "eth1", DataFileKind::Flows).expect("a listing").len(), 1);
     assert_eq!(all(store.path()), in_order(records));
 }
@@ -294,7 +294,7 @@ fn a_kill_during_sealing_leaves_no_file_that_is_read_or_blocks_sealing() {
     let records = in_order(site(seed, 80));
     let journal = crashed(store.path(), &records);
     let journaled = fs::read(&journal).expect("a journal");
-    recover(store.path(), "eth1").expect("a folder");
+    recover(store.path(), "eth1").expect("a directory");
     let sealed = files(store.path(), "eth1", DataFileKind::Flows).expect("a listing").remove(0);
     let whole = fs::read(&sealed.path).expect("a file");
     let hidden =
@@ -305,7 +305,7 @@ fn a_kill_during_sealing_leaves_no_file_that_is_read_or_blocks_sealing() {
         let cut = prng.below(1 + whole.len() as u64) as usize;
         fs::write(&hidden, &whole[..cut]).expect("the file of the killed process");
         assert_eq!(all(store.path()), records, "seed {seed} round {round}: cut at {cut}");
-        let recovered = recover(store.path(), "eth1").expect("a folder");
+        let recovered = recover(store.path(), "eth1").expect("a directory");
         assert_eq!((recovered.rows, recovered.warnings.len()), (80, 0), "seed {seed} round {round}: cut at {cut}");
         assert_eq!(all(store.path()), records, "seed {seed} round {round}: cut at {cut}, sealed");
         assert!(!hidden.exists() && !journal.exists(), "seed {seed} round {round}: cut at {cut}");
@@ -316,8 +316,8 @@ fn a_kill_during_sealing_leaves_no_file_that_is_read_or_blocks_sealing() {
 fn a_journal_that_cannot_be_sealed_is_kept_reported_and_sealed_later() {
     let store = TempDir::new("columns-refused");
     let records = in_order(site(8, 60));
-    let root = names::interface_folder(store.path(), "eth1");
-    fs::create_dir_all(&root).expect("a folder");
+    let root = names::interface_directory(store.path(), "eth1");
+    fs::create_dir_all(&root).expect("a directory");
     // The test creates a file with the name of the year directory.
     fs::write(root.join("2026"), b"in the way").expect("a file");
     let mut writer = Writer::new(config(store.path())).expect("threads");
@@ -325,10 +325,10 @@ fn a_journal_that_cannot_be_sealed_is_kept_reported_and_sealed_later() {
     let (counts, events) = writer.finish();
     assert_eq!((counts.journaled, counts.sealed, counts.files), (60, 0, 0));
     assert_eq!(events.len(), 1, "{events:?}");
-    assert_eq!(recover(store.path(), "eth1").expect("a folder").warnings.len(), 1);
+    assert_eq!(recover(store.path(), "eth1").expect("a directory").warnings.len(), 1);
     fs::remove_file(root.join("2026")).expect("a file");
     assert_eq!(all(store.path()), records);
-    assert_eq!(recover(store.path(), "eth1").expect("a folder").rows, 60);
+    assert_eq!(recover(store.path(), "eth1").expect("a directory").rows, 60);
     assert_eq!(all(store.path()), records);
 }
 
@@ -337,10 +337,10 @@ fn an_unreadable_journal_is_kept_under_another_name() {
     let store = TempDir::new("columns-aside");
     let path = crashed(store.path(), &site(5, 10));
     fs::write(&path, b"not a journal").expect("a file");
-    let recovered = recover(store.path(), "eth1").expect("a folder");
+    let recovered = recover(store.path(), "eth1").expect("a directory");
     assert_eq!(recovered.warnings.len(), 1);
     assert!(!path.exists());
-    let kept = fs::read_dir(store.path().join("eth1")).expect("a folder").flatten();
+    let kept = fs::read_dir(store.path().join("eth1")).expect("a directory").flatten();
     assert!(kept.into_iter().any(|e| e.file_name().to_string_lossy().ends_with(".damaged")));
 }
 
@@ -586,11 +586,11 @@ fn recovery_removes_hidden_files_of_ended_processes_only() {
     ended.iter().for_each(|path| fs::write(path, b"half").expect("a file"));
     let mut writer = store::DiskDevice::plain();
     let file = store::Device::create(&mut writer, &running, store::device::Content::Index).expect("a file");
-    let recovered = recover(store.path(), "eth1").expect("a folder");
+    let recovered = recover(store.path(), "eth1").expect("a directory");
     assert_eq!((recovered.hidden, recovered.journals, recovered.warnings.len()), (3, 0, 0));
     assert!(ended.iter().all(|path| !path.exists()) && running.exists() && sealed.path.exists());
     store::Device::close(&mut writer, file);
-    assert_eq!(recover(store.path(), "eth1").expect("a folder").hidden, 1, "its writer has ended");
+    assert_eq!(recover(store.path(), "eth1").expect("a directory").hidden, 1, "its writer has ended");
     assert_eq!(packets_of(store.path()), 2);
 }
 
@@ -631,8 +631,8 @@ fn compaction_beside_sealing_of_the_same_timestamp_keeps_all_rows() {
         outcome.expect("every row is sealed");
     });
     assert_eq!(packets_of(store.path()), 2 * TIMES);
-    let hour = names::hour_folder(
-        &names::interface_folder(store.path(), "eth1"),
+    let hour = names::hour_directory(
+        &names::interface_directory(store.path(), "eth1"),
         Timestamp::from_secs_nanos(common::START, 0),
     );
     let left: Vec<_> = fs::read_dir(hour)

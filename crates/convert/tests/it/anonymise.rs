@@ -276,8 +276,8 @@ fn all_as_one(files: &[PathBuf], settings: Option<Anonymiser>) -> Vec<u8> {
 
 /// Returns all values that tshark finds for the fields `names`, for each packet and each field.
 fn fields(mut tshark: Command, capture: &[u8], names: &[&str]) -> Vec<Vec<Vec<String>>> {
-    let folder = testkit::TempDir::new("fields");
-    let path = folder.join("all.pcapng");
+    let directory = testkit::TempDir::new("fields");
+    let path = directory.join("all.pcapng");
     std::fs::write(&path, capture).expect("a file");
     for sum in ["ip", "tcp", "udp"] {
         tshark.args(["-o", &format!("{sum}.check_checksum:TRUE")]);

@@ -49,8 +49,8 @@ fn bytes(path: &Path) -> Vec<u8> {
 fn editcap_converts_and_truncates_to_the_same_packets() {
     let test = "editcap_converts_and_truncates_to_the_same_packets";
     let Some(files) = captures_of_one_link_type(test) else { return };
-    let folder = TempDir::new(test);
-    let out = folder.join("out");
+    let directory = TempDir::new(test);
+    let out = directory.join("out");
     for path in files {
         for (format, name) in [(Format::Pcap, "nsecpcap"), (Format::PcapMicros, "pcap"), (Format::PcapNg, "pcapng")] {
             let Some(editcap) = testkit::tool(test, "editcap") else { return };
@@ -65,16 +65,16 @@ fn editcap_converts_and_truncates_to_the_same_packets() {
 fn tshark_finds_the_interface_names_of_the_input() {
     let test = "tshark_finds_the_interface_names_of_the_input";
     let Some(mut files) = captures(test) else { return };
-    let folder = TempDir::new(test);
-    let out = folder.join("out.pcapng");
+    let directory = TempDir::new(test);
+    let out = directory.join("out.pcapng");
     // The captures have few interface names, so the test adds a file with several interface names.
     let mut made = pcap::ng::Writer::new(Vec::new(), "a test", "").expect("memory");
     for name in ["eth0", "wlan0", "a bridge"] {
         let number = made.interface(name, pcap::ETHERNET).expect("memory");
         made.packet(number, base::Timestamp::from_nanos(7), 60, &[0; 60], Default::default()).expect("memory");
     }
-    files.push(folder.join("made.pcapng"));
-    std::fs::write(folder.join("made.pcapng"), made.finish().expect("memory")).expect("a file");
+    files.push(directory.join("made.pcapng"));
+    std::fs::write(directory.join("made.pcapng"), made.finish().expect("memory")).expect("a file");
     let mut named_packets = 0;
     for path in files.iter().filter(|p| p.extension().is_some_and(|e| e == "pcapng")) {
         let (_, ours) = one(&bytes(path), &Plan { format: Format::PcapNg, ..Plan::default() });
@@ -95,8 +95,8 @@ fn tshark_finds_the_interface_names_of_the_input() {
 fn mergecap_merges_to_the_same_packets() {
     let test = "mergecap_merges_to_the_same_packets";
     let Some(files) = captures_of_one_link_type(test) else { return };
-    let folder = TempDir::new(test);
-    let out = folder.join("out");
+    let directory = TempDir::new(test);
+    let out = directory.join("out");
     for pair in files.windows(3).step_by(2) {
         let Some(mergecap) = testkit::tool(test, "mergecap") else { return };
         let args = ["-F", "pcapng", "-I", "none", "-w", text(&out), text(&pair[0]), text(&pair[1]), text(&pair[2])];
@@ -115,8 +115,8 @@ fn mergecap_merges_to_the_same_packets() {
 fn tcpdump_selects_the_same_packets_and_reads_our_files() {
     let test = "tcpdump_selects_the_same_packets_and_reads_our_files";
     let Some(files) = captures_of_one_link_type(test) else { return };
-    let folder = TempDir::new(test);
-    let (out, ours_at) = (folder.join("out.pcap"), folder.join("ours.pcap"));
+    let directory = TempDir::new(test);
+    let (out, ours_at) = (directory.join("out.pcap"), directory.join("ours.pcap"));
     let mut compared = 0;
     for path in files {
         // Filters that have the same meaning in both programs for packets without tags (docs/reference/filters.md).

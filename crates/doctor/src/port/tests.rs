@@ -204,7 +204,7 @@ fn interrupts_are_found_by_whole_names() {
         ("proc/irq/44/effective_affinity_list", ""),
         ("proc/irq/44/smp_affinity_list", "3"),
     ] {
-        std::fs::create_dir_all(tree.path(path).parent().expect("a folder")).expect("a folder");
+        std::fs::create_dir_all(tree.path(path).parent().expect("a directory")).expect("a directory");
         std::fs::write(tree.path(path), text).expect("a file");
     }
     let irq = |number, cpus: &[usize]| Irq { number, cpus: cpus.to_vec() };

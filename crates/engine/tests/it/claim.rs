@@ -70,16 +70,16 @@ fn a_second_recorder_is_rejected_with_the_process_of_the_first() {
 fn reading_the_claim_holder_never_blocks_the_start_of_a_recorder() {
     let dir = TempDir::new("reading_the_claim_holder");
     let plan = Plan { packets: Some(1), ..endless(&dir.join("store")) };
-    let folder = dir.join("store/sim");
+    let directory = dir.join("store/sim");
     // A killed recorder leaves its claim file behind, but the kernel has removed the lock on that file.
-    std::fs::create_dir_all(&folder).expect("a folder");
-    std::fs::write(folder.join(store::claim::CLAIM), "pid 1\nsince 0\n").expect("a claim");
+    std::fs::create_dir_all(&directory).expect("a directory");
+    std::fs::write(directory.join(store::claim::CLAIM), "pid 1\nsince 0\n").expect("a claim");
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                    let _ = Claim::holder(&folder);
+                    let _ = Claim::holder(&directory);
                     std::thread::sleep(std::time::Duration::from_micros(100));
                 }
             });
@@ -99,13 +99,13 @@ fn reading_the_claim_holder_never_blocks_the_start_of_a_recorder() {
 fn the_claim_of_a_killed_process_can_be_taken_immediately() {
     let dir = TempDir::new("the_claim_of_a_killed_process");
     let store = dir.join("store");
-    let folder = store.join("sim");
+    let directory = store.join("sim");
     let mut first = recorder_process(&store);
-    until("the recorder records", || Claim::holder(&folder).is_some());
+    until("the recorder records", || Claim::holder(&directory).is_some());
     let reported = claim_error(&endless(&store));
     assert!(reported.contains(&format!("process {} ", first.id())), "{reported}");
     first.kill();
-    assert_eq!(Claim::holder(&folder), None);
+    assert_eq!(Claim::holder(&directory), None);
     let plan = Plan { packets: Some(10), ..endless(&store) };
     let mut capture = start(&plan);
     capture.wait().expect("a recording");

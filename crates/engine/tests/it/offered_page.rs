@@ -33,12 +33,12 @@ fn the_offered_packets_of_a_killed_recorder_are_in_the_ledger() {
     let dir = TempDir::new("killed_recorder");
     for format in ["pcap", "raw"] {
         let store = dir.join(format);
-        let folder = store.join("sim");
+        let directory = store.join("sim");
         let mut process = ChildTest::start(module_path!(), "child_process_that_records", STORE, &store);
         let is_published = |p: &Path| p.extension().is_some_and(|e| e == "ngi");
-        until("two files are published", || walk(&folder).iter().filter(|p| is_published(p)).count() > 1);
+        until("two files are published", || walk(&directory).iter().filter(|p| is_published(p)).count() > 1);
         process.kill();
-        let tails = offered_page::orphaned_counts(&folder);
+        let tails = offered_page::orphaned_counts(&directory);
         let [tail] = &tails[..] else { panic!("{format}: {tails:?}") };
         assert!(tail.file.is_some() && tail.offered > tail.before && !tail.ended, "{format}: {tail:?}");
         let next = Plan { packets: Some(10), ..endless(&store) };
@@ -47,7 +47,7 @@ fn the_offered_packets_of_a_killed_recorder_are_in_the_ledger() {
         let report = capture.report();
         drop(capture);
         let mut reported = base::Tally::default();
-        for path in walk(&folder).iter().filter(|p| is_published(p)) {
+        for path in walk(&directory).iter().filter(|p| is_published(p)) {
             reported += &Reader::open(&File::open(path).expect("an index")).expect("sealed").summary().tally;
         }
         assert_eq!(reported.residue(), 0, "{format}");
@@ -55,12 +55,12 @@ fn the_offered_packets_of_a_killed_recorder_are_in_the_ledger() {
         assert_eq!(reported.offered, offered, "{format}: {reported:?}, {tail:?}, {:#?}", report.warnings);
         assert!(reported.lost[Cause::Crash as usize] < offered, "{format}: most packets are stored");
         assert_eq!(
-            offered_page::orphaned_counts(&folder),
+            offered_page::orphaned_counts(&directory),
             [],
             "{format}: the page is removed after its count was added to the ledger"
         );
         // A further start adds no packets again.
         common::start(&next).wait().expect("another recording");
-        assert!(!walk(&folder).iter().any(|p| p.to_string_lossy().ends_with(".partial")));
+        assert!(!walk(&directory).iter().any(|p| p.to_string_lossy().ends_with(".partial")));
     }
 }

@@ -164,8 +164,8 @@ fn swaps_under_traffic_count_every_packet_and_are_in_order() {
     {
         let dir = TempDir::new(&format!("xdp-{}", rest.len()));
         let (a, b) = sandbox.veth(&format!("a{kind:?}{}", rest.len()), &format!("b{kind:?}{}", rest.len()));
-        // Most programs drop a UDP port in the kernel, so a drop in user space would show that the parts of two programs
-        // were mixed.
+        // Most programs drop a UDP port in the kernel, so a drop in user space would show that the parts of two
+        // programs were mixed.
         let numbered = |n: u32| {
             let first = match n % 6 {
                 2 => "inc 1".to_owned(),
@@ -529,14 +529,14 @@ fn a_program_can_filter_replayed_packets_and_cannot_forward_them() {
     }
 }
 
-const FOLDER: &str = "NETGRAIN_TEST_PROGRAM";
+const DIRECTORY: &str = "NETGRAIN_TEST_PROGRAM";
 
 /// The body of the child process that is killed below; without the variable this test does nothing.
 #[test]
 fn child_process_with_a_program() {
-    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let Some(directory) = std::env::var_os(DIRECTORY) else { return };
     let b = Port { name: "b".into(), index: 0 };
-    let plan = live(&b, SourceKind::AfXdp, "main = drop", Path::new(&folder));
+    let plan = live(&b, SourceKind::AfXdp, "main = drop", Path::new(&directory));
     let _capture = start(&plan);
     let begun = Instant::now();
     while begun.elapsed() < WAIT_MAX {
@@ -560,10 +560,10 @@ fn no_program_remains_attached_after_an_end_or_a_kill() {
     assert!(is_busy(&other), "a program is attached");
     stop(capture, &plan);
     assert!(!is_busy(&other), "the capture detaches its program");
-    let folder = dir.join("k");
-    let mut process = ChildTest::start(module_path!(), "child_process_with_a_program", FOLDER, &folder);
+    let directory = dir.join("k");
+    let mut process = ChildTest::start(module_path!(), "child_process_with_a_program", DIRECTORY, &directory);
     // The ring socket exists when the program is attached.
-    until("the child process has attached its program", || folder.join("s").exists());
+    until("the child process has attached its program", || directory.join("s").exists());
     assert!(is_busy(&other), "the program of the child process is attached");
     process.kill();
     until("the kernel detaches the program", || !is_busy(&other));

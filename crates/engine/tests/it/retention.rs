@@ -100,7 +100,7 @@ fn a_volume_with_varying_free_space_loses_old_files_and_no_packet() {
         store: "store".into(),
         interfaces: vec!["eth1".into()],
         beside_others: false,
-        folders_after: Duration::MAX,
+        directories_after: Duration::MAX,
     };
     let rules = Rules { keep_free: Some(Free::Bytes(0)), ahead: 2 * BLOCK, ..Rules::default() };
     let mut worker = RetentionWorker::new(device.clone(), scope, rules);
@@ -151,7 +151,7 @@ fn a_volume_with_varying_free_space_loses_old_files_and_no_packet() {
     // Only the oldest files were removed, in the order of their age. Each of the remaining files has its index.
     let path = |file: u64, ending: &str| {
         let start = Timestamp::from_secs_nanos(START + file, 0);
-        names::hour_folder(Path::new("store/eth1"), start).join(format!("{}.{ending}", names::stem(start, None, 0)))
+        names::hour_directory(Path::new("store/eth1"), start).join(format!("{}.{ending}", names::stem(start, None, 0)))
     };
     let removed_files = removed.len() as u64;
     assert!(removed_files > 0 && removed_files < FILES, "removed files: {removed_files}");
@@ -233,7 +233,7 @@ fn files_removed_from_a_small_volume_are_in_the_archive() {
     assert!(kept.archived.bytes > 0 && metrics.contains(&archived), "{archived} in {metrics}");
     assert_eq!((kept.removed.files, kept.unarchived_files, kept.trouble), (0, 0, None));
     // A file may exist in the archive and in the store at the end, because it is copied before it is removed.
-    let mut files: Vec<PathBuf> = [&other.path, &store].into_iter().flat_map(|folder| walk(folder)).collect();
+    let mut files: Vec<PathBuf> = [&other.path, &store].into_iter().flat_map(|directory| walk(directory)).collect();
     files.retain(|path| path.extension().is_some_and(|e| e == "pcap"));
     files.sort_by_key(|path| path.file_name().map(ToOwned::to_owned));
     files.dedup_by_key(|path| path.file_name().map(ToOwned::to_owned));

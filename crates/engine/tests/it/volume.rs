@@ -16,7 +16,7 @@ fn recorder_error(capture: &Capture) -> Option<String> {
 #[test]
 fn an_unwritable_store_is_rejected_before_the_capture() {
     let dir = TempDir::new("an_unwritable_store_is_rejected");
-    let blocked = dir.join("a file, not a folder");
+    let blocked = dir.join("a file, not a directory");
     std::fs::write(&blocked, "x").expect("a file");
     for store in [blocked.clone(), blocked.join("below")] {
         match Capture::start(&plan(sim("60,packets=10"), &store)).err() {

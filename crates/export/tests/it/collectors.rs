@@ -127,8 +127,8 @@ fn nfacctd_counts_all_exported_flows() {
     for protocol in PROTOCOLS {
         let Some(mut nfacctd) = testkit::tool(test, "nfacctd") else { return };
         let Some(_sandbox) = testkit::Sandbox::new(test) else { return };
-        let folder = testkit::TempDir::new(test);
-        let (out, log) = (folder.join("out.json"), folder.join("log"));
+        let directory = testkit::TempDir::new(test);
+        let (out, log) = (directory.join("out.json"), directory.join("log"));
         let settings = [
             "daemonize: false".to_owned(),
             "nfacctd_ip: 127.0.0.1".into(),
@@ -141,10 +141,10 @@ fn nfacctd_counts_all_exported_flows() {
             "print_output_file_append[sums]: true".into(),
             "print_refresh_time[sums]: 1".into(),
         ];
-        std::fs::write(folder.join("conf"), settings.join("\n") + "\n").expect("the settings");
+        std::fs::write(directory.join("conf"), settings.join("\n") + "\n").expect("the settings");
         let file = std::fs::File::create(&log).expect("the log");
         let (one, two) = (file.try_clone().expect("the log"), file);
-        nfacctd.arg("-f").arg(folder.join("conf")).stdout(one).stderr(two);
+        nfacctd.arg("-f").arg(directory.join("conf")).stdout(one).stderr(two);
         let _collector = Collector(nfacctd.spawn().expect("nfacctd starts"));
         wait_for_port(2055);
         export(&some, "udp:127.0.0.1:2055", protocol);
@@ -163,8 +163,8 @@ fn goflow2_counts_all_exported_flows() {
     for protocol in PROTOCOLS {
         let Some(mut goflow2) = testkit::go_tool(test, "goflow2") else { return };
         let Some(_sandbox) = testkit::Sandbox::new(test) else { return };
-        let folder = testkit::TempDir::new(test);
-        let out = folder.join("out.json");
+        let directory = testkit::TempDir::new(test);
+        let out = directory.join("out.json");
         // With several workers a message can overtake the one with its template.
         goflow2.args(["-listen", "netflow://127.0.0.1:2055?workers=1", "-addr", "127.0.0.1:8080", "-transport.file"]);
         goflow2.arg(&out).stdout(Stdio::null()).stderr(Stdio::null());
@@ -175,8 +175,8 @@ fn goflow2_counts_all_exported_flows() {
     }
 }
 
-/// Prints its port, receives datagrams until it has the given number of flows or nothing arrives for a minute, and prints
-/// their totals.
+/// Prints its port, receives datagrams until it has the given number of flows or nothing arrives for a minute, and
+/// prints their totals.
 const NETFLOW: &str = r#"
 import socket, sys
 import netflow

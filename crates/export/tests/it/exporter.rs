@@ -106,8 +106,8 @@ fn stop_waiting_ends_the_wait_of_offers() {
 #[test]
 fn a_file_of_two_successive_exporters_has_the_records_of_both() {
     let test = "a_file_of_two_successive_exporters_has_the_records_of_both";
-    let folder = testkit::TempDir::new(test);
-    let path = folder.join("flows.ipfix");
+    let directory = testkit::TempDir::new(test);
+    let path = directory.join("flows.ipfix");
     let some = records(test, 200);
     let start = || {
         let mut settings = settings(&format!("file:{}", path.display()));
@@ -399,8 +399,8 @@ fn each_multicast_group_has_the_records_of_one_interface_and_kind() {
 #[test]
 fn a_file_is_continued_after_its_last_complete_message() {
     let test = "a_file_is_continued_after_its_last_complete_message";
-    let folder = testkit::TempDir::new(test);
-    let path = folder.join("flows.ipfix");
+    let directory = testkit::TempDir::new(test);
+    let path = directory.join("flows.ipfix");
     let some = records(test, 200);
     let run = |records: &[Record]| {
         let mut settings = settings(&format!("file:{}", path.display()));
@@ -448,10 +448,10 @@ fn a_file_is_continued_after_its_last_complete_message() {
 #[test]
 fn repeated_exports_of_the_same_records_are_equal() {
     let test = "repeated_exports_of_the_same_records_are_equal";
-    let folder = testkit::TempDir::new(test);
+    let directory = testkit::TempDir::new(test);
     let some = records(test, 300);
     let files = ["one", "two"].map(|name| {
-        let path = folder.join(name);
+        let path = directory.join(name);
         let mut settings = settings(&format!("file:{}", path.display()));
         (settings.clock, settings.offer_timeout) = (Clock::Data, Duration::from_secs(60));
         settings.batch_delay = Duration::from_secs(60);

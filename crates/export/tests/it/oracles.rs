@@ -29,8 +29,8 @@ fn exported(encoder: &mut dyn Encode, prng: &mut Prng, rows: bool) -> (Vec<Vec<u
     (messages, records)
 }
 
-/// The fields that nfdump prints for a flow: times in milliseconds, addresses, protocol, ports, flags, packets and bytes
-/// of both directions, VLAN, interface, class of service.
+/// The fields that nfdump prints for a flow: times in milliseconds, addresses, protocol, ports, flags, packets and
+/// bytes of both directions, VLAN, interface, class of service.
 const FORMAT: &str = "fmt:%ts|%te|%sa|%da|%pr|%sp|%dp|%flg|%ipkt|%ibyt|%opkt|%obyt|%svln|%in|%tos";
 
 const PRINT: [&str; 5] = ["-q", "-N", "-6", "-o", FORMAT];
@@ -87,10 +87,10 @@ impl Drop for Collector {
 pub fn nfdump(test: &str, send: impl FnOnce(SocketAddr), arguments: &[&str]) -> Option<String> {
     let (mut nfcapd, mut nfdump) = (testkit::tool(test, "nfcapd")?, testkit::tool(test, "nfdump")?);
     let _sandbox = testkit::Sandbox::new(test)?;
-    let folder = testkit::TempDir::new(test);
+    let directory = testkit::TempDir::new(test);
     let port = 9995;
     let collector = nfcapd
-        .args(["-w", &folder.path().to_string_lossy(), "-b", "127.0.0.1", "-p", &port.to_string(), "-T", "all"])
+        .args(["-w", &directory.path().to_string_lossy(), "-b", "127.0.0.1", "-p", &port.to_string(), "-T", "all"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -120,7 +120,7 @@ pub fn nfdump(test: &str, send: impl FnOnce(SocketAddr), arguments: &[&str]) -> 
     collector.0.wait().expect("nfcapd ends");
     let out = nfdump
         .env("TZ", "UTC")
-        .args(["-R", &folder.path().to_string_lossy()])
+        .args(["-R", &directory.path().to_string_lossy()])
         .args(arguments)
         .output()
         .expect("nfdump runs");
@@ -262,8 +262,8 @@ fn capture(messages: &[Vec<u8>], port: u16) -> Vec<u8> {
 
 /// The errors that tshark reports for these messages, and the requested fields, one line per message.
 fn tshark(test: &str, messages: &[Vec<u8>], options: &[&str], fields: &[&str]) -> Option<(String, String)> {
-    let folder = testkit::TempDir::new(test);
-    let path = folder.join("messages.pcap");
+    let directory = testkit::TempDir::new(test);
+    let path = directory.join("messages.pcap");
     std::fs::write(&path, capture(messages, 4739)).expect("the capture is written");
     let read = |arguments: &[&str]| {
         let mut tshark = testkit::tool(test, "tshark")?;

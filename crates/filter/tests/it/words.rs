@@ -59,8 +59,8 @@ fn rejected_tcpdump_expressions_are_listed_with_the_result_of_tcpdump() {
     if testkit::tool(test, "tcpdump").is_none() {
         return;
     }
-    let folder = testkit::TempDir::new("filters-refused");
-    let file = folder.join("one.pcap");
+    let directory = testkit::TempDir::new("filters-refused");
+    let file = directory.join("one.pcap");
     let packet = Packet { bytes: vec![0; 60], wire_len: 60 };
     std::fs::write(&file, joined(&[packet], link::ETHERNET)).expect("a file");
     for (text, theirs, _) in lines().filter(|(_, theirs, _)| *theirs != "depends") {

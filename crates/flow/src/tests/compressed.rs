@@ -185,25 +185,25 @@ fn packets(path: &Path) -> Vec<Owned> {
 
 #[test]
 fn few_flows_of_real_captures_take_more_than_256_bytes_compressed() {
-    let Some(folder) = testkit::traces("few_flows_of_real_captures_take_more_than_256_bytes_compressed") else {
+    let Some(directory) = testkit::traces("few_flows_of_real_captures_take_more_than_256_bytes_compressed") else {
         return;
     };
     let mut all = Vec::new();
-    let mut folders: BTreeMap<PathBuf, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
-    for path in captures::files(&folder) {
+    let mut directories: BTreeMap<PathBuf, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
+    for path in captures::files(&directory) {
         let (uncompressed, compressed, _) = uncompressed_and_compressed(&packets(&path));
         let kind = path
-            .strip_prefix(&folder)
-            .expect("the path is in the folder")
+            .strip_prefix(&directory)
+            .expect("the path is in the directory")
             .components()
             .next()
             .expect("the path has components");
-        let sums = folders.entry(PathBuf::from(kind.as_os_str())).or_default();
+        let sums = directories.entry(PathBuf::from(kind.as_os_str())).or_default();
         sums.0.extend(&uncompressed);
         sums.1.extend(&compressed);
         all.extend(compressed);
     }
-    for (name, (uncompressed, compressed)) in folders.iter().filter(|f| !f.1.0.is_empty()) {
+    for (name, (uncompressed, compressed)) in directories.iter().filter(|f| !f.1.0.is_empty()) {
         let over = |all: &[usize]| all.iter().filter(|b| **b > 256).count();
         println!(
             "{}: {} flows, mean {:.0} -> {:.0}, over 256: {} -> {}, at most {}",

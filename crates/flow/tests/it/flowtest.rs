@@ -171,16 +171,16 @@ fn wrong(flow: &Expected, suffix: &str, there: &[&Record], back: &[&Record]) -> 
 #[test]
 fn every_capture_of_flowtest_gives_the_expected_flows() {
     let Some(traces) = testkit::traces("every_capture_of_flowtest_gives_the_expected_flows") else { return };
-    let folder = traces.join("flowtest");
+    let directory = traces.join("flowtest");
     let (mut cases, mut flows) = (0, 0);
     let mut differences = Vec::new();
     let mut files: Vec<_> =
-        fs::read_dir(folder.join("testing/validation")).unwrap().map(|entry| entry.unwrap().path()).collect();
+        fs::read_dir(directory.join("testing/validation")).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     for file in files {
         let case = Case::read(&fs::read_to_string(&file).unwrap());
         let name = file.file_stem().unwrap().to_string_lossy();
-        let capture = folder.join("pcap").join(&case.pcap);
+        let capture = directory.join("pcap").join(&case.pcap);
         let mut expected = Sums::new();
         for flow in &case.flows {
             let way = Way::expected(flow, case.has_ports());

@@ -26,11 +26,11 @@ fn records(captured: &[Captured], config: &Config, shards: usize) -> (Vec<Record
 
 #[test]
 fn every_capture_makes_the_same_records_in_one_two_and_eight_shards() {
-    let Some(folder) = testkit::traces("every_capture_makes_the_same_records_in_one_two_and_eight_shards") else {
+    let Some(directory) = testkit::traces("every_capture_makes_the_same_records_in_one_two_and_eight_shards") else {
         return;
     };
     let (mut total, mut flows, mut numbered) = (0, 0, 0);
-    for path in captures::files(&folder) {
+    for path in captures::files(&directory) {
         let captured = captures::packets(&path);
         for config in [
             Config { capacity: 200_000, ..Config::default() },

@@ -31,17 +31,17 @@ const HEAD: usize = 20;
 
 thread_local! {
     /// The directory for the input files of this thread.
-    static FOLDER: TempDir = TempDir::new("fuzz-columns");
+    static DIRECTORY: TempDir = TempDir::new("fuzz-columns");
 }
 
 /// Writes the bytes into a file of this name, and calls `use_file` with the path of the store and of the file.
 fn with_file(name: &str, bytes: &[u8], use_file: impl FnOnce(&Path, &Path)) {
-    FOLDER.with(|folder| {
-        let interface = names::interface_folder(folder.path(), "eth1");
-        fs::create_dir_all(&interface).expect("a folder");
+    DIRECTORY.with(|directory| {
+        let interface = names::interface_directory(directory.path(), "eth1");
+        fs::create_dir_all(&interface).expect("a directory");
         let path = interface.join(name);
         fs::write(&path, bytes).expect("a file");
-        use_file(folder.path(), &path);
+        use_file(directory.path(), &path);
         fs::remove_file(&path).expect("the file");
     });
 }
@@ -135,9 +135,9 @@ fn journal_seeds() -> Vec<Vec<u8>> {
 
 /// Waits until no thread locks the journal of this kind, and returns the content of the file.
 fn remaining_journal(store: &TempDir, kind: &str) -> Vec<u8> {
-    let folder = names::interface_folder(store.path(), "eth1");
+    let directory = names::interface_directory(store.path(), "eth1");
     let find = || {
-        let paths = fs::read_dir(&folder).ok()?.flatten().map(|entry| entry.path());
+        let paths = fs::read_dir(&directory).ok()?.flatten().map(|entry| entry.path());
         let mut journals = paths.filter(|path| path.to_string_lossy().ends_with(&format!(".{kind}.partial")));
         journals.next().filter(|path| fs::File::open(path).is_ok_and(|file| file.try_lock().is_ok()))
     };
@@ -148,7 +148,7 @@ fn remaining_journal(store: &TempDir, kind: &str) -> Vec<u8> {
             None
         })
     });
-    fs::read(found.unwrap_or_else(|| panic!("{}: no journal of {kind}", folder.display()))).expect("a journal")
+    fs::read(found.unwrap_or_else(|| panic!("{}: no journal of {kind}", directory.display()))).expect("a journal")
 }
 
 fn parquet_seeds() -> Vec<Vec<u8>> {

@@ -9,12 +9,12 @@ use std::path::Path;
 pub const TARGET: Target = Target { name: "configuration", run, seeds, rounds: 1500, memory: 32 << 20 };
 
 /// A directory that does not exist, so that the configuration cannot include a program from a file of this host.
-const FOLDER: &str = "/proc/0/none";
+const DIRECTORY: &str = "/proc/0/none";
 
 fn run(bytes: &[u8]) {
     let text = text_of(bytes);
     let mut config = Config::default();
-    if let Err(errors) = config::read(text, Path::new(FOLDER), &mut config) {
+    if let Err(errors) = config::read(text, Path::new(DIRECTORY), &mut config) {
         assert!(!errors.is_empty());
         let lines = 1 + text.bytes().filter(|b| *b == b'\n').count();
         assert!(errors.iter().all(|e| e.line <= lines && !e.to_string().contains('\n')), "{errors:?}");
@@ -23,7 +23,7 @@ fn run(bytes: &[u8]) {
     drop(config::contradictions(&config));
     let printed = config::dump(&config);
     let mut again = Config::default();
-    if let Err(errors) = config::read(&printed, Path::new(FOLDER), &mut again) {
+    if let Err(errors) = config::read(&printed, Path::new(DIRECTORY), &mut again) {
         panic!("{errors:?} in {printed}");
     }
     assert_eq!(again, config);

@@ -36,16 +36,19 @@ pub fn loads() -> Vec<Load> {
         }),
         generated("flood from random addresses, 60 B", 60, |prng| (wide(prng), wide(prng) as u16, 0x0a00_0002, 443)),
     ];
-    let folder = std::env::var_os("NETGRAIN_TRACES")
+    let directory = std::env::var_os("NETGRAIN_TRACES")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces"), PathBuf::from);
     for (name, part) in [
         ("capture: many protocols (zeek, flowtest)", ""),
         ("capture: mixed traffic (mercury)", "mercury"),
         ("capture: floods (stopddos)", "stopddos"),
     ] {
-        let blocks = captured(&folder.join(part), if part.is_empty() { &["zeek", "flowtest"] } else { &[] });
+        let blocks = captured(&directory.join(part), if part.is_empty() { &["zeek", "flowtest"] } else { &[] });
         if blocks.is_empty() {
-            eprintln!("no captures in {}; set NETGRAIN_TRACES to a directory of captures", folder.join(part).display());
+            eprintln!(
+                "no captures in {}; set NETGRAIN_TRACES to a directory of captures",
+                directory.join(part).display()
+            );
         } else {
             loads.push(Load { name, blocks });
         }
@@ -70,15 +73,15 @@ fn generated(name: &'static str, len: usize, ends: impl Fn(&mut Prng) -> (u32, u
 
 /// The packets of all captures below a directory, in the order of the paths, split into blocks. If `named` is not
 /// empty, only the subdirectories with these names are read.
-fn captured(folder: &Path, named: &[&str]) -> Vec<Vec<Packet>> {
-    let mut folders: Vec<PathBuf> = named.iter().map(|n| folder.join(n)).collect();
+fn captured(directory: &Path, named: &[&str]) -> Vec<Vec<Packet>> {
+    let mut directories: Vec<PathBuf> = named.iter().map(|n| directory.join(n)).collect();
     if named.is_empty() {
-        folders.push(folder.to_owned());
+        directories.push(directory.to_owned());
     }
     let mut files = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for path in std::fs::read_dir(&folder).into_iter().flatten().filter_map(|e| Some(e.ok()?.path())) {
-            if path.is_dir() { folders.push(path) } else { files.push(path) }
+    while let Some(directory) = directories.pop() {
+        for path in std::fs::read_dir(&directory).into_iter().flatten().filter_map(|e| Some(e.ok()?.path())) {
+            if path.is_dir() { directories.push(path) } else { files.push(path) }
         }
     }
     files.sort();

@@ -237,13 +237,13 @@ fn matching_filters(packet: &Packet) -> Vec<String> {
     out
 }
 
-fn captures(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+fn captures(directory: &std::path::Path) -> Vec<std::path::PathBuf> {
     let mut out = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for path in std::fs::read_dir(&folder).expect("a directory").map(|e| e.expect("an entry").path()) {
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for path in std::fs::read_dir(&directory).expect("a directory").map(|e| e.expect("an entry").path()) {
             match path.extension().and_then(|e| e.to_str()) {
-                _ if path.is_dir() => folders.push(path),
+                _ if path.is_dir() => directories.push(path),
                 Some("pcap" | "pcapng" | "trace") => out.push(path),
                 _ => {}
             }

@@ -113,11 +113,11 @@ fn random_programs_over_real_packets() {
     let seed = testkit::seed("random_programs_over_real_packets");
     let mut prng = Prng::new(seed);
     let mut files = Vec::new();
-    let mut folders = vec![traces];
-    while let Some(folder) = folders.pop() {
-        for path in std::fs::read_dir(folder).expect("a folder").flatten().map(|e| e.path()) {
+    let mut directories = vec![traces];
+    while let Some(directory) = directories.pop() {
+        for path in std::fs::read_dir(directory).expect("a directory").flatten().map(|e| e.path()) {
             match path.extension().and_then(|e| e.to_str()) {
-                _ if path.is_dir() => folders.push(path),
+                _ if path.is_dir() => directories.push(path),
                 Some("pcap" | "pcapng" | "cap" | "trace") => files.push(path),
                 _ => (),
             }

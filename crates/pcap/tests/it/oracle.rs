@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The uncompressed captures below a directory, in order of their names.
-fn captures(folder: &Path, into: &mut Vec<PathBuf>) {
-    let mut entries: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+fn captures(directory: &Path, into: &mut Vec<PathBuf>) {
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(directory).unwrap().map(|e| e.unwrap().path()).collect();
     entries.sort();
     for path in entries {
         if path.is_dir() {
@@ -131,8 +131,8 @@ fn packets_of_captures_agree_with_tshark() {
 #[test]
 fn tshark_reads_files_of_our_writer() {
     let test = "tshark_reads_files_of_our_writer";
-    let folder = testkit::TempDir::new(test);
-    let (nanos, micros, pcapng) = (folder.join("ns.pcap"), folder.join("us.pcap"), folder.join("all.pcapng"));
+    let directory = testkit::TempDir::new(test);
+    let (nanos, micros, pcapng) = (directory.join("ns.pcap"), directory.join("us.pcap"), directory.join("all.pcapng"));
     let sink = |path: &Path| BufWriter::new(File::create(path).unwrap());
     let mut ns = classic::Writer::new(sink(&nanos), classic::Resolution::Nanos, ETHERNET).unwrap();
     let mut us = classic::Writer::new(sink(&micros), classic::Resolution::Micros, ETHERNET).unwrap();

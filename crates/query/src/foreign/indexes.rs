@@ -56,7 +56,8 @@ pub enum IndexState {
     Current(Box<Summary>),
     /// There is no index.
     Missing,
-    /// The index does not describe the capture, in most cases because the capture has changed since the index was built.
+    /// The index does not describe the capture, in most cases because the capture has changed since the index was
+    /// built.
     Stale(Mismatch),
     /// The index is unreadable, or the file is not an index.
     Unreadable(io::Error),
@@ -128,7 +129,7 @@ pub fn path(capture: &Path, into: Option<&Path>) -> PathBuf {
     }
     name.push(".");
     name.push(index::SUFFIX);
-    into.map_or_else(|| capture.with_file_name(&name), |folder| folder.join(&name))
+    into.map_or_else(|| capture.with_file_name(&name), |directory| directory.join(&name))
 }
 
 /// Builds the index of a capture. The index file has a hidden name until it is complete. Returns `None` if `stop` was

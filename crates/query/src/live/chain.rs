@@ -22,9 +22,9 @@ const HOUR: Duration = Duration::from_secs(3600);
 ///
 /// # Errors
 /// If a directory cannot be listed.
-pub fn from(folder: &Path, queue: u16, first: base::Timestamp) -> io::Result<Vec<Entry>> {
+pub fn from(directory: &Path, queue: u16, first: base::Timestamp) -> io::Result<Vec<Entry>> {
     let mut out = Vec::new();
-    let mut hours = Hours::forward(folder, first, base::Timestamp::MAX);
+    let mut hours = Hours::forward(directory, first, base::Timestamp::MAX);
     while let Some(hour) = hours.next()? {
         let listing = match hour.list() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
@@ -42,10 +42,10 @@ pub fn from(folder: &Path, queue: u16, first: base::Timestamp) -> io::Result<Vec
 ///
 /// # Errors
 /// If a directory cannot be listed.
-pub fn latest(folder: &Path, queue: u16) -> io::Result<Option<Entry>> {
-    let noted = OutOfOrderMarkers::read(folder)?;
+pub fn latest(directory: &Path, queue: u16) -> io::Result<Option<Entry>> {
+    let noted = OutOfOrderMarkers::read(directory)?;
     let is_astray = |e: &Entry| noted.get((e.start, e.queue, e.copy)).is_some_and(|span| span != Span::UNKNOWN);
-    let mut hours = Hours::back(folder, base::Timestamp::MAX);
+    let mut hours = Hours::back(directory, base::Timestamp::MAX);
     while let Some(hour) = hours.next()? {
         let listing = match hour.list() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
@@ -65,11 +65,11 @@ pub fn latest(folder: &Path, queue: u16) -> io::Result<Option<Entry>> {
 ///
 /// # Errors
 /// If a directory cannot be listed.
-pub fn unfinished(folder: &Path) -> io::Result<Vec<Entry>> {
-    let noted = OutOfOrderMarkers::read(folder)?;
+pub fn unfinished(directory: &Path) -> io::Result<Vec<Entry>> {
+    let noted = OutOfOrderMarkers::read(directory)?;
     let is_noted = |e: &Entry| noted.get((e.start, e.queue, e.copy)).is_some();
     let mut out = Vec::new();
-    let mut hours = Hours::back(folder, base::Timestamp::MAX);
+    let mut hours = Hours::back(directory, base::Timestamp::MAX);
     let mut left = 2;
     while left > 0 {
         let Some(hour) = hours.next()? else { break };
@@ -82,7 +82,8 @@ pub fn unfinished(folder: &Path) -> io::Result<Vec<Entry>> {
         out.extend(listing.unfinished.into_iter().filter(|e| !is_noted(e)));
     }
     let written = noted.iter().filter(|(_, span, _)| *span == Span::UNKNOWN);
-    let found = written.filter_map(|((start, ..), _, stem)| Entry::find(&names::hour_folder(folder, start), stem));
+    let found =
+        written.filter_map(|((start, ..), _, stem)| Entry::find(&names::hour_directory(directory, start), stem));
     out.extend(found.filter(|e| is_hidden(&e.path)));
     Ok(out)
 }
@@ -103,7 +104,7 @@ pub enum Next {
 /// # Errors
 /// The error of the system call.
 pub fn behind(
-    folder: &Path,
+    directory: &Path,
     queue: u16,
     file: &Growing,
     need: &KeyCondition,
@@ -111,23 +112,23 @@ pub fn behind(
 ) -> io::Result<Next> {
     let expected = end_of(file);
     let after = |e: &Entry| (e.start, e.copy) > (file.entry.start, file.entry.copy);
-    for entry in from(folder, queue, file.entry.start)?.into_iter().filter(after) {
+    for entry in from(directory, queue, file.entry.start)?.into_iter().filter(after) {
         let Some(next) = Growing::open(&entry, need, context)? else { continue };
         // A lower position means a new recording, because each recording starts at position 0.
         return Ok(match next.first_pos() {
             pos if pos == expected || (file.is_raw() && pos > file.first_pos()) => Next::Follows(Box::new(next)),
             pos if pos > expected => Next::Later(Box::new(next)),
-            _ => back(folder, queue, file, need, context)?,
+            _ => back(directory, queue, file, need, context)?,
         });
     }
-    back(folder, queue, file, need, context)
+    back(directory, queue, file, need, context)
 }
 
 /// Like [`behind`], but after the clock was set back, so that the next file has an earlier time in its name than the
 /// previous file. The running recorder must hold the found file or a file after it, because other recordings may have
 /// files at the same positions.
 fn back(
-    folder: &Path,
+    directory: &Path,
     queue: u16,
     file: &Growing,
     need: &KeyCondition,
@@ -135,7 +136,7 @@ fn back(
 ) -> io::Result<Next> {
     let expected = end_of(file);
     let mut held = None;
-    for entry in unfinished(folder)?.into_iter().filter(|e| e.queue == queue && e.start < file.entry.start) {
+    for entry in unfinished(directory)?.into_iter().filter(|e| e.queue == queue && e.start < file.entry.start) {
         held =
             Growing::open(&entry, need, context)?.filter(|f| !f.is_raw() && f.is_held() && f.first_pos() >= expected);
         if held.is_some() {
@@ -148,7 +149,7 @@ fn back(
         return Ok(Next::Follows(Box::new(held)));
     }
     let hour = held.entry.start.floor_to(HOUR).before(HOUR);
-    let before = from(folder, queue, hour)?.into_iter().rev().skip_while(|e| e.start >= held.entry.start);
+    let before = from(directory, queue, hour)?.into_iter().rev().skip_while(|e| e.start >= held.entry.start);
     for entry in before {
         let Some(one) = Growing::open(&entry, need, context)?.filter(|one| end_of(one) == first) else { break };
         first = one.first_pos();
@@ -169,7 +170,7 @@ pub fn end_of(file: &Growing) -> u64 {
 /// # Errors
 /// The error of the system call.
 pub fn covering(
-    folder: &Path,
+    directory: &Path,
     queue: u16,
     start: base::Timestamp,
     pos: u64,
@@ -177,7 +178,7 @@ pub fn covering(
     context: &mut QueryContext,
 ) -> io::Result<Option<Growing>> {
     let mut best: Option<Growing> = None;
-    for entry in from(folder, queue, start)? {
+    for entry in from(directory, queue, start)? {
         let Some(file) = Growing::open(&entry, need, context)? else { continue };
         let least = best.as_ref().map_or(0, Growing::first_pos);
         if file.first_pos() > pos || file.first_pos() < least {

@@ -49,23 +49,23 @@ const NOW: Duration = Duration::from_secs(60);
 /// # Errors
 /// An error that ends the query.
 pub fn cursors(
-    folder: &Path,
+    directory: &Path,
     rank: u32,
     open: Vec<Entry>,
     is_listed: impl Fn(&Entry) -> bool,
     context: &mut QueryContext,
 ) -> Result<(Vec<Ranked>, Vec<Entry>), QueryError> {
-    let io = |error| QueryError::Io { path: folder.to_owned(), error };
+    let io = |error| QueryError::Io { path: directory.to_owned(), error };
     let need = context.query.filter.need();
     let (holder, seen) =
-        ring_reader::with_stable_holder(folder, |holder| snapshot(folder, holder, &open, &need, context));
+        ring_reader::with_stable_holder(directory, |holder| snapshot(directory, holder, &open, &need, context));
     let mut seen = seen.map_err(io)?;
     if context.query.follow && holder.is_none() {
-        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        let name = directory.file_name().unwrap_or_default().to_string_lossy();
         context.warning(format!("{name}: no recorder is running, so there is nothing to follow"));
     }
     if let Some(holder) = &holder {
-        await_files(folder, holder, &mut seen, &need, &is_listed, context).map_err(io)?;
+        await_files(directory, holder, &mut seen, &need, &is_listed, context).map_err(io)?;
     }
     let read_here = |seen: &&UnfinishedFile| !seen.read_by_others;
     let taken = seen.files.values().flatten().filter(read_here).map(|seen| seen.file.entry.clone()).collect();
@@ -77,12 +77,12 @@ pub fn cursors(
             files.into_iter().partition(|f| f.is_of_a_recorder);
         for UnfinishedFile { file, .. } in left {
             let end = TailEnd { file: file.first_pos(), pos: file.first_pos().saturating_add(file.covered_bytes()) };
-            let source = TailSource { folder: folder.to_owned(), queue, need: need.clone(), ring_reader: None };
+            let source = TailSource { directory: directory.to_owned(), queue, need: need.clone(), ring_reader: None };
             let (begin, limit) = (TailBegin::of(context.query.from), TailLimit::Position(end));
             out.push(((rank, queue), Box::new(Tail::of_file(source, begin, limit, (file, false), context))));
         }
         if let Some(holder) = &holder {
-            let tail = tail(folder, queue, holder, written, seen.ring_readers.remove(&queue), context);
+            let tail = tail(directory, queue, holder, written, seen.ring_readers.remove(&queue), context);
             out.push(((rank, queue), Box::new(tail)));
         }
     }
@@ -93,7 +93,7 @@ pub fn cursors(
 /// recorder has just started, or is between two files. The query needs the file, because the header of its index
 /// describes the packets.
 fn await_files(
-    folder: &Path,
+    directory: &Path,
     holder: &Claimant,
     seen: &mut LiveSnapshot,
     need: &KeyCondition,
@@ -104,7 +104,7 @@ fn await_files(
     for queue in seen.ring_readers.keys().copied().collect::<Vec<_>>() {
         let files = seen.files.entry(queue).or_default();
         if !is_recorded(files) {
-            files.extend(find_renamed(folder, queue, holder, need, &is_listed, context)?);
+            files.extend(find_renamed(directory, queue, holder, need, &is_listed, context)?);
         }
     }
     // Without traffic, the recorder creates its first file after the first full second; only a query that follows needs
@@ -128,7 +128,7 @@ fn await_files(
             return Ok(());
         }
         std::thread::sleep(PAUSE);
-        for entry in chain::unfinished(folder)? {
+        for entry in chain::unfinished(directory)? {
             let files = seen.files.entry(entry.queue).or_default();
             if !is_recorded(files)
                 && let Some(file) = Growing::open(&entry, need, context)?
@@ -157,7 +157,7 @@ struct LiveSnapshot {
 
 /// Determines the unfinished files and the ring readers of all queues, so that both describe the same moment.
 fn snapshot(
-    folder: &Path,
+    directory: &Path,
     holder: Option<&Claimant>,
     open: &[Entry],
     need: &KeyCondition,
@@ -174,11 +174,11 @@ fn snapshot(
         });
     }
     let Some(holder) = holder.filter(|_| context.query.live) else { return Ok(look) };
-    look.ring_readers = ring_reader::attach(folder, holder, context);
-    if let Some(other_ring) = look.ring_readers.values().find(|ring_reader| !is_of(ring_reader.name(), folder)) {
+    look.ring_readers = ring_reader::attach(directory, holder, context);
+    if let Some(other_ring) = look.ring_readers.values().find(|ring_reader| !is_of(ring_reader.name(), directory)) {
         context.warning(format!(
             "{}: the engine at the socket of its recorder captures {}; the ring is not read",
-            folder.display(),
+            directory.display(),
             other_ring.name()
         ));
         look.ring_readers.clear();
@@ -187,24 +187,24 @@ fn snapshot(
 }
 
 /// True if the recorder of this ring writes into this directory. A ring stores only the beginning of a long name.
-fn is_of(name: &str, folder: &Path) -> bool {
-    let folder = folder.file_name().unwrap_or_default().as_encoded_bytes();
-    let expected = names::interface_folder(Path::new(""), name).into_os_string().into_encoded_bytes();
-    folder == expected
-        || (name.len() + 4 > ring::NAME_BYTES && folder.starts_with(name.trim_end_matches('\u{fffd}').as_bytes()))
+fn is_of(name: &str, directory: &Path) -> bool {
+    let directory = directory.file_name().unwrap_or_default().as_encoded_bytes();
+    let expected = names::interface_directory(Path::new(""), name).into_os_string().into_encoded_bytes();
+    directory == expected
+        || (name.len() + 4 > ring::NAME_BYTES && directory.starts_with(name.trim_end_matches('\u{fffd}').as_bytes()))
 }
 
 /// Finds the latest file of a queue for which the listing contains no file, because the listing may have missed it
 /// during a rename.
 fn find_renamed(
-    folder: &Path,
+    directory: &Path,
     queue: u16,
     holder: &Claimant,
     need: &KeyCondition,
     is_listed: impl Fn(&Entry) -> bool,
     context: &mut QueryContext,
 ) -> io::Result<Option<UnfinishedFile>> {
-    let Some(entry) = chain::latest(folder, queue)? else { return Ok(None) };
+    let Some(entry) = chain::latest(directory, queue)? else { return Ok(None) };
     let written = sys::nofollow::stat(&entry.path).and_then(|m| m.modified()).ok();
     let written = written.and_then(|t| t.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
     let Some(file) = Growing::open(&entry, need, context)? else { return Ok(None) };
@@ -216,7 +216,7 @@ fn find_renamed(
 
 /// Creates the tail of a queue whose recorder is running.
 fn tail(
-    folder: &Path,
+    directory: &Path,
     queue: u16,
     holder: &Claimant,
     mut written: Vec<UnfinishedFile>,
@@ -225,7 +225,7 @@ fn tail(
 ) -> Tail {
     written.sort_by_key(|seen| seen.file.first_pos());
     if written.iter().any(|seen| seen.file.is_raw()) && ring_reader.take().is_some() {
-        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        let name = directory.file_name().unwrap_or_default().to_string_lossy();
         context.warning(format!(
             "{name}: RAW files have no stream positions, so the ring is not read; packets are found when they are on \
              disk, at most one second after their arrival"
@@ -244,7 +244,7 @@ fn tail(
         }
         false => (TailBegin::of(context.query.from), TailLimit::Position(until)),
     };
-    let source = TailSource { folder: folder.to_owned(), queue, need: context.query.filter.need(), ring_reader };
+    let source = TailSource { directory: directory.to_owned(), queue, need: context.query.filter.need(), ring_reader };
     match written.into_iter().next() {
         Some(first) => Tail::of_file(source, begin, limit, (first.file, first.read_by_others), context),
         None => Tail::of_ring(source, begin, limit, context),

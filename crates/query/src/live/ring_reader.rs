@@ -49,8 +49,8 @@ pub struct RingReader {
 
 /// Attaches to the engine of the recorder; returns a reader of the ring of each queue. An error causes only a warning,
 /// because the packets are also in the files.
-pub fn attach(folder: &Path, holder: &Claimant, context: &mut QueryContext) -> BTreeMap<u16, RingReader> {
-    let name = folder.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+pub fn attach(directory: &Path, holder: &Claimant, context: &mut QueryContext) -> BTreeMap<u16, RingReader> {
+    let name = directory.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
     let Some(socket) = &holder.socket else {
         context.warning(format!(
             "{name}: its recorder (process {}) admits no listeners (--socket none); packets are found when they are on \
@@ -89,12 +89,12 @@ fn attach_with_retries(socket: &Path) -> Result<Vec<Listener>, AttachError> {
 
 /// Calls `look`, and calls it again if the holder of the claim has changed during the call; returns the holder and the
 /// result of `look`.
-pub fn with_stable_holder<T>(folder: &Path, mut look: impl FnMut(Option<&Claimant>) -> T) -> (Option<Claimant>, T) {
+pub fn with_stable_holder<T>(directory: &Path, mut look: impl FnMut(Option<&Claimant>) -> T) -> (Option<Claimant>, T) {
     const ATTEMPTS: u32 = 10;
-    let mut before = Claim::holder(folder);
+    let mut before = Claim::holder(directory);
     for _ in 0..ATTEMPTS {
         let seen = look(before.as_ref());
-        let after = Claim::holder(folder);
+        let after = Claim::holder(directory);
         if after == before {
             return (after, seen);
         }

@@ -63,7 +63,7 @@ pub struct Tail {
 /// The files and the ring of one queue.
 pub struct TailSource {
     /// The directory of the interface.
-    pub folder: PathBuf,
+    pub directory: PathBuf,
     /// The queue.
     pub queue: u16,
     /// The condition on keys; only blocks that may satisfy it are read.
@@ -239,7 +239,7 @@ impl Tail {
     }
 
     fn io(&self, error: io::Error) -> QueryError {
-        QueryError::Io { path: self.source.folder.clone(), error }
+        QueryError::Io { path: self.source.directory.clone(), error }
     }
 
     /// The cursor state that is returned while there is no packet. The function assumes that later packets are not much

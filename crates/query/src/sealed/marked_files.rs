@@ -19,7 +19,7 @@ const AHEAD: usize = 64;
 
 /// A source of cursors over files with out-of-order markers.
 pub struct MarkedFiles {
-    folder: PathBuf,
+    directory: PathBuf,
     interface: String,
     rank: u32,
     /// Markers whose files were not searched yet, the latest begin first.
@@ -47,7 +47,13 @@ struct Due {
 impl MarkedFiles {
     /// A source of the files with markers that overlap the interval and that no other cursor reads; `None` if there are
     /// none.
-    pub fn new(folder: &Path, interface: &str, rank: u32, snapshot: &Snapshot, context: &QueryContext) -> Option<Self> {
+    pub fn new(
+        directory: &Path,
+        interface: &str,
+        rank: u32,
+        snapshot: &Snapshot,
+        context: &QueryContext,
+    ) -> Option<Self> {
         let (from, to) = (context.query.from, context.query.to);
         let mut markers = Vec::new();
         for ((start, queue, copy), span, stem) in snapshot.marked.iter().filter(|(_, span, _)| span.overlaps(from, to))
@@ -60,7 +66,7 @@ impl MarkedFiles {
         }
         markers.sort_by(|a, b| (b.first, b.start, &b.stem).cmp(&(a.first, a.start, &a.stem)));
         (!markers.is_empty()).then(|| Self {
-            folder: folder.to_owned(),
+            directory: directory.to_owned(),
             interface: interface.to_owned(),
             rank,
             markers,
@@ -75,7 +81,7 @@ impl MarkedFiles {
         while self.due.len() < AHEAD
             && let Some(MarkedFile { first, start, stem, order }) = self.markers.pop()
         {
-            let hour = names::hour_folder(&self.folder, start);
+            let hour = names::hour_directory(&self.directory, start);
             let Some(hold) = self.hold(&hour).map_err(|error| QueryError::Io { path: hour.clone(), error })? else {
                 continue;
             };

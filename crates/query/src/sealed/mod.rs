@@ -48,7 +48,7 @@ const TRIES: usize = 20;
 pub fn begin(store: &Path, merge: &mut Merge, context: &mut QueryContext) -> Result<(), QueryError> {
     let known = catalogue::interfaces(store).map_err(|error| QueryError::Io { path: store.to_owned(), error })?;
     for name in &context.query.interfaces {
-        if !known.iter().any(|folder| is_of(store, folder, name)) {
+        if !known.iter().any(|directory| is_of(store, directory, name)) {
             return Err(QueryError::NoInterface { store: store.to_owned(), name: name.clone(), known });
         }
     }
@@ -57,36 +57,36 @@ pub fn begin(store: &Path, merge: &mut Merge, context: &mut QueryContext) -> Res
         if !asked.is_empty() && !asked.iter().any(|a| is_of(store, name, a)) {
             continue;
         }
-        let folder = store.join(name);
-        let io = |error| QueryError::Io { path: folder.clone(), error };
-        let (open, mut snapshot) = list(&folder).map_err(io)?;
-        let (cursors, taken) = live::cursors(&folder, rank, open, |entry| snapshot.has(entry), context)?;
+        let directory = store.join(name);
+        let io = |error| QueryError::Io { path: directory.clone(), error };
+        let (open, mut snapshot) = list(&directory).map_err(io)?;
+        let (cursors, taken) = live::cursors(&directory, rank, open, |entry| snapshot.has(entry), context)?;
         snapshot.taken.extend(taken);
         for (rank, cursor) in cursors {
             merge.add(rank, cursor);
         }
-        if let Some(markers) = MarkedFiles::new(&folder, name, rank, &snapshot, context) {
+        if let Some(markers) = MarkedFiles::new(&directory, name, rank, &snapshot, context) {
             merge.add_source(Box::new(markers));
         }
-        merge.add_source(Box::new(NamedFiles::new(&folder, name, rank, snapshot, context)));
+        merge.add_source(Box::new(NamedFiles::new(&directory, name, rank, snapshot, context)));
     }
     Ok(())
 }
 
-fn is_of(store: &Path, folder: &str, interface: &str) -> bool {
-    names::interface_folder(store, interface) == store.join(folder)
+fn is_of(store: &Path, directory: &str, interface: &str) -> bool {
+    names::interface_directory(store, interface) == store.join(directory)
 }
 
 /// Returns the growing files, and a snapshot of the sealed files from the same moment. The listing is repeated until it
 /// does not change, because a file that is sealed between two listings could be read twice or not at all.
-fn list(folder: &Path) -> io::Result<(Vec<Entry>, Snapshot)> {
+fn list(directory: &Path) -> io::Result<(Vec<Entry>, Snapshot)> {
     let mut top = Top::default();
-    let mut markers = OutOfOrderMarkers::read(folder)?;
+    let mut markers = OutOfOrderMarkers::read(directory)?;
     for _ in 0..=TRIES {
-        let settled = top.relist(folder, &markers)?;
+        let settled = top.relist(directory, &markers)?;
         // The markers are read after the listing, because a file that was sealed before the listing already has its
         // out-of-order marker.
-        let before = std::mem::replace(&mut markers, OutOfOrderMarkers::read(folder)?);
+        let before = std::mem::replace(&mut markers, OutOfOrderMarkers::read(directory)?);
         if settled && before == markers {
             break;
         }
@@ -125,26 +125,26 @@ struct HourSnapshot {
 impl Top {
     /// Lists the hours again; returns true if the listing equals the previous one. A listing during a rename may
     /// contain the file twice or not at all (readdir(3)), so only two equal successive listings are reliable.
-    fn relist(&mut self, folder: &Path, markers: &OutOfOrderMarkers) -> io::Result<bool> {
+    fn relist(&mut self, directory: &Path, markers: &OutOfOrderMarkers) -> io::Result<bool> {
         let before = std::mem::take(self);
         let mut known: BTreeMap<Timestamp, HourSnapshot> =
             before.hours.into_iter().map(|seen| (seen.hour.start, seen)).collect();
         let (mut only_marked, mut settled) = (before.only_marked, true);
         // Files that were prepared in advance are in the interface directory; their names show how many queues exist.
-        let mut queues: BTreeSet<u16> = sys::nofollow::list(folder)?
+        let mut queues: BTreeSet<u16> = sys::nofollow::list(directory)?
             .into_iter()
             .filter_map(|(name, _)| name.into_string().ok())
             .filter_map(|name| name.strip_prefix(names::PREPARED)?.strip_prefix('q')?.split('-').next()?.parse().ok())
             .collect();
         let mut let_go: BTreeSet<u16> = BTreeSet::new();
-        let mut hours = Hours::back(folder, Timestamp::MAX);
-        let most = if Claim::holder(folder).is_some() { HOURS_BACK } else { HOURS_UNCLAIMED };
+        let mut hours = Hours::back(directory, Timestamp::MAX);
+        let most = if Claim::holder(directory).is_some() { HOURS_BACK } else { HOURS_UNCLAIMED };
         let mut listed = 0;
         let is_marked = |entry: &Entry| markers.get((entry.start, entry.queue, entry.copy)).is_some();
         while listed < most
             && let Some(hour) = hours.next()?
         {
-            let (hold, names) = match Hold::reader(&hour.folder).and_then(|hold| Ok((hold, hour.names()?))) {
+            let (hold, names) = match Hold::reader(&hour.directory).and_then(|hold| Ok((hold, hour.names()?))) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 other => other?,
             };
@@ -186,7 +186,7 @@ impl Top {
         // After the clock was set back, the growing file may be in an older hour directory than the newest one.
         let unfinished = markers.iter().filter(|(_, span, _)| *span == Span::UNKNOWN);
         let found = unfinished
-            .filter_map(|((start, ..), _, stem)| Entry::find(&names::hour_folder(folder, start), stem))
+            .filter_map(|((start, ..), _, stem)| Entry::find(&names::hour_directory(directory, start), stem))
             .filter(|entry| !self.open.iter().any(|open| is(open, entry)) && is_hidden(entry) && is_held(entry));
         self.marked_open = found.collect();
         let same = self.open == before.open && self.marked_open == before.marked_open && self.newest == before.newest;
@@ -222,11 +222,11 @@ mod tests {
     #[test]
     fn files_that_recorders_hold_are_found_also_in_earlier_hours() {
         let dir = TempDir::new("being-written");
-        let folder = dir.join("eth1");
+        let directory = dir.join("eth1");
         let now = Timestamp::from_secs_nanos(1_795_290_000, 0);
         let place = |hours: u64, queue: u16, hidden: bool| {
             let start = now.before(Duration::from_secs(3600 * hours));
-            let (hour, stem) = (names::hour_folder(&folder, start), names::stem(start, Some(queue), 0));
+            let (hour, stem) = (names::hour_directory(&directory, start), names::stem(start, Some(queue), 0));
             let name = if hidden { names::hidden(&stem, "pcap") } else { format!("{stem}.pcap") };
             std::fs::create_dir_all(&hour).expect("an hour");
             let file = File::create(hour.join(&name)).expect("a file");
@@ -237,8 +237,8 @@ mod tests {
         let held = [place(0, 0, true), place(1, 0, true), place(2, 1, true), place(5, 1, true)];
         held.iter().for_each(|(.., file)| file.try_lock().expect("a lock"));
         let _others = [place(3, 0, false), place(6, 1, true), place(7, 1, false)];
-        let claim = Claim::take(&folder, &store::Claimant::this(now, None, Vec::new())).expect("a claim");
-        let (found, _) = list(&folder).expect("a store");
+        let claim = Claim::take(&directory, &store::Claimant::this(now, None, Vec::new())).expect("a claim");
+        let (found, _) = list(&directory).expect("a store");
         let mut expected: Vec<(Timestamp, u16)> = held.iter().map(|(start, queue, _)| (*start, *queue)).collect();
         expected.sort();
         assert_eq!(found.iter().map(|e| (e.start, e.queue)).collect::<Vec<_>>(), expected);
@@ -248,14 +248,14 @@ mod tests {
     #[test]
     fn a_growing_file_is_found_before_many_hours_of_a_wrong_clock() {
         let dir = TempDir::new("being-written-far");
-        let folder = dir.join("eth1");
+        let directory = dir.join("eth1");
         let now = Timestamp::from_secs_nanos(1_795_290_000, 0);
         let mut device = store::DiskDevice::new(1);
         let mut place = |start: Timestamp, hidden: bool, span: Option<Span>| {
-            let (hour, stem) = (names::hour_folder(&folder, start), names::stem(start, None, 0));
+            let (hour, stem) = (names::hour_directory(&directory, start), names::stem(start, None, 0));
             let name = if hidden { names::hidden(&stem, "pcap") } else { format!("{stem}.pcap") };
             std::fs::create_dir_all(&hour).expect("an hour");
-            span.map_or(Ok(()), |span| store::out_of_order::write_marker(&mut device, &folder, &stem, Some(span)))
+            span.map_or(Ok(()), |span| store::out_of_order::write_marker(&mut device, &directory, &stem, Some(span)))
                 .expect("a marker");
             File::create(hour.join(&name)).expect("a file")
         };
@@ -267,8 +267,8 @@ mod tests {
         place(now.before(HOUR), false, None);
         let held = place(now, true, None);
         held.try_lock().expect("a lock");
-        let claim = Claim::take(&folder, &store::Claimant::this(now, None, Vec::new())).expect("a claim");
-        let (found, snapshot) = list(&folder).expect("a store");
+        let claim = Claim::take(&directory, &store::Claimant::this(now, None, Vec::new())).expect("a claim");
+        let (found, snapshot) = list(&directory).expect("a store");
         assert_eq!(found.iter().map(|e| e.start).collect::<Vec<_>>(), [now]);
         assert_eq!(snapshot.from, Some(now.floor_to(HOUR)));
         drop(claim);

@@ -69,7 +69,7 @@ type HourFiles = (Vec<Entry>, Arc<Hold>);
 
 /// A source of cursors over the files of an interface.
 pub struct NamedFiles {
-    folder: PathBuf,
+    directory: PathBuf,
     interface: String,
     rank: u32,
     snapshot: Snapshot,
@@ -91,14 +91,14 @@ enum Stage {
 
 impl NamedFiles {
     /// A source of cursors that has not listed any directory except those of the snapshot.
-    pub fn new(folder: &Path, interface: &str, rank: u32, snapshot: Snapshot, context: &QueryContext) -> Self {
+    pub fn new(directory: &Path, interface: &str, rank: u32, snapshot: Snapshot, context: &QueryContext) -> Self {
         let (from, to) = (context.query.from, context.query.to);
         Self {
-            folder: folder.to_owned(),
+            directory: directory.to_owned(),
             interface: interface.to_owned(),
             rank,
             snapshot,
-            hours: Hours::forward(folder, from, to),
+            hours: Hours::forward(directory, from, to),
             due: VecDeque::new(),
             prefetcher: IndexPrefetcher::new(&context.query),
             stage: Stage::Before,
@@ -107,7 +107,7 @@ impl NamedFiles {
 
     /// Takes a hold on an hour directory and lists its files; `None` if the directory was removed.
     fn list(&self, hour: &Hour, context: &mut QueryContext) -> Result<Option<HourFiles>, QueryError> {
-        let io = |error| QueryError::Io { path: hour.folder.clone(), error };
+        let io = |error| QueryError::Io { path: hour.directory.clone(), error };
         let gone = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
         let (listing, hold) = if self.snapshot.from.is_some_and(|from| from <= hour.start) {
             match self.snapshot.hours.get(&hour.start) {
@@ -116,7 +116,7 @@ impl NamedFiles {
             }
         } else {
             // The hold is taken before the listing, so that no listed file is removed.
-            let hold = match Hold::reader(&hour.folder) {
+            let hold = match Hold::reader(&hour.directory) {
                 Err(e) if gone(&e) => return Ok(None),
                 other => Arc::new(other.map_err(io)?),
             };
@@ -139,7 +139,7 @@ impl NamedFiles {
     }
 
     fn next_hour(&self, hours: &mut Hours) -> Result<Option<Hour>, QueryError> {
-        hours.next().map_err(|error| QueryError::Io { path: self.folder.clone(), error })
+        hours.next().map_err(|error| QueryError::Io { path: self.directory.clone(), error })
     }
 
     /// Finds files that begin before the interval and extend into it.
@@ -148,7 +148,7 @@ impl NamedFiles {
         if from == Timestamp::ZERO {
             return Ok(());
         }
-        let mut hours = Hours::back(&self.folder, from);
+        let mut hours = Hours::back(&self.directory, from);
         // For each queue, the number of successive files that end before the interval.
         let mut misses: BTreeMap<u16, u32> = BTreeMap::new();
         let (mut listed, mut several) = (0, false);
@@ -198,7 +198,7 @@ impl NamedFiles {
             return Ok(());
         }
         let mut settled: BTreeMap<u16, bool> = BTreeMap::new();
-        let mut hours = Hours::forward(&self.folder, to, Timestamp::MAX);
+        let mut hours = Hours::forward(&self.directory, to, Timestamp::MAX);
         while let Some(hour) = self.next_hour(&mut hours)? {
             let Some((files, hold)) = self.list(&hour, context)? else { continue };
             for entry in files.into_iter().filter(|entry| entry.start > to && !indexed::is_hidden(entry)) {
@@ -235,7 +235,7 @@ impl NamedFiles {
                     self.stage = Stage::Inside;
                 }
                 Stage::Inside => {
-                    let mut hours = std::mem::replace(&mut self.hours, Hours::back(&self.folder, Timestamp::ZERO));
+                    let mut hours = std::mem::replace(&mut self.hours, Hours::back(&self.directory, Timestamp::ZERO));
                     let hour = self.next_hour(&mut hours);
                     self.hours = hours;
                     match hour? {

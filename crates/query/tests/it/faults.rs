@@ -216,9 +216,9 @@ fn foreign_files_in_a_store_do_not_change_results() {
     fs::write(hour.join(format!("{}.pcap", stem(2))), b"no capture at all, under a right name").expect("a file");
     fs::write(hour.join(format!("{}.pcap", stem(3))), b"").expect("a file");
     fs::write(hour.join(names::hidden(&stem(4), "pcap")), b"a leftover").expect("a file");
-    fs::create_dir(hour.join(format!("{}.pcap", stem(5)))).expect("a folder");
-    fs::create_dir_all(dir.join("eth1/backup/2026")).expect("a folder");
-    fs::create_dir_all(dir.join("lost+found")).expect("a folder");
+    fs::create_dir(hour.join(format!("{}.pcap", stem(5)))).expect("a directory");
+    fs::create_dir_all(dir.join("eth1/backup/2026")).expect("a directory");
+    fs::create_dir_all(dir.join("lost+found")).expect("a directory");
     std::os::unix::fs::symlink(dir.join("nowhere"), hour.join(format!("{}.pcap", stem(6)))).expect("a link");
     let (found, results) = whole(dir.path());
     same(&found, &scan.results(&Query::default()), "with foreign files");
@@ -315,16 +315,16 @@ fn results_have_no_gaps_during_rotation_and_retention() {
                 // Hours with files that are still being sealed are not removed.
                 if hours.len() > 2
                     && hours[0].list().is_ok_and(|listing| listing.unfinished.is_empty())
-                    && let Ok(Some(_held)) = Hold::remover(&hours[0].folder)
+                    && let Ok(Some(_held)) = Hold::remover(&hours[0].directory)
                 {
                     // The hold file is removed last, so that no reader begins without a hold while files exist.
-                    let hold = hours[0].folder.join(store::hold::HOLD);
-                    let files = fs::read_dir(&hours[0].folder).expect("an hour").flatten().map(|entry| entry.path());
+                    let hold = hours[0].directory.join(store::hold::HOLD);
+                    let files = fs::read_dir(&hours[0].directory).expect("an hour").flatten().map(|entry| entry.path());
                     files.filter(|path| *path != hold).for_each(|path| fs::remove_file(path).expect("a file"));
                     let _ = fs::remove_file(hold);
                     // The removal of the directory may fail, because a reader that waited may have created the lock
                     // file again.
-                    let _ = fs::remove_dir(&hours[0].folder);
+                    let _ = fs::remove_dir(&hours[0].directory);
                 }
                 std::thread::sleep(Duration::from_millis(20));
             }

@@ -270,7 +270,7 @@ fn an_index_that_does_not_match_its_capture_is_not_used() {
     assert_eq!(everything(""), longer);
     assert!(indexes::remove(&path, None).expect("removed") && !made.path.exists());
     assert!(!indexes::remove(&path, None).expect("nothing to remove"));
-    let left: Vec<_> = std::fs::read_dir(dir.path()).expect("a folder").collect();
+    let left: Vec<_> = std::fs::read_dir(dir.path()).expect("a directory").collect();
     assert_eq!(left.len(), 1, "unexpected files: {left:?}");
 }
 
@@ -286,11 +286,11 @@ fn an_index_in_a_separate_directory_can_stand_for_its_capture() {
     let dir = TempDir::new("foreign-into");
     let mut prng = Prng::new(testkit::seed("foreign-into"));
     let into = dir.join("indexes");
-    std::fs::create_dir(&into).expect("a folder");
+    std::fs::create_dir(&into).expect("a directory");
     let mut asked = Vec::new();
     let mut expected = Vec::new();
     for (name, kind) in [("a", Kind::Ng), ("b", Kind::Raw)] {
-        std::fs::create_dir(dir.join(name)).expect("a folder");
+        std::fs::create_dir(dir.join(name)).expect("a directory");
         let (path, packets) = (dir.join(name).join("x.cap"), made(2000, &mut prng));
         kind.write(&path, &packets);
         let made = indexes::make(&path, Some(&into), &AtomicBool::new(false)).expect("an index").expect("not stopped");
@@ -346,7 +346,8 @@ fn mutated_captures_and_indexes_do_no_harm() {
         let with_index = prng.below(2) == 0;
         let mut mutate = |bytes: &mut Vec<u8>| {
             for _ in 0..=prng.below(6) {
-                // A third of the changes are near the begin of the file, where the headers are; the others are anywhere.
+                // A third of the changes are near the begin of the file, where the headers are; the others are
+                // anywhere.
                 let most = if prng.below(3) == 0 { 200 } else { bytes.len() as u64 };
                 let at = prng.below(most.min(bytes.len() as u64)) as usize;
                 match prng.below(5) {

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use testkit::TempDir;
 
 /// Collects the paths of all pcap files below a directory.
-fn captures(folder: &Path, out: &mut Vec<PathBuf>) {
-    let Ok(entries) = std::fs::read_dir(folder) else { return };
+fn captures(directory: &Path, out: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(directory) else { return };
     let mut paths: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
     paths.sort();
     for path in paths {

@@ -48,8 +48,8 @@ enum Step {
     IndexDue,
     Index(u64),
     /// The sync of the index is complete, and the sync of the directory must be started.
-    FolderDue,
-    Folder(FileId, u64),
+    DirectoryDue,
+    Directory(FileId, u64),
 }
 
 impl Checkpoint {
@@ -65,8 +65,8 @@ impl Checkpoint {
 
     fn token(&self) -> Option<u64> {
         match self.step {
-            Step::Data(token) | Step::Index(token) | Step::Folder(_, token) => Some(token),
-            Step::Rest | Step::IndexDue | Step::FolderDue => None,
+            Step::Data(token) | Step::Index(token) | Step::Directory(_, token) => Some(token),
+            Step::Rest | Step::IndexDue | Step::DirectoryDue => None,
         }
     }
 
@@ -92,20 +92,20 @@ impl<D: Device> Writer<D> {
         for i in 0..self.files.len() {
             let token = self.token + 1;
             let filling = self.files[i].filling();
-            let OpenFile { data, index, checkpoint, folder, .. } = &mut self.files[i];
+            let OpenFile { data, index, checkpoint, directory, .. } = &mut self.files[i];
             let (file, next) = match checkpoint.step {
                 Step::Rest if checkpoint.is_due(now, filling) => (*data, Step::Data(token)),
                 Step::IndexDue => (*index, Step::Index(token)),
                 // The error is not reported here: publication of the file gets the same error and reports it.
-                Step::FolderDue => match self.device.open_folder(folder) {
-                    Ok(folder) => (folder, Step::Folder(folder, token)),
+                Step::DirectoryDue => match self.device.open_directory(directory) {
+                    Ok(directory) => (directory, Step::Directory(directory, token)),
                     Err(_) => continue,
                 },
                 _ => continue,
             };
             if !self.files[i].is_open() || self.device.start(file, Op::Sync, token).is_err() {
-                if let Step::Folder(folder, _) = next {
-                    self.device.close(folder);
+                if let Step::Directory(directory, _) = next {
+                    self.device.close(directory);
                 }
                 continue;
             }
@@ -131,12 +131,12 @@ impl<D: Device> Writer<D> {
         }
         checkpoint.step = match (std::mem::take(&mut checkpoint.step), result) {
             (Step::Data(_), Ok(_)) => Step::IndexDue,
-            (Step::Index(_), Ok(_)) if !checkpoint.named => Step::FolderDue,
+            (Step::Index(_), Ok(_)) if !checkpoint.named => Step::DirectoryDue,
             // A failed sync of the directory is not an error here: the names are in the file system's journal, and
             // publication syncs the directory again.
-            (Step::Folder(folder, _), _) => {
+            (Step::Directory(directory, _), _) => {
                 checkpoint.named = true;
-                self.device.close(folder);
+                self.device.close(directory);
                 Step::Rest
             }
             (_, Ok(_)) => Step::Rest,

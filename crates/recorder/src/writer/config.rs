@@ -78,7 +78,7 @@ impl Config {
     }
 
     /// The directory of the interface.
-    pub(super) fn folder(&self) -> PathBuf {
-        names::interface_folder(&self.store, &self.header.interface)
+    pub(super) fn directory(&self) -> PathBuf {
+        names::interface_directory(&self.store, &self.header.interface)
     }
 }

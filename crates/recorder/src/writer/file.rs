@@ -27,7 +27,7 @@ pub(super) struct OpenFile {
     /// The file of the sealed index, after it was created; its path is hidden before publication.
     pub sealed: Option<FileId>,
     pub sealed_path: PathBuf,
-    pub folder: PathBuf,
+    pub directory: PathBuf,
     pub start: Timestamp,
     pub queue: Option<u16>,
     pub suffix: &'static str,
@@ -79,18 +79,18 @@ impl OpenFile {
     pub fn place<D: Device>(
         device: &mut D,
         (data, prepared): (FileId, &Path),
-        folder: &Path,
+        directory: &Path,
         header: &Header,
         queue: Option<u16>,
         suffix: &'static str,
         marker_root: Option<&Path>,
     ) -> io::Result<Self> {
-        device.create_folder(folder)?;
+        device.create_directory(directory)?;
         for copy in 0.. {
             let stem = names::stem(header.start, queue, copy);
-            let hidden_data = folder.join(names::hidden(&stem, suffix));
-            let hidden_index = folder.join(names::hidden(&stem, index::SUFFIX));
-            if device.exists(&hidden_data) || device.exists(&folder.join(format!("{stem}.{suffix}"))) {
+            let hidden_data = directory.join(names::hidden(&stem, suffix));
+            let hidden_index = directory.join(names::hidden(&stem, index::SUFFIX));
+            if device.exists(&hidden_data) || device.exists(&directory.join(format!("{stem}.{suffix}"))) {
                 continue;
             }
             let file = match device.create(&hidden_index, Content::Index) {
@@ -118,8 +118,8 @@ impl OpenFile {
                 hidden_data,
                 hidden_index,
                 sealed: None,
-                sealed_path: folder.join(names::hidden(&stem, &format!("sealed.{}", index::SUFFIX))),
-                folder: folder.to_owned(),
+                sealed_path: directory.join(names::hidden(&stem, &format!("sealed.{}", index::SUFFIX))),
+                directory: directory.to_owned(),
                 start: header.start,
                 queue,
                 suffix,
@@ -161,7 +161,7 @@ impl OpenFile {
 
     /// True if the packet file has its final name.
     pub fn is_named(&self) -> bool {
-        matches!(self.step, Step::SyncFolder(_) | Step::Done)
+        matches!(self.step, Step::SyncDirectory(_) | Step::Done)
     }
 
     /// Writes an out-of-order marker for the growing file.
@@ -350,7 +350,7 @@ impl OpenFile {
 
     /// The path to which this file, or its index, is renamed at publication.
     pub fn published(&self, ending: &str) -> PathBuf {
-        self.folder.join(format!("{}.{ending}", names::stem(self.start, self.queue, self.copy)))
+        self.directory.join(format!("{}.{ending}", names::stem(self.start, self.queue, self.copy)))
     }
 }
 

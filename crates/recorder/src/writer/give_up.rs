@@ -119,7 +119,7 @@ impl<D: Device> Writer<D> {
         let _ = self.device.remove(&file.hidden_data);
         let _ = self.device.remove(&file.hidden_index);
         if let Some(stem) = &file.has_marker {
-            let root = self.config.folder();
+            let root = self.config.directory();
             let _ = out_of_order::remove_marker(&mut self.device, &root, stem, None);
         }
     }

@@ -67,8 +67,8 @@ impl<D: Device> Writer<D> {
         if !matches!(self.next.state, NextState::None) {
             return Ok(());
         }
-        let root = self.config.folder();
-        self.device.create_folder(&root)?;
+        let root = self.config.directory();
+        self.device.create_directory(&root)?;
         let name = names::prepared(self.config.header.queue, self.next.number, self.config.format.suffix());
         let path = root.join(name);
         self.next.number += 1;
@@ -88,7 +88,7 @@ impl<D: Device> Writer<D> {
 
     /// Opens the file of a segment; returns false if the caller must retry.
     pub(super) fn open(&mut self, pos: u64, start: Timestamp, now: Duration) -> bool {
-        let root = self.config.folder();
+        let root = self.config.directory();
         match self.prepare() {
             Ok(()) => {}
             // A killed recorder left a file of this temporary name, so the next number is tried immediately.
@@ -109,10 +109,10 @@ impl<D: Device> Writer<D> {
         };
         let header = Header { first_pos: pos, start, ..self.config.header.clone() };
         let queue = (self.config.queues > 1).then_some(header.queue);
-        let folder = names::hour_folder(&root, start);
+        let directory = names::hour_directory(&root, start);
         let marker_root = (start < self.begun.latest).then_some(&*root);
         let suffix = self.config.format.suffix();
-        match OpenFile::place(&mut self.device, (*file, path), &folder, &header, queue, suffix, marker_root) {
+        match OpenFile::place(&mut self.device, (*file, path), &directory, &header, queue, suffix, marker_root) {
             Ok(open) => {
                 if !std::mem::replace(&mut self.begun.has_file, true)
                     && let Some(path) = chain::covering(&self.config, start)
@@ -131,7 +131,7 @@ impl<D: Device> Writer<D> {
                     // Another process removed the prepared file or the hour directory: the retry creates them again.
                     self.drop_next();
                 }
-                self.fail("create a file in", folder, error, now);
+                self.fail("create a file in", directory, error, now);
                 false
             }
         }
@@ -142,7 +142,7 @@ impl<D: Device> Writer<D> {
     /// be written, the writer tries again when it begins the following file.
     fn prepare_next(&mut self) {
         let Some(wall) = self.config.wall.map(|read_clock| read_clock()) else { return };
-        let root = self.config.folder();
+        let root = self.config.directory();
         if self.begun.latest <= wall.latest_plausible() || !future_files::is_right(&root, &wall) {
             return;
         }

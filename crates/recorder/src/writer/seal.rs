@@ -35,7 +35,7 @@ pub(super) enum Step {
     PublishIndex,
     PublishData,
     /// Sync of the directory.
-    SyncFolder(Option<(FileId, u64)>),
+    SyncDirectory(Option<(FileId, u64)>),
     /// Published.
     Done,
 }
@@ -44,14 +44,14 @@ impl Step {
     pub fn token(self) -> Option<u64> {
         match self {
             Self::SyncData(token) | Self::SyncIndex(token) => token,
-            Self::SyncFolder(under_way) => under_way.map(|(_, token)| token),
+            Self::SyncDirectory(under_way) => under_way.map(|(_, token)| token),
             _ => None,
         }
     }
 
     /// True if the sealed index does not exist or still has its hidden name.
     fn is_before_publication(self) -> bool {
-        !matches!(self, Self::PublishIndex | Self::PublishData | Self::SyncFolder(_) | Self::Done)
+        !matches!(self, Self::PublishIndex | Self::PublishData | Self::SyncDirectory(_) | Self::Done)
     }
 }
 
@@ -93,7 +93,7 @@ impl<D: Device> Writer<D> {
     /// if the file is retained for a retry.
     fn refused(&mut self, i: usize, error: io::Error, now: Duration) -> bool {
         let file = &mut self.files[i];
-        let named = matches!(file.step, Step::SyncFolder(_));
+        let named = matches!(file.step, Step::SyncDirectory(_));
         let what = if named { "sync the directory of" } else { "publish" };
         let since = file.trouble.as_ref().map_or(now, |t| t.since);
         // For a published file, the grace period begins with the failure and not with the stop; otherwise the file
@@ -129,9 +129,9 @@ impl<D: Device> Writer<D> {
         self.files[i].step = Step::Done;
         self.files[i].trouble = None;
         if !std::mem::replace(&mut self.volume.is_unsynced_reported, true) {
-            let folder = self.files[i].folder.display();
+            let directory = self.files[i].directory.display();
             let warning = format!(
-                "{folder}: cannot sync this directory: {error}; its files are published, but a power failure shortly \
+                "{directory}: cannot sync this directory: {error}; its files are published, but a power failure shortly \
                  afterwards may undo the renaming of a file; {}",
                 sys::advice::to_write(error)
             );
@@ -141,7 +141,7 @@ impl<D: Device> Writer<D> {
 
     /// Executes the next publication step of one file; returns false if the file must wait.
     fn seal_step(&mut self, i: usize) -> io::Result<bool> {
-        let (token, root) = (self.new_token(), self.config.folder());
+        let (token, root) = (self.new_token(), self.config.directory());
         let (file, device) = (&mut self.files[i], &mut self.device);
         file.step = match file.step {
             // Truncation is the first step, because it frees preallocated space that the sealed index may need.
@@ -181,7 +181,7 @@ impl<D: Device> Writer<D> {
                         file.hidden_data = name;
                         // If the removal of the growing index fails, recovery removes it later.
                         let _ = device.remove(&file.hidden_index);
-                        Step::SyncFolder(None)
+                        Step::SyncDirectory(None)
                     }
                     Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                         file.remove_final_marker(device, &root)?;
@@ -191,15 +191,15 @@ impl<D: Device> Writer<D> {
                     Err(e) => return Err(e),
                 }
             }
-            Step::SyncFolder(None) => {
-                let folder = device.open_folder(&file.folder)?;
-                if let Err(e) = device.start(folder, Op::Sync, token) {
-                    device.close(folder);
+            Step::SyncDirectory(None) => {
+                let directory = device.open_directory(&file.directory)?;
+                if let Err(e) = device.start(directory, Op::Sync, token) {
+                    device.close(directory);
                     return Err(e);
                 }
-                Step::SyncFolder(Some((folder, token)))
+                Step::SyncDirectory(Some((directory, token)))
             }
-            Step::Open | Step::Cut | Step::SyncData(_) | Step::SyncIndex(_) | Step::SyncFolder(_) | Step::Done => {
+            Step::Open | Step::Cut | Step::SyncData(_) | Step::SyncIndex(_) | Step::SyncDirectory(_) | Step::Done => {
                 return Ok(false);
             }
         };
@@ -215,9 +215,9 @@ impl<D: Device> Writer<D> {
             (Step::SyncData(_), Ok(())) => file.step = Step::SyncIndex(None),
             (Step::SyncIndex(_), Ok(())) if file.is_long() => file.step = Step::Shorten,
             (Step::SyncIndex(_), Ok(())) => file.step = Step::PublishIndex,
-            (Step::SyncFolder(under_way), result) => {
-                if let Some((folder, _)) = under_way {
-                    self.device.close(folder);
+            (Step::SyncDirectory(under_way), result) => {
+                if let Some((directory, _)) = under_way {
+                    self.device.close(directory);
                 }
                 let file = &mut self.files[i];
                 match result {
@@ -233,7 +233,7 @@ impl<D: Device> Writer<D> {
                     // A failed sync of a directory can be retried, because the names are still in the file system's
                     // journal.
                     Err(error) => {
-                        file.step = Step::SyncFolder(None);
+                        file.step = Step::SyncDirectory(None);
                         self.refused(i, error, now);
                     }
                 }

@@ -120,7 +120,7 @@ fn unsyncable_directories_are_reported_once_and_delay_nothing() {
     let mut prng = Prng::new(4);
     let stream = five_segments(&mut prng);
     let device = MemoryDevice::new(4);
-    device.set_fault(Fault { folder_sync: Some(5), ..Fault::default() });
+    device.set_fault(Fault { directory_sync: Some(5), ..Fault::default() });
     let outcome = run(&stream, device.clone(), config(), &mut prng, |_, _, _| true);
     assert!(outcome.done, "the recorder has not ended");
     assert_eq!(check_published(&stream, &device.files(), "unsynced"), [0, 1, 2, 3, 4]);
@@ -137,7 +137,7 @@ fn a_file_system_without_directory_sync_causes_no_warning() {
     let mut prng = Prng::new(5);
     let stream = five_segments(&mut prng);
     let device = MemoryDevice::new(5);
-    device.set_fault(Fault { folder_sync: Some(EINVAL), ..Fault::default() });
+    device.set_fault(Fault { directory_sync: Some(EINVAL), ..Fault::default() });
     let outcome = run(&stream, device.clone(), config(), &mut prng, |_, _, _| true);
     assert!(outcome.done, "the recorder has not ended");
     assert_eq!(check_published(&stream, &device.files(), "no directory sync"), [0, 1, 2, 3, 4]);

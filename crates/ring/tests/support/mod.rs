@@ -46,8 +46,8 @@ pub fn number(bytes: &[u8]) -> u64 {
 
 /// Compiles one C or C++ file with every warning as an error; `None` (and a skip that is reported by name) if there is
 /// no compiler.
-pub fn compile(test: &str, compiler: &str, flags: &[&str], source: &Path, folder: &TempDir) -> Option<PathBuf> {
-    let program = folder.join("program");
+pub fn compile(test: &str, compiler: &str, flags: &[&str], source: &Path, directory: &TempDir) -> Option<PathBuf> {
+    let program = directory.join("program");
     let mut cc = testkit::tool(test, compiler)?;
     cc.args(["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror"]).args(flags);
     cc.arg("-I").arg(workspace().join("include")).arg(source).arg("-o").arg(&program);

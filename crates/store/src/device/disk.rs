@@ -135,14 +135,14 @@ impl Device for DiskDevice {
         })
     }
 
-    fn create_folder(&mut self, path: &Path) -> io::Result<()> {
-        for folder in nofollow::missing(path).iter().rev() {
-            match nofollow::create_folder(folder) {
+    fn create_directory(&mut self, path: &Path) -> io::Result<()> {
+        for directory in nofollow::missing(path).iter().rev() {
+            match nofollow::create_directory(directory) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(e),
             }
-            let parent = folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let parent = directory.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
             match nofollow::open(parent)?.sync_all() {
                 // The file system does not support the sync of directories.
                 Err(e) if e.kind() == io::ErrorKind::InvalidInput => {}
@@ -166,9 +166,9 @@ impl Device for DiskDevice {
         Ok(self.keep(file))
     }
 
-    fn open_folder(&mut self, path: &Path) -> io::Result<FileId> {
-        let folder = nofollow::open(path)?;
-        Ok(self.keep(folder))
+    fn open_directory(&mut self, path: &Path) -> io::Result<FileId> {
+        let directory = nofollow::open(path)?;
+        Ok(self.keep(directory))
     }
 
     fn open(&mut self, path: &Path) -> io::Result<FileId> {
@@ -250,10 +250,10 @@ impl Device for DiskDevice {
         nofollow::exists(path)
     }
 
-    fn list(&mut self, folder: &Path) -> io::Result<Vec<(String, bool)>> {
-        let entries = nofollow::list(folder)?.into_iter();
+    fn list(&mut self, directory: &Path) -> io::Result<Vec<(String, bool)>> {
+        let entries = nofollow::list(directory)?.into_iter();
         let named =
-            entries.filter_map(|(name, kind)| Some((name.into_string().ok()?, kind == nofollow::FileKind::Folder)));
+            entries.filter_map(|(name, kind)| Some((name.into_string().ok()?, kind == nofollow::FileKind::Directory)));
         // Lock files are internal to this device; the trait does not expose them.
         Ok(named.filter(|(name, _)| ![HOLD, RETENTION_LOCK, LOCK].contains(&name.as_str())).collect())
     }
@@ -268,8 +268,8 @@ impl Device for DiskDevice {
         }
     }
 
-    fn hold(&mut self, folder: &Path) -> io::Result<Lock> {
-        Ok(Box::new(Hold::reader(folder)?))
+    fn hold(&mut self, directory: &Path) -> io::Result<Lock> {
+        Ok(Box::new(Hold::reader(directory)?))
     }
 
     fn remove_unheld(&mut self, path: &Path) -> io::Result<Option<u64>> {
@@ -366,21 +366,21 @@ mod tests {
     fn symbolic_links_in_a_store_are_not_followed() {
         let dir = testkit::TempDir::new("symbolic_links_in_a_store_are_not_followed");
         let (store, outside) = (dir.join("store/eth1"), dir.join("outside"));
-        fs::create_dir_all(outside.join("11")).expect("a folder");
+        fs::create_dir_all(outside.join("11")).expect("a directory");
         fs::write(outside.join("11/victim"), "untouched").expect("a file");
-        fs::create_dir_all(&store).expect("a folder");
+        fs::create_dir_all(&store).expect("a directory");
         std::os::unix::fs::symlink(&outside, store.join("2026")).expect("a link");
         let (hour, victim) = (store.join("2026/11"), store.join("2026/11/victim"));
         let mut device = DiskDevice::plain();
         assert!(
-            device.create_folder(&hour.join("24/10")).is_err()
+            device.create_directory(&hour.join("24/10")).is_err()
                 && device.create(&hour.join("f"), Content::Index).is_err()
         );
         assert!(device.create(&hour.join("f"), Content::Packets).is_err() && device.open(&victim).is_err());
         assert!(device.take(&victim).is_err() && device.remove(&victim).is_err() && device.list(&hour).is_err());
         assert!(device.remove_unheld(&victim).is_err() && device.rename(&victim, &store.join("mine")).is_err());
-        assert!(device.hold(&hour).is_err() && device.open_folder(&hour).is_err() && !device.exists(&victim));
+        assert!(device.hold(&hour).is_err() && device.open_directory(&hour).is_err() && !device.exists(&victim));
         assert_eq!(fs::read_to_string(outside.join("11/victim")).expect("the file"), "untouched");
-        assert_eq!(fs::read_dir(outside.join("11")).expect("the folder").count(), 1);
+        assert_eq!(fs::read_dir(outside.join("11")).expect("the directory").count(), 1);
     }
 }

@@ -61,10 +61,10 @@ pub trait Housekeeping: Device {
     ///
     /// # Errors
     /// `ENOENT`, or an error of the file system.
-    fn lock_for_removal(&mut self, folder: &Path) -> io::Result<Option<Lock>>;
+    fn lock_for_removal(&mut self, directory: &Path) -> io::Result<Option<Lock>>;
 
     /// The running processes that hold this directory, as far as they are visible to this process.
-    fn holders(&mut self, folder: &Path) -> Vec<Holder>;
+    fn holders(&mut self, directory: &Path) -> Vec<Holder>;
 
     /// Makes the content of a file, or the names in a directory, survive a power failure; returns when they are on
     /// disk.
@@ -83,15 +83,15 @@ pub trait Housekeeping: Device {
     ///
     /// # Errors
     /// Errors of the file system; some of the directories may exist then, and may be lost in a power failure.
-    fn create_folders(&mut self, paths: &[&Path]) -> io::Result<()> {
-        paths.iter().try_for_each(|path| self.create_folder(path))
+    fn create_directories(&mut self, paths: &[&Path]) -> io::Result<()> {
+        paths.iter().try_for_each(|path| self.create_directory(path))
     }
 
     /// Removes an empty directory.
     ///
     /// # Errors
     /// `ENOTEMPTY`, or an error of the file system.
-    fn remove_folder(&mut self, path: &Path) -> io::Result<()>;
+    fn remove_directory(&mut self, path: &Path) -> io::Result<()>;
 }
 
 impl Housekeeping for DiskDevice {
@@ -107,15 +107,15 @@ impl Housekeeping for DiskDevice {
         Ok(Stat { bytes: m.len(), allocated: 512 * m.blocks(), modified, volume: m.dev() })
     }
 
-    fn lock_for_removal(&mut self, folder: &Path) -> io::Result<Option<Lock>> {
+    fn lock_for_removal(&mut self, directory: &Path) -> io::Result<Option<Lock>> {
         // The lock file in an hour directory is for readers; in the directory of an interface, it is the lock of the
         // only retention worker.
-        let hold = if names::is_hour(folder) { Hold::remover(folder)? } else { Hold::retention_lock(folder)? };
+        let hold = if names::is_hour(directory) { Hold::remover(directory)? } else { Hold::retention_lock(directory)? };
         Ok(hold.map(|hold| Box::new(hold) as Lock))
     }
 
-    fn holders(&mut self, folder: &Path) -> Vec<Holder> {
-        Hold::holders(folder)
+    fn holders(&mut self, directory: &Path) -> Vec<Holder> {
+        Hold::holders(directory)
     }
 
     fn sync(&mut self, path: &Path) -> io::Result<()> {
@@ -126,25 +126,25 @@ impl Housekeeping for DiskDevice {
         sync_concurrently(paths)
     }
 
-    fn create_folders(&mut self, paths: &[&Path]) -> io::Result<()> {
+    fn create_directories(&mut self, paths: &[&Path]) -> io::Result<()> {
         let mut parents = BTreeSet::new();
         let missing: BTreeSet<PathBuf> = paths.iter().flat_map(|path| nofollow::missing(path)).collect();
         // In sorted order of paths, parents precede their children.
-        for folder in &missing {
-            match nofollow::create_folder(folder) {
+        for directory in &missing {
+            match nofollow::create_directory(directory) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(e),
             }
-            parents.insert(folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")));
+            parents.insert(directory.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")));
         }
         let parents: Vec<&Path> = parents.into_iter().collect();
         sync_concurrently(&parents).into_iter().collect::<io::Result<()>>()?;
-        // The loop uses `create_folder`, because it adds the lock file to each new hour directory.
-        paths.iter().try_for_each(|path| self.create_folder(path))
+        // The loop uses `create_directory`, because it adds the lock file to each new hour directory.
+        paths.iter().try_for_each(|path| self.create_directory(path))
     }
 
-    fn remove_folder(&mut self, path: &Path) -> io::Result<()> {
+    fn remove_directory(&mut self, path: &Path) -> io::Result<()> {
         hold::remove_empty(path)
     }
 }
@@ -152,7 +152,7 @@ impl Housekeeping for DiskDevice {
 fn sync(path: &Path) -> io::Result<()> {
     match nofollow::open(path)?.sync_all() {
         // The file system does not support the sync of directories.
-        Err(e) if e.kind() == io::ErrorKind::InvalidInput && nofollow::is_folder(path) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput && nofollow::is_directory(path) => Ok(()),
         other => other,
     }
 }
@@ -195,7 +195,7 @@ mod tests {
         let path = dir.join("f");
         fs::write(&path, [7; 5000]).expect("a file");
         let stat = device.stat(&path).expect("the file");
-        assert_eq!((stat.bytes, stat.volume), (5000, device.stat(dir.path()).expect("the folder").volume));
+        assert_eq!((stat.bytes, stat.volume), (5000, device.stat(dir.path()).expect("the directory").volume));
         device.sync(&path).expect("the content");
         device.sync(dir.path()).expect("the name");
     }
@@ -207,9 +207,9 @@ mod tests {
         let hours: Vec<PathBuf> =
             (0..30).map(|hour| dir.join(format!("eth1/2026/11/{:02}/{hour:02}", 1 + hour / 7))).collect();
         let all: Vec<&Path> = hours.iter().map(|hour| &**hour).collect();
-        device.create_folders(&all).expect("folders");
+        device.create_directories(&all).expect("directories");
         assert!(hours.iter().all(|hour| hour.join(HOLD).is_file()), "hour directories that a reader can hold");
-        device.create_folders(&all).expect("folders that are there");
+        device.create_directories(&all).expect("directories that are there");
         let files: Vec<PathBuf> = hours.iter().map(|hour| hour.join("f")).collect();
         // Every third file is missing.
         files
@@ -224,7 +224,7 @@ mod tests {
         assert!(device.sync_all(&[]).is_empty());
         // A file has the name of the directory.
         fs::write(dir.join("eth2"), b"").expect("a file");
-        assert!(device.create_folders(&[&dir.join("eth2/2026")]).is_err());
+        assert!(device.create_directories(&[&dir.join("eth2/2026")]).is_err());
     }
 
     #[test]
@@ -232,15 +232,15 @@ mod tests {
         let dir = testkit::TempDir::new("housekeeping");
         let mut device = DiskDevice::plain();
         let hour = dir.join("2026/11/24/10");
-        fs::create_dir_all(&hour).expect("a folder");
+        fs::create_dir_all(&hour).expect("a directory");
         let reader = Hold::reader(&hour).expect("a reader");
         assert!(device.lock_for_removal(&hour).expect("a look").is_none());
         drop(reader);
         assert!(device.lock_for_removal(&hour).expect("a look").is_some());
         fs::write(hour.join("foreign"), b"").expect("a file");
-        assert_eq!(device.remove_folder(&hour).unwrap_err().kind(), io::ErrorKind::DirectoryNotEmpty);
+        assert_eq!(device.remove_directory(&hour).unwrap_err().kind(), io::ErrorKind::DirectoryNotEmpty);
         fs::remove_file(hour.join("foreign")).expect("the file");
-        device.remove_folder(&hour).expect("an empty folder");
+        device.remove_directory(&hour).expect("an empty directory");
         assert_eq!(device.stat(&hour).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -34,7 +34,7 @@ pub struct Fault {
     /// True if operations complete late and in any order.
     pub slow: bool,
     /// Each sync of a directory fails with this errno.
-    pub folder_sync: Option<i32>,
+    pub directory_sync: Option<i32>,
     /// A rename fails with `EIO` if the path ends with this text.
     pub no_rename: Option<&'static str>,
     /// The power fails at the call with this number, counted from 0.
@@ -331,7 +331,7 @@ impl Volume {
             }
             (Op::Sync, None) => {
                 self.call(self.fault.sync_error)?;
-                if let Some(code) = self.fault.folder_sync {
+                if let Some(code) = self.fault.directory_sync {
                     return Err(error(code));
                 }
                 self.durable_names.clone_from(&self.names);
@@ -356,7 +356,7 @@ impl Device for MemoryDevice {
         None
     }
 
-    fn create_folder(&mut self, _: &Path) -> io::Result<()> {
+    fn create_directory(&mut self, _: &Path) -> io::Result<()> {
         let mut v = self.volume();
         let chance = v.fault.io_error;
         v.call(chance)
@@ -375,7 +375,7 @@ impl Device for MemoryDevice {
         Ok(v.keep(Some(inode), true))
     }
 
-    fn open_folder(&mut self, _: &Path) -> io::Result<FileId> {
+    fn open_directory(&mut self, _: &Path) -> io::Result<FileId> {
         let mut v = self.volume();
         v.call(0)?;
         Ok(v.keep(None, false))
@@ -465,15 +465,15 @@ impl Device for MemoryDevice {
         self.volume().names.contains_key(path)
     }
 
-    fn list(&mut self, folder: &Path) -> io::Result<Vec<(String, bool)>> {
+    fn list(&mut self, directory: &Path) -> io::Result<Vec<(String, bool)>> {
         let v = self.volume();
-        if v.names.contains_key(folder) {
+        if v.names.contains_key(directory) {
             return Err(error(ENOTDIR));
         }
-        if v.fault.unlistable.is_some_and(|path| folder == Path::new(path)) {
+        if v.fault.unlistable.is_some_and(|path| directory == Path::new(path)) {
             return Err(error(EIO));
         }
-        let inside = v.names.keys().filter_map(|path| path.strip_prefix(folder).ok());
+        let inside = v.names.keys().filter_map(|path| path.strip_prefix(directory).ok());
         let mut list: Vec<(String, bool)> = inside
             .filter_map(|path| {
                 let mut parts = path.components();
@@ -490,8 +490,8 @@ impl Device for MemoryDevice {
         v.names.get(path).is_some_and(|inode| v.holds(*inode))
     }
 
-    fn hold(&mut self, folder: &Path) -> io::Result<Lock> {
-        Ok(Box::new(MemoryDevice::hold(self, folder)))
+    fn hold(&mut self, directory: &Path) -> io::Result<Lock> {
+        Ok(Box::new(MemoryDevice::hold(self, directory)))
     }
 
     fn remove_unheld(&mut self, path: &Path) -> io::Result<Option<u64>> {

@@ -12,7 +12,7 @@ pub enum Event {
     /// Files that a killed recorder had prepared in advance were removed.
     Released {
         /// The directory.
-        folder: PathBuf,
+        directory: PathBuf,
         /// Number of files.
         files: u64,
         /// Their bytes.
@@ -33,7 +33,7 @@ pub enum Event {
     /// A killed recorder was offered packets that no file accounts for.
     UnwrittenPackets {
         /// The directory of the interface.
-        folder: PathBuf,
+        directory: PathBuf,
         /// The queue.
         queue: u16,
         /// Number of packets.
@@ -42,7 +42,7 @@ pub enum Event {
     /// The recovery examined the newest hour directories and skipped the others, because there are too many.
     Bounded {
         /// The directory of the interface.
-        folder: PathBuf,
+        directory: PathBuf,
         /// Number of directories examined.
         examined: usize,
     },
@@ -58,10 +58,10 @@ pub enum Event {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Released { folder, files, bytes } => write!(
+            Self::Released { directory, files, bytes } => write!(
                 f,
                 "{}: removed {files} empty files that a killed recorder had prepared, {bytes} bytes",
-                folder.display()
+                directory.display()
             ),
             Self::Recovered { path, outcome } => match outcome {
                 Outcome::Published { path, tally, aside, .. } => {
@@ -94,17 +94,17 @@ impl fmt::Display for Event {
                  packets",
                 path.display()
             ),
-            Self::UnwrittenPackets { folder, queue, packets } => write!(
+            Self::UnwrittenPackets { directory, queue, packets } => write!(
                 f,
                 "{}: the recorder of queue {queue} was killed, and its file was removed or published since: {packets} \
                  packets that it was offered are in no file and in no ledger",
-                folder.display()
+                directory.display()
             ),
-            Self::Bounded { folder, examined } => write!(
+            Self::Bounded { directory, examined } => write!(
                 f,
                 "{}: searched the {examined} newest directories for files of killed recorders; netgrain repair \
                  searches all",
-                folder.display()
+                directory.display()
             ),
             Self::Trouble { path, error } => {
                 write!(f, "{}: cannot be recovered: {error}; to try again, run netgrain repair", path.display())

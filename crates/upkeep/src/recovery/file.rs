@@ -42,7 +42,7 @@ pub enum Outcome {
 /// The recovery of one file.
 pub(super) struct FileRecovery<'v, D> {
     volume: &'v mut Volume<D>,
-    folder: &'v Path,
+    directory: &'v Path,
     called: FileNames,
     layout: Layout,
     /// If true, all bytes that are cut off are copied to another file, also bytes that no index covers.
@@ -51,9 +51,9 @@ pub(super) struct FileRecovery<'v, D> {
 
 impl<'v, D: Device> FileRecovery<'v, D> {
     /// The recovery of the packet file with this name in this directory; `None` for an unknown format.
-    pub fn new(volume: &'v mut Volume<D>, folder: &'v Path, called: FileNames) -> Option<Self> {
+    pub fn new(volume: &'v mut Volume<D>, directory: &'v Path, called: FileNames) -> Option<Self> {
         let layout = Layout::of(called.ending)?;
-        Some(Self { volume, folder, called, layout, careful: false })
+        Some(Self { volume, directory, called, layout, careful: false })
     }
 
     /// Keeps all truncated bytes.
@@ -63,7 +63,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+        self.directory.join(name)
     }
 
     /// Recovers the file under its hidden name.
@@ -208,7 +208,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
 
     /// Paths of the published indexes with the start time of this file that have no packet file.
     fn orphans(&mut self) -> io::Result<Vec<PathBuf>> {
-        let names = self.volume.names(self.folder)?;
+        let names = self.volume.names(self.directory)?;
         let mut found = Vec::new();
         for number in 0.. {
             let called = self.called.numbered(number);
@@ -269,7 +269,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         }
         let at = self.path(&self.called.recovered_index());
         self.write_index(&at, header, rebuilt)?;
-        self.volume.sync_folder(self.folder)?;
+        self.volume.sync_directory(self.directory)?;
         let verified = self.read_back(&at)?;
         self.publish(from, file, &verified, &at, index)
     }
@@ -291,7 +291,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         let rebuilt = rebuilt?;
         let at = self.path(&self.called.recovered_index());
         self.write_index(&at, header, rebuilt)?;
-        self.volume.sync_folder(self.folder)?;
+        self.volume.sync_directory(self.directory)?;
         // If recovery is killed after this rename, the original is missing, and the next recovery continues with the
         // copy.
         let aside = match findings.damaged.is_empty() {
@@ -301,7 +301,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
             }
             false => Some(self.set_aside(from)?),
         };
-        self.volume.sync_folder(self.folder)?;
+        self.volume.sync_directory(self.directory)?;
         let outcome = self.finish_copy(index)?;
         Ok(match outcome {
             Outcome::Published { path, tally, lost, .. } => Outcome::Published { path, tally, lost, aside },
@@ -397,7 +397,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         self.volume.remove(&self.path(index))?;
         self.volume.remove(&self.path(&self.called.recovered_index()))?;
         self.volume.remove(&self.path(&self.called.sealed_index()))?;
-        self.volume.sync_folder(self.folder)?;
+        self.volume.sync_directory(self.directory)?;
         if let Ok(Some(tail)) = self.volume.tail(&verified.header) {
             let tail = tail.clone();
             self.volume.entered.push(tail);
@@ -425,7 +425,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
 
     /// The interface directory.
     fn root(&self) -> PathBuf {
-        interface_of(self.folder)
+        interface_of(self.directory)
     }
 
     /// Removes a published index of this file if its content is wrong.

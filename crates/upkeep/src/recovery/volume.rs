@@ -46,9 +46,9 @@ impl<D: Device> Volume<D> {
     }
 
     /// The names of the files in a directory.
-    pub fn names(&mut self, folder: &Path) -> io::Result<BTreeSet<String>> {
-        let list = self.device.list(folder)?;
-        Ok(list.into_iter().filter(|(_, is_folder)| !is_folder).map(|(name, _)| name).collect())
+    pub fn names(&mut self, directory: &Path) -> io::Result<BTreeSet<String>> {
+        let list = self.device.list(directory)?;
+        Ok(list.into_iter().filter(|(_, is_directory)| !is_directory).map(|(name, _)| name).collect())
     }
 
     /// Removes a file; a missing file is no error.
@@ -96,8 +96,8 @@ impl<D: Device> Volume<D> {
     }
 
     /// Syncs a directory, so that its names survive a power failure; no error if the file system does not support it.
-    pub fn sync_folder(&mut self, folder: &Path) -> io::Result<()> {
-        let file = self.device.open_folder(folder)?;
+    pub fn sync_directory(&mut self, directory: &Path) -> io::Result<()> {
+        let file = self.device.open_directory(directory)?;
         let synced = self.sync(file);
         self.device.close(file);
         match synced {

@@ -41,7 +41,7 @@ pub(super) struct Move {
     /// The archive root, the interface directory and the hour directory in the archive.
     archive: PathBuf,
     interface: PathBuf,
-    folder: PathBuf,
+    directory: PathBuf,
     parts: Vec<Part>,
     /// Copy number in the name of the file in the archive.
     copy: u32,
@@ -86,7 +86,7 @@ impl Move {
         let mut this = Self {
             key,
             archive: archive.to_owned(),
-            folder: names::hour_folder(&interface, key.start),
+            directory: names::hour_directory(&interface, key.start),
             interface,
             parts,
             copy: key.copy,
@@ -100,7 +100,7 @@ impl Move {
             present: Vec::new(),
             buffer: Vec::new(),
         };
-        this.set_folder();
+        this.set_directory();
         this
     }
 
@@ -131,7 +131,7 @@ impl Move {
                 "the archive is on another volume than at the start; mount the volume of the archive again".to_owned(),
             ));
         }
-        device.create_folder(&self.folder).map_err(|e| self.refused(e))?;
+        device.create_directory(&self.directory).map_err(|e| self.refused(e))?;
         // A rename between volumes fails. A rename between a bind mount and the rest of its volume may fail too,
         // although the volume is the same.
         self.renames = archive.volume == volume;
@@ -145,7 +145,7 @@ impl Move {
         let space = device.space(&self.archive).map_err(|e| self.refused(e))?;
         if space.free < bytes + SPARE {
             let text = format!("the next file needs {bytes} bytes in the archive, and {} are free", space.free);
-            return Err(Failed::Archive { path: self.folder.clone(), text });
+            return Err(Failed::Archive { path: self.directory.clone(), text });
         }
         self.phase = Phase::Examine;
         Ok(())
@@ -288,7 +288,7 @@ impl Move {
         {
             self.copy += 1;
         }
-        self.set_folder();
+        self.set_directory();
         self.copy_marker(device).map_err(|e| self.refused(e))?;
         for (i, part) in self.parts.clone().into_iter().enumerate() {
             let outcome = device.rename(&part.path, &self.name(part.ending));
@@ -310,7 +310,7 @@ impl Move {
                 Err(e) => return Err(self.refused(e)),
             }
         }
-        device.sync(&self.folder).map_err(|e| self.refused(e))?;
+        device.sync(&self.directory).map_err(|e| self.refused(e))?;
         Ok(true)
     }
 
@@ -345,7 +345,7 @@ impl Move {
                 device.close(self.made.swap_remove(at).1);
             }
         }
-        device.sync(&self.folder).map_err(|e| self.refused(e))?;
+        device.sync(&self.directory).map_err(|e| self.refused(e))?;
         self.phase = Phase::Done;
         Ok(())
     }
@@ -382,10 +382,10 @@ impl Move {
         self.at = 0;
         self.present.clear();
         self.phase = Phase::Examine;
-        self.set_folder();
+        self.set_directory();
     }
 
-    fn set_folder(&mut self) {
+    fn set_directory(&mut self) {
         let ending = self.parts.last().map_or(names::INDEX, |part| part.ending);
         self.target = self.name(ending);
     }
@@ -395,26 +395,26 @@ impl Move {
     }
 
     fn name(&self, ending: &str) -> PathBuf {
-        self.folder.join(format!("{}.{ending}", self.stem()))
+        self.directory.join(format!("{}.{ending}", self.stem()))
     }
 
     fn hidden(&self, ending: &str) -> PathBuf {
-        self.folder.join(format!(".{}.{ending}.{MOVING}", self.stem()))
+        self.directory.join(format!(".{}.{ending}.{MOVING}", self.stem()))
     }
 
     fn refused(&self, error: io::Error) -> Failed {
-        Failed::Archive { path: self.folder.clone(), text: error.to_string() }
+        Failed::Archive { path: self.directory.clone(), text: error.to_string() }
     }
 }
 
 /// Removes incomplete copies that no process holds; skips files that cannot be examined.
-fn sweep<D: Housekeeping>(device: &mut D, folder: &Path, depth: u32) {
-    for (name, is_folder) in device.list(folder).unwrap_or_default() {
-        let path = folder.join(&name);
+fn sweep<D: Housekeeping>(device: &mut D, directory: &Path, depth: u32) {
+    for (name, is_directory) in device.list(directory).unwrap_or_default() {
+        let path = directory.join(&name);
         let is_number = name.bytes().all(|b| b.is_ascii_digit());
-        if is_folder && is_number && depth > 0 {
+        if is_directory && is_number && depth > 0 {
             sweep(device, &path, depth - 1);
-        } else if !is_folder && name.starts_with('.') && name.ends_with(&format!(".{MOVING}")) {
+        } else if !is_directory && name.starts_with('.') && name.ends_with(&format!(".{MOVING}")) {
             let _ = device.remove_unheld(&path);
         }
     }

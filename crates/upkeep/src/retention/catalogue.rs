@@ -158,7 +158,7 @@ impl Catalogue {
             level = next;
         }
         for (path, digits) in level {
-            let Some(start) = hour_of(&digits).filter(|start| names::hour_folder(&self.root, *start) == path) else {
+            let Some(start) = hour_of(&digits).filter(|start| names::hour_directory(&self.root, *start) == path) else {
                 continue;
             };
             let mut hour = hours.remove(&start).unwrap_or_default();
@@ -171,7 +171,7 @@ impl Catalogue {
                 // The directories of day, month and year may be empty now, too.
                 Ok(false) => {
                     let above = path.ancestors().skip(1).take(WIDTHS.len() - 1);
-                    let _ = above.map(|folder| device.remove_folder(folder)).find(Result::is_err);
+                    let _ = above.map(|directory| device.remove_directory(directory)).find(Result::is_err);
                 }
                 Err(e) => bad.push((path, e)),
             }
@@ -220,8 +220,8 @@ impl Catalogue {
     }
 
     /// The directory of an hour.
-    pub fn folder_of(&self, hour: Timestamp) -> PathBuf {
-        names::hour_folder(&self.root, hour)
+    pub fn directory_of(&self, hour: Timestamp) -> PathBuf {
+        names::hour_directory(&self.root, hour)
     }
 
     /// The files of this name, in the order of removal.
@@ -229,9 +229,9 @@ impl Catalogue {
         let Some(allocations) = self.hours.get(&key.hour()).and_then(|hour| hour.files.get(key)) else {
             return Vec::new();
         };
-        let (folder, stem) = (self.folder_of(key.hour()), key.stem());
+        let (directory, stem) = (self.directory_of(key.hour()), key.stem());
         let part = |(ending, allocated): (&&'static str, &Option<u64>)| {
-            Some(Part { path: folder.join(format!("{stem}.{ending}")), ending, allocated: (*allocated)? })
+            Some(Part { path: directory.join(format!("{stem}.{ending}")), ending, allocated: (*allocated)? })
         };
         ENDINGS.iter().zip(allocations).filter_map(part).collect()
     }
@@ -240,11 +240,11 @@ impl Catalogue {
     /// was killed while publishing it.
     pub fn is_being_published<D: Housekeeping>(&self, device: &mut D, key: &Key) -> bool {
         let allocations = self.hours.get(&key.hour()).and_then(|hour| hour.files.get(key));
-        let (folder, stem) = (self.folder_of(key.hour()), key.stem());
+        let (directory, stem) = (self.directory_of(key.hour()), key.stem());
         !allocations.is_some_and(has_packets)
             && names::PACKETS.iter().any(|ending| {
-                device.exists(&folder.join(names::hidden(&stem, ending)))
-                    || device.exists(&folder.join(format!("{stem}.{ending}")))
+                device.exists(&directory.join(names::hidden(&stem, ending)))
+                    || device.exists(&directory.join(format!("{stem}.{ending}")))
             })
     }
 
@@ -266,11 +266,11 @@ pub(super) fn is_future(start: Timestamp, now: Timestamp) -> bool {
 /// The oldest hour directory, by directory names, of the interfaces of the store that the worker is not responsible
 /// for.
 pub(super) fn oldest_hour<D: Housekeeping>(device: &mut D, store: &Path, except: &[String]) -> Option<Timestamp> {
-    let ours: Vec<PathBuf> = except.iter().map(|name| names::interface_folder(store, name)).collect();
+    let ours: Vec<PathBuf> = except.iter().map(|name| names::interface_directory(store, name)).collect();
     let list = device.list(store).ok()?;
-    let others = list.into_iter().filter(|(_, is_folder)| *is_folder).map(|(name, _)| store.join(name));
+    let others = list.into_iter().filter(|(_, is_directory)| *is_directory).map(|(name, _)| store.join(name));
     let mut oldest = None;
-    for root in others.filter(|folder| !ours.contains(folder)) {
+    for root in others.filter(|directory| !ours.contains(directory)) {
         let (mut path, mut digits) = (root, String::new());
         for width in WIDTHS {
             let inside = device.list(&path).unwrap_or_default();
@@ -303,7 +303,7 @@ impl Upper {
             self.inside = numbers(list, width);
             self.seen = is_unchanged(modified, now);
         }
-        Ok(!(goes && self.empty && now >= modified.after(empty_for) && device.remove_folder(path).is_ok()))
+        Ok(!(goes && self.empty && now >= modified.after(empty_for) && device.remove_directory(path).is_ok()))
     }
 }
 
@@ -331,7 +331,7 @@ impl Hour {
         for name in &self.hidden {
             self.in_work += device.stat(&path.join(name)).map_or(0, |stat| stat.allocated);
         }
-        Ok(!(self.empty && now >= modified.after(empty_for) && device.remove_folder(path).is_ok()))
+        Ok(!(self.empty && now >= modified.after(empty_for) && device.remove_directory(path).is_ok()))
     }
 
     fn list<D: Housekeeping>(&mut self, device: &mut D, path: &Path, start: Timestamp) -> io::Result<()> {
@@ -339,8 +339,8 @@ impl Hour {
         let list = device.list(path)?;
         self.empty = list.is_empty();
         self.hidden.clear();
-        for (name, is_folder) in list {
-            if is_folder {
+        for (name, is_directory) in list {
+            if is_directory {
                 continue;
             }
             if name.starts_with('.') && name.ends_with(names::PARTIAL) {
@@ -383,8 +383,11 @@ fn is_unchanged(modified: Timestamp, now: Timestamp) -> Option<Timestamp> {
 /// The names of subdirectories that are numbers with `width` digits, in order.
 fn numbers(list: Vec<(String, bool)>, width: usize) -> Vec<String> {
     let is_number = |name: &str| name.len() == width && name.bytes().all(|b| b.is_ascii_digit());
-    let mut found: Vec<String> =
-        list.into_iter().filter(|(name, is_folder)| *is_folder && is_number(name)).map(|(name, _)| name).collect();
+    let mut found: Vec<String> = list
+        .into_iter()
+        .filter(|(name, is_directory)| *is_directory && is_number(name))
+        .map(|(name, _)| name)
+        .collect();
     found.sort_unstable();
     found
 }

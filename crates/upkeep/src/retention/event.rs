@@ -37,7 +37,7 @@ pub enum Event {
     /// Files in this directory should be removed, but a query holds it; retention waits.
     Held {
         /// The hour directory.
-        folder: PathBuf,
+        directory: PathBuf,
         /// The processes that hold the directory, as far as they are visible to this process.
         by: Vec<Holder>,
     },
@@ -45,7 +45,7 @@ pub enum Event {
     /// files in this directory although the query holds it.
     Overruled {
         /// The hour directory.
-        folder: PathBuf,
+        directory: PathBuf,
         /// The processes that hold the directory, as far as they are visible to this process.
         by: Vec<Holder>,
     },
@@ -64,22 +64,22 @@ impl fmt::Display for Event {
                 let (bytes, why) = (show_bytes(*bytes), why.description());
                 write!(f, "{}: moved to {}, {bytes}: {why}", path.display(), to.display())
             }
-            Self::Held { folder, by } => {
+            Self::Held { directory, by } => {
                 let by = holder_names(by);
                 write!(
                     f,
                     "{}: {by} holds this hour, as a query does; retention removes its files when the hold ends, or \
                      when no other files can be removed",
-                    folder.display()
+                    directory.display()
                 )
             }
-            Self::Overruled { folder, by } => {
+            Self::Overruled { directory, by } => {
                 let by = holder_names(by);
                 write!(
                     f,
                     "{}: {by} still holds this hour, and no other files can be removed: retention removes the files of \
                      this hour; the process keeps the files that it has open, and may miss the others",
-                    folder.display()
+                    directory.display()
                 )
             }
             Self::Warning(text) => f.write_str(text),

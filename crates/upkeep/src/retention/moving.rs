@@ -169,7 +169,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
             return Progress::More;
         }
         let inside =
-            self.interfaces[interface].folder.strip_prefix(&self.scope.store).unwrap_or(Path::new("")).to_owned();
+            self.interfaces[interface].directory.strip_prefix(&self.scope.store).unwrap_or(Path::new("")).to_owned();
         let parts = self.interfaces[interface].files.parts(&key);
         let sweeps = !std::mem::replace(&mut self.interfaces[interface].swept, true);
         let moving = Move::new(&archive, archive.join(inside), self.archive.volume, key, parts).sweeping(sweeps);
@@ -222,7 +222,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         at: ClockReading,
     ) -> Result<bool, Failed> {
         self.held.begin_search();
-        let hour = self.interfaces[interface].files.folder_of(key.hour());
+        let hour = self.interfaces[interface].files.directory_of(key.hour());
         let lock = match self.device.lock_for_removal(&hour) {
             Ok(Some(lock)) => Some(lock),
             Ok(None) => {

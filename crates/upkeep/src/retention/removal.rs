@@ -5,7 +5,7 @@ use super::held::HourOf;
 use super::pressure::Removal;
 use super::scan::SCAN_INTERVAL;
 use super::{
-    ClockReading, Event, InterfaceFolder, Mode, Progress, RETRY_EVERY, RemovalReason, RetentionWorker, SpaceNeeded,
+    ClockReading, Event, InterfaceDirectory, Mode, Progress, RETRY_EVERY, RemovalReason, RetentionWorker, SpaceNeeded,
 };
 use base::Timestamp;
 use std::collections::BTreeSet;
@@ -147,18 +147,19 @@ impl<D: Housekeeping> RetentionWorker<D> {
         if self.interfaces[interface].lock.is_some() {
             return true;
         }
-        let folder = self.interfaces[interface].folder.clone();
-        match self.device.lock_for_removal(&folder) {
+        let directory = self.interfaces[interface].directory.clone();
+        match self.device.lock_for_removal(&directory) {
             Ok(Some(lock)) => {
                 self.interfaces[interface].lock = Some(lock);
                 true
             }
             Ok(None) => {
-                self.reports.warn(format!("{}: another process applies retention to this interface", folder.display()));
+                self.reports
+                    .warn(format!("{}: another process applies retention to this interface", directory.display()));
                 false
             }
             Err(e) => {
-                self.reports.warn(format!("{}: cannot be locked: {e}", folder.display()));
+                self.reports.warn(format!("{}: cannot be locked: {e}", directory.display()));
                 false
             }
         }
@@ -166,7 +167,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
 
     /// Locks the hour directory of a file.
     fn lock_hour(&mut self, interface: usize, key: Key, at: ClockReading, may_wait: bool, overrules: bool) -> HourLock {
-        let hour = self.interfaces[interface].files.folder_of(key.hour());
+        let hour = self.interfaces[interface].files.directory_of(key.hour());
         match self.device.lock_for_removal(&hour) {
             Ok(Some(lock)) => {
                 self.held.release((interface, key.hour()));
@@ -263,25 +264,25 @@ impl<D: Housekeeping> RetentionWorker<D> {
     /// Drops a removed file from the catalogue and removes its out-of-order marker, because no other component removes
     /// markers while a recorder runs.
     pub(super) fn forget(&mut self, interface: usize, key: &Key) {
-        let InterfaceFolder { folder, files, markers, .. } = &mut self.interfaces[interface];
+        let InterfaceDirectory { directory, files, markers, .. } = &mut self.interfaces[interface];
         files.forget(key);
         let which = (key.start, key.queue.unwrap_or(0), key.copy);
         let listed = match markers.take() {
             Some(markers) => Ok(markers),
-            None => OutOfOrderMarkers::list(&mut self.device, folder),
+            None => OutOfOrderMarkers::list(&mut self.device, directory),
         };
         let outcome = listed.and_then(|listed| {
             let span = markers.insert(listed).get(which);
             span.map_or(Ok(()), |span| {
                 let span = (span != Span::UNKNOWN).then_some(span);
-                out_of_order::remove_marker(&mut self.device, folder, &key.stem(), span)
+                out_of_order::remove_marker(&mut self.device, directory, &key.stem(), span)
             })
         });
         if let Err(e) = outcome {
             // If the removal of the marker fails, the marker has no file and so no effect, and the next recovery
             // removes it.
-            let folder = folder.join(names::OUT_OF_ORDER);
-            self.reports.warn(format!("{}: markers of removed files cannot be removed: {e}", folder.display()));
+            let directory = directory.join(names::OUT_OF_ORDER);
+            self.reports.warn(format!("{}: markers of removed files cannot be removed: {e}", directory.display()));
         }
     }
 
@@ -289,9 +290,9 @@ impl<D: Housekeeping> RetentionWorker<D> {
     pub(super) fn register_hold(&mut self, interface: usize, hour: Timestamp, at: ClockReading) -> Duration {
         let held = self.held.register_hold((interface, hour), at.up);
         if held.is_new {
-            let folder = self.interfaces[interface].files.folder_of(hour);
-            let by = self.device.holders(&folder);
-            self.reports.events.push(Event::Held { folder, by });
+            let directory = self.interfaces[interface].files.directory_of(hour);
+            let by = self.device.holders(&directory);
+            self.reports.events.push(Event::Held { directory, by });
         }
         held.waited
     }
@@ -300,9 +301,9 @@ impl<D: Housekeeping> RetentionWorker<D> {
     /// files that it has open.
     pub(super) fn overrule(&mut self, interface: usize, hour: Timestamp) {
         if self.held.overrule((interface, hour)) {
-            let folder = self.interfaces[interface].files.folder_of(hour);
-            let by = self.device.holders(&folder);
-            self.reports.events.push(Event::Overruled { folder, by });
+            let directory = self.interfaces[interface].files.directory_of(hour);
+            let by = self.device.holders(&directory);
+            self.reports.events.push(Event::Overruled { directory, by });
         }
     }
 

@@ -18,7 +18,7 @@ use std::path::Path;
 use store::catalogue::parse_stem;
 use store::claim::CLAIM;
 use store::device::{Device, FileId};
-use store::names::{PARTIAL, hour_folder};
+use store::names::{PARTIAL, hour_directory};
 
 /// The words in the names of files and journals, and for each word the content of the file.
 const HOLDS: [(&str, &str); 2] = [("flows", "flow records"), ("series", "one-second rows")];
@@ -79,8 +79,8 @@ impl RowFile {
 impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     /// Verifies a file of flow records or series rows; there is no finding if the file was removed after the listing.
     pub(super) fn row_file(&mut self, path: &Path, data_type: RowFile, holds: &str) {
-        let folder = path.parent().unwrap_or(Path::new("."));
-        let interface = interface_of(folder);
+        let directory = path.parent().unwrap_or(Path::new("."));
+        let interface = interface_of(directory);
         match data_type {
             RowFile::Sealed(start) => {
                 match self.frame(path) {
@@ -89,7 +89,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                     Ok(Some(what)) => {
                         self.find(path, FindingKind::Frame, None, format!("{what}: its {holds} cannot be read"))
                     }
-                    Ok(None) if hour_folder(&interface, start) != folder => {
+                    Ok(None) if hour_directory(&interface, start) != directory => {
                         let text = format!(
                             "the file is in another hour directory than its name says, so queries do not find its \
                              {holds}"

@@ -53,8 +53,8 @@ fn record_until(stream: &Stream, at: u64) -> Surviving {
 }
 
 fn markers(files: &Surviving, interface: &Path) -> OutOfOrderMarkers {
-    let folder = interface.join(names::OUT_OF_ORDER);
-    OutOfOrderMarkers::of(files.keys().filter(|p| p.starts_with(&folder)).filter_map(|p| p.file_name()?.to_str()))
+    let directory = interface.join(names::OUT_OF_ORDER);
+    OutOfOrderMarkers::of(files.keys().filter(|p| p.starts_with(&directory)).filter_map(|p| p.file_name()?.to_str()))
 }
 
 /// The published files with packets outside of the time range that their names imply, and the time range of their
@@ -156,7 +156,7 @@ fn markers_move_to_the_archive_with_their_files() {
             store: "store".into(),
             interfaces: vec!["eth1".into()],
             beside_others: false,
-            folders_after: Duration::ZERO,
+            directories_after: Duration::ZERO,
         };
         let rules = Rules { max_size: Some(1), archive: Some("archive".into()), ..Rules::default() };
         let mut worker = RetentionWorker::new(device.clone(), charge, rules);
@@ -186,7 +186,7 @@ fn retention_removes_the_marker_of_each_removed_file_only() {
         store: "store".into(),
         interfaces: vec!["eth1".into()],
         beside_others: false,
-        folders_after: Duration::MAX,
+        directories_after: Duration::MAX,
     };
     let mut worker = RetentionWorker::new(device.clone(), charge, Rules { max_size: Some(1), ..Rules::default() });
     let moment = ClockReading { now: Timestamp::from_nanos(stream.now), up: Duration::ZERO };

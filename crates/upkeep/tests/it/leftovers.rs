@@ -34,7 +34,7 @@ fn leave(stream: &mut Stream, store: &Path) {
     dead.kill();
     for (path, bytes) in dead.files() {
         let path = store.join(path.strip_prefix("store").expect("below the store"));
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
         std::fs::write(path, bytes).expect("a file");
     }
 }

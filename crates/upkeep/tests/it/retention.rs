@@ -26,12 +26,12 @@ fn steady(up: u64) -> ClockReading {
 
 fn scope(interfaces: &[&str]) -> RetentionScope {
     let interfaces = interfaces.iter().map(|i| (*i).to_owned()).collect();
-    RetentionScope { store: "store".into(), interfaces, beside_others: false, folders_after: Duration::ZERO }
+    RetentionScope { store: "store".into(), interfaces, beside_others: false, directories_after: Duration::ZERO }
 }
 
 fn path(interface: &str, start: u64, ending: &str) -> PathBuf {
-    let folder = names::hour_folder(&names::interface_folder(Path::new("store"), interface), at(start));
-    folder.join(format!("{}.{ending}", names::stem(at(start), None, 0)))
+    let directory = names::hour_directory(&names::interface_directory(Path::new("store"), interface), at(start));
+    directory.join(format!("{}.{ending}", names::stem(at(start), None, 0)))
 }
 
 /// Writes a file and syncs it.
@@ -39,8 +39,8 @@ fn put(device: &MemoryDevice, path: &Path, content: &[u8]) {
     let mut device = device.clone();
     let file = device.create(path, Content::Index).expect("a new file");
     device.put(file, 0, content).expect("enough space");
-    let folder = device.open_folder(Path::new("store")).expect("a directory");
-    for (id, token) in [(file, 1), (folder, 2)] {
+    let directory = device.open_directory(Path::new("store")).expect("a directory");
+    for (id, token) in [(file, 1), (directory, 2)] {
         device.start(id, Op::Sync, token).expect("a sync");
     }
     device.reap(Duration::ZERO, &mut Vec::new()).expect("the completions");
@@ -504,8 +504,8 @@ fn a_file_with_the_same_name_in_the_archive_is_not_replaced() {
     for fault in [fault, Fault::default()] {
         let device = MemoryDevice::new(1);
         let there = |ending: &str, copy: u32| {
-            let folder = names::hour_folder(&Path::new(ARCHIVE).join("eth1"), at(NOW - 10));
-            folder.join(format!("{}.{ending}", names::stem(at(NOW - 10), None, copy)))
+            let directory = names::hour_directory(&Path::new(ARCHIVE).join("eth1"), at(NOW - 10));
+            directory.join(format!("{}.{ending}", names::stem(at(NOW - 10), None, copy)))
         };
         put(&device, &there("ngi", 0), b"another index");
         put(&device, &there("pcap", 0), b"other packets");
@@ -593,8 +593,8 @@ fn a_random_walk_removes_exactly_the_files_of_the_model() {
             }
             if prng.below(3) == 0 && !model.is_empty() {
                 let hour = model[prng.below(model.len() as u64) as usize] / HOUR;
-                let folder = path("eth1", hour * HOUR, "pcap").parent().expect("an hour").to_owned();
-                holds.insert(hour, device.hold(&folder));
+                let directory = path("eth1", hour * HOUR, "pcap").parent().expect("an hour").to_owned();
+                holds.insert(hour, device.hold(&directory));
             } else if prng.below(2) == 0 {
                 holds.clear();
             }
@@ -620,12 +620,12 @@ fn a_random_walk_removes_exactly_the_files_of_the_model() {
 
 #[test]
 fn directories_are_removed_after_they_were_empty_for_a_while() {
-    let dir = testkit::TempDir::new("retention-folders");
+    let dir = testkit::TempDir::new("retention-directories");
     let store = dir.join("store");
     let place = |start: u64| {
-        let folder = names::hour_folder(&names::interface_folder(&store, "eth1"), at(start));
-        std::fs::create_dir_all(&folder).expect("an hour");
-        folder
+        let directory = names::hour_directory(&names::interface_directory(&store, "eth1"), at(start));
+        std::fs::create_dir_all(&directory).expect("an hour");
+        directory
     };
     let write = |start: u64, ending: &str| {
         let path = place(start).join(format!("{}.{ending}", names::stem(at(start), None, 0)));
@@ -641,7 +641,7 @@ fn directories_are_removed_after_they_were_empty_for_a_while() {
     let moment = |up: u64| ClockReading { now: at(wall + up), up: Duration::from_secs(up) };
     let rules = Rules { max_size: Some(1), ..Rules::default() };
     let after = Duration::from_secs(60);
-    let scope = RetentionScope { store: store.clone(), folders_after: after, ..scope(&["eth1"]) };
+    let scope = RetentionScope { store: store.clone(), directories_after: after, ..scope(&["eth1"]) };
     let mut worker = RetentionWorker::new(store::DiskDevice::plain(), scope, rules);
     let run = |worker: &mut RetentionWorker<_>, up| while worker.step(moment(up), true) != Progress::Idle {};
     run(&mut worker, 0);
@@ -649,7 +649,7 @@ fn directories_are_removed_after_they_were_empty_for_a_while() {
     run(&mut worker, 20);
     assert!(days.iter().all(|start| place(*start).is_dir()), "the directories are not empty for long enough");
     run(&mut worker, 200);
-    let left = |start: u64| names::hour_folder(&store.join("eth1"), at(start)).is_dir();
+    let left = |start: u64| names::hour_directory(&store.join("eth1"), at(start)).is_dir();
     assert_eq!(days.map(left), [false, true, false]);
     assert!(!store.join("eth1/2026/09").exists(), "an empty month is removed");
     assert!(store.join("eth1").is_dir());

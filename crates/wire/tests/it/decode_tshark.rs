@@ -152,7 +152,7 @@ fn the_innermost_packet_is_that_of_tshark() {
     if testkit::tool(name, "tshark").is_none() {
         return;
     }
-    let folder = testkit::TempDir::new(name);
+    let directory = testkit::TempDir::new(name);
     let (mut compared, mut tunnelled, mut identified, mut left) = (0, 0, 0, 0);
     let mut differences = Vec::new();
     for link_type in [link::ETHERNET, link::RAW_IP] {
@@ -168,7 +168,7 @@ fn the_innermost_packet_is_that_of_tshark() {
             })
             .filter(|(file, p)| p.bytes.len() < 65_536 && !DIFFERENT.iter().any(|(name, _)| file.ends_with(name)))
             .collect();
-        let file = folder.join("joined.pcap");
+        let file = directory.join("joined.pcap");
         std::fs::write(&file, joined(packets.iter().map(|(_, p)| p), link_type)).unwrap();
         let text = tshark(&file);
         assert_eq!(text.lines().count(), packets.len(), "tshark reports every packet");

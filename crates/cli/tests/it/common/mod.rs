@@ -217,7 +217,7 @@ impl PublicDir {
     pub fn new(test: &str) -> Self {
         let dir = std::env::temp_dir().join(format!("netgrain-{test}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(dir.join("store")).expect("a folder");
+        std::fs::create_dir_all(dir.join("store")).expect("a directory");
         std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("a writable file");
         copy_program(&dir.join("netgrain"));
         Self(dir)

@@ -49,7 +49,7 @@ impl Testbed {
 
     /// A command line of a page. The store `/data/store` is replaced by a directory of the test.
     pub fn shell(&self, line: &str) -> Command {
-        let binary = Path::new(env!("CARGO_BIN_EXE_netgrain")).parent().expect("a folder");
+        let binary = Path::new(env!("CARGO_BIN_EXE_netgrain")).parent().expect("a directory");
         let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap_or_default());
         let line = line.replace("/data/store", arg(&self.dir.join("store")));
         let mut command = Command::new("nsenter");
@@ -87,7 +87,7 @@ impl Testbed {
 
     /// Removes the files that members of an earlier group wrote, because members replace no existing file.
     pub fn remove_captures(&self) {
-        let entries = std::fs::read_dir(self.dir.path()).expect("a folder").flatten().map(|entry| entry.path());
+        let entries = std::fs::read_dir(self.dir.path()).expect("a directory").flatten().map(|entry| entry.path());
         let captures = entries.filter(|path| path.extension().is_some_and(|ending| ending == "pcap"));
         captures.for_each(|path| std::fs::remove_file(path).expect("a capture"));
     }

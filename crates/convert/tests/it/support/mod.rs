@@ -131,9 +131,9 @@ pub fn random(prng: &mut Prng, count: usize) -> Vec<Packet> {
 
 /// The uncompressed capture files of the tests, in order of their names.
 pub fn captures(test: &str) -> Option<Vec<PathBuf>> {
-    fn walk(folder: &Path, into: &mut Vec<PathBuf>) {
+    fn walk(directory: &Path, into: &mut Vec<PathBuf>) {
         let mut entries: Vec<PathBuf> =
-            std::fs::read_dir(folder).expect("a folder").map(|e| e.expect("an entry").path()).collect();
+            std::fs::read_dir(directory).expect("a directory").map(|e| e.expect("an entry").path()).collect();
         entries.sort();
         for path in entries {
             if path.is_dir() {

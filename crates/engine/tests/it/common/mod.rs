@@ -266,7 +266,7 @@ impl Volume {
     pub fn new(test: &str, size: &str) -> Option<Self> {
         let dir = TempDir::new(test);
         let path = dir.join("volume");
-        std::fs::create_dir(&path).expect("a folder");
+        std::fs::create_dir(&path).expect("a directory");
         let out = testkit::tool(test, "mount")?
             .args(["-t", "tmpfs", "-o", &format!("size={size}"), "netgrain-test"])
             .arg(&path)

@@ -42,9 +42,9 @@ fn round_trip<T: FieldTable>(items: &[T], path: &Path, mut python: Command) {
 #[test]
 fn random_items_survive_csv() {
     const NAME: &str = "random_items_survive_csv";
-    let folder = testkit::TempDir::new(NAME);
+    let directory = testkit::TempDir::new(NAME);
     let mut prng = Prng::new(testkit::seed(NAME));
-    let path = folder.join("items.csv");
+    let path = directory.join("items.csv");
     let Some(python) = testkit::tool(NAME, "python3") else { return };
     round_trip(&(0..300).map(|_| random::record(&mut prng)).collect::<Vec<_>>(), &path, python);
     let Some(python) = testkit::tool(NAME, "python3") else { return };

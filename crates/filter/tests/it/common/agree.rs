@@ -30,8 +30,8 @@ pub fn agree(
     filters: impl IntoIterator<Item = (String, bool)>,
     differs: impl Fn(&str) -> bool,
 ) -> Agreement {
-    let folder = testkit::TempDir::new(&format!("agree-{link_type}"));
-    let file = folder.join("joined.pcap");
+    let directory = testkit::TempDir::new(&format!("agree-{link_type}"));
+    let file = directory.join("joined.pcap");
     std::fs::write(&file, joined(packets, link_type)).unwrap();
     let mut sums = Agreement::default();
     for (text, optimised) in filters {

@@ -17,9 +17,9 @@ pub struct Captured {
     pub offset: u64,
 }
 
-/// All captures in a folder and its subfolders, sorted by name.
-pub fn files(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).expect("the folder can be read");
+/// All captures in a directory and its subdirectories, sorted by name.
+pub fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).expect("the directory can be read");
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
     paths.sort();
     let is_capture = |path: &Path| {

@@ -156,18 +156,18 @@ fn one(prng: &mut Prng) -> Vec<u8> {
     frame.write(&mut out).expect("there is room").to_vec()
 }
 
-/// Reads the capture files below `folder` and returns the frames that the test parser accepts, at most `most` from each
-/// file, with ascending timestamps.
-pub fn captured(folder: &Path, most: usize) -> Vec<ParsedFrame> {
+/// Reads the capture files below `directory` and returns the frames that the test parser accepts, at most `most` from
+/// each file, with ascending timestamps.
+pub fn captured(directory: &Path, most: usize) -> Vec<ParsedFrame> {
     let mut out = Vec::new();
-    captured_into(folder, most, &mut out);
+    captured_into(directory, most, &mut out);
     out
 }
 
 fn captured_into(path: &Path, most: usize, out: &mut Vec<ParsedFrame>) {
     if path.is_dir() {
         let mut paths: Vec<_> =
-            std::fs::read_dir(path).expect("a folder").map(|e| e.expect("an entry").path()).collect();
+            std::fs::read_dir(path).expect("a directory").map(|e| e.expect("an entry").path()).collect();
         paths.sort();
         paths.iter().for_each(|p| captured_into(p, most, out));
         return;

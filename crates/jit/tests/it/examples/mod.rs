@@ -37,9 +37,9 @@ fn check_frames(
     let mut trial = Trial::new(test, file);
     let counts = trial.over(&all, &mut expected);
     eprintln!("{file}: {counts:?}");
-    if let Some(folder) = testkit::extra_traces(test) {
+    if let Some(directory) = testkit::extra_traces(test) {
         let last = all.last().map_or(0, |k| k.time);
-        all = captured(&folder, 300);
+        all = captured(&directory, 300);
         assert!(all.len() > 3000, "only {} captured frames were read", all.len());
         all.iter_mut().for_each(|k| k.time += last);
         eprintln!("{file}, captured: {:?}", trial.over(&all, expected));
@@ -340,8 +340,8 @@ fn syn_limiter_drops_excess_syns_and_steers_other_packets() {
 #[test]
 fn syn_limiter_drops_a_captured_syn_flood() {
     let test = "syn_limiter_drops_a_captured_syn_flood";
-    let Some(folder) = testkit::traces(test) else { return };
-    let flood = captured(&folder.join("stopddos/synflood.pcap"), usize::MAX);
+    let Some(directory) = testkit::traces(test) else { return };
+    let flood = captured(&directory.join("stopddos/synflood.pcap"), usize::MAX);
     assert!(flood.len() > 30_000, "{} packets of a captured flood", flood.len());
     let (mut limit, mut fragment_targets) = (SynLimit::default(), FragmentTargets::default());
     let counts = Trial::new(test, "syn-limiter.ng").over(&flood, |k| limit.expected(k, &mut fragment_targets));

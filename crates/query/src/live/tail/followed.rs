@@ -56,23 +56,23 @@ impl FollowedRecorder {
 
     /// Tests at most once per `LIFE` whether the recorder still has the claim of the interface, and warns if it does
     /// not.
-    pub fn check(&mut self, folder: &Path, context: &mut QueryContext) {
+    pub fn check(&mut self, directory: &Path, context: &mut QueryContext) {
         let RecorderState::Running { checked } = self.state else { return };
         if checked.elapsed() < LIFE {
             return;
         }
         let checked = Instant::now();
         let whom = &self.claimant;
-        let holds = Claim::holder(folder).is_some_and(|now| (now.pid, now.since) == (whom.pid, whom.since));
+        let holds = Claim::holder(directory).is_some_and(|now| (now.pid, now.since) == (whom.pid, whom.since));
         self.state = if holds { RecorderState::Running { checked } } else { RecorderState::Ended };
         if self.has_ended() {
-            self.report_end(folder, context);
+            self.report_end(directory, context);
         }
     }
 
     /// Warns that the recorder has ended.
-    pub fn report_end(&self, folder: &Path, context: &mut QueryContext) {
-        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    pub fn report_end(&self, directory: &Path, context: &mut QueryContext) {
+        let name = directory.file_name().unwrap_or_default().to_string_lossy();
         let pid = self.claimant.pid;
         context.warning(format!("{name}: its recorder (process {pid}) has ended, so the query ends"));
     }

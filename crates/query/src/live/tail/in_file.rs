@@ -131,8 +131,8 @@ impl Tail {
             ));
         }
         let pos = chain::end_of(growing);
-        let (folder, queue, need) = (&self.source.folder, self.source.queue, &self.source.need);
-        match chain::behind(folder, queue, growing, need, context).map_err(|e| self.io(e))? {
+        let (directory, queue, need) = (&self.source.directory, self.source.queue, &self.source.need);
+        match chain::behind(directory, queue, growing, need, context).map_err(|e| self.io(e))? {
             Next::Follows(next) => return Ok(Behind::Next(next)),
             Next::Later(later) => return Ok(Behind::Ends { pos, later: Some(later) }),
             Next::None => {}
@@ -141,7 +141,7 @@ impl Tail {
             if !self.attempts.has_waited(pos, SEALING, Instant::now()) {
                 return Ok(Behind::Pending);
             }
-            let name = self.source.folder.display();
+            let name = self.source.directory.display();
             context.damage(format!("{name}: the file after {} was removed before it was read", self.segment.start));
         }
         Ok(Behind::Ends { pos, later: None })
@@ -188,7 +188,7 @@ impl Tail {
             }
             (NextSource::Wait, _) => {
                 if let Some(recorder) = self.limit.running() {
-                    recorder.check(&self.source.folder, context);
+                    recorder.check(&self.source.directory, context);
                 }
                 (stay, Some(self.wait(FILE_DELAY, context)))
             }

@@ -38,7 +38,7 @@ impl Tail {
             RingEvent::Nothing => Some(self.wait(RING_DELAY, context)),
             RingEvent::End => {
                 if let Some(recorder) = self.limit.followed() {
-                    recorder.report_end(&self.source.folder, context);
+                    recorder.report_end(&self.source.directory, context);
                 }
                 Some(CursorState::End)
             }
@@ -104,7 +104,7 @@ impl Tail {
         context.damage(format!(
             "{}: queue {}: the packets at stream positions {} to {at} are neither on disk nor in the ring; they are \
              missing here",
-            self.source.folder.display(),
+            self.source.directory.display(),
             self.source.queue,
             begin.pos
         ));
@@ -137,8 +137,8 @@ impl Tail {
             return Ok(TailState::File(file));
         }
         let Segment { pos: first, start } = self.segment;
-        let (folder, queue, need) = (&self.source.folder, self.source.queue, &self.source.need);
-        let found = chain::covering(folder, queue, start, next.max(first), need, context);
+        let (directory, queue, need) = (&self.source.directory, self.source.queue, &self.source.need);
+        let found = chain::covering(directory, queue, start, next.max(first), need, context);
         let Some(file) = found.map_err(|e| self.io(e))? else {
             // The file is being renamed, or was never written; the tail reads the ring again from its oldest complete
             // record.

@@ -17,9 +17,9 @@ pub struct Packet {
 
 /// All Ethernet packets of the captures below a directory for which netgrain's filter and tcpdump's filter have the
 /// same meaning.
-pub fn collect(folder: &Path, packets: &mut Vec<Packet>) {
+pub fn collect(directory: &Path, packets: &mut Vec<Packet>) {
     let mut paths: Vec<_> =
-        std::fs::read_dir(folder).expect("a directory").map(|e| e.expect("an entry").path()).collect();
+        std::fs::read_dir(directory).expect("a directory").map(|e| e.expect("an entry").path()).collect();
     paths.sort();
     for path in paths {
         if path.is_dir() {
@@ -176,8 +176,8 @@ pub fn filter(packets: &[Packet], prng: &mut Prng) -> String {
 
 /// The numbers of the packets that tcpdump selects. In the file for tcpdump, the timestamp of each packet is its
 /// number.
-pub fn tcpdump(folder: &testkit::TempDir, packets: &[Packet], filter: &str) -> Vec<usize> {
-    let path = folder.join("numbered.pcap");
+pub fn tcpdump(directory: &testkit::TempDir, packets: &[Packet], filter: &str) -> Vec<usize> {
+    let path = directory.join("numbered.pcap");
     if !path.exists() {
         let numbered = |(i, p): (usize, &Packet)| Packet { ts: Timestamp::from_secs_nanos(i as u64, 0), ..p.clone() };
         let all: Vec<Packet> = packets.iter().enumerate().map(numbered).collect();

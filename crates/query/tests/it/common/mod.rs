@@ -408,5 +408,5 @@ pub fn tally_of(results: &Results) -> Tally {
 }
 
 pub fn hour_of(store: &Path, interface: &str, ts: Timestamp) -> PathBuf {
-    names::hour_folder(&store.join(interface), ts)
+    names::hour_directory(&store.join(interface), ts)
 }

@@ -165,7 +165,7 @@ fn without_listeners_a_query_waits_for_the_end_of_a_sealing_file() {
     // The test creates the next file, which has begun but contains no packets yet.
     let start = reader.header().start.after(Duration::from_secs(60));
     let header = index::Header { first_pos: end.next_multiple_of(ring::BLOCK), start, ..reader.header().clone() };
-    let hour = store::names::hour_folder(&held.dir.join("store/sim"), start);
+    let hour = store::names::hour_directory(&held.dir.join("store/sim"), start);
     let next = |ending| hour.join(store::names::hidden(&store::names::stem(start, None, 0), ending));
     std::fs::create_dir_all(&hour).expect("an hour");
     std::fs::write(next("ngi"), header.encode()).expect("an index");

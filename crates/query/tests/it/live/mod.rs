@@ -154,7 +154,7 @@ fn packets_in_the_ring_are_not_read_from_the_disk() {
         indexed(&results) >= 2
     });
     let hour = store::catalogue::Hours::back(&store.join("sim"), base::Timestamp::MAX).next();
-    let hour = hour.expect("a folder").expect("an hour").list().expect("its files");
+    let hour = hour.expect("a directory").expect("an hour").list().expect("its files");
     let entry = &hour.unfinished[0];
     let file = std::fs::OpenOptions::new().write(true).open(&entry.path).expect("the growing file");
     std::os::unix::fs::FileExt::write_all_at(&file, &[0xee; 4096], 4096).expect("damage");

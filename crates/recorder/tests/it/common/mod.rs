@@ -409,13 +409,13 @@ impl netgrain_recorder::Feed for FakeFeed<'_> {
 }
 
 /// Every file below a directory.
-pub fn read_all(folder: &std::path::Path) -> Surviving {
+pub fn read_all(directory: &std::path::Path) -> Surviving {
     let mut files = Surviving::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).expect("a folder").map(|e| e.expect("an entry").path()) {
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(&directory).expect("a directory").map(|e| e.expect("an entry").path()) {
             if entry.is_dir() {
-                folders.push(entry);
+                directories.push(entry);
             } else if !entry.ends_with(store::hold::HOLD) {
                 let bytes = std::fs::read(&entry).expect("a file");
                 files.insert(entry, bytes);

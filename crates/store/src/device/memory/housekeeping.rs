@@ -18,7 +18,7 @@ pub struct ReadHold(MemoryDevice, PathBuf);
 impl Drop for ReadHold {
     fn drop(&mut self) {
         let mut volume = self.0.volume();
-        if let Some(at) = volume.held.iter().position(|folder| *folder == self.1) {
+        if let Some(at) = volume.held.iter().position(|directory| *directory == self.1) {
             volume.held.swap_remove(at);
         }
     }
@@ -26,9 +26,9 @@ impl Drop for ReadHold {
 
 impl MemoryDevice {
     /// Holds a directory as a reader does, until the returned value is dropped.
-    pub fn hold(&self, folder: &Path) -> ReadHold {
-        self.volume().held.push(folder.to_owned());
-        ReadHold(self.clone(), folder.to_owned())
+    pub fn hold(&self, directory: &Path) -> ReadHold {
+        self.volume().held.push(directory.to_owned());
+        ReadHold(self.clone(), directory.to_owned())
     }
 }
 
@@ -37,7 +37,7 @@ impl Volume {
         self.names.get(path).copied().ok_or_else(|| error(ENOENT))
     }
 
-    fn is_folder(&self, path: &Path) -> bool {
+    fn is_directory(&self, path: &Path) -> bool {
         self.names.keys().any(|name| name != path && name.starts_with(path))
     }
 }
@@ -65,20 +65,20 @@ impl Housekeeping for MemoryDevice {
             }
             // The number of name changes is returned as the time of the last change, because it differs after each
             // change of a name.
-            Err(_) if v.is_folder(path) || v.fault.second_volume.is_some_and(|e| path == Path::new(e)) => {
+            Err(_) if v.is_directory(path) || v.fault.second_volume.is_some_and(|e| path == Path::new(e)) => {
                 Ok(Stat { modified: Timestamp::from_nanos(v.named), volume, ..Stat::default() })
             }
             Err(e) => Err(e),
         }
     }
 
-    fn lock_for_removal(&mut self, folder: &Path) -> io::Result<Option<Lock>> {
+    fn lock_for_removal(&mut self, directory: &Path) -> io::Result<Option<Lock>> {
         let mut v = self.volume();
         v.call(0)?;
-        Ok((!v.held.iter().any(|held| held == folder)).then(|| Box::new(()) as Lock))
+        Ok((!v.held.iter().any(|held| held == directory)).then(|| Box::new(()) as Lock))
     }
 
-    fn holders(&mut self, _folder: &Path) -> Vec<sys::locks::Holder> {
+    fn holders(&mut self, _directory: &Path) -> Vec<sys::locks::Holder> {
         Vec::new()
     }
 
@@ -90,8 +90,8 @@ impl Housekeeping for MemoryDevice {
             let inode = &mut v.inodes[inode];
             inode.durable.clone_from(&inode.now);
             inode.since.clear();
-        } else if v.fault.folder_sync.is_some() {
-            return Err(error(v.fault.folder_sync.unwrap_or(EIO)));
+        } else if v.fault.directory_sync.is_some() {
+            return Err(error(v.fault.directory_sync.unwrap_or(EIO)));
         } else {
             let names = v.names.clone();
             v.durable_names = names;
@@ -100,9 +100,9 @@ impl Housekeeping for MemoryDevice {
         Ok(())
     }
 
-    fn remove_folder(&mut self, path: &Path) -> io::Result<()> {
+    fn remove_directory(&mut self, path: &Path) -> io::Result<()> {
         let mut v = self.volume();
         v.call(0)?;
-        if v.is_folder(path) { Err(error(ENOTEMPTY)) } else { Err(error(ENOENT)) }
+        if v.is_directory(path) { Err(error(ENOTEMPTY)) } else { Err(error(ENOENT)) }
     }
 }

@@ -13,10 +13,10 @@ pub struct Packet {
     pub ts: Timestamp,
 }
 
-/// All captures in a folder and its subfolders, sorted by name.
-pub fn files(folder: &Path) -> Vec<PathBuf> {
+/// All captures in a directory and its subdirectories, sorted by name.
+pub fn files(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut paths: Vec<_> = std::fs::read_dir(directory).unwrap().map(|e| e.unwrap().path()).collect();
     paths.sort();
     for path in paths {
         let name = path.file_name().unwrap().to_string_lossy();

@@ -13,29 +13,29 @@ use store::out_of_order::OutOfOrderMarkers;
 
 impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     /// Verifies all files below a directory, the oldest first, and the gaps between files.
-    pub(super) fn folder(&mut self, root: &Path) {
+    pub(super) fn directory(&mut self, root: &Path) {
         // Gaps are checked between files of the same interface and queue.
         let mut placed: BTreeMap<(PathBuf, u16), Vec<FileInterval>> = BTreeMap::new();
-        let mut folders = vec![root.to_owned()];
-        while let Some(folder) = folders.pop() {
-            let list = match self.device.list(&folder) {
+        let mut directories = vec![root.to_owned()];
+        while let Some(directory) = directories.pop() {
+            let list = match self.device.list(&directory) {
                 Ok(list) => list,
                 Err(e) => {
-                    self.unreadable(&folder, &e);
+                    self.unreadable(&directory, &e);
                     continue;
                 }
             };
             let names: BTreeSet<&str> = list.iter().filter(|(_, is)| !is).map(|(name, _)| name.as_str()).collect();
-            let mut inner: Vec<PathBuf> = list.iter().filter(|(_, is)| *is).map(|(n, _)| folder.join(n)).collect();
+            let mut inner: Vec<PathBuf> = list.iter().filter(|(_, is)| *is).map(|(n, _)| directory.join(n)).collect();
             inner.sort_unstable_by(|a, b| b.cmp(a));
             for name in &names {
-                if let Some(file) = self.named(&folder, name, &names) {
-                    placed.entry((interface_of(&folder), file.queue)).or_default().push(file);
+                if let Some(file) = self.named(&directory, name, &names) {
+                    placed.entry((interface_of(&directory), file.queue)).or_default().push(file);
                 }
             }
             // Out-of-order markers are not packet files.
-            inner.retain(|folder| !folder.ends_with(store::names::OUT_OF_ORDER));
-            folders.extend(inner);
+            inner.retain(|directory| !directory.ends_with(store::names::OUT_OF_ORDER));
+            directories.extend(inner);
         }
         for ((interface, _), files) in &mut placed {
             files.sort_by(|a, b| (a.start, &a.path).cmp(&(b.start, &b.path)));
@@ -115,13 +115,13 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
 
     /// Verifies the file with this name. The directory is held only while this file is verified, so that retention does
     /// not wait longer.
-    fn named(&mut self, folder: &Path, name: &str, names: &BTreeSet<&str>) -> Option<FileInterval> {
-        let dated = interface_of(folder) != folder;
+    fn named(&mut self, directory: &Path, name: &str, names: &BTreeSet<&str>) -> Option<FileInterval> {
+        let dated = interface_of(directory) != directory;
         // An error of the hold is ignored: either the directory was removed, and then the file is not found either, or
         // the file system has no locks. Only hour directories are held, because a retention worker locks the interface
         // directory while it runs, which may take long with a slow archive.
-        let _hold = dated.then(|| self.device.hold(folder));
-        let path = folder.join(name);
+        let _hold = dated.then(|| self.device.hold(directory));
+        let path = directory.join(name);
         if let Some(called) = FileNames::published(name) {
             // A recorder does not create such names, so the file is foreign, and its state does not affect the result
             // for the store.
@@ -130,7 +130,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 return None;
             }
             self.is_own = true;
-            return self.published(folder, &called);
+            return self.published(directory, &called);
         }
         let Some(called) = FileNames::hidden(name) else {
             self.other(&path, name, dated);
@@ -143,22 +143,22 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         if !self.device.exists(&path) {
             // The file was published after the listing, or the listing contains both names; it is verified under its
             // published name.
-            return if names.contains(called.packets().as_str()) { None } else { self.published(folder, &called) };
+            return if names.contains(called.packets().as_str()) { None } else { self.published(directory, &called) };
         }
         if !held {
             self.find(&path, FindingKind::Leftover, None, "a killed recorder left this file unfinished");
             return None;
         }
         self.totals.open += 1;
-        let index = Some(folder.join(called.hidden_index())).filter(|index| self.device.exists(index));
+        let index = Some(directory.join(called.hidden_index())).filter(|index| self.device.exists(index));
         self.check(&path, index.as_deref(), true)
     }
 
     /// Verifies a published file; no finding if retention has removed the file.
-    fn published(&mut self, folder: &Path, called: &FileNames) -> Option<FileInterval> {
-        let path = folder.join(called.packets());
+    fn published(&mut self, directory: &Path, called: &FileNames) -> Option<FileInterval> {
+        let path = directory.join(called.packets());
         let beside = [called.index(), format!("{}.{}", called.packets(), store::names::INDEX)];
-        let index = beside.iter().map(|index| folder.join(index)).find(|index| self.device.exists(index));
+        let index = beside.iter().map(|index| directory.join(index)).find(|index| self.device.exists(index));
         if !self.device.exists(&path) {
             return None;
         }
