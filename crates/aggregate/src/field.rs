@@ -297,17 +297,6 @@ const STATES: [TcpState; 8] = [
     TcpState::Reset,
 ];
 
-/// Writes a name in lower case with hyphens: `SynSent` is `syn-sent`.
-fn small_letters(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
-    for (i, c) in name.chars().enumerate() {
-        if i > 0 && c.is_ascii_uppercase() {
-            f.write_str("-")?;
-        }
-        write!(f, "{}", c.to_ascii_lowercase())?;
-    }
-    Ok(())
-}
-
 /// The value as in tables; `-` if a record has no such value.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -321,14 +310,10 @@ impl fmt::Display for Value {
             Self::Vlan([Some(one), None]) | Self::Vlan([None, Some(one)]) => write!(f, "{one}"),
             Self::Vlan([Some(outer), Some(inner)]) => write!(f, "{outer}.{inner}"),
             Self::Mpls(Some(label)) => write!(f, "{label}"),
-            Self::Tunnel(Some((kind, id))) => {
-                small_letters(f, &format!("{kind:?}"))?;
-                write!(f, ":{id}")
-            }
+            Self::Tunnel(Some((kind, id))) => write!(f, "{}:{id}", flow::tunnel_name(kind)),
             Self::Interface(number) => write!(f, "{number}"),
-            Self::End(None) | Self::State(None | Some(TcpState::None)) => f.write_str("-"),
-            Self::End(Some(end)) => small_letters(f, &format!("{end:?}")),
-            Self::State(Some(state)) => small_letters(f, &format!("{state:?}")),
+            Self::End(end) => f.write_str(end.map_or("-", EndReason::name)),
+            Self::State(state) => f.write_str(state.and_then(TcpState::name).unwrap_or("-")),
         }
     }
 }
@@ -389,9 +374,9 @@ mod tests {
             (Value::Address([10, 0, 0, 1].into(), 32), "10.0.0.1"),
             (Value::Vlan([Some(5), Some(7)]), "5.7"),
             (Value::Vlan([None; 2]), "-"),
-            (Value::Tunnel(Some((TunnelKind::IpInIp, 0))), "ip-in-ip:0"),
-            (Value::State(Some(TcpState::SynSent)), "syn-sent"),
-            (Value::End(Some(EndReason::ActiveTimeout)), "active-timeout"),
+            (Value::Tunnel(Some((TunnelKind::IpInIp, 0))), "ipip:0"),
+            (Value::State(Some(TcpState::SynSent)), "syn_sent"),
+            (Value::End(Some(EndReason::ActiveTimeout)), "active_timeout"),
             (Value::Protocol(IpProtocol::TCP), "tcp"),
         ] {
             assert_eq!(value.to_string(), text);

@@ -86,7 +86,7 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         Command::Run(args) => run::run(&args),
         Command::Record(args) => run::record(&args),
         Command::Config(args) => {
-            privileges::for_queries(&[], &[], Sockets::Network)?;
+            privileges::for_queries(&[], &[], Sockets::Internet)?;
             config::run(&args)
         }
         Command::Group(args) => {
@@ -161,7 +161,7 @@ fn run(command: Command) -> Result<Outcome, Failure> {
 
 /// The sockets that a verb may open: local sockets only, or also network sockets to receive a multicast group.
 fn network_access(group: Option<SocketAddr>) -> Sockets {
-    if group.is_some() { Sockets::Network } else { Sockets::Local }
+    if group.is_some() { Sockets::Internet } else { Sockets::Local }
 }
 
 /// The paths of the flags that are present on the command line.

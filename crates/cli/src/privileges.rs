@@ -98,7 +98,7 @@ pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
 /// The kernel rejects the filter.
 pub fn keep_calls_of_capture() -> Result<(), Failure> {
     privilege::no_new_privileges().map_err(|e| failed("set no_new_privs", &e))?;
-    keep_calls_for(Sockets::Network)
+    keep_calls_for(Sockets::Capture)
 }
 
 /// Installs the system call filter of verbs that keep their capabilities and only exchange messages with processes of

@@ -201,17 +201,68 @@ mod tests {
         assert!(examples::commands().len() > 50);
     }
 
-    /// The lines of the shell blocks in the README and in the pages of `docs/start` and `docs/how-to`.
-    fn shell_lines() -> Vec<String> {
+    /// The README and all pages of these directories of the book.
+    fn pages(directories: &[&str]) -> String {
         let mut all = include_str!("../../../README.md").to_owned();
-        for directory in ["start", "how-to"] {
+        for directory in directories {
             let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(directory);
             for entry in std::fs::read_dir(directory).expect("the directory of the pages") {
-                all += &std::fs::read_to_string(entry.expect("an entry").path()).expect("a page");
+                let path = entry.expect("an entry").path();
+                if path.is_file() {
+                    all += &std::fs::read_to_string(path).expect("a page");
+                }
             }
         }
+        all
+    }
+
+    /// The lines of the shell blocks in the README and in the pages of `docs/start` and `docs/how-to`.
+    fn shell_lines() -> Vec<String> {
+        let all = pages(&["start", "how-to"]);
         let blocks = all.split("\n```sh").skip(1).filter_map(|rest| rest.split("\n```").next());
         blocks.flat_map(|block| block.lines().skip(1).map(str::to_owned)).collect()
+    }
+
+    /// Returns the mistake in a command that stands in the text of a page, where values may be placeholders and parts may
+    /// be left out: a verb or a flag that does not exist.
+    fn mistake(words: &[String]) -> Option<String> {
+        let mut command = Netgrain::command();
+        command.build();
+        let mut verb = &command;
+        for word in words {
+            if let Some(inner) = verb.find_subcommand(word) {
+                verb = inner;
+            } else if let Some(long) = word.strip_prefix("--") {
+                let name = long.split('=').next().unwrap_or(long).trim_end_matches(['…', ',', ';']);
+                let exists = verb.get_arguments().any(|arg| arg.get_long() == Some(name));
+                if !exists && !["", "help", "version"].contains(&name) {
+                    return Some(format!("{} has no --{name}", verb.get_name()));
+                }
+            } else if std::ptr::eq(verb, &command) && word.bytes().all(|byte| byte.is_ascii_lowercase()) {
+                return Some(format!("{word} is no verb"));
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn commands_in_the_text_of_pages_have_verbs_and_flags_that_exist() {
+        let all = pages(&["start", "how-to", "reference", "design", "design/decisions"]);
+        let mut fenced = false;
+        let mut commands = 0;
+        for line in all.lines() {
+            fenced ^= line.starts_with("```");
+            let codes = line.split('`').skip(1).step_by(2).filter(|_| !fenced);
+            for code in codes.filter_map(|code| code.strip_prefix("netgrain ")) {
+                let words = examples::words(&code.replace("\\|", "|"));
+                commands += 1;
+                assert_eq!(mistake(&words), None, "netgrain {code}");
+            }
+        }
+        assert!(commands > 100, "{commands}");
+        let mistake = |line| mistake(&examples::words(line));
+        assert_eq!(mistake("flows --tops 3").as_deref(), Some("flows has no --tops"));
+        assert_eq!(mistake("flow --top 3").as_deref(), Some("flow is no verb"));
     }
 
     #[test]

@@ -37,12 +37,19 @@ pub struct VerifyArgs {
 
 /// Runs the verb; returns `No` if there is an error in a file.
 pub fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
-    let mut screen = ProgressLine::new(args.json);
+    let (mut screen, is_quick) = (ProgressLine::new(args.json), args.quick);
     let mut verify = Verify::new(DiskDevice::plain(), args.quick, |finding, totals| screen.finding(finding, totals))
         .checking_journals(columns::judge_journal)
         .reading(columns::judge_sealed)
-        .counting(|interface, stored, recordings| {
-            columns::missing_rows(interface, stored, recordings).map_err(std::io::Error::other)
+        .counting(move |interface, stored, recordings| {
+            let missing = || {
+                let mut found = columns::missing_rows(interface, stored, recordings)?;
+                if !is_quick {
+                    found.extend(columns::missing_flow_records(interface, recordings)?);
+                }
+                Ok(found)
+            };
+            missing().map_err(|e: columns::ColumnsError| std::io::Error::other(e))
         });
     args.store.iter().chain(&args.paths).for_each(|path| verify.path(&sys::nofollow::resolve(path)));
     let totals = *verify.totals();

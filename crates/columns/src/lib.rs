@@ -55,7 +55,7 @@ pub use file::{judge_sealed, widths};
 pub use file_layout::{DataFileKind, SealedFile, files};
 pub use follow::{FLOW_LATE, FlowLoop, SeriesLoop, Step};
 pub use lateness::{flow_lateness, keep_flow_lateness, kept_flow_lateness};
-pub use missing_rows::missing_rows;
+pub use missing_rows::{missing_flow_records, missing_rows};
 pub use query::Query;
 pub use recover::{DamagedJournal, RecoveryReport, recover, recover_on};
 pub use results::{Results, flows, judge_journal, series};

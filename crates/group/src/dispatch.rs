@@ -36,8 +36,9 @@ const READER_NAME: &str = "groups";
 /// delay. A command wakes the thread.
 pub const IDLE_SLEEP: Duration = Duration::from_micros(300);
 
-/// Sleep time while there is no group.
-const IDLE_SLEEP_WITHOUT_GROUP: Duration = Duration::from_millis(2);
+/// Sleep time while there is no group. A command wakes the thread, so this time only bounds how late the thread sees
+/// the end of the stream.
+const IDLE_SLEEP_WITHOUT_GROUP: Duration = Duration::from_millis(20);
 
 /// How long the dispatcher continues to evaluate packets after the end of a live stream. Without this limit, a slow
 /// program could delay the end of a recording.

@@ -46,7 +46,7 @@ impl MemoryLimit {
 pub fn memory_limit() -> MemoryLimit {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let machine = (crate::cpu::memory_bytes(), crate::cpu::memory_available());
-    let all = limit_of_groups(machine, &groups, Path::new("/sys/fs/cgroup"));
+    let all = limit_of_groups(machine, &groups, mounted_groups(&MOUNT_POINTS.map(Path::new)));
     // If there is no limit, the file contains a word instead of a number.
     match number("/proc/self/limits", "Max address space") {
         Some(limit) => apply_address_space_limit(
@@ -56,6 +56,16 @@ pub fn memory_limit() -> MemoryLimit {
         ),
         None => all,
     }
+}
+
+/// Mount points of the control groups. `ip netns exec` mounts another sysfs over `/sys`, which hides the first of them;
+/// the second is the same directory as the first process sees it. Only root can use the second.
+const MOUNT_POINTS: [&str; 2] = ["/sys/fs/cgroup", "/proc/1/root/sys/fs/cgroup"];
+
+/// The first of these mount points that is not empty, or else the first.
+fn mounted_groups<'p>(mount_points: &[&'p Path; 2]) -> &'p Path {
+    let has_groups = |path: &&&Path| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
+    mount_points.iter().find(has_groups).unwrap_or(&mount_points[0])
 }
 
 /// Address space that glibc reserves for each of its heaps (malloc(3), `M_ARENA_MAX`); it creates a heap for nearly
@@ -182,6 +192,18 @@ mod tests {
     fn group(directory: &Path, files: &[(&str, &str)]) {
         fs::create_dir_all(directory).expect("a directory");
         files.iter().for_each(|(name, text)| fs::write(directory.join(name), text).expect("a file"));
+    }
+
+    #[test]
+    fn an_empty_mount_point_is_passed_over() {
+        let dir = testkit::TempDir::new("cgroup-mounts");
+        let (hidden, visible) = (dir.join("hidden"), dir.join("visible"));
+        fs::create_dir_all(&hidden).unwrap();
+        assert_eq!(mounted_groups(&[&hidden, &visible]), hidden, "there is no other");
+        fs::create_dir_all(visible.join("system.slice")).unwrap();
+        assert_eq!(mounted_groups(&[&hidden, &visible]), visible);
+        fs::create_dir_all(hidden.join("user.slice")).unwrap();
+        assert_eq!(mounted_groups(&[&hidden, &visible]), hidden);
     }
 
     #[test]

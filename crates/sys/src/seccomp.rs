@@ -18,8 +18,11 @@ use std::io;
 pub enum Sockets {
     /// Unix sockets.
     Local,
-    /// The families for capturing, exporting and serving: Unix, IP, netlink, packet and XDP sockets.
-    Network,
+    /// Also IP sockets, and netlink sockets, through which the C library learns the addresses of the host: to resolve
+    /// names and to receive a multicast group.
+    Internet,
+    /// Also packet and XDP sockets, BPF programs, and sockets that accept connections: to capture, export and serve.
+    Capture,
 }
 
 /// System calls of every command: files (also through io_uring, whose operations no filter sees), memory, threads,
@@ -220,9 +223,12 @@ const OLD: &[libc::c_long] = &[libc::SYS_getrlimit, libc::SYS_renameat, libc::SY
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const OLD: &[libc::c_long] = &[];
 
-/// System calls of the commands that capture or send: serving, and programs in the kernel.
+/// System calls of the commands that resolve names or receive a multicast group, and of those that capture or send.
+const INTERNET: &[libc::c_long] = &[libc::SYS_bind];
+
+/// System calls of the commands that capture or send only: serving, and programs in the kernel.
 const CAPTURING: &[libc::c_long] =
-    &[libc::SYS_accept, libc::SYS_accept4, libc::SYS_bind, libc::SYS_bpf, libc::SYS_listen, libc::SYS_socketpair];
+    &[libc::SYS_accept, libc::SYS_accept4, libc::SYS_bpf, libc::SYS_listen, libc::SYS_socketpair];
 
 /// Calls that return `ENOSYS` in every build; for each, a comment names the library that tries it.
 const TRIED: &[libc::c_long] = &[];
@@ -287,8 +293,12 @@ fn program(sockets: Sockets, refusal: Refusal) -> io::Result<Vec<libc::sock_filt
     // Calls of other architectures have other numbers; those of x32 have bit 30 set and are in no list.
     let mut code = vec![load(at::ARCH), instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, arch), refuse];
     code.push(load(at::NUMBER));
-    let more: &[libc::c_long] = if sockets == Sockets::Network { CAPTURING } else { &[] };
-    for call in [USUAL, OLD, more].concat() {
+    let (internet, capturing): (&[libc::c_long], &[libc::c_long]) = match sockets {
+        Sockets::Local => (&[], &[]),
+        Sockets::Internet => (INTERNET, &[]),
+        Sockets::Capture => (INTERNET, CAPTURING),
+    };
+    for call in [USUAL, OLD, internet, capturing].concat() {
         code.extend([skip_unless(call as u32), end_with(libc::SECCOMP_RET_ALLOW)]);
     }
     for call in TRIED {
@@ -305,7 +315,8 @@ fn program(sockets: Sockets, refusal: Refusal) -> io::Result<Vec<libc::sock_filt
     ]);
     let families: &[i32] = match sockets {
         Sockets::Local => &[libc::AF_UNIX],
-        Sockets::Network => {
+        Sockets::Internet => &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK],
+        Sockets::Capture => {
             &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET, libc::AF_XDP]
         }
     };
@@ -360,7 +371,7 @@ pub(crate) fn without_call<T: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::UdpSocket;
+    use std::net::{ToSocketAddrs, UdpSocket};
     use std::os::unix::net::UnixDatagram;
     use std::process::Command;
 
@@ -419,8 +430,19 @@ mod tests {
             std::fs::remove_file(directory.join("other")).unwrap();
             std::thread::spawn(|| assert!(unsupported(Command::new("/bin/true").status()))).join().unwrap();
         });
-        confined(test, Sockets::Network, || {
+        confined(test, Sockets::Internet, || {
+            let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket that receives");
+            assert_eq!("localhost:9".to_socket_addrs().expect("a resolved name").next().map(|a| a.port()), Some(9));
+            drop(socket);
+            assert!(unsupported(std::net::TcpListener::bind("127.0.0.1:0")));
+            // SAFETY: no memory is passed; the calls only return errors.
+            let refused =
+                unsafe { (libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0), libc::syscall(libc::SYS_bpf, 0, 0, 0)) };
+            assert_eq!((refused, io::Error::last_os_error().raw_os_error()), ((-1, -1), Some(libc::ENOSYS)));
+        });
+        confined(test, Sockets::Capture, || {
             assert!(unsupported(Command::new("/bin/true").status()));
+            std::net::TcpListener::bind("127.0.0.1:0").expect("a socket that accepts connections");
             let (a, b) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
             a.send_to(b"hello", b.local_addr().unwrap()).unwrap();
             assert_eq!(b.recv(&mut [0; 16]).unwrap(), 5);
@@ -435,7 +457,7 @@ mod tests {
 
     #[test]
     fn the_lists_have_no_call_that_starts_programs_or_changes_the_machine() {
-        let all = [USUAL, OLD, CAPTURING].concat();
+        let all = [USUAL, OLD, INTERNET, CAPTURING].concat();
         for call in [
             libc::SYS_execve,
             libc::SYS_execveat,

@@ -418,8 +418,13 @@ fn timestamps_after_2106_are_counted_and_their_store_is_valid() {
     assert_eq!((output.status, damage(&output)), (Some(0), vec![]), "{output:?}");
 }
 
-/// Writes a capture with two packets in each of these seconds.
+/// Writes a capture with two packets in each of these seconds. They belong to no flow.
 fn capture(path: &Path, seconds: &[u32]) {
+    capture_of(path, seconds, &[0xff; 60]);
+}
+
+/// Writes a capture with two packets of this frame in each of these seconds.
+fn capture_of(path: &Path, seconds: &[u32], frame: &[u8; 60]) {
     let mut bytes = Vec::new();
     for word in [0xa1b2_3c4du32, 2 | 4 << 16, 0, 0, 65_535, 1] {
         bytes.extend(word.to_le_bytes());
@@ -427,7 +432,7 @@ fn capture(path: &Path, seconds: &[u32]) {
     for second in seconds {
         for nanos in [1_000u32, 2_000] {
             [*second, nanos, 60, 60].into_iter().for_each(|word| bytes.extend(word.to_le_bytes()));
-            bytes.extend([0xff; 60]);
+            bytes.extend(frame);
         }
     }
     std::fs::write(path, bytes).expect("a capture");
@@ -468,6 +473,43 @@ fn repeated_replays_keep_all_rows_and_verify_finds_missing_ones() {
     assert_eq!(run(&[&replay[..], &["--set", "capture.ring=8MiB"]].concat()).status, Some(0));
     let output = verify();
     assert_eq!((output.status, damage(&output)), (Some(1), vec!["rows".to_owned()]), "{output:?}");
+}
+
+#[test]
+fn verify_finds_removed_files_of_flow_records() {
+    let dir = TempDir::new("upkeep-flow-records");
+    let (store, path) = (dir.join("store"), dir.join("small.pcap"));
+    const SECOND: u32 = 1_700_000_000;
+    let mut frame = [0; 60];
+    wire::build::Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut frame);
+    // Each second is a flow of its own. The first three flow records are in three files, one for each day.
+    capture_of(&path, &[SECOND, SECOND + 86_400, SECOND + 172_800, SECOND + 172_900], &frame);
+    let verify = |more: &[&str]| {
+        let output = run(&[&["verify", "--json", "--store", arg(&store)], more].concat());
+        (output.status, damage(&output), output.out)
+    };
+    let replay = ["run", "-r", arg(&path), "--name", "small", "--store", arg(&store), "--quiet"];
+    let output = run(&replay);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    let (status, found, out) = verify(&[]);
+    assert_eq!((status, found), (Some(0), Vec::new()), "{out}");
+    let remove = |day: &str| {
+        let files = walk(&store).into_iter().filter(|path| path.to_string_lossy().ends_with(".flows.parquet"));
+        let files: Vec<_> = files.filter(|path| path.to_string_lossy().contains(day)).collect();
+        assert!(!files.is_empty(), "{day}");
+        files.iter().for_each(|path| std::fs::remove_file(path).expect("a file of flow records"));
+    };
+    remove("/2023/11/15/");
+    let (status, found, out) = verify(&[]);
+    assert_eq!((status, found), (Some(1), vec!["rows".to_owned()]), "{out}");
+    assert!(out.contains("count 1 flows that began in 1 seconds and have no flow record"), "{out}");
+    let (status, found, out) = verify(&["--quick"]);
+    assert_eq!((status, found), (Some(0), Vec::new()), "{out}");
+    // Retention removes the oldest flow records first, so the records of the two later files may have been removed by it.
+    remove("/2023/11/1");
+    let (status, found, out) = verify(&[]);
+    assert_eq!((status, found), (Some(0), Vec::new()), "{out}");
+    assert!(out.contains("no_rows") && out.contains("count 4 flows"), "{out}");
 }
 
 #[test]

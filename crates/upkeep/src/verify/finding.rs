@@ -77,10 +77,12 @@ pub enum FindingKind {
     RowFile,
     /// A file of flow records or series rows has an invalid begin or end.
     Frame,
-    /// Series rows count fewer packets than are stored in their second, or rows are missing within a recording that has
-    /// series rows.
+    /// Series rows or flow records are missing: series rows count fewer packets than are stored in their second, a
+    /// recording has series rows before and after a second without a row, or fewer flow records begin in a second than
+    /// its series row counts.
     Rows,
-    /// Packets are stored in seconds without a series row.
+    /// Packets are stored in seconds without a series row, or flows without a flow record began; the cause may be a
+    /// recording without a meter, or retention.
     NoRows,
     /// A damaged original, which was retained in the directory of the file that was salvaged from it.
     SetAside,
