@@ -143,7 +143,7 @@ impl MapSet {
     /// The maps for the next program: maps of this set whose specification is equal are reused, the others are created.
     ///
     /// # Errors
-    /// [`MapError`] if a map cannot be created; this set does not change.
+    /// [`MapError`] if a map cannot be created. This set of maps is the same as before in any case.
     pub fn next(&self, wanted: &[MapSpec]) -> Result<Self, MapError> {
         let one = |spec: &MapSpec| match self.maps.iter().find(|map| map.spec == *spec) {
             Some(kept) => Ok(Arc::clone(kept)),

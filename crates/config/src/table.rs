@@ -186,7 +186,7 @@ sections! {
         capacity: Option<Count> = None, Start;
         /// Number of initial packets of a flow whose time, length and flags are stored.
         initial_packets: Count = Count(10), Start;
-        /// Number of payload bytes at the begin of each direction that are stored.
+        /// Number of payload bytes that are stored from the beginning of each direction of a flow.
         payload: Count = Count(0), Start;
         /// VLAN ids are part of the flow key.
         by_vlan: bool = true, Start;

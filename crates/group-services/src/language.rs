@@ -190,7 +190,7 @@ impl CompiledProgram {
     }
 }
 
-/// Returns one plus the index of the interface among the program's egress interfaces, or 0.
+/// Returns one plus the index of the interface among the program's egress interfaces; 0 if it is not among them.
 fn ingress(program: &ir::Program, interface: &str) -> u16 {
     program.devices.iter().position(|name| name == interface).map_or(0, |i| i as u16 + 1)
 }

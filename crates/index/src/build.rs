@@ -195,7 +195,7 @@ impl BlockKeys {
         }
     }
 
-    /// Adds the keys of a frame whose link type is only for IPv4 or only for IPv6, but whose IP version is different.
+    /// Adds the keys of a frame whose link type is only for one IP version, but whose packet has another version.
     #[cold]
     fn add_raw(&mut self, frame: &[u8], link_type: u16) {
         let is_v4 = link_type == RAW_IPV4;

@@ -1,7 +1,7 @@
 //! Encoding of numbers in bytes: little-endian, without padding. Numbers are grouped in parts, and each part ends in a
 //! checksum of the part.
 
-/// Bytes of the CRC32C that ends a part.
+/// Number of bytes of the CRC32C at the end of a part.
 pub(crate) const CRC: usize = 4;
 
 /// Reads numbers from the front of a slice; returns `None` if the slice is too short.

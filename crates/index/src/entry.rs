@@ -21,7 +21,7 @@ const TAG: [u8; 4] = *b"BLK5";
 const LENGTH_AT: usize = 4;
 const ALL: u16 = u16::MAX;
 
-/// Bytes of an entry that contain its length.
+/// Number of bytes at the beginning of an entry that a reader needs to determine the length of the entry.
 pub(crate) const HEAD: usize = 8;
 
 /// The longest entry that a reader accepts: an entry with ledger rows for each second of a day and the largest key

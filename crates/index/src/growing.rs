@@ -166,7 +166,7 @@ pub(crate) fn read(source: &impl ReadAt, header: Header, header_len: usize) -> i
         }
         let rest = &window[at - from..];
         let reported = Entry::length(rest).and_then(|length| {
-            // The window may contain only the begin of the entry; then the complete entry is read separately.
+            // The window may contain only the beginning of the entry; then the complete entry is read separately.
             let whole = if length > rest.len() { up_to(source, at as u64, length).ok() } else { None };
             Some((ParsedEntry::parse(whole.as_deref().unwrap_or(rest).get(..length)?)?, length))
         });
@@ -198,8 +198,8 @@ fn read_slots(source: &impl ReadAt, at: usize) -> io::Result<(Vec<ParsedEntry>, 
         let reported = Entry::length(slot).and_then(|length| ParsedEntry::parse(slot.get(..length)?));
         match reported.filter(|reported| reported.state == EntryState::InProgress) {
             Some(reported) => slots.push(reported),
-            // Slots after the last byte that is not zero were never used; an empty slot before this byte has lost its
-            // entry.
+            // Slots after the last byte that is not zero were never used. If a slot before this byte is empty, its
+            // entry was lost.
             None if i * SLOT > used || bytes[used] == 0 => {}
             None => broken = broken.or(Some((at + i * SLOT) as u64)),
         }
@@ -215,7 +215,8 @@ struct Chain {
     sums: ReadLimits,
     /// True if the last entry of `entries` is marked as continued.
     continued: bool,
-    /// The newest slot entry for the block after the chain, or for the continued block.
+    /// The newest slot entry of the block that is being filled: the block after the last block of the chain, or the
+    /// continued block.
     newest: Option<Entry>,
     /// Replaced entries, oldest first.
     earlier: Vec<Entry>,

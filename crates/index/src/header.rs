@@ -88,7 +88,7 @@ pub(crate) enum Layout {
 }
 
 impl Header {
-    /// The bytes of the header at the begin of a growing index. Texts are truncated at 65 535 bytes.
+    /// The bytes of the header at the beginning of a growing index. Texts are truncated at 65 535 bytes.
     pub fn encode(&self) -> Vec<u8> {
         self.encode_for(Layout::Growing)
     }

@@ -155,7 +155,7 @@ impl Rows {
         ledger
     }
 
-    /// The first second and the number of seconds of the run that contains `second`.
+    /// The run of ledger rows that contains `second`: its first second and its number of seconds.
     fn covering(&mut self, second: u64) -> Option<(u64, u64)> {
         let (first, (seconds, _)) = self.runs.at_or_before(second)?;
         (second - first < seconds).then_some((first, seconds))
@@ -167,7 +167,7 @@ impl Rows {
         }
     }
 
-    /// Joins the silent run that begins at `at` with the silent runs directly before and after it.
+    /// Joins the run of seconds without events that begins at `at` with such runs directly before and after it.
     fn join(&mut self, at: u64) {
         let Some((seconds, _)) = self.runs.remove(at) else { return };
         let (mut first, mut end) = (at, at + seconds);

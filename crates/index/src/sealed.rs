@@ -29,7 +29,7 @@ use std::ops::Range;
 const TAG: [u8; 4] = *b"SUM4";
 const LENGTH_AT: usize = 4;
 
-/// Number of bytes at the begin of the summary that a reader needs to find its length.
+/// Number of bytes at the beginning of a summary that a reader needs to determine the length of the summary.
 pub(crate) const HEAD: usize = 8;
 
 /// Bytes of a table row.
@@ -45,10 +45,10 @@ pub(crate) const MAX_BLOCKS: usize = 1 << 20;
 /// overflow.
 const MAX_LOST: u64 = 1 << 40;
 
-/// The largest number of context ranges of one packet file that a reader accepts.
+/// The largest number of context ranges of one packet file that a reader accepts ([`Summary::context`]).
 pub(crate) const MAX_CONTEXT: usize = 4096;
 
-/// The largest length of a summary: with [`MAX_CONTEXT`] context ranges and the longest tally.
+/// The length in bytes of the longest summary, which has [`MAX_CONTEXT`] context ranges and the longest tally.
 pub(crate) const LEN_MAX: usize = 512 + 16 * MAX_CONTEXT;
 
 /// The summary of a packet file: length, times, number of blocks, and tally.

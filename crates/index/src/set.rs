@@ -31,7 +31,7 @@ impl Set {
     /// The empty set.
     pub const NONE: Self = Self::Groups(Vec::new());
 
-    /// Bytes of memory of the groups of the set.
+    /// The memory of the set's groups, in bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Self::All => 0,

@@ -61,7 +61,7 @@ impl Occupancy {
         fill
     }
 
-    /// Adds a filter, which will get the same size as the other filters of this occupancy.
+    /// Adds a filter. All filters that are added to this [`Occupancy`] get the same size.
     pub fn add(&mut self, set: &Set) {
         self.filters += 1;
         match set {
@@ -133,7 +133,8 @@ impl Occupancy {
         self.level.map_or(0, |level| 1 << level)
     }
 
-    /// The set of the chosen size from a filter with this number of keys; smaller if the keys need less.
+    /// Folds the filter `full`, which has this number of keys, to the chosen size, or to a smaller size if its keys
+    /// need fewer groups.
     #[inline(always)]
     pub fn set(&self, full: &[Group], keys: usize) -> Set {
         match self.level {

@@ -23,7 +23,7 @@ pub const SUB_BLOCK: u32 = 64 << 10;
 /// Sub-blocks of a block.
 pub const SUB_BLOCKS: usize = 16;
 
-/// Encoded bytes of the sub-blocks of a block.
+/// Number of bytes that the sub-blocks of one block have in an index.
 pub(crate) const ENCODED: usize = SUB_BLOCKS * 8;
 
 /// The sub-blocks of a block that may contain a match: bit 0 is the first sub-block.
@@ -75,7 +75,7 @@ pub struct SubBlockRange {
 }
 
 impl SubBlockRange {
-    /// True if these bytes match the checksums.
+    /// True if `bytes` has the length of the range and agrees with its checksums.
     pub fn is(&self, bytes: &[u8]) -> bool {
         bytes.len() == self.bytes.len() && crc32c::crc32c_append(self.before, bytes) == self.after
     }

@@ -186,7 +186,7 @@ fn constants(program: &Program) -> Vec<Option<u64>> {
     known
 }
 
-/// The instructions of a block before its stop.
+/// The instructions of a block before `stop`, the index of the first instruction that the kernel cannot run.
 pub fn reached_code(block: &Block, stop: Option<usize>) -> &[Inst] {
     &block.code[..stop.unwrap_or(block.code.len())]
 }

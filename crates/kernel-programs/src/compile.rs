@@ -263,7 +263,8 @@ fn short(program: &Program) -> Vec<bool> {
     short
 }
 
-/// The instructions that the kernel can reach before a packet is left undecided.
+/// The instructions of the program that the kernel part contains: in each block that the kernel part can reach, those
+/// before the first instruction that leaves the packet undecided.
 fn decided<'a>(head: &'a Program, prefix: &'a KernelPrefix) -> impl Iterator<Item = &'a Inst> {
     let blocks = head.blocks.iter().enumerate().filter(|b| prefix.reached[b.0]);
     blocks.flat_map(|(at, b)| reached_code(b, prefix.stops[at].map(|s| s.0)))

@@ -393,7 +393,7 @@ fn prefixes((first, last): (u128, u128)) -> Vec<(u128, u32)> {
     let mut out = Vec::new();
     let mut from = first;
     loop {
-        // The size of the largest aligned block that begins at `from` and is inside the range, as a power of two.
+        // log2 of the size of the largest aligned block of addresses that begins at `from` and is inside the range.
         let aligned = from.trailing_zeros().min(ADDRESS_BITS);
         let size = (0..=aligned).rev().find(|n| block_end(from, *n) <= last).unwrap_or(0);
         out.push((from, ADDRESS_BITS - size));

@@ -39,7 +39,7 @@ pub struct Captures {
     stop: Arc<AtomicBool>,
 }
 
-/// The reason why captures give no more flow records or rows.
+/// The reason why no more flow records or rows can be made from the captures.
 #[derive(Debug)]
 pub enum CaptureError {
     /// The address key in the store that contains the first file cannot be read.

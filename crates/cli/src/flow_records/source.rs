@@ -37,7 +37,7 @@ pub enum Step {
     End,
 }
 
-/// The matching records of a source; see the module.
+/// The records of a source that match the query.
 pub struct Records<'a> {
     query: &'a FlowQuery,
     feed: Feed,

@@ -18,7 +18,7 @@ impl Clock {
         Self { begun: Instant::now(), first: None, total: Duration::ZERO }
     }
 
-    /// Called for each found packet; the first call stores the time since the begin of the query.
+    /// Called for each found packet; the first call stores the time since the start of the query.
     #[inline]
     pub fn packet(&mut self) {
         if self.first.is_none() {

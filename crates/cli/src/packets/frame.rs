@@ -116,7 +116,7 @@ impl<'a> Packet<'a> {
         (self.src, self.dst) = (Some(flow.src), Some(flow.dst));
         self.protocol = Some(flow.protocol.to_string());
         let l3 = usize::from(headers.l3());
-        // The offset of the end of the datagram from the begin of its IP header.
+        // The offset of the end of the datagram, counted from the first byte of its IP header.
         let end = match headers.family() {
             Family::V4 => Ipv4::parse(frame, l3).ok().map(|ip| {
                 self.ttl = Some(ip.ttl());

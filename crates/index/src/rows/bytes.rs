@@ -20,7 +20,7 @@ impl ReadLimits {
         Self([0; TERMS])
     }
 
-    /// Adds the counters of these ledger rows to the sums; returns false if a sum exceeds its limit.
+    /// Adds the counters of these ledger rows to the sums of the counters; returns false if a sum exceeds its limit.
     #[must_use]
     pub fn add(&mut self, rows: &Rows) -> bool {
         rows.runs().all(|run| self.add_terms(&run.tally.terms()))
