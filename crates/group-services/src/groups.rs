@@ -125,7 +125,7 @@ impl Groups {
             match message {
                 // Live packets cannot be captured again, so an error in a group must not end the capture.
                 Err(e) if !live => return Err(GroupsError::Plan(e)),
-                Err(e) => resources.warn(format!("{e}; the capture and the other groups run; SIGHUP tries this again")),
+                Err(e) => resources.warn(format!("{e}; the capture and other groups continue; SIGHUP tries again")),
                 Ok(text) => resources.warn(text),
             }
         }

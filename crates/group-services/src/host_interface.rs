@@ -59,7 +59,7 @@ pub enum HostInterfaceError {
     Refused {
         /// The captured interface.
         interface: String,
-        /// The operation that failed, or its object.
+        /// The name of the interface or socket on which the operation failed.
         what: String,
         /// The error of the kernel.
         error: io::Error,
@@ -106,7 +106,7 @@ impl std::error::Error for HostInterfaceError {}
 enum Owner {
     /// The process exists.
     Living,
-    /// The process certainly does not exist.
+    /// The process does not exist any more.
     Dead,
     /// The alias of the interface has no mark of netgrain, or this process cannot see the owner's process.
     Unknown,

@@ -115,8 +115,8 @@ fn check_for(source: &str, link_type: u16) -> Result<ir::Program, GroupProgramEr
     }
 }
 
-/// Returns the keys by which packets can be distributed so that members share no state. There is one key for each
-/// cluster of maps: the largest key that all maps of the cluster determine.
+/// Returns the keys by which packets can be distributed over members so that no two members use the same map entry
+/// ([`lang::clusters`]). Each key is followed by the names of the maps for which it is sufficient.
 fn partition_keys(program: &ir::Program) -> Vec<String> {
     let name = |i: &usize| program.maps.get(*i).map(|m| m.name.as_str());
     let line = |(key, maps): (ir::Key, Vec<usize>)| {

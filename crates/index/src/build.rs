@@ -47,7 +47,7 @@ const PORTS: u64 = 1 << 40;
 /// it is never 0.
 const GENERATION: u64 = 1 << 48;
 
-/// This bit is set in every `link` value, so that ethertype 0 differs from no previous packet.
+/// This bit is set in every `link` value, so that no value equals 0, which means that there is no previous packet.
 const MARK: u64 = 1 << 63;
 
 /// The keys of one block.

@@ -39,13 +39,13 @@ pub(crate) struct Occupancy {
     level: Option<usize>,
     /// Number of filters that get this size.
     filters: usize,
-    /// Number of bytes that each group number needs in addition to the groups of all filters: the checksum of a stripe.
+    /// Number of bytes that a stripe (the groups with one number in all filters) needs in addition to its groups: the
+    /// checksum. 0 if the filters are not stored in stripes.
     additional_bytes: usize,
 }
 
 impl Occupancy {
-    /// An occupancy of no filters; `additional_bytes` is the number of bytes per group number in addition to the
-    /// groups.
+    /// An occupancy of no filters; `additional_bytes` is the number of bytes per stripe in addition to the groups.
     pub fn new(kind: KeyKind, additional_bytes: usize) -> Self {
         Self { kind, wrong: [0.0; LEVELS], level: Some(0), filters: 0, additional_bytes }
     }

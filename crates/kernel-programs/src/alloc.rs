@@ -52,8 +52,8 @@ const OVER_CALLS: [R; 4] = [R::R6, R::R7, R::R8, R::R9];
 const BETWEEN_CALLS: [R; 3] = [R::R3, R::R4, R::R5];
 
 impl Allocation {
-    /// Allocates the values of the reachable blocks; in each block, only instructions before its stop count. `calls`
-    /// returns true for instructions that call a kernel helper.
+    /// Allocates the values of the reachable blocks. In each block, only the instructions count that the kernel runs
+    /// ([`reached_code`]). `calls` returns true for instructions that call a kernel helper.
     pub fn of(program: &Program, prefix: &KernelPrefix, calls: impl Fn(&Inst) -> bool) -> Self {
         let registers = usize::from(program.registers);
         let constants = constants(program);

@@ -34,7 +34,7 @@ pub struct Captures {
     /// The number of interfaces of the captures that were opened so far.
     number: u16,
     labels: Vec<String>,
-    /// The error that ended an interface of a capture early.
+    /// The error because of which packets of an interface could not be read.
     broken: Option<CaptureError>,
     stop: Arc<AtomicBool>,
 }
@@ -109,7 +109,8 @@ impl Captures {
     /// The next flow record or row; `None` at the end or after the stop flag is set.
     ///
     /// # Errors
-    /// The error that ended the packets of an interface early, after all readable records and rows were returned.
+    /// The error because of which packets of an interface could not be read. It is returned after all flow records and
+    /// rows of the readable packets.
     pub fn next(&mut self) -> Result<Option<MeterOutput>, CaptureError> {
         loop {
             if self.stop.load(Ordering::Relaxed) {

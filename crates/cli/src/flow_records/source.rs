@@ -222,7 +222,7 @@ impl<'a> Records<'a> {
 }
 
 /// The maximum time from the last packet of a flow to its record: the value of `--max-lateness` if given, otherwise the
-/// value that the `netgrain run` that writes the store has saved in the store.
+/// value that `netgrain run` has saved in the store.
 fn late(flow_query: &FlowQuery) -> Duration {
     flow_query.late.unwrap_or_else(|| match flow_query.store() {
         Some(store) if flow_query.interfaces.is_empty() => {

@@ -45,7 +45,7 @@ pub struct Packet<'a> {
     icmp: Option<Message>,
     #[serde(skip_serializing_if = "Option::is_none")]
     arp: Option<Resolution>,
-    /// Length of the TCP or UDP payload by the headers.
+    /// Length of the TCP or UDP payload according to the headers.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<usize>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
