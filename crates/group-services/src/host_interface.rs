@@ -40,11 +40,11 @@ const MARK: &str = "netgrain host ";
 /// The protocol number with which a packet socket receives frames of all protocols (linux/if_ether.h).
 const ETH_P_ALL: u16 = 3;
 
-/// See the module documentation.
+/// A veth pair that returns packets of a dedicated interface to the host stack.
 pub struct HostInterface {
-    /// The name of the host's end.
+    /// The name of the host's end of the veth pair.
     pub name: String,
-    /// The end of the pair into which the engine sends packets for the host.
+    /// The name of the engine's end, into which the engine sends packets for the host.
     entrance: String,
     /// The interface index of the host's end.
     outer: u32,

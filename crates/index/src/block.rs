@@ -14,9 +14,9 @@ pub struct Block {
     pub first_record: Option<u32>,
     /// CRC32C of the bytes of the block.
     pub crc: u32,
-    /// Earliest timestamp in the block; meaningless without packets.
+    /// Earliest timestamp in the block; meaningless if the block has no packets.
     pub first: Timestamp,
-    /// Latest timestamp in the block; meaningless without packets.
+    /// Latest timestamp in the block; meaningless if the block has no packets.
     pub last: Timestamp,
     /// Number of packets whose records begin in the block.
     pub packets: u64,

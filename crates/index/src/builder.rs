@@ -166,8 +166,8 @@ impl Builder {
         std::array::from_fn(|kind| fills.get(kind).map_or(1, Occupancy::groups))
     }
 
-    /// The encoded stripes of one kind from group number `first` on, at most [`TILE`] stripes. Stripe `n` contains group
-    /// `n` of every block.
+    /// The encoded stripes of one kind from stripe number `first` on, at most [`TILE`]. Stripe `n` contains group `n`
+    /// of every block.
     // PERF: 1000 blocks of 1000 B packets, each packet of another flow: 79 ms if stripes are encoded one by one (each
     // access to a group is a cache miss), 17 ms if [`TILE`] stripes are encoded together.
     fn tile(&self, kind: usize, first: usize, groups: usize) -> Vec<u8> {

@@ -52,7 +52,7 @@ pub(crate) fn close_stripe(stripe: &mut [u8]) {
     }
 }
 
-/// The bytes before the checksum at the end; `None` if the checksum is wrong.
+/// The content of a part: its bytes before the checksum; `None` if the checksum is wrong.
 pub(crate) fn checked(part: &[u8]) -> Option<&[u8]> {
     let (content, crc) = part.split_last_chunk::<CRC>()?;
     (crc32c::crc32c(content) == u32::from_le_bytes(*crc)).then_some(content)

@@ -29,13 +29,13 @@ use std::io;
 /// Number of slots: for the entry synced last, the entry of a sync in progress, the newest entry, and the next one.
 const SLOTS: usize = 4;
 
-/// Bytes of a slot: enough for the largest key sets and some minutes of ledger rows that all differ.
+/// Length of a slot in bytes: enough for the largest key sets and some minutes of ledger rows that all differ.
 const SLOT: usize = 16 << 10;
 
 /// Alignment of the slots in the index file, so that no two slots share a page.
 const PAGE: usize = 4096;
 
-/// Bytes of the chain that one read returns.
+/// Number of bytes of the chain that one read returns.
 const WINDOW: usize = 256 << 10;
 
 /// Offset of the slots in an index with a header of this length.

@@ -120,7 +120,7 @@ impl Header {
         close(out, LENGTH_AT)
     }
 
-    /// Length of the header that begins with these bytes.
+    /// Length in bytes of the header that begins with `bytes`.
     pub(crate) fn length(bytes: &[u8]) -> Result<usize, IndexError> {
         let mut head = Cursor(bytes);
         if head.take(MAGIC.len()) != Some(&MAGIC[..]) {
@@ -134,7 +134,7 @@ impl Header {
         if (FIXED..=LEN_MAX).contains(&length) { Ok(length) } else { Err(IndexError::Header) }
     }
 
-    /// Parses a header from exactly these bytes.
+    /// Parses a header from `bytes`, which must contain nothing else.
     pub(crate) fn parse(bytes: &[u8]) -> Result<(Self, Layout), IndexError> {
         if Self::length(bytes)? != bytes.len() {
             return Err(IndexError::Header);

@@ -102,13 +102,13 @@ pub(crate) fn word_of(hash: u64) -> (usize, u64) {
     ((hash >> 46 & 3) as usize, 1 << (hash >> 40 & 63) | 1 << (hash >> 34 & 63))
 }
 
-/// True if all of these bits are set.
+/// True if all bits of `bits` are set in `group`.
 #[inline]
 pub(crate) fn has_all(group: &Group, bits: &Group) -> bool {
     (0..4).all(|w| group[w] & bits[w] == bits[w])
 }
 
-/// True if any of these bits is set.
+/// True if any bit of `bits` is set in `group`.
 #[inline]
 pub(crate) fn has_any(group: &Group, bits: &Group) -> bool {
     (0..4).any(|w| group[w] & bits[w] != 0)

@@ -68,7 +68,7 @@ impl SetQuery {
         if parts.len() == 1 { parts.remove(0) } else { Self::Any(parts) }
     }
 
-    /// The largest number of stripes that the query reads.
+    /// The largest number of stripes (each with one group of every block) that the query reads.
     fn cost(&self) -> usize {
         match self {
             Self::Anything => 0,
@@ -77,7 +77,7 @@ impl SetQuery {
         }
     }
 
-    /// The sub-blocks that may match in a block with these sets.
+    /// The sub-blocks in which a match may begin, in a block with these key sets.
     pub fn sub_block_mask(&self, sets: &Sets) -> SubBlockMask {
         match self {
             Self::Anything => SubBlockMask::ANYWHERE,

@@ -128,7 +128,7 @@ impl Occupancy {
         self.level = self.level.and_then(|l| l.checked_sub(1));
     }
 
-    /// Number of groups of the chosen size; 0 if the filter is omitted.
+    /// Number of groups of a filter of the chosen size; 0 if the filters are omitted.
     pub fn groups(&self) -> usize {
         self.level.map_or(0, |level| 1 << level)
     }

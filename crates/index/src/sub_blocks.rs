@@ -91,8 +91,8 @@ impl SubBlocks {
     /// All offsets are unknown, so queries read the complete block.
     pub const NONE: Self = Self { first: [NO_RECORD; SUB_BLOCKS], crc: [0; SUB_BLOCKS] };
 
-    /// Adds a record at this offset; `crc` is the CRC32C of the bytes before it. Records must be added in order of
-    /// offset; only the first record of each sub-block is stored.
+    /// Adds a record that begins at this offset; `crc` is the CRC32C of the block's bytes before the record. Records
+    /// must be added in order of offset; only the first record of each sub-block is stored.
     pub fn begin(&mut self, offset: u32, crc: u32) {
         let part = sub_block_of(offset);
         if self.first[part] == NO_RECORD {

@@ -173,18 +173,18 @@ pub enum Role {
     /// Large address sets of the program; a key begins with the number of the set. A program has at most [`SET_MAPS`]
     /// maps of this role.
     Sets(u16),
-    /// A map with one value: [`ir::COUNTERS`] counters of the group, and after them, for each of [`ir::MAX_MAPS`] flow
-    /// maps, the number of refused entries.
+    /// A map with one value: the [`ir::COUNTERS`] counters of the program, then the number of refused entries of each of
+    /// the [`ir::MAX_MAPS`] flow maps.
     Counters,
     /// The devices of `forward`: for each device index of the program, the interface index.
     Devices,
     /// AF_XDP sockets, by queue.
     Sockets,
-    /// By queue: [`PacketOutcome::COUNT`] counters.
+    /// For each queue, [`PacketOutcome::COUNT`] counters of packets by outcome.
     Outcomes,
-    /// One number; see [`Clock`].
+    /// A map with one number, which the program adds to the kernel's monotonic clock ([`Clock`]).
     Clock,
-    /// An array map; the value for each queue is a [`QueueGenerations`].
+    /// A map with one [`QueueGenerations`] for each queue.
     Generations,
 }
 

@@ -42,7 +42,7 @@ pub struct Captures {
 /// The reason why no more flow records or rows can be made from the captures.
 #[derive(Debug)]
 pub enum CaptureError {
-    /// The address key in the store that contains the first file cannot be read.
+    /// The first capture is in a store, and the address key of this store cannot be read.
     Key(MeterKeyError),
     /// A capture cannot be opened.
     Open(SourceError),

@@ -85,7 +85,7 @@ fn is_zero(n: &u64) -> bool {
 }
 
 impl<'a> Packet<'a> {
-    /// Makes the fields of a packet and its origin.
+    /// Decodes a found packet into the fields that are printed. `origin` is the interface and queue of the packet.
     pub fn of(found: &FoundPacket<'_>, origin: &'a Origin) -> Self {
         let (frame, headers) = (found.data, Headers::of(found.data, found.wire_len, found.link_type));
         let mut packet = Self {
