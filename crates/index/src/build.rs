@@ -195,7 +195,8 @@ impl BlockKeys {
         }
     }
 
-    /// Adds the keys of a frame whose link type is only for one IP version, but whose packet has another version.
+    /// Adds the keys of a frame whose link type permits only one IP version, if the header parser found no packet of
+    /// this version.
     #[cold]
     fn add_raw(&mut self, frame: &[u8], link_type: u16) {
         let is_v4 = link_type == RAW_IPV4;

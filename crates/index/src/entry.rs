@@ -101,7 +101,7 @@ impl Entry {
 /// The state of an entry in a growing index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryState {
-    /// The entry describes the complete block; no other entry of the block follows.
+    /// The block is full; no other entry of the block follows.
     Full = 0,
     /// The next entry of the chain continues the description of the same block.
     Continued = 1,

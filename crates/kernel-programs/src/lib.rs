@@ -173,8 +173,8 @@ pub enum Role {
     /// Large address sets of the program; a key begins with the number of the set. A program has at most [`SET_MAPS`]
     /// maps of this role.
     Sets(u16),
-    /// A map with one value: the [`ir::COUNTERS`] counters of the program, then the number of refused entries of each of
-    /// the [`ir::MAX_MAPS`] flow maps.
+    /// A map with one value: the [`ir::COUNTERS`] counters of the program, then the number of refused entries of each
+    /// of the [`ir::MAX_MAPS`] flow maps.
     Counters,
     /// The devices of `forward`: for each device index of the program, the interface index.
     Devices,
