@@ -26,8 +26,9 @@ use sys::netlink::Netlink;
 struct CompiledProgram {
     executable: Executable,
     text: String,
-    /// The numbers of the program's counters. The names include the counter of log lines.
+    /// The numbers by which the program's instructions refer to its counters.
     counters: Arc<[u8]>,
+    /// The names of the program's counters, followed by the name of the counter of log lines.
     counter_names: Vec<String>,
     passes_to_host: bool,
     info: ProgramInfo,

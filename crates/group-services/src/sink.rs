@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// The largest number of descriptors that a sink reads from a branch at a time.
 const BATCH: usize = 256;
 
-/// The time that the thread sleeps while the branches are empty.
+/// The time that the thread of a sink sleeps while the branches are empty.
 const IDLE_SLEEP: Duration = Duration::from_micros(300);
 
 /// The interval at which a sink searches for its interface by name while the interface accepts no packets.

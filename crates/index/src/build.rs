@@ -227,7 +227,8 @@ impl BlockKeys {
         }
     }
 
-    /// Like [`Self::add_plain_v4`] for IPv6; in a fragment, the protocol is that of the fragment header.
+    /// Does for IPv6 what [`Self::add_plain_v4`] does for IPv4. In a fragment, the protocol is that of the fragment
+    /// header.
     #[cold]
     fn add_plain_v6(&mut self, frame: &[u8], l3: usize) {
         let head = padded(frame, l3);

@@ -31,7 +31,7 @@ const TILE: usize = 16;
 pub struct Builder {
     header: Header,
     blocks: Vec<(Block, Tally)>,
-    /// The encoded sub-blocks, as in the file.
+    /// The encoded sub-block data of all blocks, as in the index file.
     parts: Vec<u8>,
     sets: Vec<Sets>,
     /// The encoded ledger rows of each block with their checksum, as in the index file; `rows_end` has the end offset
@@ -260,8 +260,8 @@ fn join(stamps: Option<(Timestamp, Timestamp)>, block: &Block) -> Option<(Timest
     }
 }
 
-/// Sorts the ranges and joins those that touch. If more than [`MAX_CONTEXT`] ranges remain, the last range extends to
-/// the end of all ranges.
+/// Sorts the byte ranges and joins those that touch. If more than [`MAX_CONTEXT`] ranges would remain, the last range
+/// extends to the end of all ranges.
 fn joined(context: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut sorted: Vec<Range<u64>> = context.iter().filter(|r| !r.is_empty()).cloned().collect();
     sorted.sort_by_key(|r| r.start);

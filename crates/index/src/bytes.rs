@@ -39,7 +39,7 @@ pub(crate) fn close(mut out: Vec<u8>, length_at: usize) -> Vec<u8> {
     out
 }
 
-/// Appends the checksum of the bytes from `from` on.
+/// Appends to `out` the checksum of its bytes from offset `from` on.
 pub(crate) fn append_crc(out: &mut Vec<u8>, from: usize) {
     let crc = crc32c::crc32c(&out[from..]);
     out.extend(crc.to_le_bytes());

@@ -52,17 +52,19 @@ const fn chain_at(header: usize) -> usize {
 #[derive(Clone, Debug)]
 pub struct Growing {
     slots: u64,
-    /// Offset at which the next entry of the chain will be written, and number of entries in the chain.
+    /// Offset at which the next entry of the chain will be written.
     chain: u64,
+    /// Number of entries in the chain.
     entries: u32,
     /// Number of entries written to the slots and the chain.
     written: u32,
     /// Ledger rows of the block being filled that no entry of the chain contains.
     rows: Rows,
-    /// The slots with the newest entry, the entry of a sync in progress, and the entry synced last. They must not be
-    /// overwritten.
+    /// The slot with the newest entry. The slots `newest`, `syncing` and `synced` must not be overwritten.
     newest: Option<usize>,
+    /// The slot with the entry of a sync in progress.
     syncing: Option<usize>,
+    /// The slot with the entry that was synced last.
     synced: Option<usize>,
 }
 
@@ -238,8 +240,8 @@ impl Chain {
         true
     }
 
-    /// Uses the slot entries whose position is the present end of the chain; entries with fewer packets of the same
-    /// block become earlier entries.
+    /// Uses the slot entries that belong after the present end of the chain. The last of them, which has the most
+    /// packets, becomes `newest`; the others become earlier entries.
     fn merge_written(&mut self, slots: &[ParsedEntry]) {
         for reported in slots {
             if let Some((entry, _)) = self.joined(reported) {
@@ -248,9 +250,8 @@ impl Chain {
         }
     }
 
-    /// Returns the entry with the ledger rows of the entries that it continues, and the new sums of all ledger rows,
-    /// which are compared with the limits; `None` if the entry does not belong to this position of the chain, or
-    /// exceeds the limits.
+    /// Adds to the entry the ledger rows of the entries that it continues. Returns the entry, and the new sums of all
+    /// ledger rows; `None` if the entry does not belong to this position of the chain, or if a sum exceeds its limit.
     fn joined(&self, reported: &ParsedEntry) -> Option<(Entry, ReadLimits)> {
         let before = if self.continued { self.entries.last() } else { None };
         let block = before.map_or(self.entries.len() as u32, |before| before.block);

@@ -15,7 +15,7 @@ use crate::set::Group;
 use crate::sub_blocks::{SUB_BLOCKS, SubBlockMask};
 
 /// Number of groups while the block is being filled. With 1500 pairs of host and sub-block in a block, the false
-/// positive rate for other hosts is 1/30.
+/// positive rate for hosts that are not in the block is 1/30.
 const GROUPS: usize = 64;
 
 /// Number of rows in each half of a group.

@@ -38,7 +38,7 @@ pub(crate) const TABLE_ROW: usize = 52;
 /// Length in bytes of the sub-block data of one block, with its checksum.
 pub(crate) const PARTS: usize = sub_blocks::ENCODED + CRC;
 
-/// The largest number of blocks of one packet file that a reader accepts: 1 TiB.
+/// The largest number of blocks of one packet file that a reader accepts: the blocks of 1 TiB.
 pub(crate) const MAX_BLOCKS: usize = 1 << 20;
 
 /// The largest number of packets lost before one block that a reader accepts, so that the sum over all blocks does not

@@ -63,7 +63,7 @@ impl Set {
         }
     }
 
-    /// The group that corresponds to group `i` of a set of `of` groups, which are at least as many as this set has.
+    /// The group that the keys of group `i` in a set of `of` groups have in this set, which has at most `of` groups.
     pub(crate) fn group(&self, i: usize, of: usize) -> Group {
         match self {
             Self::All => [u64::MAX; 4],

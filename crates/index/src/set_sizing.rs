@@ -5,7 +5,8 @@
 use crate::key::KeyKind;
 use crate::set::{GROUP, Group, Set};
 
-/// A filter needs no more bits per key than this number: its false positives are negligible.
+/// The number of bits per key with which a filter has a negligible number of false positives, so that more bits would
+/// be of no use.
 const AMPLE: usize = 32;
 
 /// Number of possible filter sizes: 2^0 … 2^12 groups.

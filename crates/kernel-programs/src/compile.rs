@@ -92,7 +92,7 @@ pub(super) struct Requirements {
     pub whole: bool,
     pub time: bool,
     pub sink: bool,
-    /// True if the program reads a variable of the record.
+    /// True if the program reads a variable of the verdict record.
     pub record: bool,
     pub long: bool,
 }
@@ -345,8 +345,8 @@ impl<'a> Emitter<'a> {
         found as u16
     }
 
-    /// Generates the prologue, which stores the packet pointers and the initial record on the stack. After it, FRAME is
-    /// a pointer to the first byte of the packet, and r0 is a pointer to the byte after its last byte.
+    /// Generates the prologue, which stores the packet pointers and the initial verdict record on the stack. After the
+    /// prologue, FRAME points to the first byte of the packet, and r0 to the byte after its last byte.
     fn enter(&mut self) {
         let a = &mut self.asm;
         a.store(Size::Dw, R::R10, frame::CONTEXT, R::R1);

@@ -124,7 +124,7 @@ impl Emitter<'_> {
         self.asm.store_imm(Size::W, R::R1, QueueGenerations::LAST_UNTAGGED as i16, self.options.generation as i32);
     }
 
-    /// Copies the record into the space before the packet.
+    /// Copies the verdict record into the space before the packet.
     fn write_record(&mut self) {
         let (a, none) = (&mut self.asm, self.exits.silent);
         a.load(Size::Dw, R::R3, R::R10, frame::CONTEXT);

@@ -34,7 +34,7 @@ pub(super) mod at {
     pub const MAGIC: usize = 30;
     const _: () = assert!(MAGIC + 2 == super::METADATA_BYTES);
 
-    /// The width and the offset of a variable of the record in the metadata.
+    /// The width and the offset, in the metadata, of a variable of the verdict record.
     pub const fn of(var: Var) -> (Size, usize) {
         match var {
             Var::Kind => (Size::B, KIND),

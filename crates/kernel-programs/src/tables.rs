@@ -1,5 +1,5 @@
 //! Emits accesses to maps, sets and counters as calls of kernel helpers. Keys and values of a call are on the stack,
-//! and values that are needed after the call are stored there before it.
+//! and values that are needed after the call are stored on the stack before the call.
 
 use super::compile::Emitter;
 use super::number::immediate;

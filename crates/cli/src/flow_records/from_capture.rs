@@ -101,7 +101,7 @@ impl Captures {
         Ok(())
     }
 
-    /// Adds the names of the interfaces with their numbers.
+    /// Adds to `names` the name and number of each interface that was opened so far.
     pub fn name(&self, names: &mut Names) {
         self.labels.iter().enumerate().for_each(|(number, label)| names.set(number as u16, label));
     }

@@ -79,7 +79,8 @@ impl<'a> Records<'a> {
         self
     }
 
-    /// The next matching record. Those of a store come in order of their start, those of files in file order.
+    /// The next matching record. Records of a store come in the order of their start times, records of files in the
+    /// order in which they are in the files.
     pub fn next(&mut self) -> Result<Step, Failure> {
         while !self.is_stopped() && self.examined < self.examined_max {
             let record = match self.step()? {
@@ -261,7 +262,7 @@ pub fn query(flow_query: &FlowQuery, from: Timestamp, interfaces: &[String]) -> 
     }
 }
 
-/// The error of an aggregation that cannot be computed.
+/// The failure of the verb if an aggregation cannot be computed.
 pub fn aggregation_failure(e: ReportError) -> Failure {
     Failure::Said(format!("flows: {e}"))
 }

@@ -42,7 +42,8 @@ impl CaptureFile {
         }
     }
 
-    /// A text about the information of the result that the capture format cannot represent.
+    /// A text that names the information about the query result that the capture format cannot represent; `None` if
+    /// there is none.
     pub fn unreported(&self, origins: &[Origin]) -> Option<String> {
         let Self::Classic(file) = self else { return None };
         let mut missing = Vec::new();

@@ -24,7 +24,7 @@ pub struct PacketQuery {
     follow: bool,
     live: bool,
     limited: bool,
-    /// True if the query had a filter before it was narrowed to flows.
+    /// True if the query had a filter before [`Self::narrow`] restricted it to the packets of flows.
     words: bool,
     /// The stream positions of the packets of the flows.
     seek: Option<SeekHint>,

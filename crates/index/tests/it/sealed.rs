@@ -1,5 +1,5 @@
-//! Index files of both layouts: a reader returns the written content, a query reads few bytes, and damaged bytes cause
-//! no panic.
+//! Tests of index files of both layouts: a reader returns the written content, a query reads few bytes, and damaged
+//! bytes cause no panic.
 
 use crate::common;
 
