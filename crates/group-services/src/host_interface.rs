@@ -206,7 +206,7 @@ pub fn sweep() -> Vec<String> {
             // The veth pair is removed by its interface index, which the kernel does not reuse, and not by its name,
             // because another process may have created an interface of the same name.
             Owner::Dead if netlink.delete_link(link.index).is_ok() => {
-                messages.push(format!("{name}, a host interface of a killed engine, is removed"));
+                messages.push(format!("{name}, a host interface of a killed engine, was removed"));
             }
             Owner::Dead | Owner::Living => {}
             Owner::Unknown => messages.push(format!(

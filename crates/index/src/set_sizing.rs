@@ -26,7 +26,7 @@ const NEGLIGIBLE_PORTS: f64 = 1e-3;
 /// hundred blocks that have both hosts and both ports.
 const NEGLIGIBLE_HOSTS: f64 = 1e-2;
 
-/// A filter with a higher false positive rate is omitted: it excludes too few blocks for its bytes.
+/// A filter whose false positive rate exceeds this value is omitted: it excludes too few blocks for its bytes.
 const USELESS: f64 = 0.6;
 
 /// The fill (share of the bits that are set) of one filter, or of several filters of one kind, and their chosen size.

@@ -67,8 +67,8 @@ impl fmt::Display for Table<'_> {
         )?;
         writeln!(
             f,
-            "blocks   {:>14} considered       {:>14} skipped       {:>14} read  (skipped: {} by time, {} by keys, {} by \
-             position)",
+            "blocks   {:>14} considered       {:>14} skipped       {:>14} read  (skipped: {} by time, {} by keys, {} \
+             by position)",
             n(c.blocks),
             n(c.blocks_skipped_time + c.blocks_skipped_keys + c.blocks_skipped_sub_block),
             n(c.blocks_read),
