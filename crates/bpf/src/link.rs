@@ -123,7 +123,7 @@ impl Link {
         self.mode
     }
 
-    /// The kernel's information about the link. After the interface has disappeared, its number is 0.
+    /// The kernel's information about the link. After the interface has disappeared, the interface index in it is 0.
     ///
     /// # Errors
     /// An error of the kernel.

@@ -1,5 +1,5 @@
-//! Manages the maps of a program. A program that replaces this program takes over each map, including its contents,
-//! whose specification is the same in both programs.
+//! Manages the maps of a program. If two successive programs specify a map equally, the second program uses the map of
+//! the first, with its contents.
 //!
 //! The kernel retains a map while a program or a file descriptor of this process refers to it. So counters and flow
 //! state survive a program swap: [`MapSet::next`] passes the maps to the next program. If the specification of a map
@@ -37,7 +37,7 @@ pub struct RawMap {
     fd: MapFd,
 }
 
-/// The error that the kernel did not create a map.
+/// The kernel did not create a map.
 #[derive(Debug)]
 pub struct MapError {
     /// The specification of the map that was not created.
@@ -143,7 +143,7 @@ impl MapSet {
     /// The maps for the next program: maps of this set whose specification is equal are reused, the others are created.
     ///
     /// # Errors
-    /// [`MapError`] if a map cannot be created; this set does not change.
+    /// [`MapError`] if a map cannot be created. This set of maps is the same as before in any case.
     pub fn next(&self, wanted: &[MapSpec]) -> Result<Self, MapError> {
         let one = |spec: &MapSpec| match self.maps.iter().find(|map| map.spec == *spec) {
             Some(kept) => Ok(Arc::clone(kept)),

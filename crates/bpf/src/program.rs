@@ -50,7 +50,7 @@ pub struct Program {
     fd: OwnedFd,
 }
 
-/// The error that the kernel did not load a program.
+/// The kernel did not load a program.
 #[derive(Debug)]
 pub struct LoadError {
     /// The kernel's error.

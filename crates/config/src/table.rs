@@ -186,7 +186,7 @@ sections! {
         capacity: Option<Count> = None, Start;
         /// Number of initial packets of a flow whose time, length and flags are stored.
         initial_packets: Count = Count(10), Start;
-        /// Number of payload bytes at the begin of each direction that are stored.
+        /// Number of payload bytes that are stored from the beginning of each direction of a flow.
         payload: Count = Count(0), Start;
         /// VLAN ids are part of the flow key.
         by_vlan: bool = true, Start;
@@ -228,8 +228,8 @@ sections! {
         /// auto means /run/netgrain/IFACE.sock for interfaces (IFACE.netns-NUMBER.sock in network namespaces other than
         /// the initial one) and none for files and simulations.
         socket: PathBuf = PathBuf::from("auto"), Start;
-        /// Permission bits of the socket. They alone admit no process: only root, the user of the engine, and the owner
-        /// and the group of the socket may connect.
+        /// Permission bits of the socket. Whatever the bits, only root, the user of the engine, and the owner and the
+        /// group of the socket may connect.
         mode: Mode = Mode(0o660), Start;
         /// Owner of the socket, who may attach listeners and create groups: a number, or a name of /etc/passwd.
         owner: Option<String> = None, Start;
@@ -238,7 +238,7 @@ sections! {
         group: Option<String> = None, Start;
         /// Allow the owner and the group to attach lossless readers, which can make the capture lose packets.
         lossless: bool = false, Start;
-        /// Interfaces through which groups may send that were created by users other than root.
+        /// Interfaces through which groups of users other than root and the user of the engine may send packets.
         forward: Vec<String> = Vec::new(), Start;
         /// Time after which the producer no longer waits for a lossless reader of another process that keeps the ring
         /// full; 0 means to wait for ever.

@@ -41,8 +41,8 @@ pub struct ControlSocketPlan {
     pub uid: Option<u32>,
     /// The group of the socket.
     pub gid: Option<u32>,
-    /// The interfaces to which groups that were created by other users may send packets. Groups of root and of the
-    /// engine's own user may send packets to all interfaces.
+    /// The interfaces through which groups of other users than root and the engine's user may send packets. Groups of
+    /// root and of the engine's user may send packets through all interfaces.
     pub forward: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ pub struct InterfaceSetup {
     pub source: IngressInterface,
     /// True if the interface is dedicated to capture, so that the host does not receive its packets.
     pub dedicated: bool,
-    /// True if the source cannot wait for the ring.
+    /// True if the source cannot wait until the ring has space (an interface cannot, a capture file can).
     pub live: bool,
     /// The control socket.
     pub socket: Option<ControlSocketPlan>,
@@ -68,8 +68,9 @@ pub struct DispatcherSetup {
 }
 
 impl DispatcherSetup {
-    /// Creates the dispatcher. `live` is true if the source cannot wait for the ring. `now` is true if there are groups
-    /// that must get the first packet; otherwise the dispatcher joins the ring when the first group is created.
+    /// Creates the dispatcher. `live` is true if the source cannot wait until the ring has space. `now` is true if
+    /// there are groups that must get the first packet; otherwise the dispatcher joins the ring when the first group is
+    /// created.
     ///
     /// # Errors
     /// The dispatcher cannot join the ring.
@@ -125,7 +126,7 @@ impl Groups {
             match message {
                 // Live packets cannot be captured again, so an error in a group must not end the capture.
                 Err(e) if !live => return Err(GroupsError::Plan(e)),
-                Err(e) => resources.warn(format!("{e}; the capture and the other groups run; SIGHUP tries this again")),
+                Err(e) => resources.warn(format!("{e}; the capture and other groups continue; SIGHUP tries again")),
                 Ok(text) => resources.warn(text),
             }
         }

@@ -40,11 +40,11 @@ const MARK: &str = "netgrain host ";
 /// The protocol number with which a packet socket receives frames of all protocols (linux/if_ether.h).
 const ETH_P_ALL: u16 = 3;
 
-/// See the module documentation.
+/// A veth pair that returns packets of a dedicated interface to the host stack.
 pub struct HostInterface {
-    /// The name of the host's end.
+    /// The name of the host's end of the veth pair.
     pub name: String,
-    /// The end of the pair into which the engine sends packets for the host.
+    /// The name of the engine's end, into which the engine sends packets for the host.
     entrance: String,
     /// The interface index of the host's end.
     outer: u32,
@@ -59,7 +59,7 @@ pub enum HostInterfaceError {
     Refused {
         /// The captured interface.
         interface: String,
-        /// The operation that failed, or its object.
+        /// The name of the interface or socket on which the operation failed.
         what: String,
         /// The error of the kernel.
         error: io::Error,
@@ -106,7 +106,7 @@ impl std::error::Error for HostInterfaceError {}
 enum Owner {
     /// The process exists.
     Living,
-    /// The process certainly does not exist.
+    /// The process does not exist any more.
     Dead,
     /// The alias of the interface has no mark of netgrain, or this process cannot see the owner's process.
     Unknown,
@@ -206,7 +206,7 @@ pub fn sweep() -> Vec<String> {
             // The veth pair is removed by its interface index, which the kernel does not reuse, and not by its name,
             // because another process may have created an interface of the same name.
             Owner::Dead if netlink.delete_link(link.index).is_ok() => {
-                messages.push(format!("{name}, a host interface of a killed engine, is removed"));
+                messages.push(format!("{name}, a host interface of a killed engine, was removed"));
             }
             Owner::Dead | Owner::Living => {}
             Owner::Unknown => messages.push(format!(

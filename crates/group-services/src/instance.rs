@@ -28,7 +28,7 @@ enum WorkerAccess {
     /// The instance shares a worker with the other queues of the group, because the program has flow maps.
     Shared {
         handle: WorkerHandle,
-        /// The program's counters, restricted to the packets of this queue.
+        /// The program's counters, which count only the packets of this queue.
         counters: Vec<u64>,
     },
 }

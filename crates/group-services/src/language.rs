@@ -26,8 +26,9 @@ use sys::netlink::Netlink;
 struct CompiledProgram {
     executable: Executable,
     text: String,
-    /// The numbers of the program's counters. The names include the counter of log lines.
+    /// The numbers by which the program's instructions refer to its counters.
     counters: Arc<[u8]>,
+    /// The names of the program's counters, followed by the name of the counter of log lines.
     counter_names: Vec<String>,
     passes_to_host: bool,
     info: ProgramInfo,
@@ -115,8 +116,8 @@ fn check_for(source: &str, link_type: u16) -> Result<ir::Program, GroupProgramEr
     }
 }
 
-/// Returns the keys by which packets can be distributed so that members share no state. There is one key for each
-/// cluster of maps: the largest key that all maps of the cluster determine.
+/// Returns the keys by which packets can be distributed over members so that no two members use the same map entry
+/// ([`lang::clusters`]). Each key is followed by the names of the maps for which it is sufficient.
 fn partition_keys(program: &ir::Program) -> Vec<String> {
     let name = |i: &usize| program.maps.get(*i).map(|m| m.name.as_str());
     let line = |(key, maps): (ir::Key, Vec<usize>)| {
@@ -190,7 +191,7 @@ impl CompiledProgram {
     }
 }
 
-/// Returns one plus the index of the interface among the program's egress interfaces, or 0.
+/// Returns one plus the index of the interface among the program's egress interfaces; 0 if it is not among them.
 fn ingress(program: &ir::Program, interface: &str) -> u16 {
     program.devices.iter().position(|name| name == interface).map_or(0, |i| i as u16 + 1)
 }

@@ -1,8 +1,9 @@
 //! Layer 2: the groups of a running engine.
 //!
-//! The crate `group` makes all decisions. This crate contains the threads and sockets ([`Groups`]), creates the groups
-//! of the configuration, and implements the services that groups need from an engine ([`group::EngineServices`]):
-//! programs as machine code, member filters, sinks for interfaces and files, and host interfaces.
+//! The crate `group` decides which packets each member gets. This crate contains the threads and sockets ([`Groups`]),
+//! creates the groups of the configuration, and implements the services that groups need from an engine
+//! ([`group::EngineServices`]): programs as machine code, member filters, sinks for interfaces and files, and host
+//! interfaces.
 #![forbid(unsafe_code)]
 
 mod error;

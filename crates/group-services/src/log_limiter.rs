@@ -5,13 +5,13 @@
 use ir::log::LogSubject;
 use ir::{Log, Program};
 
-/// The largest number of lines per second of packet time and worker.
+/// The largest number of log lines that one worker may write per second of packet time.
 const MAX: u32 = 10;
 
 /// Nanoseconds of a second.
 const SECOND: u64 = 1_000_000_000;
 
-/// The limiter of one worker; see the module documentation.
+/// The limiter of the log lines of one worker.
 #[derive(Clone, Debug, Default)]
 pub struct LogLimiter {
     second: u64,

@@ -17,7 +17,7 @@ pub struct QueueContext {
     pub interface: u32,
     /// See [`ir::Meta::Ingress`].
     pub ingress: u16,
-    /// The numbers of the program's counters.
+    /// The numbers by which the program's instructions refer to its counters.
     pub counters: Arc<[u8]>,
     /// The group and the interface, for log lines.
     pub label: Arc<str>,

@@ -109,8 +109,8 @@ fn attach_missing(
     attached
 }
 
-/// Returns the sink. If its file already exists, the result has the next free file name, so that packets of an earlier
-/// run are not overwritten.
+/// Returns the sink. If the file of a sink already exists, the returned sink has the next free file name, so that
+/// packets of an earlier run are not overwritten.
 fn unused_file(to: &PacketSink) -> (PacketSink, Option<String>) {
     let PacketSink::File { path, max_bytes } = to else { return (to.clone(), None) };
     let numbered = |n: u32| {

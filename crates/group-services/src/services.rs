@@ -22,7 +22,7 @@ pub struct Services {
     resources: Arc<Resources>,
 }
 
-/// Resources opened for groups, which must be closed at the end.
+/// Resources that were opened for groups, and must be closed at the end of the capture.
 #[derive(Default)]
 pub struct Resources {
     sinks: Mutex<Vec<JoinHandle<()>>>,
@@ -93,7 +93,7 @@ impl EngineServices for Services {
         branches: &[(&IngressInterface, &Branch)],
         outgoing: bool,
     ) -> Result<Arc<SinkCounts>, ServiceError> {
-        // Packets for the host interface are sent into the other end of the veth pair.
+        // Packets for the host interface are sent into the engine's end of the veth pair.
         let entrance = lock(&self.resources.host_interfaces).values().find_map(|host| host.entrance_of(to));
         let interfaces = branches.iter().map(|(source, _)| source.name.as_str()).collect();
         let own = sink::OwnTraffic { interfaces, outgoing };

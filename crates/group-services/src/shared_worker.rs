@@ -34,8 +34,8 @@ struct Inner {
     users: usize,
     /// The previous worker, until its state has been transferred to this worker.
     before: Option<Arc<SharedWorker>>,
-    /// True if the state of the previous worker was transferred. Another queue may request the transfer again later. It
-    /// must not be repeated, because it would overwrite newer state with older state.
+    /// True if the state of the previous worker was transferred. Another queue may request the transfer again later,
+    /// but the transfer must not be repeated, because it would overwrite newer state with older state.
     has_transferred_state: bool,
 }
 

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// The largest number of descriptors that a sink reads from a branch at a time.
 const BATCH: usize = 256;
 
-/// The time that the thread sleeps while the branches are empty.
+/// The time that the thread of a sink sleeps while the branches are empty.
 const IDLE_SLEEP: Duration = Duration::from_micros(300);
 
 /// The interval at which a sink searches for its interface by name while the interface accepts no packets.
@@ -41,8 +41,8 @@ const MODE: u32 = 0o600;
 /// interface on which it was captured, the packet would be captured there again, and two engines that forward to each
 /// other's interfaces would forward it endlessly.
 pub struct OwnTraffic<'a> {
-    /// The interface on which each branch captures. Its packets that this host sent are never sent out of the same
-    /// interface.
+    /// For each branch, the interface on which its packets are captured. A packet that this host sent is never sent out
+    /// of the interface on which it was captured.
     pub interfaces: Vec<&'a str>,
     /// True if packets that this host sent may be sent out of other interfaces.
     pub outgoing: bool,
@@ -199,9 +199,9 @@ impl PcapSink {
         let Some(bytes_left) = self.bytes_left else { return false };
         let len = RECORD_HEADER as u64 + u64::from(desc.caplen);
         let Some(left) = bytes_left.checked_sub(len) else {
-            // The packet exceeds the size limit. The file ends before it, even if a later, smaller packet would still
-            // fit, so that the file contains all packets up to its end.
-            self.end(&format!("the file is full since {}", desc.timestamp()));
+            // With this packet, the file would exceed its size limit. The file ends before the packet, even if a later,
+            // smaller packet would still fit, so that no packet is missing before the end of the file.
+            self.end(&format!("the file is full: the packet of {} would exceed its size limit", desc.timestamp()));
             return false;
         };
         let Some(record) = listener.record(desc, &mut self.buffer) else { return false };

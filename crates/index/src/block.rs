@@ -6,21 +6,21 @@ use base::{Tally, Timestamp};
 /// One block, without its key sets and its ledger rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Number of the block in the file; it begins at this many MiB.
+    /// Number of the block in the file: block `n` begins at `n` MiB.
     pub number: u32,
-    /// Bytes of the block on disk.
+    /// Length of the block in the packet file, in bytes.
     pub bytes: u32,
     /// Offset in the block of the first record that starts in it.
     pub first_record: Option<u32>,
-    /// CRC32C of these bytes.
+    /// CRC32C of the bytes of the block.
     pub crc: u32,
-    /// Earliest timestamp in the block; meaningless without packets.
+    /// Earliest timestamp in the block; meaningless if the block has no packets.
     pub first: Timestamp,
-    /// Latest timestamp in the block; meaningless without packets.
+    /// Latest timestamp in the block; meaningless if the block has no packets.
     pub last: Timestamp,
-    /// Packets whose records begin in the block.
+    /// Number of packets whose records begin in the block.
     pub packets: u64,
-    /// Packets lost since the previous block, by all causes.
+    /// Number of packets lost since the previous block, by all causes.
     pub lost: u64,
 }
 

@@ -37,7 +37,7 @@ const LINK_GROUPS: usize = 16;
 /// The largest number of bytes for the key sets of one block, so that its index entry stays below 1 % of a MiB.
 pub const SETS_BUDGET: usize = (10 << 10) + GROUP;
 
-/// Bytes of the two exact maps of a block, which are never folded.
+/// Length in bytes of the two exact maps of a block, which are never folded.
 const MAPS: usize = 2 * GROUP;
 
 /// This bit of a tuple is set if the ports are known.
@@ -47,7 +47,7 @@ const PORTS: u64 = 1 << 40;
 /// it is never 0.
 const GENERATION: u64 = 1 << 48;
 
-/// This bit is set in every `link` value, so that ethertype 0 differs from no previous packet.
+/// This bit is set in every `link` value, so that no value equals 0, which means that there is no previous packet.
 const MARK: u64 = 1 << 63;
 
 /// The keys of one block.
@@ -67,7 +67,7 @@ pub struct BlockKeys {
     links: [Group; LINK_GROUPS],
     protocols: SmallValueSet,
     first_bytes: SmallValueSet,
-    /// Ethertype and VLAN tag of the previous packet.
+    /// Ethertype and outer VLAN tag of the previous packet, and [`MARK`]; 0 if there is no previous packet.
     link: u64,
     /// Number of VLAN tags and ethertypes inserted into the filter.
     link_keys: usize,
@@ -195,7 +195,8 @@ impl BlockKeys {
         }
     }
 
-    /// Adds the keys of a frame whose link type is only for IPv4 or only for IPv6, but whose IP version is different.
+    /// Adds the keys of a frame whose link type permits only one IP version, if the header parser found no packet of
+    /// this version.
     #[cold]
     fn add_raw(&mut self, frame: &[u8], link_type: u16) {
         let is_v4 = link_type == RAW_IPV4;
@@ -226,7 +227,8 @@ impl BlockKeys {
         }
     }
 
-    /// Like [`Self::add_plain_v4`] for IPv6; in a fragment, the protocol is that of the fragment header.
+    /// Does for IPv6 what [`Self::add_plain_v4`] does for IPv4. In a fragment, the protocol is that of the fragment
+    /// header.
     #[cold]
     fn add_plain_v6(&mut self, frame: &[u8], l3: usize) {
         let head = padded(frame, l3);

@@ -22,8 +22,8 @@ const SUMMARY: usize = 512;
 // 1600 files without a match, while their indexes were limited to 1 % of the packet file.
 const PAGE: usize = 4096;
 
-/// Number of stripes that are filled together. It is greater than 1 because the groups of a block for these stripes are
-/// contiguous in memory.
+/// Number of stripes that are encoded together. A stripe contains one group of each block. The number is greater than 1
+/// because a block's groups for consecutive stripes are contiguous in memory.
 const TILE: usize = 16;
 
 /// An index under construction. It holds the key sets of all blocks, which take at most 1 % of the size of the packet
@@ -31,7 +31,7 @@ const TILE: usize = 16;
 pub struct Builder {
     header: Header,
     blocks: Vec<(Block, Tally)>,
-    /// The encoded sub-blocks, as in the file.
+    /// The encoded sub-block data of all blocks, as in the index file.
     parts: Vec<u8>,
     sets: Vec<Sets>,
     /// The encoded ledger rows of each block with their checksum, as in the index file; `rows_end` has the end offset
@@ -81,7 +81,7 @@ impl Builder {
     /// Writes the complete index that [`Builder::seal`] returns; the builder has no blocks afterwards.
     ///
     /// # Errors
-    /// As [`Builder::seal`], and the errors of the writer.
+    /// The errors of [`Builder::seal`], and the errors of writing to `out`.
     pub fn finish(
         &mut self,
         bytes: u64,
@@ -151,13 +151,12 @@ impl Builder {
             fill
         });
         let (fills, maps) = fills.split_at_mut(KINDS - 2);
-        // The parts whose size does not depend on the chosen groups: exact maps, block table, sub-blocks, ledger rows,
-        // header and summary.
+        // The parts of the index whose size does not depend on the chosen numbers of groups: exact maps, block table,
+        // sub-blocks, ledger rows, header and summary.
         let maps = maps.len() * sealed::stripe(self.blocks.len());
         let fixed = maps + sealed::table(self.blocks.len()) + self.parts.len() + self.rows.len() + header + SUMMARY;
-        // The index of a file of a few packets may exceed 1 % of the file. It may fill the 4 KiB of the first read,
-        // because the index file takes a page of the volume in any case; or it may have one group of each kind for each
-        // block.
+        // The index of a file of a few packets may exceed 1 % of the file. Its length may be 4 KiB, because any index
+        // file takes a page of the volume; and it may always have one group of each kind for each block.
         let least = (fills.len() * sealed::stripe(self.blocks.len())).max(PAGE.saturating_sub(fixed));
         let room = (bytes as usize / 100).saturating_sub(fixed).max(least);
         set_sizing::fit(fills, room);
@@ -167,7 +166,8 @@ impl Builder {
         std::array::from_fn(|kind| fills.get(kind).map_or(1, Occupancy::groups))
     }
 
-    /// The encoded stripes of one kind from group `first` on, at most [`TILE`]; a stripe is one group of all blocks.
+    /// The encoded stripes of one kind from stripe number `first` on, at most [`TILE`]. Stripe `n` contains group `n`
+    /// of every block.
     // PERF: 1000 blocks of 1000 B packets, each packet of another flow: 79 ms if stripes are encoded one by one (each
     // access to a group is a cache miss), 17 ms if [`TILE`] stripes are encoded together.
     fn tile(&self, kind: usize, first: usize, groups: usize) -> Vec<u8> {
@@ -260,8 +260,8 @@ fn join(stamps: Option<(Timestamp, Timestamp)>, block: &Block) -> Option<(Timest
     }
 }
 
-/// Sorts the ranges and joins those that touch. If more than [`MAX_CONTEXT`] ranges remain, the last range extends to
-/// the end of all ranges.
+/// Sorts the byte ranges and joins those that touch. If more than [`MAX_CONTEXT`] ranges would remain, the last range
+/// extends to the end of all ranges.
 fn joined(context: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut sorted: Vec<Range<u64>> = context.iter().filter(|r| !r.is_empty()).cloned().collect();
     sorted.sort_by_key(|r| r.start);

@@ -1,7 +1,7 @@
 //! Encoding of numbers in bytes: little-endian, without padding. Numbers are grouped in parts, and each part ends in a
 //! checksum of the part.
 
-/// Bytes of the CRC32C that ends a part.
+/// Number of bytes of the CRC32C at the end of a part.
 pub(crate) const CRC: usize = 4;
 
 /// Reads numbers from the front of a slice; returns `None` if the slice is too short.
@@ -39,7 +39,7 @@ pub(crate) fn close(mut out: Vec<u8>, length_at: usize) -> Vec<u8> {
     out
 }
 
-/// Appends the checksum of the bytes from `from` on.
+/// Appends to `out` the checksum of its bytes from offset `from` on.
 pub(crate) fn append_crc(out: &mut Vec<u8>, from: usize) {
     let crc = crc32c::crc32c(&out[from..]);
     out.extend(crc.to_le_bytes());
@@ -52,7 +52,7 @@ pub(crate) fn close_stripe(stripe: &mut [u8]) {
     }
 }
 
-/// The bytes before the checksum at the end; `None` if the checksum is wrong.
+/// The content of a part: its bytes before the checksum; `None` if the checksum is wrong.
 pub(crate) fn checked(part: &[u8]) -> Option<&[u8]> {
     let (content, crc) = part.split_last_chunk::<CRC>()?;
     (crc32c::crc32c(content) == u32::from_le_bytes(*crc)).then_some(content)

@@ -21,7 +21,7 @@ const TAG: [u8; 4] = *b"BLK5";
 const LENGTH_AT: usize = 4;
 const ALL: u16 = u16::MAX;
 
-/// Bytes of an entry that contain its length.
+/// Number of bytes at the beginning of an entry that a reader needs to determine the length of the entry.
 pub(crate) const HEAD: usize = 8;
 
 /// The longest entry that a reader accepts: an entry with ledger rows for each second of a day and the largest key
@@ -33,17 +33,17 @@ const LEN_MAX: usize = 16 << 20;
 pub struct Entry {
     /// Number of the block in the file; block `n` begins at `n` MiB.
     pub block: u32,
-    /// Bytes of the block: 1 MiB, or fewer in the last block.
+    /// Length of the block in bytes: 1 MiB, or less in the last block.
     pub bytes: u32,
     /// Offset in the block of the first record that starts in it.
     pub first_record: Option<u32>,
-    /// CRC32C of the bytes.
+    /// CRC32C of the bytes of the block.
     pub crc: u32,
     /// The offset of the first record in each sub-block.
     pub sub_blocks: SubBlocks,
-    /// Earliest timestamp in the block. Meaningless without packets.
+    /// Earliest timestamp in the block; meaningless if the block has no packets.
     pub first: Timestamp,
-    /// Latest timestamp in the block. Meaningless without packets.
+    /// Latest timestamp in the block; meaningless if the block has no packets.
     pub last: Timestamp,
     /// The ledger rows since the previous block, one per second: packets stored in this block, lost packets, filtered
     /// packets and notes. A second without events has a row of zeros.
@@ -53,12 +53,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The sum of the rows.
+    /// The sum of the ledger rows of this entry.
     pub fn tally(&self) -> Tally {
         self.rows.total()
     }
 
-    /// The bytes of the entry at this position of a growing index.
+    /// Encodes the entry for a growing index; `state`, `base` and `number` as in [`ParsedEntry`].
     pub(crate) fn encode(&self, state: EntryState, base: u32, number: u32) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.sets.bytes() + 256);
         out.extend(TAG);
@@ -85,14 +85,14 @@ impl Entry {
         close(out, LENGTH_AT)
     }
 
-    /// Length of the entry that begins with these bytes, in bytes.
+    /// Length in bytes of the entry whose first bytes are `head`; `None` if no entry begins with `head`.
     pub(crate) fn length(head: &[u8]) -> Option<usize> {
         let mut head = Cursor(head);
         let length = (head.take(4)? == TAG).then(|| head.u32())?? as usize;
         (HEAD + CRC..=LEN_MAX).contains(&length).then_some(length)
     }
 
-    /// True if an entry begins with these bytes, complete or not.
+    /// True if a complete or truncated entry begins with these bytes.
     pub(crate) fn begins(bytes: &[u8]) -> bool {
         bytes.starts_with(&TAG)
     }
@@ -101,9 +101,9 @@ impl Entry {
 /// The state of an entry in a growing index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryState {
-    /// The final entry of its block.
+    /// The block is full; no other entry of the block follows.
     Full = 0,
-    /// The next entry continues the block.
+    /// The next entry of the chain continues the description of the same block.
     Continued = 1,
     /// The block is being filled: the next entry of this block replaces this entry.
     InProgress = 2,
@@ -120,7 +120,7 @@ pub(crate) struct ParsedEntry {
 }
 
 impl ParsedEntry {
-    /// Parses an entry from exactly these bytes.
+    /// Parses an entry from `bytes`, which must contain nothing else.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut part = Cursor(checked(bytes)?);
         part.take(HEAD)?;

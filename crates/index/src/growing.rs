@@ -29,13 +29,13 @@ use std::io;
 /// Number of slots: for the entry synced last, the entry of a sync in progress, the newest entry, and the next one.
 const SLOTS: usize = 4;
 
-/// Bytes of a slot: enough for the largest key sets and some minutes of ledger rows that all differ.
+/// Length of a slot in bytes: enough for the largest key sets and some minutes of ledger rows that all differ.
 const SLOT: usize = 16 << 10;
 
 /// Alignment of the slots in the index file, so that no two slots share a page.
 const PAGE: usize = 4096;
 
-/// Bytes of the chain that one read returns.
+/// Number of bytes of the chain that one read returns.
 const WINDOW: usize = 256 << 10;
 
 /// Offset of the slots in an index with a header of this length.
@@ -52,17 +52,19 @@ const fn chain_at(header: usize) -> usize {
 #[derive(Clone, Debug)]
 pub struct Growing {
     slots: u64,
-    /// Offset at which the next entry of the chain will be written, and number of entries in the chain.
+    /// Offset at which the next entry of the chain will be written.
     chain: u64,
+    /// Number of entries in the chain.
     entries: u32,
     /// Number of entries written to the slots and the chain.
     written: u32,
     /// Ledger rows of the block being filled that no entry of the chain contains.
     rows: Rows,
-    /// The slots with the newest entry, the entry of a sync in progress, and the entry synced last. They must not be
-    /// overwritten.
+    /// The slot with the newest entry. The slots `newest`, `syncing` and `synced` must not be overwritten.
     newest: Option<usize>,
+    /// The slot with the entry of a sync in progress.
     syncing: Option<usize>,
+    /// The slot with the entry that was synced last.
     synced: Option<usize>,
 }
 
@@ -166,7 +168,7 @@ pub(crate) fn read(source: &impl ReadAt, header: Header, header_len: usize) -> i
         }
         let rest = &window[at - from..];
         let reported = Entry::length(rest).and_then(|length| {
-            // The window may contain only the begin of the entry; then the complete entry is read separately.
+            // The window may contain only the beginning of the entry; then the complete entry is read separately.
             let whole = if length > rest.len() { up_to(source, at as u64, length).ok() } else { None };
             Some((ParsedEntry::parse(whole.as_deref().unwrap_or(rest).get(..length)?)?, length))
         });
@@ -198,8 +200,8 @@ fn read_slots(source: &impl ReadAt, at: usize) -> io::Result<(Vec<ParsedEntry>, 
         let reported = Entry::length(slot).and_then(|length| ParsedEntry::parse(slot.get(..length)?));
         match reported.filter(|reported| reported.state == EntryState::InProgress) {
             Some(reported) => slots.push(reported),
-            // Slots after the last byte that is not zero were never used; an empty slot before this byte has lost its
-            // entry.
+            // Slots after the last byte that is not zero were never used. If a slot before this byte is empty, its
+            // entry was lost.
             None if i * SLOT > used || bytes[used] == 0 => {}
             None => broken = broken.or(Some((at + i * SLOT) as u64)),
         }
@@ -215,7 +217,8 @@ struct Chain {
     sums: ReadLimits,
     /// True if the last entry of `entries` is marked as continued.
     continued: bool,
-    /// The newest slot entry for the block after the chain, or for the continued block.
+    /// The newest slot entry of the block that is being filled: the block after the last block of the chain, or the
+    /// continued block.
     newest: Option<Entry>,
     /// Replaced entries, oldest first.
     earlier: Vec<Entry>,
@@ -237,8 +240,8 @@ impl Chain {
         true
     }
 
-    /// Uses the slot entries whose position is the present end of the chain; entries with fewer packets of the same
-    /// block become earlier entries.
+    /// Uses the slot entries that belong after the present end of the chain. The last of them, which has the most
+    /// packets, becomes `newest`; the others become earlier entries.
     fn merge_written(&mut self, slots: &[ParsedEntry]) {
         for reported in slots {
             if let Some((entry, _)) = self.joined(reported) {
@@ -247,9 +250,8 @@ impl Chain {
         }
     }
 
-    /// Returns the entry with the ledger rows of the entries that it continues, and the new sums of all ledger rows,
-    /// which are compared with the limits; `None` if the entry does not belong to this position of the chain, or
-    /// exceeds the limits.
+    /// Adds to the entry the ledger rows of the entries that it continues. Returns the entry, and the new sums of all
+    /// ledger rows; `None` if the entry does not belong to this position of the chain, or if a sum exceeds its limit.
     fn joined(&self, reported: &ParsedEntry) -> Option<(Entry, ReadLimits)> {
         let before = if self.continued { self.entries.last() } else { None };
         let block = before.map_or(self.entries.len() as u32, |before| before.block);

@@ -88,7 +88,7 @@ pub(crate) enum Layout {
 }
 
 impl Header {
-    /// The bytes of the header at the begin of a growing index. Texts are truncated at 65 535 bytes.
+    /// The bytes of the header at the beginning of a growing index. Texts are truncated at 65 535 bytes.
     pub fn encode(&self) -> Vec<u8> {
         self.encode_for(Layout::Growing)
     }
@@ -120,7 +120,7 @@ impl Header {
         close(out, LENGTH_AT)
     }
 
-    /// Length of the header that begins with these bytes.
+    /// Length in bytes of the header that begins with `bytes`.
     pub(crate) fn length(bytes: &[u8]) -> Result<usize, IndexError> {
         let mut head = Cursor(bytes);
         if head.take(MAGIC.len()) != Some(&MAGIC[..]) {
@@ -134,7 +134,7 @@ impl Header {
         if (FIXED..=LEN_MAX).contains(&length) { Ok(length) } else { Err(IndexError::Header) }
     }
 
-    /// Parses a header from exactly these bytes.
+    /// Parses a header from `bytes`, which must contain nothing else.
     pub(crate) fn parse(bytes: &[u8]) -> Result<(Self, Layout), IndexError> {
         if Self::length(bytes)? != bytes.len() {
             return Err(IndexError::Header);

@@ -15,18 +15,18 @@ use crate::set::Group;
 use crate::sub_blocks::{SUB_BLOCKS, SubBlockMask};
 
 /// Number of groups while the block is being filled. With 1500 pairs of host and sub-block in a block, the false
-/// positive rate for other hosts is 1/30.
+/// positive rate for hosts that are not in the block is 1/30.
 const GROUPS: usize = 64;
 
-/// Rows in each half of a group.
+/// Number of rows in each half of a group.
 const ROWS: usize = 8;
 
 /// A hash shifted right by this number of bits is the number of the group (upper bits) and of the first row (lower
 /// bits).
 const FIRST_ROW: u32 = u64::BITS - (GROUPS * ROWS).trailing_zeros();
 
-/// The rows of one block while its packets arrive: an array with the first halves of all groups and an array with the
-/// second halves.
+/// The matrices of hosts and sub-blocks of one block while its packets arrive. One array has the rows of the first half
+/// of every group, the other array those of the second half.
 pub(crate) struct HostMapBuilder {
     halves: [Box<[u16; GROUPS * ROWS]>; 2],
     /// The current sub-block, as a mask with the bit of its column.
@@ -42,7 +42,7 @@ fn rows_of(hash: u64) -> [usize; 2] {
     [first, first ^ ((hash >> 46) as usize % ROWS)]
 }
 
-/// The sub-blocks in which the host may occur, according to its group.
+/// The sub-blocks in which the host with this hash may occur; `group` is the group of the host.
 #[inline]
 pub(crate) fn sub_block_mask(group: &Group, hash: u64) -> SubBlockMask {
     let row = |half: usize, row: usize| (group[2 * half + row / 4] >> (SUB_BLOCKS * (row % 4))) as u16;

@@ -70,7 +70,7 @@ impl Sets {
         &self.0[kind as usize]
     }
 
-    /// Bytes of memory of the sets.
+    /// The memory of all sets together, in bytes.
     pub fn bytes(&self) -> usize {
         self.0.iter().map(Set::bytes).sum()
     }

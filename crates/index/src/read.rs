@@ -92,8 +92,8 @@ fn sealed(source: &impl ReadAt, header: Header, at: usize) -> io::Result<Index> 
         if groups == 0 {
             continue;
         }
-        // Memory is allocated stripe by stripe: a forged number of groups ends at the first wrong checksum, before it
-        // causes a large allocation.
+        // Memory is allocated stripe by stripe. If the number of groups is forged, the loop ends at the first wrong
+        // checksum, before the memory for all these groups is allocated.
         sets.iter_mut().for_each(|s| s.0[kind] = Set::NONE);
         for i in 0..u64::from(groups) {
             let length = sealed::stripe(blocks);

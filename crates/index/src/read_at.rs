@@ -6,13 +6,14 @@ use std::os::unix::fs::FileExt;
 
 /// Random access to bytes.
 pub trait ReadAt {
-    /// Number of bytes.
+    /// Number of bytes of the source.
     ///
     /// # Errors
     /// The error of the system call.
     fn size(&self) -> io::Result<u64>;
 
-    /// Fills `buffer` from `offset` on; fewer bytes than requested only at the end.
+    /// Reads bytes from `offset` on into `buffer`. Returns their number, which is less than the length of the buffer
+    /// only at the end of the source.
     ///
     /// # Errors
     /// The error of the system call.

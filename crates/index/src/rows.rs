@@ -15,19 +15,20 @@ use base::{Ledger, Row, SecondMap, Tally};
 /// Ledger rows by second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
-    /// For the first second of each run: the number of seconds of the run, and the tally of each of them. Only silent
-    /// runs (with tallies of zeros) are longer than one second.
+    /// For the first second of each run: the number of seconds of the run, and the tally that all its seconds have.
+    /// Only silent runs (with a tally of zeros) are longer than one second.
     runs: SecondMap,
 }
 
-/// Consecutive seconds with the same tally: any number of silent seconds, or a single second.
+/// Consecutive seconds with the same tally: any number of seconds without events (a *silent* run), or one second with
+/// events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The first second, since 1970 (UTC).
+    /// The first second of the run, since 1970 (UTC).
     pub second: u64,
-    /// Number of seconds.
+    /// Number of seconds of the run.
     pub seconds: u64,
-    /// The tally of each second; all zeros in a silent run.
+    /// The tally of each second of the run; all zeros in seconds without events.
     pub tally: Tally,
 }
 
@@ -97,7 +98,7 @@ impl Rows {
         }
     }
 
-    /// Applies `f` to the tally of each second; silent seconds are copied unchanged.
+    /// Applies `f` to the tally of each second with events; copies seconds without events unchanged.
     #[must_use]
     pub fn map(&self, f: impl Fn(&Tally) -> Tally) -> Self {
         let mut out = Self::new();
@@ -110,17 +111,19 @@ impl Rows {
         out
     }
 
-    /// The runs in order of time. The cost of iterating does not depend on the length of silent runs.
+    /// The runs in order of time. A run is one step of the iteration, however many seconds it has.
     pub fn runs(&self) -> impl DoubleEndedIterator<Item = Run> + '_ {
         self.runs.iter().map(|(second, (seconds, tally))| Run { second, seconds, tally })
     }
 
-    /// The rows in order of time, one for each second. An index contains at most [`Rows::MAX_SILENCE`] silent seconds.
+    /// The rows in order of time, one for each second. An index contains at most [`Rows::MAX_SILENCE`] seconds without
+    /// events.
     pub fn iter(&self) -> impl Iterator<Item = Row> + '_ {
         self.runs().flat_map(|run| (0..run.seconds).map(move |i| Row { second: run.second + i, tally: run.tally }))
     }
 
-    /// The largest number of seconds without events for which a reader accepts ledger rows in one index: eight years.
+    /// The largest number of seconds without events that the ledger rows of one index may have for a reader to accept
+    /// them: eight years.
     pub const MAX_SILENCE: u64 = 1 << 28;
 
     /// True if there is no ledger row, not even a row of zeros.
@@ -155,7 +158,7 @@ impl Rows {
         ledger
     }
 
-    /// The first second and the number of seconds of the run that contains `second`.
+    /// The run of ledger rows that contains `second`: its first second and its number of seconds.
     fn covering(&mut self, second: u64) -> Option<(u64, u64)> {
         let (first, (seconds, _)) = self.runs.at_or_before(second)?;
         (second - first < seconds).then_some((first, seconds))
@@ -167,7 +170,7 @@ impl Rows {
         }
     }
 
-    /// Joins the silent run that begins at `at` with the silent runs directly before and after it.
+    /// Joins the run of seconds without events that begins at `at` with such runs directly before and after it.
     fn join(&mut self, at: u64) {
         let Some((seconds, _)) = self.runs.remove(at) else { return };
         let (mut first, mut end) = (at, at + seconds);
@@ -193,7 +196,8 @@ impl Rows {
             return;
         }
         let (mut folded, mut oldest) = (Tally::default(), None);
-        // Silent runs are removed too, because the folded tally is added to the first run that is not silent.
+        // Runs of seconds without events are removed too, because the folded tally is added to the first run with
+        // events.
         while let Some((second, (_, tally))) = self.runs.first()
             && (self.runs.len() > Ledger::MAX_ROWS - Ledger::FOLDED_ROWS || tally.is_empty())
         {

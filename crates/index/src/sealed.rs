@@ -29,26 +29,26 @@ use std::ops::Range;
 const TAG: [u8; 4] = *b"SUM4";
 const LENGTH_AT: usize = 4;
 
-/// Number of bytes at the begin of the summary that a reader needs to find its length.
+/// Number of bytes at the beginning of a summary that a reader needs to determine the length of the summary.
 pub(crate) const HEAD: usize = 8;
 
-/// Bytes of a table row.
+/// Length in bytes of one row of the block table.
 pub(crate) const TABLE_ROW: usize = 52;
 
-/// Bytes of the sub-block data of a block, with checksum.
+/// Length in bytes of the sub-block data of one block, with its checksum.
 pub(crate) const PARTS: usize = sub_blocks::ENCODED + CRC;
 
-/// The largest number of blocks of one packet file that a reader accepts: 1 TiB.
+/// The largest number of blocks of one packet file that a reader accepts: the blocks of 1 TiB.
 pub(crate) const MAX_BLOCKS: usize = 1 << 20;
 
 /// The largest number of packets lost before one block that a reader accepts, so that the sum over all blocks does not
 /// overflow.
 const MAX_LOST: u64 = 1 << 40;
 
-/// The largest number of context ranges of one packet file that a reader accepts.
+/// The largest number of context ranges of one packet file that a reader accepts ([`Summary::context`]).
 pub(crate) const MAX_CONTEXT: usize = 4096;
 
-/// The largest length of a summary: with [`MAX_CONTEXT`] context ranges and the longest tally.
+/// The length in bytes of the longest summary, which has [`MAX_CONTEXT`] context ranges and the longest tally.
 pub(crate) const LEN_MAX: usize = 512 + 16 * MAX_CONTEXT;
 
 /// The summary of a packet file: length, times, number of blocks, and tally.
@@ -58,9 +58,9 @@ pub struct Summary {
     pub bytes: u64,
     /// The time at which the file ended; for a growing file, its latest timestamp.
     pub end: Timestamp,
-    /// Earliest and latest timestamp; `None` without packets.
+    /// Earliest and latest timestamp of the packets; `None` if the file has no packets.
     pub stamps: Option<(Timestamp, Timestamp)>,
-    /// Number of blocks.
+    /// Number of blocks of the packet file.
     pub blocks: u32,
     /// The sum of all ledger rows of the file.
     pub tally: Tally,
@@ -79,12 +79,12 @@ pub(crate) struct SubBlockIndex {
     pub sets: [(u64, u32); KINDS],
 }
 
-/// Bytes of a stripe (the groups with the same number in the filters of all blocks), with checksum.
+/// Length in bytes of a stripe (the groups with the same number in the filters of all blocks), with its checksum.
 pub(crate) const fn stripe(blocks: usize) -> usize {
     blocks * GROUP + CRC
 }
 
-/// Bytes of the table for this number of blocks, with checksum.
+/// Length in bytes of the block table for this number of blocks, with its checksum.
 pub(crate) const fn table(blocks: usize) -> usize {
     blocks * TABLE_ROW + CRC
 }
@@ -118,8 +118,8 @@ impl Summary {
         (HEAD + CRC..=LEN_MAX).contains(&length).then_some(length)
     }
 
-    /// Parses a summary from exactly these bytes; `None` if the checksum is wrong or an offset lies outside of the
-    /// index.
+    /// Parses a summary from `bytes`, which must contain nothing else. `None` if the checksum is wrong or an offset is
+    /// outside of the index.
     pub(crate) fn parse(bytes: &[u8]) -> Option<(Self, SubBlockIndex)> {
         let mut part = Cursor(checked(bytes)?);
         part.take(HEAD)?;

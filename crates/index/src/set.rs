@@ -31,7 +31,7 @@ impl Set {
     /// The empty set.
     pub const NONE: Self = Self::Groups(Vec::new());
 
-    /// Bytes of memory of the groups of the set.
+    /// The memory of the set's groups, in bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Self::All => 0,
@@ -63,7 +63,7 @@ impl Set {
         }
     }
 
-    /// The group that corresponds to group `i` of a set of `of` groups, which are at least as many as this set has.
+    /// The group that the keys of group `i` in a set of `of` groups have in this set, which has at most `of` groups.
     pub(crate) fn group(&self, i: usize, of: usize) -> Group {
         match self {
             Self::All => [u64::MAX; 4],
@@ -102,13 +102,13 @@ pub(crate) fn word_of(hash: u64) -> (usize, u64) {
     ((hash >> 46 & 3) as usize, 1 << (hash >> 40 & 63) | 1 << (hash >> 34 & 63))
 }
 
-/// True if all of these bits are set.
+/// True if all bits of `bits` are set in `group`.
 #[inline]
 pub(crate) fn has_all(group: &Group, bits: &Group) -> bool {
     (0..4).all(|w| group[w] & bits[w] == bits[w])
 }
 
-/// True if any of these bits is set.
+/// True if any bit of `bits` is set in `group`.
 #[inline]
 pub(crate) fn has_any(group: &Group, bits: &Group) -> bool {
     (0..4).any(|w| group[w] & bits[w] != 0)

@@ -19,9 +19,9 @@ const MAX_KEYS: u32 = 16;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SetQuery {
     Anything,
-    /// The set of this kind contains this key.
+    /// True if the block's key set of this kind contains this key.
     Key(KeyKind, u64),
-    /// The exact map of this kind contains at least one of these values.
+    /// True if the block's exact map of this kind contains at least one of these values.
     Map(KeyKind, Group),
     All(Vec<SetQuery>),
     Any(Vec<SetQuery>),
@@ -68,7 +68,7 @@ impl SetQuery {
         if parts.len() == 1 { parts.remove(0) } else { Self::Any(parts) }
     }
 
-    /// The largest number of stripes that the query reads.
+    /// The largest number of stripes (each with one group of every block) that the query reads.
     fn cost(&self) -> usize {
         match self {
             Self::Anything => 0,
@@ -77,7 +77,7 @@ impl SetQuery {
         }
     }
 
-    /// The sub-blocks that may match in a block with these sets.
+    /// The sub-blocks in which a match may begin, in a block with these key sets.
     pub fn sub_block_mask(&self, sets: &Sets) -> SubBlockMask {
         match self {
             Self::Anything => SubBlockMask::ANYWHERE,
@@ -92,12 +92,14 @@ impl SetQuery {
         }
     }
 
-    /// For a key or a map: the number of its group in a set of `groups` groups.
+    /// The number of the group to which the key belongs in a set of `groups` groups; 0 for a map, which has one group.
+    /// Only for queries that are a key or a map.
     pub fn group(&self, groups: usize) -> usize {
         if let Self::Key(_, hash) = self { group_of(*hash, groups) } else { 0 }
     }
 
-    /// For a key or a map: the sub-blocks that may match, where `group` is the group of the key in the set of a block.
+    /// The sub-blocks that may match, where `group` is the group of the key or of the map in the set of a block. Only
+    /// for queries that are a key or a map.
     pub fn of_group(&self, group: &Group) -> SubBlockMask {
         let is_there = match self {
             Self::Key(KeyKind::HostSubBlocks, hash) => return host_sub_blocks::sub_block_mask(group, *hash),
@@ -143,8 +145,8 @@ fn steps(length: u8, of: &[u8]) -> (Option<u8>, Option<u8>) {
     (of.iter().copied().filter(|l| *l <= length).max(), of.iter().copied().filter(|l| *l > length).min())
 }
 
-/// The numbers of `of` bits that begin with the first `length` bits of `bits`; `None` if there are more than
-/// [`MAX_KEYS`].
+/// All prefixes of `of` bits whose first `length` bits are those of `bits`; `None` if there are more than [`MAX_KEYS`]
+/// such prefixes.
 fn expand(bits: u128, length: u8, of: u8) -> Option<impl Iterator<Item = u128>> {
     let count = 1u128 << (of - length).min(64);
     (count <= u128::from(MAX_KEYS)).then(|| (0..count).map(move |i| bits | i))

@@ -5,7 +5,8 @@
 use crate::key::KeyKind;
 use crate::set::{GROUP, Group, Set};
 
-/// A filter needs no more bits per key than this number: its false positives are negligible.
+/// The number of bits per key with which a filter has a negligible number of false positives, so that more bits would
+/// be of no use.
 const AMPLE: usize = 32;
 
 /// Number of possible filter sizes: 2^0 … 2^12 groups.
@@ -25,7 +26,7 @@ const NEGLIGIBLE_PORTS: f64 = 1e-3;
 /// hundred blocks that have both hosts and both ports.
 const NEGLIGIBLE_HOSTS: f64 = 1e-2;
 
-/// A filter with a higher false positive rate is omitted: it excludes too few blocks for its bytes.
+/// A filter whose false positive rate exceeds this value is omitted: it excludes too few blocks for its bytes.
 const USELESS: f64 = 0.6;
 
 /// The fill (share of the bits that are set) of one filter, or of several filters of one kind, and their chosen size.
@@ -39,13 +40,13 @@ pub(crate) struct Occupancy {
     level: Option<usize>,
     /// Number of filters that get this size.
     filters: usize,
-    /// Number of bytes that each group number needs in addition to the groups of all filters: the checksum of a stripe.
+    /// Number of bytes that a stripe (the groups with one number in all filters) needs in addition to its groups: the
+    /// checksum. 0 if the filters are not stored in stripes.
     additional_bytes: usize,
 }
 
 impl Occupancy {
-    /// An occupancy of no filters; `additional_bytes` is the number of bytes per group number in addition to the
-    /// groups.
+    /// An occupancy of no filters; `additional_bytes` is the number of bytes per stripe in addition to the groups.
     pub fn new(kind: KeyKind, additional_bytes: usize) -> Self {
         Self { kind, wrong: [0.0; LEVELS], level: Some(0), filters: 0, additional_bytes }
     }
@@ -61,7 +62,7 @@ impl Occupancy {
         fill
     }
 
-    /// Adds a filter, which will get the same size as the other filters of this occupancy.
+    /// Adds a filter. All filters that are added to this [`Occupancy`] get the same size.
     pub fn add(&mut self, set: &Set) {
         self.filters += 1;
         match set {
@@ -128,12 +129,13 @@ impl Occupancy {
         self.level = self.level.and_then(|l| l.checked_sub(1));
     }
 
-    /// Number of groups of the chosen size; 0 if the filter is omitted.
+    /// Number of groups of a filter of the chosen size; 0 if the filters are omitted.
     pub fn groups(&self) -> usize {
         self.level.map_or(0, |level| 1 << level)
     }
 
-    /// The set of the chosen size from a filter with this number of keys; smaller if the keys need less.
+    /// Folds the filter `full`, which has this number of keys, to the chosen size, or to a smaller size if its keys
+    /// need fewer groups.
     #[inline(always)]
     pub fn set(&self, full: &[Group], keys: usize) -> Set {
         match self.level {

@@ -23,7 +23,7 @@ pub const SUB_BLOCK: u32 = 64 << 10;
 /// Sub-blocks of a block.
 pub const SUB_BLOCKS: usize = 16;
 
-/// Encoded bytes of the sub-blocks of a block.
+/// Number of bytes that the sub-blocks of one block have in an index.
 pub(crate) const ENCODED: usize = SUB_BLOCKS * 8;
 
 /// The sub-blocks of a block that may contain a match: bit 0 is the first sub-block.
@@ -75,7 +75,7 @@ pub struct SubBlockRange {
 }
 
 impl SubBlockRange {
-    /// True if these bytes match the checksums.
+    /// True if `bytes` has the length of the range and agrees with its checksums.
     pub fn is(&self, bytes: &[u8]) -> bool {
         bytes.len() == self.bytes.len() && crc32c::crc32c_append(self.before, bytes) == self.after
     }
@@ -91,8 +91,8 @@ impl SubBlocks {
     /// All offsets are unknown, so queries read the complete block.
     pub const NONE: Self = Self { first: [NO_RECORD; SUB_BLOCKS], crc: [0; SUB_BLOCKS] };
 
-    /// Adds a record at this offset; `crc` is the CRC32C of the bytes before it. Records must be added in order of
-    /// offset; only the first record of each sub-block is stored.
+    /// Adds a record that begins at this offset; `crc` is the CRC32C of the block's bytes before the record. Records
+    /// must be added in order of offset; only the first record of each sub-block is stored.
     pub fn begin(&mut self, offset: u32, crc: u32) {
         let part = sub_block_of(offset);
         if self.first[part] == NO_RECORD {

@@ -54,8 +54,8 @@ fn encoded_ledger_rows_take_few_bytes_and_a_ledger_has_a_bound() {
             );
         }
     }
-    // Older rows are folded, so that the ledger of a capture of ten days takes no more memory than a ledger of the
-    // largest permitted size.
+    // The oldest rows are folded into one row. So a ledger of 500 000 seconds takes about as much memory as a ledger
+    // with the largest permitted number of rows.
     let full = ledger_of(Ledger::MAX_ROWS as u64).max(rows_of(Ledger::MAX_ROWS as u64));
     for bytes in [ledger_of(500_000), rows_of(500_000)] {
         assert!(bytes < full + full / 4, "{bytes} bytes for 500,000 seconds, {full} for a full ledger");

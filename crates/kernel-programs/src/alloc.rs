@@ -52,8 +52,8 @@ const OVER_CALLS: [R; 4] = [R::R6, R::R7, R::R8, R::R9];
 const BETWEEN_CALLS: [R; 3] = [R::R3, R::R4, R::R5];
 
 impl Allocation {
-    /// Allocates the values of the reachable blocks; in each block, only instructions before its stop count. `calls`
-    /// returns true for instructions that call a kernel helper.
+    /// Allocates the values of the reachable blocks. In each block, only the instructions count that the kernel runs
+    /// ([`reached_code`]). `calls` returns true for instructions that call a kernel helper.
     pub fn of(program: &Program, prefix: &KernelPrefix, calls: impl Fn(&Inst) -> bool) -> Self {
         let registers = usize::from(program.registers);
         let constants = constants(program);
@@ -186,7 +186,7 @@ fn constants(program: &Program) -> Vec<Option<u64>> {
     known
 }
 
-/// The instructions of a block before its stop.
+/// The instructions of a block before `stop`, the index of the first instruction that the kernel cannot run.
 pub fn reached_code(block: &Block, stop: Option<usize>) -> &[Inst] {
     &block.code[..stop.unwrap_or(block.code.len())]
 }

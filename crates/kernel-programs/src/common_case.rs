@@ -5,8 +5,8 @@ use super::{EmitOptions, Refusal};
 use ir::{Block, BlockId, End, Fact, Inst, Layer, Meta, Operand, Program, Reg};
 
 /// Replaces values that are known at compile time by constants, and facts of the inner layer by those of the outer
-/// layer. `whole` is true if the kernel leaves all fragments undecided; these stages then run only for unfragmented
-/// packets.
+/// layer. `whole` is true if the kernel leaves all fragments undecided; the returned program then runs only for
+/// unfragmented packets.
 pub fn plain(head: &Program, options: &EmitOptions, whole: bool) -> Result<Program, Refusal> {
     let mut plain = head.clone();
     for inst in plain.blocks.iter_mut().flat_map(|b| &mut b.code) {
@@ -142,8 +142,9 @@ fn straighten(program: &mut Program) {
     }
 }
 
-/// Gives each stage registers that no other stage uses. No register is live across stages; but if stages use the same
-/// register numbers, the register allocation takes such a register for live from the first stage to the last.
+/// Gives each stage registers that no other stage uses. No register is live across stages; but if several stages use
+/// the same register number, the register allocation treats this register as live from the first of these stages to the
+/// last.
 fn rename(program: &mut Program) -> Result<(), Refusal> {
     let stages: Vec<_> = (0..program.stages.len()).map(|s| program.blocks_of(s)).collect();
     let mut next = 0;

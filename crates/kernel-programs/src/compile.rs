@@ -92,7 +92,7 @@ pub(super) struct Requirements {
     pub whole: bool,
     pub time: bool,
     pub sink: bool,
-    /// True if the program reads a variable of the record.
+    /// True if the program reads a variable of the verdict record.
     pub record: bool,
     pub long: bool,
 }
@@ -263,7 +263,8 @@ fn short(program: &Program) -> Vec<bool> {
     short
 }
 
-/// The instructions that the kernel can reach before a packet is left undecided.
+/// The instructions of the program that the kernel part contains: in each block that the kernel part can reach, those
+/// before the first instruction that leaves the packet undecided.
 fn decided<'a>(head: &'a Program, prefix: &'a KernelPrefix) -> impl Iterator<Item = &'a Inst> {
     let blocks = head.blocks.iter().enumerate().filter(|b| prefix.reached[b.0]);
     blocks.flat_map(|(at, b)| reached_code(b, prefix.stops[at].map(|s| s.0)))
@@ -344,8 +345,8 @@ impl<'a> Emitter<'a> {
         found as u16
     }
 
-    /// Generates the prologue, which stores the packet pointers and the initial record on the stack. After it, FRAME is
-    /// a pointer to the first byte of the packet, and r0 is a pointer to the byte after its last byte.
+    /// Generates the prologue, which stores the packet pointers and the initial verdict record on the stack. After the
+    /// prologue, FRAME points to the first byte of the packet, and r0 to the byte after its last byte.
     fn enter(&mut self) {
         let a = &mut self.asm;
         a.store(Size::Dw, R::R10, frame::CONTEXT, R::R1);

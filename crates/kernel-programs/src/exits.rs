@@ -46,9 +46,9 @@ impl Emitter<'_> {
 
         self.asm.place(self.exits.silent);
         if self.metadata == Metadata::Full || self.done > 0 {
-            // User space cannot learn the decision without metadata, so the packet counts as undecided. If user space
-            // evaluates every packet from the first stage on, the metadata would contain no verdict, so the packet
-            // keeps its outcome `User` or `Undecided`.
+            // User space cannot learn the decision without metadata, so the packet counts as undecided. This does not
+            // apply if user space evaluates every packet from the first stage on: metadata would then contain no
+            // verdict, so their absence loses nothing, and the packet keeps its outcome `User` or `Undecided`.
             self.asm.mov(OUTCOME, offset_of(PacketOutcome::Undecided));
         }
         self.queue();
@@ -124,7 +124,7 @@ impl Emitter<'_> {
         self.asm.store_imm(Size::W, R::R1, QueueGenerations::LAST_UNTAGGED as i16, self.options.generation as i32);
     }
 
-    /// Copies the record into the space before the packet.
+    /// Copies the verdict record into the space before the packet.
     fn write_record(&mut self) {
         let (a, none) = (&mut self.asm, self.exits.silent);
         a.load(Size::Dw, R::R3, R::R10, frame::CONTEXT);

@@ -17,14 +17,14 @@ pub const DATA: i16 = -16;
 pub const DATA_END: i16 = -24;
 pub const RECORD: i16 = -56;
 pub const TIME: i16 = -80;
-/// Offset of a map key of up to eight words.
+/// Offset in the stack frame of a map key of up to eight words.
 pub const KEY: i16 = -152;
 pub const ADDEND: i16 = -88;
 pub const VALUE: i16 = -168;
 pub const INDEX: i16 = -176;
 
-/// Offsets of packet facts. A fact has one byte; ethertype, VLAN tag, the offset of an extension header, and the sink
-/// have two bytes.
+/// Offsets of the packet facts in the stack frame. A fact has one byte; ethertype, VLAN tag, the offset of an extension
+/// header, and the sink have two bytes.
 pub mod fact {
     const AT: i16 = -72;
     pub const L3: i16 = AT + 1;
@@ -36,7 +36,8 @@ pub mod fact {
     pub const L4: i16 = AT + 7;
     pub const VLAN: i16 = AT + 10;
     pub const OFFSET: i16 = AT + 12;
-    /// The sink of the packet: 0 for none, 1 for the host's stack, otherwise the index of a device plus 2.
+    /// Offset of the number of the packet's sink: 0 for none, 1 for the host's stack, otherwise the index of a device
+    /// plus 2.
     pub const SINK: i16 = AT + 14;
 }
 

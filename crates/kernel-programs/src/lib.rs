@@ -77,13 +77,14 @@ pub enum Metadata {
     None,
     /// The verdict record after the stages in the kernel, for every packet.
     Full,
-    /// The verdict record only for programs that count or use maps. For other programs the record is the only result,
-    /// and user space can compute it again from the packets that pass. Packets of such programs carry [`COMPACT_BYTES`]
-    /// bytes of metadata, and the kernel program omits computations that serve only the record.
+    /// The verdict record only for programs that count or use maps. A program that does neither has no result except
+    /// the verdict record, and user space can compute the record again from the packets that pass. Packets of such
+    /// programs carry [`COMPACT_BYTES`] bytes of metadata, and the kernel program omits computations that serve only
+    /// the record.
     ///
-    /// PERF: packet rate on veth, `ip >-> steer_flow` with 60 B frames: 9.6 → 2.9 % below that of a bare redirect
-    /// (records/2026-11-22-xdp.md). The second cache line alone, which the kernel has to load to copy the record into
-    /// the socket's memory, costs 3 %.
+    /// PERF: the packet rate of `ip >-> steer_flow` with 60 B frames on veth was 9.6 % below that of a bare redirect,
+    /// and is 2.9 % below it (records/2026-11-22-xdp.md). The second cache line alone, which the kernel has to load to
+    /// copy the record into the socket's memory, costs 3 %.
     #[default]
     Compact,
 }
@@ -157,8 +158,9 @@ pub struct MapRequirement {
     /// Keys and values that the loader must insert before the program runs. Devices and sockets are not included; the
     /// loader determines them.
     pub content: Vec<(Vec<u8>, Vec<u8>)>,
-    /// A text that is equal for two maps exactly if the bytes of both maps have the same meaning. When a program
-    /// replaces another, it takes over a map with the same kind, sizes and `semantics`, including the entries.
+    /// A text that is equal for two maps exactly if the bytes of both maps have the same meaning. If a
+    /// program and its successor specify a map with the same kind, sizes and `semantics`, the successor uses the map
+    /// with its entries.
     pub semantics: String,
 }
 
@@ -171,18 +173,18 @@ pub enum Role {
     /// Large address sets of the program; a key begins with the number of the set. A program has at most [`SET_MAPS`]
     /// maps of this role.
     Sets(u16),
-    /// A map with one value: [`ir::COUNTERS`] counters of the group, and after them, for each of [`ir::MAX_MAPS`] flow
-    /// maps, the number of refused entries.
+    /// A map with one value: the [`ir::COUNTERS`] counters of the program, then the number of refused entries of each
+    /// of the [`ir::MAX_MAPS`] flow maps.
     Counters,
     /// The devices of `forward`: for each device index of the program, the interface index.
     Devices,
     /// AF_XDP sockets, by queue.
     Sockets,
-    /// By queue: [`PacketOutcome::COUNT`] counters.
+    /// For each queue, [`PacketOutcome::COUNT`] counters of packets by outcome.
     Outcomes,
-    /// One number; see [`Clock`].
+    /// A map with one number, which the program adds to the kernel's monotonic clock ([`Clock`]).
     Clock,
-    /// An array map; the value for each queue is a [`QueueGenerations`].
+    /// A map with one [`QueueGenerations`] for each queue.
     Generations,
 }
 

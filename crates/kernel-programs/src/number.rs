@@ -189,7 +189,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Emits code that writes a variable of the record.
+    /// Emits code that writes a variable of the verdict record.
     pub(super) fn set(&mut self, var: Var, from: Operand) {
         let (size, at) = meta::at::of(var);
         let at = frame::RECORD + at as i16;

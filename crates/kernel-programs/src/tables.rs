@@ -1,5 +1,5 @@
 //! Emits accesses to maps, sets and counters as calls of kernel helpers. Keys and values of a call are on the stack,
-//! and values that are needed after the call are stored there before it.
+//! and values that are needed after the call are stored on the stack before the call.
 
 use super::compile::Emitter;
 use super::number::immediate;
@@ -102,8 +102,8 @@ impl Emitter<'_> {
         self.form.program.maps[usize::from(map)].expiry
     }
 
-    /// Emits a lookup of the key on the stack. After it, r0 is the address of the value, or 0 if the map does not
-    /// contain the key.
+    /// Emits a lookup of the key on the stack. After the lookup, r0 contains the address of the entry's value, or 0 if
+    /// the map does not contain the key.
     fn look_up(&mut self, slot: u16, key: i16) {
         self.asm.map_slot(R::R1, slot);
         self.asm.mov_reg(R::R2, R::R10);
@@ -111,7 +111,7 @@ impl Emitter<'_> {
         self.asm.call(Helper::MapLookupElem);
     }
 
-    /// Emits a jump to `gone` that is taken if the entry at r0 has expired.
+    /// Emits a jump to `gone` that is taken if the entry whose address is in r0 has expired.
     fn unless_expired(&mut self, map: u16, gone: Label) {
         let (Expiry::Idle(ns) | Expiry::Lifetime(ns)) = self.expiry(map) else { return };
         let fresh = self.asm.label();
@@ -129,7 +129,8 @@ impl Emitter<'_> {
         self.asm.place(fresh);
     }
 
-    /// If the map has an idle timeout, emits code that renews the timestamp of the entry at r0. Clobbers r1 and r2.
+    /// If the map has an idle timeout, emits code that renews the timestamp of the entry whose address is in r0.
+    /// Clobbers r1 and r2.
     fn touch(&mut self, map: u16) {
         if !matches!(self.expiry(map), Expiry::Idle(_)) {
             return;
@@ -221,7 +222,8 @@ impl Emitter<'_> {
         self.write(to, R::R0);
     }
 
-    /// Emits an atomic addition of the number on the stack to the entry at r0. After it, r0 is the sum.
+    /// Emits an atomic addition of the number on the stack to the entry whose address is in r0. After the addition, r0
+    /// contains the sum.
     fn add(&mut self, then: Label) {
         self.asm.load(Size::Dw, R::R2, R::R10, frame::VALUE + entry::NUMBER);
         self.asm.mov_reg(R::R1, R::R2);
@@ -242,7 +244,7 @@ impl Emitter<'_> {
         self.asm.call(Helper::MapDeleteElem);
     }
 
-    /// Emits code that overwrites the expired entry at r0 with the value on the stack.
+    /// Emits code that overwrites the expired entry whose address is in r0 with the value on the stack.
     fn renew(&mut self, map: u16, gone: Label, then: Label) {
         if self.expiry(map) == Expiry::Never {
             return;
@@ -393,7 +395,7 @@ fn prefixes((first, last): (u128, u128)) -> Vec<(u128, u32)> {
     let mut out = Vec::new();
     let mut from = first;
     loop {
-        // The size of the largest aligned block that begins at `from` and is inside the range, as a power of two.
+        // log2 of the size of the largest aligned block of addresses that begins at `from` and is inside the range.
         let aligned = from.trailing_zeros().min(ADDRESS_BITS);
         let size = (0..=aligned).rev().find(|n| block_end(from, *n) <= last).unwrap_or(0);
         out.push((from, ADDRESS_BITS - size));

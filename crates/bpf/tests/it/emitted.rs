@@ -50,8 +50,8 @@ impl<M: Machine> Both<M> {
             (0..self.head.maps.len()).for_each(|m| drop(self.kernel.entries(&self.head, m, time)));
         }
         let mut result = self.kernel.run(frame, time);
-        // If the metadata of packets would contain only the generation, packets carry none after user space has
-        // received the first packet of the generation.
+        // Packets of a program whose metadata would contain only the generation carry no metadata after user space has
+        // received the first packet of this generation.
         let needs_no_metadata =
             self.kernel.object().is_evaluated_again && self.kernel.seen().by_user == OPTIONS.generation;
         if needs_no_metadata && result.verdict == USER {

@@ -141,7 +141,7 @@ fn arithmetic_and_jumps_agree_with_rust() {
             asm.load(Size::Dw, Reg::R1, Reg::R10, -8);
             asm.load(Size::Dw, Reg::R2, Reg::R10, -16);
             asm.load(Size::Dw, Reg::R3, Reg::R10, -24);
-            // The verifier rejects shifts by a constant above 63, so the amount is reduced modulo 64.
+            // The verifier rejects shifts by a constant above 63, so the number of bits is reduced modulo 64.
             if matches!(op, Alu::Shl | Alu::Sar) {
                 asm.alu(Alu::And, Reg::R2, 63);
             }

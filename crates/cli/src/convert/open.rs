@@ -1,4 +1,4 @@
-//! Opens the inputs: files or a pipe, decompressed if necessary.
+//! Opens the inputs of a conversion: files or a pipe, decompressed if necessary.
 
 use flate2::read::MultiGzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};

@@ -78,7 +78,7 @@ pub enum RecordFileError {
 }
 
 impl RecordFileError {
-    /// True if later records of the file may still be readable.
+    /// True if records after this error may still be readable.
     pub fn is_partial(&self) -> bool {
         matches!(self, Self::Parquet(_))
     }

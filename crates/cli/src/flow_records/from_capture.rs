@@ -34,15 +34,15 @@ pub struct Captures {
     /// The number of interfaces of the captures that were opened so far.
     number: u16,
     labels: Vec<String>,
-    /// The error that ended an interface of a capture early.
+    /// The error because of which packets of an interface could not be read.
     broken: Option<CaptureError>,
     stop: Arc<AtomicBool>,
 }
 
-/// The reason why captures give no more flow records or rows.
+/// The reason why no more flow records or rows can be made from the captures.
 #[derive(Debug)]
 pub enum CaptureError {
-    /// The address key in the store that contains the first file cannot be read.
+    /// The first capture is in a store, and the address key of this store cannot be read.
     Key(MeterKeyError),
     /// A capture cannot be opened.
     Open(SourceError),
@@ -101,7 +101,7 @@ impl Captures {
         Ok(())
     }
 
-    /// Adds the names of the interfaces with their numbers.
+    /// Adds to `names` the name and number of each interface that was opened so far.
     pub fn name(&self, names: &mut Names) {
         self.labels.iter().enumerate().for_each(|(number, label)| names.set(number as u16, label));
     }
@@ -109,7 +109,8 @@ impl Captures {
     /// The next flow record or row; `None` at the end or after the stop flag is set.
     ///
     /// # Errors
-    /// The error that ended the packets of an interface early, after all readable records and rows were returned.
+    /// The error because of which packets of an interface could not be read. It is returned after all flow records and
+    /// rows of the readable packets.
     pub fn next(&mut self) -> Result<Option<MeterOutput>, CaptureError> {
         loop {
             if self.stop.load(Ordering::Relaxed) {

@@ -15,13 +15,14 @@ use sys::netlink::Netlink;
 /// The longest wait for a message before the stop flag is checked.
 const TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The maximum number of exporter interfaces with a number; with more, all numbers are assigned again from 0.
+/// The maximum number of exporter interfaces that have a number of this process. For the next interface, all numbers
+/// are removed, and numbers are assigned from 0 again.
 const INTERFACES_MAX: usize = 4096;
 
 /// The error that the kernel returns if no interface has a route to a multicast group that is joined (errno-base.h).
 const ENODEV: i32 = 19;
 
-/// A receiver of flow records and rows; see the module.
+/// A receiver of flow records and rows that exporters send.
 pub struct NetworkRecords {
     subscriber: Subscriber,
     group: SocketAddr,

@@ -93,7 +93,7 @@ pub fn file_hint(words: &[&str]) -> Option<String> {
     Some(format!("{file} is a file: use -r {file} instead of --store"))
 }
 
-/// Reads a flow ID as records have it: a number of 64 bits.
+/// Parses a flow ID: a decimal number of 64 bits, as in flow records.
 pub fn id(text: &str) -> Result<u64, ValueError> {
     text.parse().map_err(|_| {
         ValueError::new(format!("{text:?} is not a flow ID: write the number that `netgrain flows` prints"))

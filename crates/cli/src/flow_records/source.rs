@@ -37,7 +37,7 @@ pub enum Step {
     End,
 }
 
-/// The matching records of a source; see the module.
+/// The records of a source that match the query.
 pub struct Records<'a> {
     query: &'a FlowQuery,
     feed: Feed,
@@ -79,7 +79,8 @@ impl<'a> Records<'a> {
         self
     }
 
-    /// The next matching record. Those of a store come in order of their start, those of files in file order.
+    /// The next matching record. Records of a store come in the order of their start times, records of files in the
+    /// order in which they are in the files.
     pub fn next(&mut self) -> Result<Step, Failure> {
         while !self.is_stopped() && self.examined < self.examined_max {
             let record = match self.step()? {
@@ -222,7 +223,7 @@ impl<'a> Records<'a> {
 }
 
 /// The maximum time from the last packet of a flow to its record: the value of `--max-lateness` if given, otherwise the
-/// value that the `netgrain run` that writes the store has saved in the store.
+/// value that `netgrain run` has saved in the store.
 fn late(flow_query: &FlowQuery) -> Duration {
     flow_query.late.unwrap_or_else(|| match flow_query.store() {
         Some(store) if flow_query.interfaces.is_empty() => {
@@ -261,7 +262,7 @@ pub fn query(flow_query: &FlowQuery, from: Timestamp, interfaces: &[String]) -> 
     }
 }
 
-/// The error of an aggregation that cannot be computed.
+/// The failure of the verb if an aggregation cannot be computed.
 pub fn aggregation_failure(e: ReportError) -> Failure {
     Failure::Said(format!("flows: {e}"))
 }

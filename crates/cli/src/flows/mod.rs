@@ -352,7 +352,7 @@ fn explain(records: &Records, found: u64, seconds: f64, json: bool) {
     }
     let rate = show_si(examined as f64 / seconds.max(1e-9), "records/s");
     sys::say!(
-        "records  {:>14} looked at   {:>14} found\ntime     {:>14} in all      {rate}",
+        "records  {:>14} examined    {:>14} found\ntime     {:>14} in total    {rate}",
         show_count(examined),
         show_count(found),
         format!("{:.3} ms", seconds * 1e3)

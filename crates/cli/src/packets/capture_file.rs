@@ -42,7 +42,8 @@ impl CaptureFile {
         }
     }
 
-    /// A text about the information of the result that the capture format cannot represent.
+    /// A text that names the information about the query result that the capture format cannot represent; `None` if
+    /// there is none.
     pub fn unreported(&self, origins: &[Origin]) -> Option<String> {
         let Self::Classic(file) = self else { return None };
         let mut missing = Vec::new();
@@ -82,8 +83,9 @@ impl CaptureFile {
 pub struct Classic {
     out: BackgroundWriter,
     link_type: Option<u16>,
-    /// The origin of the first packet, and whether packets have other origins.
+    /// The origin of the first written packet.
     origin: Option<usize>,
+    /// True if packets of more than one origin were written.
     many: bool,
     /// The number of packets lost before the written packets; pcap cannot represent this number.
     lost: u64,
@@ -132,7 +134,7 @@ impl Classic {
     }
 }
 
-/// A pcapng capture. The number of an interface in it is the number of its origin.
+/// A pcapng capture. The file describes one interface for each origin; interface and origin have the same number.
 pub struct Ng {
     file: ng::Writer<BackgroundWriter>,
     described: Vec<Described>,

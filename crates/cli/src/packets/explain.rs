@@ -18,7 +18,7 @@ impl Clock {
         Self { begun: Instant::now(), first: None, total: Duration::ZERO }
     }
 
-    /// Called for each found packet; the first call stores the time since the begin of the query.
+    /// Called for each found packet; the first call stores the time since the start of the query.
     #[inline]
     pub fn packet(&mut self) {
         if self.first.is_none() {
@@ -60,14 +60,15 @@ impl fmt::Display for Table<'_> {
         let looked = c.files.saturating_sub(c.files_skipped);
         writeln!(
             f,
-            "files    {:>14} considered  {:>14} skipped       {:>14} looked at",
+            "files    {:>14} considered       {:>14} skipped       {:>14} examined",
             n(c.files),
             n(c.files_skipped),
             n(looked)
         )?;
         writeln!(
             f,
-            "blocks   {:>14} considered  {:>14} skipped       {:>14} read  ({} by time, {} by keys, {} by position)",
+            "blocks   {:>14} considered       {:>14} skipped       {:>14} read  (skipped: {} by time, {} by keys, {} \
+             by position)",
             n(c.blocks),
             n(c.blocks_skipped_time + c.blocks_skipped_keys + c.blocks_skipped_sub_block),
             n(c.blocks_read),
@@ -77,14 +78,14 @@ impl fmt::Display for Table<'_> {
         )?;
         writeln!(
             f,
-            "bytes    {:>14} considered  {:>14} of packets    {:>14} of indexes read",
+            "bytes    {:>14} considered       {:>14} packets read  {:>14} indexes read",
             show_bytes(c.bytes),
             show_bytes(c.bytes_read),
             show_bytes(c.index_bytes_read)
         )?;
         writeln!(
             f,
-            "packets  {:>14} looked at   {:>14} found         {:>14} from the ring",
+            "packets  {:>14} examined         {:>14} found         {:>14} from the ring",
             n(c.packets),
             n(*given),
             n(c.from_ring)
@@ -94,7 +95,7 @@ impl fmt::Display for Table<'_> {
         let rate = |amount: u64| amount as f64 / seconds.max(1e-9);
         writeln!(
             f,
-            "time     {:>14} to first    {:>14} in all        {} looked at, {} read",
+            "time     {:>14} to first packet  {:>14} in total      {} examined, {} read",
             first,
             format!("{:.3} ms", seconds * 1e3),
             show_si(rate(c.packets), "pps"),

@@ -45,7 +45,7 @@ pub struct Packet<'a> {
     icmp: Option<Message>,
     #[serde(skip_serializing_if = "Option::is_none")]
     arp: Option<Resolution>,
-    /// Length of the TCP or UDP payload by the headers.
+    /// Length of the TCP or UDP payload according to the headers.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<usize>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -85,7 +85,7 @@ fn is_zero(n: &u64) -> bool {
 }
 
 impl<'a> Packet<'a> {
-    /// Makes the fields of a packet and its origin.
+    /// Decodes a found packet into the fields that are printed. `origin` is the interface and queue of the packet.
     pub fn of(found: &FoundPacket<'_>, origin: &'a Origin) -> Self {
         let (frame, headers) = (found.data, Headers::of(found.data, found.wire_len, found.link_type));
         let mut packet = Self {
@@ -116,7 +116,7 @@ impl<'a> Packet<'a> {
         (self.src, self.dst) = (Some(flow.src), Some(flow.dst));
         self.protocol = Some(flow.protocol.to_string());
         let l3 = usize::from(headers.l3());
-        // The offset of the end of the datagram from the begin of its IP header.
+        // The offset of the end of the datagram, counted from the first byte of its IP header.
         let end = match headers.family() {
             Family::V4 => Ipv4::parse(frame, l3).ok().map(|ip| {
                 self.ttl = Some(ip.ttl());

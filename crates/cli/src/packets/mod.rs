@@ -184,7 +184,8 @@ fn write_packets(
                 take(&origins, &found)?;
                 continue;
             }
-            // The result lends either a packet or the list of origins, so the first packet of each origin is copied.
+            // The packet borrows from `results`, and so does the list of origins. Both cannot be borrowed at once, so
+            // the first packet of each origin is copied.
             let (data, found) = (found.data.to_vec(), FoundPacket { data: &[], ..found });
             origins = results.origins().to_vec();
             take(&origins, &FoundPacket { data: &data, ..found })?;

@@ -75,7 +75,7 @@ impl PacketOutput {
         Ok(Self { form, json: args.json, packets: 0, bytes: 0, line: Vec::new() })
     }
 
-    /// Removes the opened output if there is no result.
+    /// Removes the opened capture file, because the query has failed.
     pub fn abandon(self) {
         if let Form::Capture(file, target) = self.form {
             drop(file);

@@ -24,7 +24,7 @@ pub struct PacketQuery {
     follow: bool,
     live: bool,
     limited: bool,
-    /// True if the query had a filter before it was narrowed to flows.
+    /// True if the query had a filter before [`Self::narrow`] restricted it to the packets of flows.
     words: bool,
     /// The stream positions of the packets of the flows.
     seek: Option<SeekHint>,
@@ -68,7 +68,7 @@ impl PacketQuery {
         })
     }
 
-    /// The failure of the query, with the hint.
+    /// The error message of the query engine, followed by `hint`.
     pub fn refused(&self, e: &query::QueryError) -> Failure {
         Failure::Said(format!("{e}{}", self.hint))
     }
@@ -96,7 +96,7 @@ impl PacketQuery {
         Ok(())
     }
 
-    /// True if the query covers every packet of these flows.
+    /// True if the query selects every packet of these flows: it has no other filter, no limit and no other interval.
     pub fn is_all_of(&self, flow_packets: &FlowPackets) -> bool {
         !self.words && !self.limited && flow_packets.interval() == Some((self.from, self.to))
     }
@@ -132,9 +132,9 @@ impl PacketQuery {
     }
 }
 
-/// With -r, leading words that are names of existing files are read as files, because a shell expands `*.pcap` to such
-/// words. If one of them could also begin a filter, an error explains how to distinguish them. Words after `--` belong
-/// to the filter.
+/// Divides the arguments into files and the words of the filter. With -r, the first arguments that are names of
+/// existing files are files, because a shell expands `*.pcap` to several arguments. If one of these names could also
+/// begin a filter, the returned text explains how to distinguish the two. Words after `--` belong to the filter.
 fn files_and_words(args: &PacketsArgs) -> (Vec<PathBuf>, Vec<&str>, String) {
     let mut files = args.read.clone();
     let more = match files.is_empty() {

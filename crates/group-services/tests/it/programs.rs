@@ -117,7 +117,7 @@ fn a_program_reports_that_it_passes_packets_to_the_host() {
 
 #[test]
 fn packets_to_addresses_of_the_interface_match_as_packets_to_this_host() {
-    // The loopback interface of every machine has this address, or has no address.
+    // The loopback interface of every machine has the address 127.0.0.1, or has no address.
     let loopback = IngressInterface { name: "lo".into(), number: 3 };
     let program = compile_for(link::ETHERNET, "main = ip_host", &loopback).expect("a valid program");
     if program.about(1).notes[0].contains("no addresses") {

@@ -1,7 +1,7 @@
 //! Benchmarks of the index: `cargo bench -p netgrain-index`. They measure the data structures considered for the key
 //! sets, on real captures and on worst cases; the cost of key collection per packet; and the cost of a query on a
 //! sealed index. Each table takes a few seconds. `-- collecting` prints only the table of key collection, and `--
-//! collecting 'two other'` prints this table only for traffic whose name contains "two other". Run the benchmarks on an
+//! collecting 'two new'` prints this table only for traffic whose name contains "two new". Run the benchmarks on an
 //! idle machine.
 
 #[path = "../../src/bytes.rs"]

@@ -31,7 +31,7 @@ pub fn loads() -> Vec<Load> {
         generated("each packet from a new client, 1000 B", 1000, |prng| {
             (wide(prng), wide(prng) as u16, 0x0a00_0002, 443)
         }),
-        generated("each packet between two other hosts and ports, 1000 B", 1000, |prng| {
+        generated("each packet between two new hosts and ports, 1000 B", 1000, |prng| {
             (wide(prng), wide(prng) as u16, wide(prng), wide(prng) as u16)
         }),
         generated("flood from random addresses, 60 B", 60, |prng| (wide(prng), wide(prng) as u16, 0x0a00_0002, 443)),

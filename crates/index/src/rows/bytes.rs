@@ -20,7 +20,7 @@ impl ReadLimits {
         Self([0; TERMS])
     }
 
-    /// Adds the counters of these ledger rows to the sums; returns false if a sum exceeds its limit.
+    /// Adds the counters of these ledger rows to the sums of the counters; returns false if a sum exceeds its limit.
     #[must_use]
     pub fn add(&mut self, rows: &Rows) -> bool {
         rows.runs().all(|run| self.add_terms(&run.tally.terms()))
@@ -117,7 +117,7 @@ mod tests {
     fn arbitrary_bytes_are_rejected_or_decoded_without_a_panic() {
         assert_eq!(decode(&[0x80]), None);
         assert_eq!(decode(&[0, 0xff, 0xff, 0xff, 0x7f]), None);
-        // The rows have more silent seconds than [`Rows::MAX_SILENCE`].
+        // The rows have more seconds without events than [`Rows::MAX_SILENCE`].
         assert_eq!(decode(&[0, 0, 0xff, 0xff, 0xff, 0xff, 0x7f]), None);
         let mut prng = Prng::new(6);
         for _ in 0..20_000 {

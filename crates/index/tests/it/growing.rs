@@ -1,4 +1,4 @@
-//! A growing index: its content after each write, and its content after a power failure.
+//! Tests of the content of a growing index: after each write, and after a power failure.
 
 use crate::common;
 

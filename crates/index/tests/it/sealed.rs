@@ -1,5 +1,5 @@
-//! Index files of both layouts: a reader returns the written content, a query reads few bytes, and damaged bytes cause
-//! no panic.
+//! Tests of index files of both layouts: a reader returns the written content, a query reads few bytes, and damaged
+//! bytes cause no panic.
 
 use crate::common;
 
@@ -249,8 +249,8 @@ fn the_index_stays_below_one_percent_for_any_traffic() {
             entries[0].sets.admit(&host)
         });
         let wrong = hosts.count();
-        // An index of 1 % cannot distinguish the 27 600 hosts of a block of 13 800 packets, but it can distinguish two
-        // thousand hosts.
+        // The filter of a block of 13 800 packets has 27 600 hosts, too many for few false positives in an index of 1 %
+        // of the packet file. The filter of a block with two thousand hosts has few false positives.
         assert!(packets > 2000 || wrong < 10, "{packets} packets: {wrong} false positives of 200");
     }
 }

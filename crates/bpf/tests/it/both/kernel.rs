@@ -47,7 +47,7 @@ pub trait Machine {
     /// Runs one packet.
     fn run(&mut self, frame: &[u8], time: u64) -> RunResult;
 
-    /// For each packet outcome, the number of packets that had it.
+    /// For each packet outcome, the number of packets with this outcome.
     fn outcomes(&self) -> Vec<u64>;
 
     /// The program generations that the map of the program contains for the queue.
