@@ -97,7 +97,7 @@ impl ClientMonitor {
         let mut fds = vec![socket.as_fd()];
         fds.extend(self.clients.iter().map(|g| g.connection.as_fd()));
         let Ok(ready) = sys::unix::wait_readable(&fds, CHECK_INTERVAL) else {
-            // poll(2) failed, for example because memory is short. Retry later; capture is not affected.
+            // poll(2) failed, for example because the kernel had no memory. Retry later; capture is not affected.
             std::thread::sleep(CHECK_INTERVAL);
             return;
         };

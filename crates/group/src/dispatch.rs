@@ -273,7 +273,8 @@ impl Dispatcher {
         }
         if self.groups.is_empty() {
             self.reader = None;
-            // Notify all waiting threads, also those whose group was removed before the dispatcher joined the ring.
+            // Notify all threads that wait until the dispatcher has joined the ring, also those whose group was removed
+            // before that.
             for joined in self.joining.drain(..) {
                 let _ = joined.send(());
             }
@@ -295,8 +296,8 @@ impl Dispatcher {
     }
 
     fn carry_out(&mut self, command: DispatcherCommand) {
-        // An error of the reply is ignored. It means that the receiver no longer waits, because its time limit has
-        // passed.
+        // If a reply cannot be sent, the sender of the command no longer waits, because its time limit has passed. So
+        // these errors are ignored.
         match command {
             DispatcherCommand::Add { group, joined } => {
                 self.groups.push(*group);

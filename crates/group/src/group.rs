@@ -118,8 +118,8 @@ impl Group {
     /// caller drops it on another thread, because the drop can take long.
     pub fn swap(&mut self, mut swap: Swap) -> Option<Box<dyn Program>> {
         self.kept = self.counters();
-        // Close the interfaces that the new program does not name. The thread of an interface ends when its branch is
-        // dropped.
+        // Close the egress interfaces that the new program does not name: the thread of an egress interface ends when
+        // its branch is dropped.
         self.ports.retain(|p| swap.names.contains(&p.name) || swap.host.as_ref() == Some(&p.name));
         self.ports.extend(swap.ports);
         let port = |name: &String| self.ports.iter().position(|p| p.name == *name);

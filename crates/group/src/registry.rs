@@ -113,7 +113,7 @@ impl Registry {
         admitted
     }
 
-    /// Counts one connection of a user less.
+    /// Subtracts one from the number of connections of a user.
     pub(crate) fn remove_connection(&self, uid: u32) {
         let mut connections = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(n) = connections.get_mut(&uid) {
@@ -124,7 +124,7 @@ impl Registry {
         }
     }
 
-    /// Returns the interfaces that packets come from, each once.
+    /// Returns the ingress interfaces of all rings, each once.
     pub fn sources(&self) -> Vec<IngressInterface> {
         let mut sources: Vec<IngressInterface> = Vec::new();
         for ring in &self.rings {
@@ -135,8 +135,8 @@ impl Registry {
         sources
     }
 
-    /// Creates a group. When the function returns, the group receives all packets from that moment on. Unresponsive
-    /// queues are the exception, for example queues whose producer is blocked.
+    /// Creates a group. When the function has returned, the group receives every further packet, except the packets of
+    /// unresponsive queues, such as queues whose producer is blocked.
     ///
     /// # Errors
     /// The request is not valid, not permitted, or exceeds a limit.
@@ -468,7 +468,8 @@ impl Registry {
             let counts = self.services.open(&PacketSink::Port(name.clone()), &from, true)?;
             opened.push((name.clone(), EgressPort { counts, rings: lacking }));
         }
-        // Close the egress interfaces that the new program does not name; their threads end with their branches.
+        // Close the egress interfaces that the new program does not name. The thread of an egress interface ends when
+        // its branch ends.
         for (name, list) in &mut entry.ports {
             list.iter_mut().for_each(|o| o.rings.retain(|ring| wants(name, *ring)));
             for closed in list.extract_if(.., |o| o.rings.is_empty()) {

@@ -81,7 +81,7 @@ pub enum Request {
         /// Use PFQ's fold instead of rendezvous hashing.
         #[serde(default)]
         fold: bool,
-        /// The interfaces that the packets come from; default: the interface of the socket.
+        /// The interfaces whose packets the group gets; default: the interface of the socket.
         #[serde(default, rename = "interfaces", skip_serializing_if = "Option::is_none")]
         ports: Option<Vec<String>>,
         /// Only these queues of each interface; default: all.

@@ -267,8 +267,8 @@ pub enum FragmentScope {
     Outer,
     /// The innermost packet.
     Inner,
-    /// The innermost packet, and the outermost enclosing packet that is a fragment. The value of the innermost packet
-    /// then applies to the enclosing datagram.
+    /// The innermost packet, and the outermost enclosing packet that is a fragment. All fragments of the enclosing
+    /// datagram then get the number of the innermost packet.
     Enclosing,
 }
 
@@ -291,7 +291,7 @@ pub enum Fact {
     L4,
 }
 
-/// A packet fact that does not depend on the layer.
+/// A packet fact that is the same for the outer and the inner layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Meta {
     /// The wire length in bytes.
@@ -337,7 +337,8 @@ pub enum Var {
     Hash,
     /// The second hash of [`VerdictKind::DoubleSteer`].
     Hash2,
-    /// The mark of the packet. Unlike the state, the mark is stored with the packet when the program ends.
+    /// The mark of the packet. Unlike the variable [`Self::State`], the mark is stored with the packet when the program
+    /// ends.
     Mark,
     /// A number that a stage passes to later stages of the program. It is discarded when the program ends.
     State,

@@ -7,7 +7,7 @@
 //! program again is correct only if the kernel has not yet changed any counter or map because of the packet. Hence the
 //! kernel runs the longest sequence of stages, from the first stage on, with these properties:
 //!
-//! * on no path to an operation that the kernel cannot perform is a counter changed, or a map written or touched;
+//! * no path to an operation that the kernel cannot perform changes a counter, or writes or touches a map;
 //! * each stage completes in the kernel for some packet, since otherwise user space would have to run it for every packet;
 //! * no map is used by stages in the kernel and by stages in user space. (Undecided packets use separate maps in user
 //!   space, which `kernel_programs::Object::flow_maps` explains.)
@@ -28,7 +28,7 @@ use std::fmt;
 pub enum Placement {
     /// The stage runs in the kernel, before the packet is passed to user space.
     Kernel {
-        /// Descriptions of the packets that this stage passes to user space undecided.
+        /// Descriptions of the packets that this stage passes to user space without a decision.
         undecided: Vec<&'static str>,
     },
     /// The stage runs in user space for this reason.
@@ -133,7 +133,7 @@ pub enum Obstacle {
 }
 
 impl Obstacle {
-    /// The reason why a stage cannot run in the kernel if every packet in the stage reaches the operation.
+    /// The reason why the kernel cannot run a stage in which every packet reaches this operation.
     const fn why(self) -> &'static str {
         match self {
             Self::Copy => "copies the packet, and in the kernel each packet has one outcome",
@@ -142,7 +142,7 @@ impl Obstacle {
         }
     }
 
-    /// A description of the packets that reach the operation, for a stage in which only some packets do.
+    /// A description of the packets that reach this operation, for a stage in which only some packets reach it.
     const fn recipients(self) -> &'static str {
         match self {
             Self::Copy => "packets that are copied",
@@ -230,7 +230,7 @@ impl KernelPrefix {
         why.map_or(Ok(()), |what| Err(UserSpaceReason::Obstacle(what)))
     }
 
-    /// Returns descriptions of the packets that a stage passes to user space undecided.
+    /// Returns descriptions of the packets that a stage in the kernel passes to user space without a decision.
     fn undecided(&self, program: &Program, stage: usize) -> Vec<&'static str> {
         let mut all = Vec::new();
         if program.effects_of(stage).has(Effect::Tunnel) {

@@ -25,9 +25,9 @@ const MAX_STATE: usize = 1 << 22;
 /// The state of the verdict record at the start of the program, as far as the compiler can rely on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// The record contains its initial values, because no part of the program has run.
+    /// The verdict record contains its initial values, because no part of the program has run.
     Fresh,
-    /// The record contains unknown values, because another part of the program has already run.
+    /// The verdict record contains unknown values, because another part of the program has already run.
     Resumed,
 }
 
@@ -312,7 +312,7 @@ impl Pass {
         }
     }
 
-    /// Returns the simplified end of a block, and for each target what is certain at its start.
+    /// Returns the simplified end of a block, and for each target the values that are certain at its start.
     fn end(&mut self, end: End, mut known: KnownValues) -> (End, Vec<(usize, KnownValues)>) {
         match end {
             End::Pass | End::Drop => (end, vec![]),

@@ -96,15 +96,19 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     if whole {
         walk = Walkthrough::through(scratch.path(), &meter, done.scanned);
         let counts = &done.report.counts;
-        walk.same("packets offered differ from packets sent", counts.offered, done.sent.sent + done.scanned);
         walk.same(
-            "frames that `netgrain gen` did not send differ from frames of the scan",
+            "the numbers of offered packets and of sent packets differ",
+            counts.offered,
+            done.sent.sent + done.scanned,
+        );
+        walk.same(
+            "the numbers of frames not sent by `netgrain gen` and of frames of the scan differ",
             verdict.foreign,
             done.scanned,
         );
-        walk.same("packets stored differ from packets in series rows", counts.stored, meter.in_rows);
+        walk.same("the numbers of stored packets and of packets in series rows differ", counts.stored, meter.in_rows);
         walk.same(
-            "packets stored differ from packets in flow records and packets without a flow",
+            "the number of stored packets differs from the sum of packets in flow records and packets without a flow",
             counts.stored,
             meter.in_records + meter.without_flow,
         );

@@ -88,8 +88,8 @@ pub fn summary(r: &Report) -> String {
     out
 }
 
-/// The reason of losses if only the recorder was too slow. `None` in all other cases. The general text about readers is
-/// not used for the recorder, because it would suggest that there are listeners.
+/// A text about the losses if only the recorder was too slow; `None` in all other cases. The general text about readers
+/// is not used for the recorder, because it would suggest that there are listeners.
 fn behind(lost_by_reader: &BTreeMap<String, u64>, refused: Option<&str>) -> Option<String> {
     if !lost_by_reader.keys().eq([RECORDER]) {
         return None;

@@ -126,7 +126,8 @@ impl<'a> Interpreter<'a> {
         self.run_from(Execution::start(facts.mark), frame, facts, memory)
     }
 
-    /// Runs the program on one packet. The initial record is the one that an earlier part of a split program produced.
+    /// Runs the program on one packet. `start` is the result of the earlier part of a split program, with which this
+    /// part continues.
     pub fn run_from(&mut self, start: Execution, frame: &[u8], facts: &Facts, memory: &mut ProgramState) -> Execution {
         let mut run = Run { frame, facts, memory, registers: &mut self.registers, out: start };
         let mut at = 0;

@@ -121,7 +121,7 @@ impl EngineServices for TestServices {
 #[derive(Default)]
 struct ProducerState {
     pushed: AtomicU64,
-    /// True after the producer has published its last packet and has read that it is to send no more packets.
+    /// True after the producer has read the request to send no more packets, and has published the packets sent before.
     idle: AtomicBool,
 }
 
