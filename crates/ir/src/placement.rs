@@ -15,8 +15,8 @@
 //! The kernel passes the verdict record to user space with the packet, so stages that only set the record (marks,
 //! classes, hashes, steering) can run in the kernel or in user space. If a program changes no counter and no map, the
 //! kernel may decide only which packets pass, and user space computes the record (`kernel_programs::Metadata`). If the
-//! stages inspect tunnels, the kernel first leaves every packet undecided that may be a tunnel
-//! (`netgrain-kernel-programs`), so for all other packets the innermost packet is the outermost. If the stages use
+//! stages inspect tunnels, the kernel first leaves every packet undecided that may contain a tunnel
+//! (`netgrain-kernel-programs`), so in all other packets the innermost packet is the outermost packet. If the stages use
 //! fragment tracking, the kernel also leaves fragments undecided, unless fragment tracking affects only the record that
 //! user space computes.
 
@@ -234,7 +234,7 @@ impl KernelPrefix {
     fn undecided(&self, program: &Program, stage: usize) -> Vec<&'static str> {
         let mut all = Vec::new();
         if program.effects_of(stage).has(Effect::Tunnel) {
-            all.push("packets that may be tunnels");
+            all.push("packets that may contain a tunnel");
         }
         if program.effects_of(stage).has(Effect::Datagram) {
             all.push("fragments, which user space tracks");

@@ -37,7 +37,7 @@ pub struct DemoArgs {
     /// Background traffic to send
     #[arg(long, value_name = "SPEC", default_value = "1000,flows=1k")]
     pub traffic: String,
-    /// Rate of the traffic; flat means as fast as the machine can send
+    /// Rate of the traffic, such as 50kpps or 1Gbit; flat: as fast as the machine can send
     #[arg(long, value_name = "RATE", value_parser = parse_rate, default_value = "50kpps")]
     pub rate: Rate,
     /// Keep the store in this directory, which must be new or empty, instead of removing it
