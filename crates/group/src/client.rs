@@ -18,10 +18,10 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time limit for the response to a request that only reads. The engine may first serve requests of other clients.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The most branches of one member.
+/// The maximum number of branches of one member.
 const BRANCHES_MAX: usize = 256;
 
-/// The most objects that follow one response.
+/// The maximum number of objects that follow one response.
 const ITEMS_MAX: usize = 4096;
 
 /// The reason why a request failed.

@@ -33,7 +33,7 @@ pub struct MemberCounts {
 pub struct ClassCounts {
     /// Packets that the program addressed to the class and did not drop.
     pub packets: u64,
-    /// Copies for members of the class.
+    /// Number of copies for members of the class.
     pub copies: u64,
     /// Packets that the program addressed to the class while the class had no member.
     pub no_member: u64,
@@ -240,7 +240,7 @@ impl AddAssign<&Self> for Counts {
 }
 
 impl Counts {
-    /// Returns the sum over all members, present and departed.
+    /// Returns the sum of the counters of all members, present and departed.
     pub fn all_members(&self) -> MemberCounts {
         let mut all = self.departed;
         self.members.iter().for_each(|m| all += m);

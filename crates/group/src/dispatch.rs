@@ -39,8 +39,8 @@ pub const IDLE_SLEEP: Duration = Duration::from_micros(300);
 /// Sleep time while there is no group.
 const IDLE_SLEEP_WITHOUT_GROUP: Duration = Duration::from_millis(2);
 
-/// How long the dispatcher continues to evaluate packets after the end of a live stream. Without this limit, a slow
-/// program could delay the end of a recording.
+/// The time for which the dispatcher continues to evaluate packets after the end of a live stream. Without this limit,
+/// a slow program could delay the end of a recording.
 pub const GRACE: Duration = Duration::from_secs(2);
 
 /// A command to a dispatcher.
@@ -87,7 +87,7 @@ pub enum DispatcherCommand {
 pub struct SwapResult {
     /// Time of the swap, taken by the dispatcher. The thread that sent the command may be scheduled much later.
     pub at: Instant,
-    /// The program before the swap. The sender of the command drops it, because that can take long.
+    /// The program before the swap. The sender of the command drops this program, because the drop can take long.
     pub before: Option<Box<dyn Program>>,
 }
 
@@ -191,7 +191,7 @@ pub struct Dispatcher {
     /// Index of the group that evaluates first.
     first: usize,
     grace: Duration,
-    /// When the dispatcher first saw the end of the stream.
+    /// The time at which the dispatcher first saw the end of the stream.
     ended: Option<Instant>,
     stopped: bool,
 }

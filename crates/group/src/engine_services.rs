@@ -29,7 +29,7 @@ pub enum PacketSink {
     Port(String),
     /// A capture file.
     File {
-        /// The path; the file must not exist yet.
+        /// The path of the file, which must not exist yet.
         path: PathBuf,
         /// The size limit of the file in bytes. Packets that would exceed the limit are counted as failed.
         max_bytes: u64,
@@ -80,8 +80,8 @@ pub trait EngineServices: Send + Sync {
         false
     }
 
-    /// Returns the interface that brings packets from `port` to the host, or `None` if the host receives them without
-    /// the engine.
+    /// Returns the host interface of `port`, which passes packets to the host, or `None` if the host receives them
+    /// without the engine.
     ///
     /// # Errors
     /// Packets cannot be passed to the host. The error text contains the reason.

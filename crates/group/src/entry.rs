@@ -1,4 +1,4 @@
-//! The registry's state of one group, and its view for tables.
+//! The registry's state of one group, and the view of a group that tables show.
 
 use crate::counts::{ClosedSinkTotals, Counts, ReaderCounts, SinkCounts, SinkTotals};
 use crate::engine_services::{PacketSink, RingHandle};
@@ -53,7 +53,7 @@ pub(crate) struct Entry {
 /// An open egress interface for the packets of some queues.
 pub(crate) struct EgressPort {
     pub counts: Arc<SinkCounts>,
-    /// Indexes of these queues within the group's list.
+    /// Indexes of these queues in the group's list of queues.
     pub rings: BTreeSet<usize>,
 }
 

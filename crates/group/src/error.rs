@@ -54,7 +54,7 @@ pub enum RequestError {
     },
     /// Two interfaces of a group have different link types.
     LinkTypes([(String, u32); 2]),
-    /// The client may not do this.
+    /// The client may not do what it requests.
     Permission(PermissionError),
     /// A resource of the engine is used up.
     Limit(LimitError),
@@ -193,11 +193,12 @@ pub enum PermissionError {
     PrivateGroup(u32),
     /// The group is restricted to the user with this number.
     RestrictedGroup(u32),
-    /// Only root and this user, that of the engine, may make the engine write a file.
+    /// Only root and the engine's user may make the engine write a file. The field is the number of the engine's user.
     File(u32),
-    /// Only root and this user, that of the engine, may pass packets of a dedicated interface to the host.
+    /// Only root and the engine's user may pass packets of a dedicated interface to the host. The field is the number
+    /// of the engine's user.
     Host(u32),
-    /// The user may not send through an interface.
+    /// Programs of the user may not send packets through an interface.
     Forward {
         /// The user.
         uid: u32,

@@ -10,7 +10,7 @@ use std::fmt;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-/// The most groups of an engine.
+/// The maximum number of groups of an engine.
 pub const GROUPS: usize = 64;
 
 /// Default number of descriptors of a branch. They take 4 MiB and hold the packets of a tenth of a second at a million
@@ -198,7 +198,7 @@ impl Limits {
     }
 }
 
-/// Returns the most connections of a process that may open `files` files.
+/// Returns the maximum number of control socket connections of a process that may open `files` files.
 pub(crate) fn connections(files: u64) -> usize {
     (files / 4).min(512) as usize
 }

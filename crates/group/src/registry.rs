@@ -425,7 +425,7 @@ impl Registry {
         let counters = to.map(|c| c.counters().to_vec()).unwrap_or_default();
         let rings: Vec<&RingHandle> = self.rings_of(entry).collect();
         let queues: Vec<IngressInterface> = rings.iter().map(|ring| ring.source.clone()).collect();
-        // Each ingress interface has its own interface to the host.
+        // Each ingress interface has its own host interface.
         let wants_host = to.is_some_and(|c| c.passes_to_host());
         let host = |port: &IngressInterface| if wants_host { self.services.host(port) } else { Ok(None) };
         let hosts: Vec<Option<String>> = queues.iter().map(host).collect::<Result<_, _>>()?;
@@ -446,8 +446,8 @@ impl Registry {
         let wants = |name: &String, ring: usize| names.contains(name) || hosts[ring].as_ref() == Some(name);
         let mut opened = Vec::new();
         for name in names.iter().chain(hosts.iter().flatten()).collect::<BTreeSet<_>>() {
-            // If an egress interface is open for some of the queues only (for example because it leads to the host), it
-            // is now opened for the other queues too.
+            // If an egress interface is open for some of the queues only (for example because it is a host interface),
+            // it is now opened for the other queues too.
             let open: BTreeSet<usize> =
                 entry.ports.get(name).into_iter().flatten().flat_map(|o| &o.rings).copied().collect();
             let lacking: BTreeSet<usize> = (0..rings.len()).filter(|i| wants(name, *i) && !open.contains(i)).collect();

@@ -23,7 +23,7 @@ pub const BUCKETS: usize = 1 << 16;
 /// The largest weight of a member, and therefore the largest number of its scores for a bucket.
 pub const WEIGHT_MAX: u8 = 64;
 
-/// The most members of a group.
+/// The maximum number of members of a group.
 pub const MEMBERS: usize = 64;
 
 /// A constant that makes the scores independent of other uses of the hash function. Of 20 000 constants, it makes the

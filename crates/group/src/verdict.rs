@@ -16,7 +16,7 @@ use std::any::Any;
 /// Number of classes of a group.
 pub const CLASSES: usize = 64;
 
-/// The most forwards of one packet; a program may name the same interface more than once.
+/// The maximum number of times that a program may forward one packet; several forwards may name the same interface.
 pub const FORWARDS: usize = 16;
 
 /// Names of classes, and sets of classes.
@@ -135,7 +135,8 @@ impl Default for Verdict {
 
 /// A program with its state, for one queue.
 pub trait Program: Any + Send {
-    /// Evaluates a batch. `out` has the same length, and each verdict in it is [`Verdict::default`] before the call.
+    /// Evaluates a batch. `out` has as many verdicts as the batch has packets, and each verdict in it is
+    /// [`Verdict::default`] before the call.
     fn evaluate(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]);
 
     /// Returns the counters that the program defines, in the order of [`Compiled::counters`]. The values are modulo
@@ -149,7 +150,8 @@ pub trait Program: Any + Send {
         Vec::new()
     }
 
-    /// Returns the counters of the fragment tracking, which all queues share; `None` if the program has none.
+    /// Returns the counters of the fragment tracking, which all queues share; `None` if the program does not use
+    /// fragment tracking.
     fn datagrams(&self) -> Option<FragmentCounts> {
         None
     }

@@ -35,7 +35,7 @@ pub enum Placement {
     User(UserSpaceReason),
 }
 
-/// The reason why a stage runs in user space; the text follows the name of the stage.
+/// The reason why a stage runs in user space. Its text is printed after the name of the stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserSpaceReason {
     /// In this stage, all packets reach an operation that the kernel cannot perform.
@@ -158,7 +158,7 @@ pub struct KernelPrefix {
     /// For each block: index and kind of the first instruction that the kernel cannot run. If a packet
     /// reaches this instruction, user space decides about the packet.
     pub stops: Vec<Option<(usize, Obstacle)>>,
-    /// For each block: true if the kernel can reach the block before a packet becomes undecided.
+    /// For each block: true if the kernel can execute the block for some packet.
     pub reached: Vec<bool>,
 }
 
@@ -187,7 +187,8 @@ impl KernelPrefix {
     }
 
     /// Like [`Self::of`], but also accepts stages that leave the decision about every packet to user space. A program
-    /// that is specialised for a common case may have such stages, although they decide about other packets.
+    /// that is specialised for a common case may have such stages, if they decide only about packets outside the common
+    /// case.
     pub fn of_some(program: &Program, stages: usize) -> Result<Self, UserSpaceReason> {
         let cut = program.stages.get(stages).map_or(program.blocks.len(), |s| s.first.0 as usize);
         let stops = stops(program, cut);

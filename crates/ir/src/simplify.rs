@@ -49,7 +49,7 @@ impl Program {
         self.with(simplify(&blocks, self.registers, start, Some(plain)))
     }
 
-    /// A copy of the program in which the blocks are replaced.
+    /// A copy of the program with these blocks in place of its own.
     fn with(&self, blocks: Vec<Block>) -> Self {
         Self { blocks, ..self.clone() }
     }
@@ -119,7 +119,7 @@ enum Expr {
     Is(Cmp, Value, Value),
     Mix(Value),
     Member(u16, Value, Value),
-    /// A value of which nothing is certain; it equals only itself.
+    /// A value about which nothing is known; it equals only itself.
     Opaque(u32),
 }
 
@@ -297,8 +297,8 @@ impl Pass {
         base.checked_add(offset).filter(|at| *at < 1 << 31)
     }
 
-    /// The value that a variable of the record has after `value` was stored in it; most variables retain only the low
-    /// 32 bits.
+    /// The value that a variable of the verdict record has after `value` was stored in it; most variables retain only
+    /// the low 32 bits.
     fn kept(&mut self, var: Var, value: Value) -> Value {
         match (var, self.values.constant(value)) {
             (Var::Classes, _) => value,

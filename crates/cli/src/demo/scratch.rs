@@ -10,7 +10,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Uses the given directory, or creates one among the temporary files.
+    /// Uses the given directory, or creates one in the system's directory for temporary files.
     ///
     /// # Errors
     /// The directory cannot be created, or is not empty: packets of another run would be counted as packets of this

@@ -141,7 +141,7 @@ pub fn data_types(m: &MeterReport) -> String {
     out
 }
 
-/// The meaning of a flow end reason that is not in its name.
+/// An explanation of a flow end reason; empty if the name of the reason is sufficient.
 fn meaning(reason: &str) -> &'static str {
     match EndReason::ALL.into_iter().find(|end| end.name() == reason) {
         Some(EndReason::ForcedEnd) => " (the run or the capture file ended before the flow)",

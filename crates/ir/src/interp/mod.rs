@@ -41,7 +41,7 @@ pub struct Execution {
     pub kernel: bool,
     /// Forwards and log lines.
     pub actions: Vec<Action>,
-    /// For each [`Log::Trace`] among the actions, in order: the record at the time of that instruction, without
+    /// For each [`Log::Trace`] among the actions, in order: the verdict record at the time of that instruction, without
     /// actions.
     pub traces: Vec<Self>,
 }
