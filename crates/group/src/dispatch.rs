@@ -85,7 +85,7 @@ pub enum DispatcherCommand {
 
 /// The result of a swap.
 pub struct SwapResult {
-    /// Time of the swap, taken by the dispatcher. The thread that sent the command may be scheduled much later.
+    /// Time of the swap, measured by the dispatcher. The thread that sent the command may be scheduled much later.
     pub at: Instant,
     /// The program before the swap. The sender of the command drops this program, because the drop can take long.
     pub before: Option<Box<dyn Program>>,

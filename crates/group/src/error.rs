@@ -143,7 +143,7 @@ impl fmt::Display for RequestError {
             Self::Member(e) => e.fmt(f),
             Self::NoMember { group, slot } => write!(f, "slot {slot} of group {group:?} has no member"),
             Self::Process { group, slot } => {
-                write!(f, "the member in slot {slot} of group {group:?} is a process; it leaves the group when it ends")
+                write!(f, "the member in slot {slot} of group {group:?} is a process, which leaves when it ends")
             }
             Self::Full(group) => write!(f, "group {group:?} has {MEMBERS} members, which is the limit"),
             Self::Sink => f.write_str("the request must name either an interface or a file"),
@@ -267,7 +267,7 @@ impl fmt::Display for MemberError {
             ),
             Self::FilterLength(bytes) => write!(f, "the filter has {bytes} bytes in JSON; the limit is {FILTER_MAX}"),
             Self::Descriptors(descs) => {
-                write!(f, "{descs} descriptors requested; a branch has {BRANCH_DESCS_MIN} to {BRANCH_DESCS_MAX}")
+                write!(f, "{descs} descriptors requested; a branch can have {BRANCH_DESCS_MIN} to {BRANCH_DESCS_MAX}")
             }
             Self::NameLength(bytes) => write!(f, "the name has {bytes} bytes; the limit is {NAME_MAX}"),
             Self::NameCharacters => f.write_str("the name contains control characters; write letters and digits"),

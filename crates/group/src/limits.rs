@@ -119,10 +119,10 @@ impl fmt::Display for LimitError {
         };
         match self {
             Self::Groups { scope, held, limit } => {
-                write!(f, "{} {held} groups, and the limit is {limit}; release some first", has(scope))
+                write!(f, "{} {held} groups, and the limit is {limit}; delete a group first", has(scope))
             }
             Self::Branches { scope, held, limit } => {
-                write!(f, "{} {held} branches, and the limit is {limit}; release some first", has(scope))?;
+                write!(f, "{} {held} branches, and the limit is {limit}; remove members first", has(scope))?;
                 match scope {
                     LimitScope::Engine => f.write_str(
                         ", or start the engine with a higher limit of open files (LimitNOFILE of a unit, ulimit -n)",

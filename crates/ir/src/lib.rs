@@ -408,7 +408,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Checks that the tcpdump filter of the program was compiled for this link type, as pcap numbers it.
+    /// Checks that the tcpdump filter of the program was compiled for this pcap link type.
     ///
     /// # Errors
     /// A tcpdump filter was compiled for another link type.
@@ -427,9 +427,9 @@ impl Program {
 pub struct LinkMismatch {
     /// The filter as the user wrote it.
     pub filter: String,
-    /// The link type for which the filter was compiled, as pcap numbers it.
+    /// The pcap link type for which the filter was compiled.
     pub made_for: u16,
-    /// The link type of the frames, as pcap numbers it.
+    /// The pcap link type of the frames.
     pub link_type: u16,
 }
 

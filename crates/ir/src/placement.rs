@@ -8,7 +8,8 @@
 //! kernel runs the longest sequence of stages, from the first stage on, with these properties:
 //!
 //! * no path to an operation that the kernel cannot perform changes a counter, or writes or touches a map;
-//! * each stage completes in the kernel for some packet, since otherwise user space would have to run it for every packet;
+//! * each stage completes in the kernel for some packet, since otherwise user space would have to run it for every
+//!   packet;
 //! * no map is used by stages in the kernel and by stages in user space. (Undecided packets use separate maps in user
 //!   space, which `kernel_programs::Object::flow_maps` explains.)
 //!
@@ -16,9 +17,9 @@
 //! classes, hashes, steering) can run in the kernel or in user space. If a program changes no counter and no map, the
 //! kernel may decide only which packets pass, and user space computes the record (`kernel_programs::Metadata`). If the
 //! stages inspect tunnels, the kernel first leaves every packet undecided that may contain a tunnel
-//! (`netgrain-kernel-programs`), so in all other packets the innermost packet is the outermost packet. If the stages use
-//! fragment tracking, the kernel also leaves fragments undecided, unless fragment tracking affects only the record that
-//! user space computes.
+//! (`netgrain-kernel-programs`), so in all other packets the innermost packet is the outermost packet. If the stages
+//! use fragment tracking, the kernel also leaves fragments undecided, unless fragment tracking affects only the record
+//! that user space computes.
 
 use super::{Effect, End, Expiry, Inst, Meta, Program, Set};
 use std::fmt;
@@ -57,7 +58,7 @@ impl fmt::Display for UserSpaceReason {
             Self::ObstacleAfterChange(obstacle) => {
                 write!(f, "{} (and an earlier operation changes a counter or a map)", obstacle.why())
             }
-            Self::SharedMap(map) => write!(f, "the map `{map}` would be in the kernel and in user space"),
+            Self::SharedMap(map) => write!(f, "the map `{map}` would be used in the kernel and in user space"),
             Self::AfterUserSpace => f.write_str("after a stage in user space"),
             Self::Empty => f.write_str("is empty"),
         }
@@ -147,7 +148,7 @@ impl Obstacle {
         match self {
             Self::Copy => "packets that are copied",
             Self::Log => "packets that are logged",
-            Self::Local => "packets for which a value of the worker is read",
+            Self::Local => "packets for which the program reads a value of the worker",
         }
     }
 }
