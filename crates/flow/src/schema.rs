@@ -87,7 +87,13 @@ const HEAD: &[FieldRow] = &[
     ),
     ("first", "", "time of the first packet of this record", "", TextAndColumns),
     ("first_nanos", "ns", "nanoseconds of `first` after its microsecond: 0 to 999", "", ColumnsOnly),
-    ("second", "s", "second of `first`, since 1970 (UTC), which is the key of the series rows", "", TextAndColumns),
+    (
+        "second",
+        "s",
+        "the time `first` in whole seconds since 1970 (UTC), which is the key of the series rows",
+        "",
+        TextAndColumns,
+    ),
     ("last", "", "time of the last packet of this record", "", TextAndColumns),
     ("duration_ns", "ns", "time from `first` to `last`", "", TextAndColumns),
     ("record_index", "records", "number of earlier records of this flow", "", TextAndColumns),
@@ -130,8 +136,14 @@ const NO_GAPS: &str = "there is no inter-arrival time";
 const SIDE: &[FieldRow] = &[
     ("packets", "packets", "packets of this direction", "", TextAndColumns),
     ("bytes", "bytes", "bytes of frames on the wire without FCS, of this direction", "", TextAndColumns),
-    ("link_bytes", "bytes", "the part of `bytes` that is outside the IP packets", "", TextAndColumns),
-    ("header_bytes", "bytes", "the part of `bytes` that are IP and transport headers", "", TextAndColumns),
+    (
+        "link_bytes",
+        "bytes",
+        "bytes of the frames of this direction that are outside the IP packets",
+        "",
+        TextAndColumns,
+    ),
+    ("header_bytes", "bytes", "bytes of the IP and transport headers of this direction", "", TextAndColumns),
     ("ip_bytes", "bytes", "bytes of IP packets, as NetFlow counts: `bytes - link_bytes`", "", TextOnly),
     ("payload_bytes", "bytes", "bytes above the transport header: `bytes - link_bytes - header_bytes`", "", TextOnly),
     ("payload_packets", "packets", "packets with payload above the transport header", "", TextAndColumns),
@@ -219,18 +231,19 @@ const SIDE: &[FieldRow] = &[
     (
         "tunnel_seq_first",
         "",
-        "sequence number in the tunnel (ERSPAN, GRE, GTP-U) of the first packet that has one",
-        "no packet has one",
+        "tunnel sequence number (ERSPAN, GRE, GTP-U) of the first packet that has a sequence number",
+        "no packet has a tunnel sequence number",
         TextAndColumns,
     ),
     (
         "tunnel_seq_last",
         "",
-        "sequence number in the tunnel of the last packet that has one; packets of other flows have numbers in between",
-        "no packet has one",
+        "tunnel sequence number of the last packet that has a sequence number; the numbers between the first and the \
+         last also count packets of other flows",
+        "no packet has a tunnel sequence number",
         TextAndColumns,
     ),
-    ("payload", "", "first bytes of the payload (text: hexadecimal)", "no payload is kept", TextAndColumns),
+    ("payload", "", "first bytes of the payload (hexadecimal in JSON and CSV)", "no payload is kept", TextAndColumns),
 ];
 
 const TAIL: &[FieldRow] = &[

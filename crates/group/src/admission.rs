@@ -73,7 +73,7 @@ impl Registry {
             let (needed_mib, limit_mib, advice) = (mib(bytes), mib(limit), program.advice(limit));
             return Err(LimitError::ProgramMemory { needed_mib, limit_mib, advice }.into());
         }
-        // The interface to the host counts as an egress interface too.
+        // The host interface counts as an egress interface too.
         let ports = program.ports().len() + usize::from(program.passes_to_host());
         let more = of_program(ports * self.rings_of(entry).count(), Some(program));
         Ok(self.admit(state, client, Some(name), ResourceUse { groups, ..more })?)

@@ -18,10 +18,10 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time limit for the response to a request that only reads. The engine may first serve requests of other clients.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The most branches of one member.
+/// The maximum number of branches of one member.
 const BRANCHES_MAX: usize = 256;
 
-/// The most objects that follow one response.
+/// The maximum number of objects that follow one response.
 const ITEMS_MAX: usize = 4096;
 
 /// The reason why a request failed.
@@ -200,14 +200,14 @@ impl Client {
             return Err(ClientError::Unreachable(io::ErrorKind::ConnectionReset.into()));
         }
         serde_json::from_slice(&message[..n])
-            .map_err(|_| ClientError::Protocol("a message is not an object of the expected form"))
+            .map_err(|_| ClientError::Protocol("a message is not a JSON object with the expected fields"))
     }
 }
 
 /// An error in the order of the program generations in a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GenerationError {
-    /// A program descriptor has a lower generation than the one before it.
+    /// A program descriptor has a lower generation than the program descriptor before it.
     Decrease {
         /// The earlier generation.
         from: u64,
@@ -248,7 +248,7 @@ impl Generations {
     /// faulty.
     ///
     /// # Errors
-    /// The generations contradict each other.
+    /// The generation of the descriptor contradicts the generations of the descriptors before it.
     pub fn follow(&mut self, desc: &Desc) -> Result<Option<u64>, GenerationError> {
         if let Some(generation) = desc.as_program() {
             if generation < self.now {

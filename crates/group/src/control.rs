@@ -20,8 +20,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use sys::unix::{Connection, Listener, Peer};
 
-/// The most connections of one unprivileged user. All unprivileged users together may use three quarters of the
-/// connections; the last quarter is reserved for root and the engine's user.
+/// The maximum number of connections of one unprivileged user. All unprivileged users together may use three quarters
+/// of the connections; the last quarter is reserved for root and the engine's user.
 const USER_CONNECTIONS_MAX: usize = 128;
 
 /// Time limit for a client to read a complete response.
@@ -30,7 +30,7 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// Time limit for the first request of a connection.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often the thread checks whether it must stop.
+/// The interval at which the thread checks whether it must stop.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The control socket's thread; it stops when this value is dropped.
@@ -97,7 +97,7 @@ impl ClientMonitor {
         let mut fds = vec![socket.as_fd()];
         fds.extend(self.clients.iter().map(|g| g.connection.as_fd()));
         let Ok(ready) = sys::unix::wait_readable(&fds, CHECK_INTERVAL) else {
-            // poll(2) failed, for example because memory is short. Retry later; capture is not affected.
+            // poll(2) failed, for example because the kernel had no memory. Retry later; capture is not affected.
             std::thread::sleep(CHECK_INTERVAL);
             return;
         };

@@ -33,11 +33,11 @@ pub struct MemberCounts {
 pub struct ClassCounts {
     /// Packets that the program addressed to the class and did not drop.
     pub packets: u64,
-    /// Copies for members of the class.
+    /// Number of copies for members of the class.
     pub copies: u64,
     /// Packets that the program addressed to the class while the class had no member.
     pub no_member: u64,
-    /// Copies that found a branch full.
+    /// Copies that were lost because the branch of the member was full.
     pub lost: u64,
 }
 
@@ -118,7 +118,7 @@ impl AddAssign for SinkTotals {
 }
 
 impl ClosedSinkTotals {
-    /// Adds the counters of a closed sink.
+    /// Adds the counters of a closed sink to this total.
     pub fn keep(&mut self, counts: Arc<SinkCounts>) {
         // The counters of an ended sink thread no longer change. They are added to the sum, so that the list contains
         // only the counters of running threads.
@@ -128,7 +128,7 @@ impl ClosedSinkTotals {
         ended.iter().for_each(|counts: &Arc<SinkCounts>| self.sums += counts.sums());
     }
 
-    /// Returns the current sum over all closed sinks.
+    /// Returns the current sum of the counters of all closed sinks.
     pub fn sums(&self) -> SinkTotals {
         let mut all = self.sums;
         self.at_work.iter().for_each(|counts| all += counts.sums());
@@ -145,9 +145,9 @@ pub struct Counts {
     pub dropped: u64,
     /// Packets that the program did not drop and for which no member was eligible.
     pub no_member: u64,
-    /// Packets for at least one member.
+    /// Packets of which at least one member was to get a copy.
     pub passed: u64,
-    /// Copies over all packets and members.
+    /// Number of copies, summed over all packets and members.
     pub copies: u64,
     /// Packets that the dispatcher skipped because it was too far behind.
     pub skipped: u64,
@@ -240,7 +240,7 @@ impl AddAssign<&Self> for Counts {
 }
 
 impl Counts {
-    /// Returns the sum over all members, present and departed.
+    /// Returns the sum of the counters of all members, present and departed.
     pub fn all_members(&self) -> MemberCounts {
         let mut all = self.departed;
         self.members.iter().for_each(|m| all += m);

@@ -40,8 +40,8 @@ pub const IDLE_SLEEP: Duration = Duration::from_micros(300);
 /// the end of the stream.
 const IDLE_SLEEP_WITHOUT_GROUP: Duration = Duration::from_millis(20);
 
-/// How long the dispatcher continues to evaluate packets after the end of a live stream. Without this limit, a slow
-/// program could delay the end of a recording.
+/// The time for which the dispatcher continues to evaluate packets after the end of a live stream. Without this limit,
+/// a slow program could delay the end of a recording.
 pub const GRACE: Duration = Duration::from_secs(2);
 
 /// A command to a dispatcher.
@@ -86,9 +86,9 @@ pub enum DispatcherCommand {
 
 /// The result of a swap.
 pub struct SwapResult {
-    /// Time of the swap, taken by the dispatcher. The thread that sent the command may be scheduled much later.
+    /// Time of the swap, measured by the dispatcher. The thread that sent the command may be scheduled much later.
     pub at: Instant,
-    /// The program before the swap. The sender of the command drops it, because that can take long.
+    /// The program before the swap. The sender of the command drops this program, because the drop can take long.
     pub before: Option<Box<dyn Program>>,
 }
 
@@ -192,7 +192,7 @@ pub struct Dispatcher {
     /// Index of the group that evaluates first.
     first: usize,
     grace: Duration,
-    /// When the dispatcher first saw the end of the stream.
+    /// The time at which the dispatcher first saw the end of the stream.
     ended: Option<Instant>,
     stopped: bool,
 }
@@ -274,7 +274,8 @@ impl Dispatcher {
         }
         if self.groups.is_empty() {
             self.reader = None;
-            // Notify all waiting threads, also those whose group was removed before the dispatcher joined the ring.
+            // Notify all threads that wait until the dispatcher has joined the ring, also those whose group was removed
+            // before that.
             for joined in self.joining.drain(..) {
                 let _ = joined.send(());
             }
@@ -296,8 +297,8 @@ impl Dispatcher {
     }
 
     fn carry_out(&mut self, command: DispatcherCommand) {
-        // An error of the reply is ignored. It means that the receiver no longer waits, because its time limit has
-        // passed.
+        // If a reply cannot be sent, the sender of the command no longer waits, because its time limit has passed. So
+        // these errors are ignored.
         match command {
             DispatcherCommand::Add { group, joined } => {
                 self.groups.push(*group);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// One ring with its dispatcher.
 pub struct RingHandle {
-    /// The interface that the packets come from.
+    /// The interface whose packets the ring contains.
     pub source: IngressInterface,
     /// The queue number on that interface.
     pub queue: u16,
@@ -29,7 +29,7 @@ pub enum PacketSink {
     Port(String),
     /// A capture file.
     File {
-        /// The path; the file must not exist yet.
+        /// The path of the file, which must not exist yet.
         path: PathBuf,
         /// The size limit of the file in bytes. Packets that would exceed the limit are counted as failed.
         max_bytes: u64,
@@ -50,14 +50,14 @@ pub trait EngineServices: Send + Sync {
     /// Compiles a program for frames of this link type from these interfaces.
     ///
     /// # Errors
-    /// The text has the position in the source and a correction.
+    /// The program does not compile. The error text contains the position in the source and a correction.
     fn compile(&self, text: &str, link_type: u32, from: &[IngressInterface])
     -> Result<Arc<dyn Compiled>, ServiceError>;
 
     /// Compiles a member filter.
     ///
     /// # Errors
-    /// The text has the position in the filter.
+    /// The filter is not valid. The error text contains the position in the filter.
     fn compile_filter(&self, text: &str, link_type: u32) -> Result<Arc<dyn MemberFilter>, ServiceError>;
 
     /// Starts a thread that writes the packets of these branches (each with its ingress interface) to a sink until the
@@ -66,7 +66,7 @@ pub trait EngineServices: Send + Sync {
     /// captured, because such a packet would circulate without end.
     ///
     /// # Errors
-    /// The text has the reason why the sink cannot be opened.
+    /// The sink cannot be opened. The error text contains the reason.
     fn open(
         &self,
         to: &PacketSink,
@@ -80,10 +80,10 @@ pub trait EngineServices: Send + Sync {
         false
     }
 
-    /// Returns the interface that brings packets from `port` to the host, or `None` if the host receives them without
-    /// the engine.
+    /// Returns the host interface of `port`, which passes packets to the host, or `None` if the host receives them
+    /// without the engine.
     ///
     /// # Errors
-    /// The text has the reason why packets cannot be passed to the host.
+    /// Packets cannot be passed to the host. The error text contains the reason.
     fn host(&self, port: &IngressInterface) -> Result<Option<String>, ServiceError>;
 }

@@ -1,4 +1,4 @@
-//! The registry's state of one group, and its view for tables.
+//! The registry's state of one group, and the view of a group that tables show.
 
 use crate::counts::{ClosedSinkTotals, Counts, ReaderCounts, SinkCounts, SinkTotals};
 use crate::engine_services::{PacketSink, RingHandle};
@@ -32,7 +32,7 @@ pub(crate) struct Entry {
     /// True if the group ends with its owner's connection.
     pub ephemeral: bool,
     pub steering: Steering,
-    /// Names of the interfaces that the packets come from.
+    /// Names of the interfaces whose packets the group gets.
     pub sources: Vec<String>,
     pub queues: Option<Vec<u16>>,
     pub program: Option<Arc<dyn Compiled>>,
@@ -41,8 +41,8 @@ pub(crate) struct Entry {
     pub generation: u64,
     pub membership: Arc<Membership>,
     pub slots: BTreeMap<u8, MemberSlot>,
-    /// Open egress interfaces by name. An interface has one entry for each set of queues for which it was opened at the
-    /// same time.
+    /// Open egress interfaces by name. A swap can open an interface for additional queues; each such opening adds an
+    /// element to the list of the interface.
     pub ports: BTreeMap<String, Vec<EgressPort>>,
     /// The summed counters that departed members reported.
     pub departed: ReaderCounts,
@@ -53,7 +53,7 @@ pub(crate) struct Entry {
 /// An open egress interface for the packets of some queues.
 pub(crate) struct EgressPort {
     pub counts: Arc<SinkCounts>,
-    /// Indexes of these queues within the group's list.
+    /// Indexes of these queues in the group's list of queues.
     pub rings: BTreeSet<usize>,
 }
 
@@ -109,13 +109,13 @@ pub struct GroupView {
     pub owner: ClientIdentity,
     /// The steering rule.
     pub steering: Steering,
-    /// The interfaces that the packets come from.
+    /// The interfaces whose packets the group gets.
     pub sources: Vec<String>,
     /// The queues of these interfaces; `None` for all.
     pub queues: Option<Vec<u16>>,
     /// The program's source.
     pub program: Option<String>,
-    /// The line of the source that tables show.
+    /// The line of the program's source that tables show.
     pub headline: Option<String>,
     /// True if the client must not receive the program and the filters of the members.
     pub hidden: bool,
@@ -139,16 +139,16 @@ pub struct GroupView {
     pub datagrams: Option<FragmentCounts>,
     /// Fill levels of the program's maps.
     pub maps: Vec<MapUsage>,
-    /// The queues that did not report.
+    /// The queues whose dispatchers did not report their counters.
     pub unresponsive: Vec<UnresponsiveQueue>,
 }
 
 impl GroupView {
-    /// Removes what only the group's owner may see.
+    /// Removes the fields that only the group's owner may see.
     pub(crate) fn hide(&mut self) {
         (self.program, self.headline, self.hidden) = (None, None, true);
         if let Some(about) = &mut self.program_info {
-            // These texts name the program's maps and interfaces.
+            // `partition_by` and `notes` contain the names of the program's maps and interfaces.
             (about.partition_by, about.notes) = (Vec::new(), Vec::new());
         }
         self.maps.clear();

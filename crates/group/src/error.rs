@@ -54,7 +54,7 @@ pub enum RequestError {
     },
     /// Two interfaces of a group have different link types.
     LinkTypes([(String, u32); 2]),
-    /// The client may not do this.
+    /// The client may not do what it requests.
     Permission(PermissionError),
     /// A resource of the engine is used up.
     Limit(LimitError),
@@ -143,7 +143,7 @@ impl fmt::Display for RequestError {
             Self::Member(e) => e.fmt(f),
             Self::NoMember { group, slot } => write!(f, "slot {slot} of group {group:?} has no member"),
             Self::Process { group, slot } => {
-                write!(f, "the member in slot {slot} of group {group:?} is a process; it leaves the group when it ends")
+                write!(f, "the member in slot {slot} of group {group:?} is a process, which leaves when it ends")
             }
             Self::Full(group) => write!(f, "group {group:?} has {MEMBERS} members, which is the limit"),
             Self::Sink => f.write_str("the request must name either an interface or a file"),
@@ -193,11 +193,12 @@ pub enum PermissionError {
     PrivateGroup(u32),
     /// The group is restricted to the user with this number.
     RestrictedGroup(u32),
-    /// Only root and this user, that of the engine, may make the engine write a file.
+    /// Only root and the engine's user may make the engine write a file. The field is the number of the engine's user.
     File(u32),
-    /// Only root and this user, that of the engine, may pass packets of a dedicated interface to the host.
+    /// Only root and the engine's user may pass packets of a dedicated interface to the host. The field is the number
+    /// of the engine's user.
     Host(u32),
-    /// The user may not send through an interface.
+    /// Programs of the user may not send packets through an interface.
     Forward {
         /// The user.
         uid: u32,
@@ -266,7 +267,7 @@ impl fmt::Display for MemberError {
             ),
             Self::FilterLength(bytes) => write!(f, "the filter has {bytes} bytes in JSON; the limit is {FILTER_MAX}"),
             Self::Descriptors(descs) => {
-                write!(f, "{descs} descriptors requested; a branch has {BRANCH_DESCS_MIN} to {BRANCH_DESCS_MAX}")
+                write!(f, "{descs} descriptors requested; a branch can have {BRANCH_DESCS_MIN} to {BRANCH_DESCS_MAX}")
             }
             Self::NameLength(bytes) => write!(f, "the name has {bytes} bytes; the limit is {NAME_MAX}"),
             Self::NameCharacters => f.write_str("the name contains control characters; write letters and digits"),

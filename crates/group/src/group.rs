@@ -39,7 +39,7 @@ pub struct Swap {
     pub names: Vec<String>,
     /// See [`crate::Compiled::reads_direction`].
     pub reads_direction: bool,
-    /// The interface that brings packets to the host, if the program passes packets to the host and needs one.
+    /// The host interface, if the program passes packets to the host and needs a host interface for it.
     pub host: Option<String>,
     /// Names of the program's counters, in the program's order.
     pub counters: Vec<String>,
@@ -57,7 +57,7 @@ pub struct Group {
     routes: Vec<usize>,
     /// True if packets that this host sent are forwarded as well.
     reads_direction: bool,
-    /// Index in `ports` of the interface that brings packets to the host.
+    /// Index of the host interface in `ports`.
     host: Option<usize>,
     counts: Counts,
     /// Names of the counters that the program defines, in the program's order.
@@ -118,8 +118,8 @@ impl Group {
     /// caller drops it on another thread, because the drop can take long.
     pub fn swap(&mut self, mut swap: Swap) -> Option<Box<dyn Program>> {
         self.kept = self.counters();
-        // Close the interfaces that the new program does not name. The thread of an interface ends when its branch is
-        // dropped.
+        // Close the egress interfaces that the new program does not name: the thread of an egress interface ends when
+        // its branch is dropped.
         self.ports.retain(|p| swap.names.contains(&p.name) || swap.host.as_ref() == Some(&p.name));
         self.ports.extend(swap.ports);
         let port = |name: &String| self.ports.iter().position(|p| p.name == *name);
@@ -135,7 +135,7 @@ impl Group {
         std::mem::replace(&mut self.program, swap.program)
     }
 
-    /// Applies a change of the members in slot `place`; `branch` is that of a new member.
+    /// Applies a change of the members in slot `place`; `branch` is the branch of a new member.
     pub fn change(&mut self, membership: Arc<Membership>, slot: u8, branch: Option<BranchWriter>) {
         let here = &mut self.branches[usize::from(slot)];
         match (membership.member(slot).is_some(), branch) {
@@ -282,8 +282,8 @@ impl Group {
     }
 }
 
-/// Returns the members of `targets` that have no filter or whose filter matches the packet. For each of the others a
-/// refused copy is counted.
+/// Returns the members of `targets` that have no filter or whose filter matches the packet. For each other
+/// member of `targets`, a refused copy is counted.
 fn matching(targets: u64, packet: &Packet<'_>, classes: u64, membership: &Membership, counts: &mut Counts) -> u64 {
     let mut wanted = targets;
     for slot in members(targets & membership.slots_with_filter()) {

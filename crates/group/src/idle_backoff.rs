@@ -1,4 +1,4 @@
-//! How long a member sleeps when its branches are empty.
+//! Determines how long a member sleeps when its branches are empty.
 //!
 //! The dispatcher does not wake members (decision 6), and a timer wake-up costs as much processor time as a thousand
 //! records. If a member that receives a quarter of the packets woke as often as a member that receives all packets, it
@@ -15,8 +15,8 @@ const SHORT: Duration = Duration::from_micros(500);
 /// sleep would also delay packets noticeably.
 const LONG: Duration = Duration::from_millis(2);
 
-/// Below this number of records per sleep, the wake-up time does not matter: the records take less processor time than
-/// the wake-up.
+/// If a sleep brings fewer records than this number, the next sleep is the shortest. At such low rates the processor
+/// time of the wake-ups does not matter.
 const FEW: u64 = 500;
 
 /// If a sleep brings fewer records than this number, the next sleep may be longer. Descriptors of this number take 128
@@ -57,7 +57,7 @@ impl MemberBackoff {
 mod tests {
     use super::*;
 
-    /// Returns the sleep length that the back-off converges to at this rate, and the records per sleep.
+    /// Returns the sleep length that the back-off converges to at this rate, and the number of records per sleep.
     fn settled(per_second: u64) -> (Duration, u64) {
         let brings = |length: Duration| per_second * length.as_micros() as u64 / 1_000_000;
         let (mut nap, mut length) = (MemberBackoff::default(), SHORT);

@@ -1,6 +1,6 @@
-//! An interface that packets come from.
+//! An interface on which the engine captures packets.
 
-/// An interface that packets come from.
+/// An interface on which the engine captures packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IngressInterface {
     /// The interface name.

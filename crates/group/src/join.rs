@@ -1,7 +1,7 @@
 //! Membership changes: processes that join through the control socket, and sinks that the engine serves itself.
 //!
-//! An operation that fails changes no state. It first allocates the branches and opens the sinks, and only then sends
-//! the command to the dispatchers.
+//! Each operation first allocates the branches and opens the sinks, and only then sends the command to the dispatchers.
+//! So an operation that fails changes no state.
 
 use crate::dispatch::DispatcherCommand;
 use crate::engine_services::PacketSink;

@@ -10,7 +10,7 @@ use std::fmt;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-/// The most groups of an engine.
+/// The maximum number of groups of an engine.
 pub const GROUPS: usize = 64;
 
 /// Default number of descriptors of a branch. They take 4 MiB and hold the packets of a tenth of a second at a million
@@ -23,7 +23,7 @@ const FILES_OF_BRANCH: u64 = 4;
 /// File descriptors reserved for the recorder, its indexes and the listeners' sockets.
 const FILES_OF_OTHERS: u64 = 256;
 
-/// The most branches of an engine, for any limit of open files.
+/// The maximum number of branches of an engine, however high the limit of open files is.
 const BRANCHES_MAX: u64 = 4096;
 
 /// Time limit for a dispatcher to carry out a command. The dispatcher may have to wait until the producer of the ring
@@ -33,18 +33,20 @@ const TIMEOUT: Duration = Duration::from_secs(8);
 /// The limits of an engine; see the module documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Groups of one user. All unprivileged users together may have three quarters of [`GROUPS`].
+    /// The maximum number of groups of one user. All unprivileged users together may have three quarters of [`GROUPS`].
     pub groups: usize,
-    /// Branches of one user: one for each queue and member, and for each queue and egress interface of a program. All
-    /// unprivileged users together may have three quarters of `all_branches`.
+    /// The maximum number of branches of one user: one for each queue and member, and for each queue and egress
+    /// interface of a program. All unprivileged users together may have three quarters of `all_branches`.
     pub branches: usize,
-    /// Bytes of branches and flow maps of one user. All unprivileged users together may have twice as many.
+    /// The maximum number of bytes of the branches and flow maps of one user. All unprivileged users together may have
+    /// twice as many.
     pub bytes: u64,
-    /// Branches of all users.
+    /// The maximum number of branches of all users together.
     pub all_branches: usize,
-    /// Bytes of the flow maps of one program, for any user.
+    /// The maximum number of bytes of the flow maps of one program, for any user.
     pub program_bytes: u64,
-    /// Interfaces through which programs of unprivileged users may send. Root and the engine's user may use any.
+    /// Interfaces through which programs of unprivileged users may send. Programs of root and of the engine's user may
+    /// send through any interface.
     pub ports: Vec<String>,
     /// Time limit of a command. If it passes, the response to the client names the queue as unresponsive.
     pub timeout: Duration,
@@ -65,7 +67,7 @@ pub enum LimitScope {
     User,
     /// All unprivileged users together.
     UnprivilegedUsers,
-    /// All users, including root and that of the engine.
+    /// All users, including root and the engine's own user.
     Engine,
 }
 
@@ -92,14 +94,14 @@ pub enum LimitError {
     },
     /// The memory of the branches and flow maps of a user.
     Memory {
-        /// The additional memory of the request, in MiB.
+        /// The additional memory that the request needs, in MiB.
         requested_mib: u64,
         /// The limit, in MiB.
         limit_mib: u64,
     },
     /// The memory of the flow maps of one program.
     ProgramMemory {
-        /// The most memory of the program, in MiB.
+        /// The memory that the program can need at most, in MiB.
         needed_mib: u64,
         /// The limit, in MiB.
         limit_mib: u64,
@@ -117,10 +119,10 @@ impl fmt::Display for LimitError {
         };
         match self {
             Self::Groups { scope, held, limit } => {
-                write!(f, "{} {held} groups, and the limit is {limit}; release some first", has(scope))
+                write!(f, "{} {held} groups, and the limit is {limit}; delete a group first", has(scope))
             }
             Self::Branches { scope, held, limit } => {
-                write!(f, "{} {held} branches, and the limit is {limit}; release some first", has(scope))?;
+                write!(f, "{} {held} branches, and the limit is {limit}; remove members first", has(scope))?;
                 match scope {
                     LimitScope::Engine => f.write_str(
                         ", or start the engine with a higher limit of open files (LimitNOFILE of a unit, ulimit -n)",
@@ -196,7 +198,7 @@ impl Limits {
     }
 }
 
-/// Returns the most connections of a process that may open `files` files.
+/// Returns the maximum number of control socket connections of a process that may open `files` files.
 pub(crate) fn connections(files: u64) -> usize {
     (files / 4).min(512) as usize
 }
@@ -247,11 +249,11 @@ mod tests {
             assert!(unprivileged(none, none, more).is_err(), "{more:?}");
         }
         for more in [held(1, 0, 0), held(0, 1, 0), held(0, 0, 1)] {
-            assert!(unprivileged(none, much, more).is_err(), "the other users have used it up: {more:?}");
+            assert!(unprivileged(none, much, more).is_err(), "the other users have used all resources: {more:?}");
             assert_eq!(
                 limits.admit(false, [none, much, much], more),
                 Ok(()),
-                "the engine's user may still use the rest"
+                "the engine's user may still use the resources that the limit reserves"
             );
         }
         assert_eq!(unprivileged(none, much, none), Ok(()), "an empty request is granted");

@@ -40,7 +40,8 @@ pub struct Membership {
     any_class: u64,
     /// Slots of members with a filter.
     filtered: u64,
-    /// One steering table for each set of members that is eligible for a single class, or for packets to all classes.
+    /// The steering tables: one for each set of members that can be eligible for a packet to a single class or to all
+    /// classes.
     tables: Vec<Arc<BucketTable>>,
 }
 
@@ -73,7 +74,7 @@ impl Membership {
         }
     }
 
-    /// Returns a copy with this member in a slot, or with the slot free.
+    /// Returns a copy of the members in which `slot` has this member, or is free if `member` is `None`.
     pub fn with(&self, slot: u8, member: Option<Member>) -> Self {
         let mut new = self.clone();
         new.members[usize::from(slot)] = member;
@@ -150,7 +151,8 @@ impl Eligible<'_> {
         }
     }
 
-    /// Returns the eligible member with this number, modulo their count, as a set; empty if no member is eligible.
+    /// Returns the eligible member with the index `number` modulo the number of eligible members, as a set; the empty
+    /// set if no member is eligible.
     #[inline]
     pub fn nth(&self, number: u32) -> u64 {
         let mut left = self.set;

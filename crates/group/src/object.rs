@@ -7,10 +7,12 @@ use crate::steering::{Steering, members};
 use crate::verdict::class;
 use serde_json::{Map, Value, json};
 
-/// The most characters of a program or a filter in a list; the request `Program` returns the whole program.
+/// The maximum number of characters of a program or a filter in a list; the request `Program` returns the whole
+/// program.
 const SHOWN: usize = 400;
 
-/// The most characters of a program or a filter, if the message would exceed its size limit with `SHOWN` characters.
+/// The maximum number of characters of a program or a filter, if the message would exceed its size limit with `SHOWN`
+/// characters.
 const SHOWN_MIN: usize = 16;
 
 impl GroupView {

@@ -113,7 +113,7 @@ impl Registry {
         admitted
     }
 
-    /// Counts one connection of a user less.
+    /// Subtracts one from the number of connections of a user.
     pub(crate) fn remove_connection(&self, uid: u32) {
         let mut connections = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(n) = connections.get_mut(&uid) {
@@ -124,7 +124,7 @@ impl Registry {
         }
     }
 
-    /// Returns the interfaces that packets come from, each once.
+    /// Returns the ingress interfaces of all rings, each once.
     pub fn sources(&self) -> Vec<IngressInterface> {
         let mut sources: Vec<IngressInterface> = Vec::new();
         for ring in &self.rings {
@@ -135,8 +135,8 @@ impl Registry {
         sources
     }
 
-    /// Creates a group. When the function returns, the group receives all packets from that moment on. Unresponsive
-    /// queues are the exception, for example queues whose producer is blocked.
+    /// Creates a group. When the function has returned, the group receives every further packet, except the packets of
+    /// unresponsive queues, such as queues whose producer is blocked.
     ///
     /// # Errors
     /// The request is not valid, not permitted, or exceeds a limit.
@@ -425,7 +425,7 @@ impl Registry {
         let counters = to.map(|c| c.counters().to_vec()).unwrap_or_default();
         let rings: Vec<&RingHandle> = self.rings_of(entry).collect();
         let queues: Vec<IngressInterface> = rings.iter().map(|ring| ring.source.clone()).collect();
-        // Each ingress interface has its own interface to the host.
+        // Each ingress interface has its own host interface.
         let wants_host = to.is_some_and(|c| c.passes_to_host());
         let host = |port: &IngressInterface| if wants_host { self.services.host(port) } else { Ok(None) };
         let hosts: Vec<Option<String>> = queues.iter().map(host).collect::<Result<_, _>>()?;
@@ -446,8 +446,8 @@ impl Registry {
         let wants = |name: &String, ring: usize| names.contains(name) || hosts[ring].as_ref() == Some(name);
         let mut opened = Vec::new();
         for name in names.iter().chain(hosts.iter().flatten()).collect::<BTreeSet<_>>() {
-            // If an egress interface is open for some of the queues only (for example because it leads to the host), it
-            // is now opened for the other queues too.
+            // If an egress interface is open for some of the queues only (for example because it is a host interface),
+            // it is now opened for the other queues too.
             let open: BTreeSet<usize> =
                 entry.ports.get(name).into_iter().flatten().flat_map(|o| &o.rings).copied().collect();
             let lacking: BTreeSet<usize> = (0..rings.len()).filter(|i| wants(name, *i) && !open.contains(i)).collect();
@@ -468,7 +468,8 @@ impl Registry {
             let counts = self.services.open(&PacketSink::Port(name.clone()), &from, true)?;
             opened.push((name.clone(), EgressPort { counts, rings: lacking }));
         }
-        // Close the egress interfaces that the new program does not name; their threads end with their branches.
+        // Close the egress interfaces that the new program does not name. The thread of an egress interface ends when
+        // its branch ends.
         for (name, list) in &mut entry.ports {
             list.iter_mut().for_each(|o| o.rings.retain(|ring| wants(name, *ring)));
             for closed in list.extract_if(.., |o| o.rings.is_empty()) {

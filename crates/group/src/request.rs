@@ -18,21 +18,22 @@ use crate::verdict::ProgramInfo;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The most bytes of a message; a long program fits.
+/// The maximum number of bytes of a message; a long program fits into a message.
 pub const MESSAGE_MAX: usize = 128 << 10;
 
-/// The most bytes of an encoded program ([`encoded_bytes`]): the response to `Program` must fit into one message.
+/// The maximum number of bytes of an encoded program ([`encoded_bytes`]): the response to `Program` must fit into one
+/// message.
 pub(crate) const PROGRAM_MAX: usize = MESSAGE_MAX - (1 << 10);
 
-/// The most bytes of an encoded member filter.
+/// The maximum number of bytes of an encoded member filter.
 pub(crate) const FILTER_MAX: usize = 32 << 10;
 
-/// Returns the bytes of a text in a JSON message, where quotes and line ends take two.
+/// Returns the number of bytes of a text in a JSON message, where a quote or a line end takes two bytes.
 pub(crate) fn encoded_bytes(text: &str) -> usize {
     serde_json::to_string(text).map_or(usize::MAX, |reported| reported.len())
 }
 
-/// The most bytes of the name of a group or a member.
+/// The maximum number of bytes of the name of a group or a member.
 pub const NAME_MAX: usize = 48;
 
 /// Default size limit in bytes of a file that the engine writes for a group.
@@ -81,10 +82,10 @@ pub enum Request {
         /// Use PFQ's fold instead of rendezvous hashing.
         #[serde(default)]
         fold: bool,
-        /// The interfaces that the packets come from; default: the interface of the socket.
+        /// The interfaces whose packets the group gets; default: the interface of the socket.
         #[serde(default, rename = "interfaces", skip_serializing_if = "Option::is_none")]
         ports: Option<Vec<String>>,
-        /// Only these queues of each interface; default: all.
+        /// The queues of each interface whose packets the group gets; default: all queues.
         #[serde(default)]
         queues: Option<Vec<u16>>,
         /// The group ends with this connection.
@@ -109,7 +110,7 @@ pub enum Request {
         /// Deliver only packets that match this capture filter.
         #[serde(default)]
         filter: Option<String>,
-        /// Descriptors of the branch on each queue; 0 for the default.
+        /// Number of descriptors of the branch on each queue; 0 for the default.
         #[serde(default)]
         descs: u64,
         /// The member's name.

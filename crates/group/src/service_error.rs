@@ -4,7 +4,8 @@ use std::error::Error;
 use std::fmt;
 
 /// The error of a service of the engine ([`EngineServices`](crate::EngineServices)), such as a program that does not
-/// compile. The service makes the text: the cause, the position in a source, and a correction.
+/// compile. The text is from the service, and contains the
+/// cause, the position in the source text, and a correction.
 #[derive(Debug)]
 pub struct ServiceError(Box<dyn Error + Send + Sync>);
 

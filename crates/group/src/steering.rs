@@ -23,7 +23,7 @@ pub const BUCKETS: usize = 1 << 16;
 /// The largest weight of a member, and therefore the largest number of its scores for a bucket.
 pub const WEIGHT_MAX: u8 = 64;
 
-/// The most members of a group.
+/// The maximum number of members of a group.
 pub const MEMBERS: usize = 64;
 
 /// A constant that makes the scores independent of other uses of the hash function. Of 20 000 constants, it makes the
@@ -62,7 +62,7 @@ pub const fn mix32(mut x: u32) -> u32 {
     x ^ (x >> 16)
 }
 
-/// Returns the score of one draw of a member for a bucket.
+/// Returns a score of a member for a bucket. A member of weight *w* has *w* scores, which `draw` numbers from 0.
 fn score(bucket: usize, slot: u8, draw: u8) -> u64 {
     mix64(mix64(SALT | (slot as u64) << 8 | draw as u64) ^ (bucket as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
@@ -110,7 +110,7 @@ pub fn members(set: u64) -> impl Iterator<Item = u8> {
     })
 }
 
-/// The winners of all buckets, for one set of member slots.
+/// The winning member of each hash bucket, for one set of member slots.
 #[derive(Clone, Debug)]
 pub struct BucketTable {
     set: u64,

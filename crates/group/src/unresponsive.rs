@@ -11,7 +11,7 @@ use std::time::Duration;
 pub enum DispatcherState {
     /// The dispatcher runs and may still respond.
     Late,
-    /// The dispatcher ended before its stream.
+    /// The dispatcher ended before the stream of its ring ended.
     Failed,
 }
 
@@ -25,7 +25,7 @@ pub struct UnresponsiveQueue {
     pub queue: u16,
     /// The dispatcher's state.
     pub state: DispatcherState,
-    /// A text that describes the state.
+    /// A text that describes the state of the dispatcher.
     #[serde(rename = "reason")]
     pub why: String,
 }

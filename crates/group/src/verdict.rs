@@ -16,7 +16,7 @@ use std::any::Any;
 /// Number of classes of a group.
 pub const CLASSES: usize = 64;
 
-/// The most forwards of one packet; a program may name the same interface more than once.
+/// The maximum number of times that a program may forward one packet; several forwards may name the same interface.
 pub const FORWARDS: usize = 16;
 
 /// Names of classes, and sets of classes.
@@ -90,7 +90,7 @@ pub struct Forwards {
 }
 
 impl Forwards {
-    /// Adds an interface; false if there are [`FORWARDS`] already.
+    /// Adds an egress interface; returns false if there are already [`FORWARDS`] of them.
     pub fn push(&mut self, port: u8) -> bool {
         let Some(slot) = self.ports.get_mut(usize::from(self.len)) else { return false };
         *slot = port;
@@ -110,7 +110,7 @@ impl Forwards {
 pub struct Verdict {
     /// The members that get the packet.
     pub delivery: Delivery,
-    /// The classes to choose the members from, one bit each.
+    /// The classes whose members can get the packet, one bit each.
     pub classes: u64,
     /// The mark that the members of this group receive in the descriptor of the packet. The members of other groups do
     /// not receive it.
@@ -135,7 +135,8 @@ impl Default for Verdict {
 
 /// A program with its state, for one queue.
 pub trait Program: Any + Send {
-    /// Evaluates a batch. `out` has the same length, and each verdict in it is [`Verdict::default`] before the call.
+    /// Evaluates a batch. `out` has as many verdicts as the batch has packets, and each verdict in it is
+    /// [`Verdict::default`] before the call.
     fn evaluate(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]);
 
     /// Returns the counters that the program defines, in the order of [`Compiled::counters`]. The values are modulo
@@ -149,7 +150,8 @@ pub trait Program: Any + Send {
         Vec::new()
     }
 
-    /// Returns the counters of the fragment tracking, which all queues share; `None` if the program has none.
+    /// Returns the counters of the fragment tracking, which all queues share; `None` if the program does not use
+    /// fragment tracking.
     fn datagrams(&self) -> Option<FragmentCounts> {
         None
     }
@@ -166,11 +168,11 @@ pub trait Program: Any + Send {
 pub struct MapUsage {
     /// The map's name.
     pub map: String,
-    /// Entries, including expired entries that were not removed yet.
+    /// Number of entries, including expired entries that were not removed yet.
     pub used: u64,
-    /// The most entries.
+    /// The maximum number of entries.
     pub capacity: u64,
-    /// Entries that were refused because the map was full.
+    /// Number of new entries that were refused because the map was full.
     pub refused: u64,
 }
 
@@ -178,22 +180,23 @@ pub struct MapUsage {
 /// tracks fragments separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FragmentCounts {
-    /// Datagrams added to the table. Each of them is still an entry of the table, or was removed for one of the three
-    /// reasons that the following counters name.
+    /// Number of datagrams added to the table of fragment tracking. Each of them is still an entry of the table, or was
+    /// removed for one of the reasons that `evicted`, `expired` and `replaced` count.
     pub created: u64,
-    /// Current entries, including expired entries whose slot was not reused yet.
+    /// Current number of entries, including expired entries whose slot was not reused yet.
     pub entries: u64,
-    /// The most entries.
+    /// The maximum number of entries.
     pub capacity: u64,
-    /// Entries removed before their timeout because the table was full.
+    /// Number of entries removed before their timeout because the table was full.
     pub evicted: u64,
-    /// Entries removed after their timeout.
+    /// Number of entries removed after their timeout.
     pub expired: u64,
-    /// Entries replaced by another datagram with the same addresses, protocol and identification.
+    /// Number of entries that were replaced because another datagram with the same addresses, protocol and
+    /// identification arrived.
     pub replaced: u64,
-    /// Later fragments that followed their first fragment.
+    /// Number of later fragments that got the steering or the ports of their first fragment.
     pub matched: u64,
-    /// Orphan fragments. The first fragment of their datagram is not in the table.
+    /// Number of orphan fragments: later fragments whose first fragment is not in the table.
     pub orphaned: u64,
 }
 
@@ -202,7 +205,7 @@ pub struct FragmentCounts {
 pub struct ProgramInfo {
     /// `native`, `interpreted` or `built in`.
     pub execution: String,
-    /// Why the program does not run faster.
+    /// The reason why the program is interpreted and does not run as machine code, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Microseconds of compilation.
@@ -219,10 +222,12 @@ pub struct ProgramInfo {
 
 /// A compiled program; it makes an instance for each queue.
 pub trait Compiled: Any + Send + Sync {
-    /// Makes new instances for a group of this name, one for each queue; `queues` gives the interface of each queue.
+    /// Makes new instances of the program for a group of this name, one for each queue; `queues` gives the interface of
+    /// each queue.
     ///
     /// # Errors
-    /// A text with the reason, for example that memory for the flow maps is short.
+    /// The instances cannot be made, for example because there is not enough memory for the flow maps. The error text
+    /// contains the reason.
     fn instances(&self, queues: &[IngressInterface], group: &str) -> Result<Vec<Box<dyn Program>>, ServiceError>;
 
     /// Returns the source.

@@ -11,9 +11,9 @@ use std::fmt;
 pub enum Effect {
     /// Drops packets.
     Drop,
-    /// Selects members of the classes.
+    /// Selects which members of the classes get the packet.
     Fanout,
-    /// Selects classes.
+    /// Selects the classes whose members can get the packet.
     Classes,
     /// Writes the mark or the state of the verdict record.
     Mark,
@@ -141,8 +141,8 @@ impl Program {
         self.blocks.iter().flat_map(|b| &b.code).filter_map(counter).collect()
     }
 
-    /// True if the program reads the direction of packets. Such a program can handle packets that this host sent in a
-    /// different way, so it may forward them.
+    /// True if the program reads the direction of packets. Such a program can distinguish the packets that this host
+    /// sent from received packets, so it may forward both.
     pub fn reads_direction(&self) -> bool {
         let reads = |inst: &Inst| matches!(inst, Inst::Meta { meta: Meta::Outgoing, .. });
         self.blocks.iter().flat_map(|b| &b.code).any(reads)

@@ -154,8 +154,8 @@ impl Facts {
         }
     }
 
-    /// The value of a fact of the whole packet. The caller passes `cap_len` and `hash_key`, because this structure does
-    /// not store them.
+    /// The value of the packet fact `meta`. The caller passes `cap_len` and `hash_key`, because this structure does not
+    /// store them.
     pub fn get(&self, meta: Meta, cap_len: usize, hash_key: u64) -> u64 {
         match meta {
             Meta::WireLen => self.wire_len.into(),

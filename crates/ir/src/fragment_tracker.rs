@@ -50,9 +50,9 @@ type Key = [u64; 5];
 #[derive(Clone, Copy, Default)]
 struct Entry {
     key: Key,
-    /// The number that all fragments of the datagram get; 0 if the entry is free.
+    /// The hash or pair of ports that all fragments of the datagram get; 0 if the entry is free.
     number: u64,
-    /// The number that follows from the headers of the first fragment; 0 until the first fragment arrives.
+    /// The hash or pair of ports that follows from the headers of the first fragment; 0 until that fragment arrives.
     first: u64,
     /// The packet time at which the entry was created or last renewed.
     since: u64,
@@ -67,7 +67,7 @@ const _: () = assert!(size_of::<Entry>() == 64);
 pub struct Counts {
     /// Number of datagrams that were stored in the tracker.
     pub datagrams: u64,
-    /// Number of later fragments that got the number of their first fragment.
+    /// Number of later fragments that got the hash or the ports of their first fragment.
     pub matched: u64,
     /// Number of later fragments whose first fragment had not arrived or was not steered.
     pub orphaned: u64,

@@ -9,9 +9,9 @@ pub enum Log {
     Message(u16),
     /// A one-line summary of the packet in the style of tcpdump.
     Packet,
-    /// The first bytes of the packet.
+    /// The first bytes of the packet in hexadecimal.
     Buffer,
-    /// The current record.
+    /// The current values of the verdict record.
     Trace,
 }
 

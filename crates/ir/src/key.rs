@@ -184,8 +184,8 @@ impl Key {
     }
 
     /// Returns the largest key whose value can be computed from the value of `self` alone, and also from the value of
-    /// the other key alone: two packets with equal values of `self`, or with equal values of the other key, have equal
-    /// values of the result.
+    /// `other` alone. So two packets with equal values of `self`, or with equal values of `other`, have equal values of
+    /// the returned key.
     ///
     /// ```
     /// use netgrain_ir::{Field, Key};

@@ -7,8 +7,8 @@
 //! block   = instructions, one after the other, then one end: jump · if · fits · pass · drop
 //! ```
 //! **Control.** Execution begins in block b0. The end of a block leads only to blocks with a greater number. So no
-//! instruction runs twice for a packet, and every program terminates. `pass` ends the program with the current record.
-//! `drop` sets the kind of the record to [`VerdictKind::Drop`] and ends the program.
+//! instruction runs twice for a packet, and every program terminates. `pass` ends the program with the current verdict
+//! record. `drop` sets the kind of the record to [`VerdictKind::Drop`] and ends the program.
 //!
 //! **Values.** Every value is an unsigned 64-bit number in a register. Registers are variables: an instruction may
 //! overwrite a register. Arithmetic wraps; `x / 0` is 0 and `x % 0` is `x` (RFC 9669); shift counts are taken modulo
@@ -19,8 +19,8 @@
 //! bytes without another check. [`Inst::Fact`] and [`Inst::Meta`] read the results of the header parser
 //! ([`crate::facts::Facts`] is their fixed layout). These reads never fail: an unknown offset is 0.
 //!
-//! **The record.** Six variables ([`Var`]) form the verdict record, which is the result of the program: kind, classes,
-//! hash, hash2, mark, state. At the start of a program the kind is [`VerdictKind::Copy`], the classes are
+//! **The verdict record.** Six variables ([`Var`]) form the verdict record, which is the result of the program: kind,
+//! classes, hash, hash2, mark, state. At the start of a program the kind is [`VerdictKind::Copy`], the classes are
 //! [`DEFAULT_CLASS`], the mark is the mark of the packet, and the other variables are 0. So a program that passes a
 //! packet without a change of the record delivers a copy to each member of the default class. All variables except the
 //! classes store 32 bits.
@@ -44,8 +44,8 @@
 //!
 //! **Stages.** [`Program::stages`] are the steps of the pipeline as the user wrote them. A stage ends only with a jump
 //! to the first block of the next stage, with `pass` or with `drop`, and no register is live across the boundary. Hence
-//! a program can be split between two stages ([`Program::split`]): only the record is passed from the first part to the
-//! second part.
+//! a program can be split between two stages ([`Program::split`]): only the verdict record is passed from the first
+//! part to the second part.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -102,7 +102,7 @@ pub const MAX_CAPACITY: u32 = 1 << 26;
 /// Maximum offset of a load or a bounds test, counted from its base, in bytes.
 pub const MAX_OFFSET: u32 = 1 << 16;
 
-/// The class mask of the record at the start of a program: class 0.
+/// The class mask of the verdict record at the start of a program: class 0.
 pub const DEFAULT_CLASS: u64 = 1;
 /// The class `management`. No member can join it, and the function `broadcast` delivers to all classes except this one.
 pub const CONTROL_CLASS: u8 = 63;
@@ -138,7 +138,7 @@ impl From<u64> for Operand {
     }
 }
 
-/// Arithmetic on two numbers; the module documentation defines the edge cases.
+/// Arithmetic on two numbers; the module documentation defines overflow, division by zero and large shift counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Sum.
@@ -267,8 +267,8 @@ pub enum FragmentScope {
     Outer,
     /// The innermost packet.
     Inner,
-    /// The innermost packet, and the outermost enclosing packet that is a fragment. The value of the innermost packet
-    /// then applies to the enclosing datagram.
+    /// The innermost packet, and the outermost enclosing packet that is a fragment. All fragments of the enclosing
+    /// datagram then get the number of the innermost packet.
     Enclosing,
 }
 
@@ -291,7 +291,7 @@ pub enum Fact {
     L4,
 }
 
-/// A packet fact that does not depend on the layer.
+/// A packet fact that is the same for the outer and the inner layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Meta {
     /// The wire length in bytes.
@@ -337,13 +337,15 @@ pub enum Var {
     Hash,
     /// The second hash of [`VerdictKind::DoubleSteer`].
     Hash2,
-    /// The mark of the packet. Unlike the state, the mark is stored with the packet when the program ends.
+    /// The mark of the packet. Unlike the variable [`Self::State`], the mark is stored with the packet when the program
+    /// ends.
     Mark,
     /// A number that a stage passes to later stages of the program. It is discarded when the program ends.
     State,
 }
 
-/// How a packet is delivered. Only members that are in at least one class of the record's class mask can receive it.
+/// How a packet is delivered. Only members of at least one class in the class mask of the verdict record can
+/// receive it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum VerdictKind {
@@ -406,7 +408,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Checks that the tcpdump filter of the program was compiled for this link type, as pcap numbers it.
+    /// Checks that the tcpdump filter of the program was compiled for this pcap link type.
     ///
     /// # Errors
     /// A tcpdump filter was compiled for another link type.
@@ -425,9 +427,9 @@ impl Program {
 pub struct LinkMismatch {
     /// The filter as the user wrote it.
     pub filter: String,
-    /// The link type for which the filter was compiled, as pcap numbers it.
+    /// The pcap link type for which the filter was compiled.
     pub made_for: u16,
-    /// The link type of the frames, as pcap numbers it.
+    /// The pcap link type of the frames.
     pub link_type: u16,
 }
 

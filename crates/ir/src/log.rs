@@ -16,9 +16,9 @@ pub struct LogSubject<'a> {
     pub bytes: &'a [u8],
     /// The wire length.
     pub wire_len: u32,
-    /// The link type, as pcap numbers it.
+    /// The pcap link type of the packet.
     pub link_type: u16,
-    /// The record at the time of the log instruction; `None` unless the line is a [`Log::Trace`].
+    /// The verdict record at the time of the log instruction; `None` unless the line is a [`Log::Trace`].
     pub so_far: Option<&'a Execution>,
 }
 

@@ -7,18 +7,19 @@
 //! program again is correct only if the kernel has not yet changed any counter or map because of the packet. Hence the
 //! kernel runs the longest sequence of stages, from the first stage on, with these properties:
 //!
-//! * on no path to an operation that the kernel cannot perform is a counter changed, or a map written or touched;
-//! * each stage completes in the kernel for some packet, since otherwise user space would have to run it for every packet;
+//! * no path to an operation that the kernel cannot perform changes a counter, or writes or touches a map;
+//! * each stage completes in the kernel for some packet, since otherwise user space would have to run it for every
+//!   packet;
 //! * no map is used by stages in the kernel and by stages in user space. (Undecided packets use separate maps in user
 //!   space, which `kernel_programs::Object::flow_maps` explains.)
 //!
 //! The kernel passes the verdict record to user space with the packet, so stages that only set the record (marks,
 //! classes, hashes, steering) can run in the kernel or in user space. If a program changes no counter and no map, the
 //! kernel may decide only which packets pass, and user space computes the record (`kernel_programs::Metadata`). If the
-//! stages inspect tunnels, the kernel first leaves every packet undecided that may be a tunnel
-//! (`netgrain-kernel-programs`), so for all other packets the innermost packet is the outermost. If the stages use
-//! fragment tracking, the kernel also leaves fragments undecided, unless fragment tracking affects only the record that
-//! user space computes.
+//! stages inspect tunnels, the kernel first leaves every packet undecided that may contain a tunnel
+//! (`netgrain-kernel-programs`), so in all other packets the innermost packet is the outermost packet. If the stages
+//! use fragment tracking, the kernel also leaves fragments undecided, unless fragment tracking affects only the record
+//! that user space computes.
 
 use super::{Effect, End, Expiry, Inst, Meta, Program, Set};
 use std::fmt;
@@ -28,14 +29,14 @@ use std::fmt;
 pub enum Placement {
     /// The stage runs in the kernel, before the packet is passed to user space.
     Kernel {
-        /// Descriptions of the packets that this stage passes to user space undecided.
+        /// Descriptions of the packets that this stage passes to user space without a decision.
         undecided: Vec<&'static str>,
     },
     /// The stage runs in user space for this reason.
     User(UserSpaceReason),
 }
 
-/// The reason why a stage runs in user space; the text follows the name of the stage.
+/// The reason why a stage runs in user space. Its text is printed after the name of the stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserSpaceReason {
     /// In this stage, all packets reach an operation that the kernel cannot perform.
@@ -57,7 +58,7 @@ impl fmt::Display for UserSpaceReason {
             Self::ObstacleAfterChange(obstacle) => {
                 write!(f, "{} (and an earlier operation changes a counter or a map)", obstacle.why())
             }
-            Self::SharedMap(map) => write!(f, "the map `{map}` would be in the kernel and in user space"),
+            Self::SharedMap(map) => write!(f, "the map `{map}` would be used in the kernel and in user space"),
             Self::AfterUserSpace => f.write_str("after a stage in user space"),
             Self::Empty => f.write_str("is empty"),
         }
@@ -133,7 +134,7 @@ pub enum Obstacle {
 }
 
 impl Obstacle {
-    /// The reason why a stage cannot run in the kernel if every packet in the stage reaches the operation.
+    /// The reason why the kernel cannot run a stage in which every packet reaches this operation.
     const fn why(self) -> &'static str {
         match self {
             Self::Copy => "copies the packet, and in the kernel each packet has one outcome",
@@ -142,12 +143,12 @@ impl Obstacle {
         }
     }
 
-    /// A description of the packets that reach the operation, for a stage in which only some packets do.
+    /// A description of the packets that reach this operation, for a stage in which only some packets reach it.
     const fn recipients(self) -> &'static str {
         match self {
             Self::Copy => "packets that are copied",
             Self::Log => "packets that are logged",
-            Self::Local => "packets for which a value of the worker is read",
+            Self::Local => "packets for which the program reads a value of the worker",
         }
     }
 }
@@ -158,7 +159,7 @@ pub struct KernelPrefix {
     /// For each block: index and kind of the first instruction that the kernel cannot run. If a packet
     /// reaches this instruction, user space decides about the packet.
     pub stops: Vec<Option<(usize, Obstacle)>>,
-    /// For each block: true if the kernel can reach the block before a packet becomes undecided.
+    /// For each block: true if the kernel can execute the block for some packet.
     pub reached: Vec<bool>,
 }
 
@@ -187,7 +188,8 @@ impl KernelPrefix {
     }
 
     /// Like [`Self::of`], but also accepts stages that leave the decision about every packet to user space. A program
-    /// that is specialised for a common case may have such stages, although they decide about other packets.
+    /// that is specialised for a common case may have such stages, if they decide only about packets outside the common
+    /// case.
     pub fn of_some(program: &Program, stages: usize) -> Result<Self, UserSpaceReason> {
         let cut = program.stages.get(stages).map_or(program.blocks.len(), |s| s.first.0 as usize);
         let stops = stops(program, cut);
@@ -230,11 +232,11 @@ impl KernelPrefix {
         why.map_or(Ok(()), |what| Err(UserSpaceReason::Obstacle(what)))
     }
 
-    /// Returns descriptions of the packets that a stage passes to user space undecided.
+    /// Returns descriptions of the packets that a stage in the kernel passes to user space without a decision.
     fn undecided(&self, program: &Program, stage: usize) -> Vec<&'static str> {
         let mut all = Vec::new();
         if program.effects_of(stage).has(Effect::Tunnel) {
-            all.push("packets that may be tunnels");
+            all.push("packets that may contain a tunnel");
         }
         if program.effects_of(stage).has(Effect::Datagram) {
             all.push("fragments, which user space tracks");

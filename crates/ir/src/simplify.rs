@@ -25,9 +25,9 @@ const MAX_STATE: usize = 1 << 22;
 /// The state of the verdict record at the start of the program, as far as the compiler can rely on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// The record contains its initial values, because no part of the program has run.
+    /// The verdict record contains its initial values, because no part of the program has run.
     Fresh,
-    /// The record contains unknown values, because another part of the program has already run.
+    /// The verdict record contains unknown values, because another part of the program has already run.
     Resumed,
 }
 
@@ -49,7 +49,7 @@ impl Program {
         self.with(simplify(&blocks, self.registers, start, Some(plain)))
     }
 
-    /// A copy of the program in which the blocks are replaced.
+    /// A copy of the program with these blocks in place of its own.
     fn with(&self, blocks: Vec<Block>) -> Self {
         Self { blocks, ..self.clone() }
     }
@@ -119,7 +119,7 @@ enum Expr {
     Is(Cmp, Value, Value),
     Mix(Value),
     Member(u16, Value, Value),
-    /// A value of which nothing is certain; it equals only itself.
+    /// A value about which nothing is known; it equals only itself.
     Opaque(u32),
 }
 
@@ -297,8 +297,8 @@ impl Pass {
         base.checked_add(offset).filter(|at| *at < 1 << 31)
     }
 
-    /// The value that a variable of the record has after `value` was stored in it; most variables retain only the low
-    /// 32 bits.
+    /// The value that a variable of the verdict record has after `value` was stored in it; most variables retain only
+    /// the low 32 bits.
     fn kept(&mut self, var: Var, value: Value) -> Value {
         match (var, self.values.constant(value)) {
             (Var::Classes, _) => value,
@@ -312,7 +312,7 @@ impl Pass {
         }
     }
 
-    /// Returns the simplified end of a block, and for each target what is certain at its start.
+    /// Returns the simplified end of a block, and for each target the values that are certain at its start.
     fn end(&mut self, end: End, mut known: KnownValues) -> (End, Vec<(usize, KnownValues)>) {
         match end {
             End::Pass | End::Drop => (end, vec![]),

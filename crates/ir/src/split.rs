@@ -4,9 +4,9 @@ use super::{Block, BlockId, End, Program};
 
 impl Program {
     /// Returns two programs: the first `stages` stages, and the other stages. In the first part, each jump to the
-    /// second part is replaced by `pass`. The second part begins with the record that the first part produced; it does
-    /// not run for packets that the first part dropped. Both parts contain all tables of the complete program, so that
-    /// indices of tables mean the same in both.
+    /// second part is replaced by `pass`. The second part begins with the verdict record that the first part produced;
+    /// it does not run for packets that the first part dropped. Both parts contain all tables of the complete program,
+    /// so that indices of tables mean the same in both.
     pub fn split(&self, stages: usize) -> (Self, Self) {
         let cut = self.stages.get(stages).map_or(self.blocks.len(), |s| s.first.0 as usize);
         let mut head = Self { blocks: self.blocks[..cut].to_vec(), ..self.tables() };

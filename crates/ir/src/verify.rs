@@ -80,9 +80,9 @@ pub enum VerifyError {
         block: u32,
         /// The map.
         map: u16,
-        /// The number of words that the key has.
+        /// The number of words of the key that the instruction uses.
         have: usize,
-        /// The number of words that the map declares.
+        /// The number of words per key that the map declares.
         need: u8,
     },
     /// A map with invalid parameters.
@@ -92,7 +92,7 @@ pub enum VerifyError {
         /// The reason.
         why: &'static str,
     },
-    /// A variable of the record is set to a value that the record cannot hold.
+    /// A variable of the verdict record is set to a value that the variable cannot have.
     Value {
         /// The block.
         block: u32,
@@ -136,7 +136,7 @@ impl ProvenFacts {
         self.proven.remove(&Some(r));
     }
 
-    /// Called where two paths join. Retains only the facts that hold on both paths.
+    /// Called where two paths join. Keeps only the proved facts that hold on both paths.
     fn meet(&mut self, other: &Self) {
         self.defined.iter_mut().zip(&other.defined).for_each(|(a, b)| *a &= b);
         self.proven.retain(|base, end| match other.proven.get(base) {
@@ -363,7 +363,7 @@ impl fmt::Display for VerifyError {
             }
             Self::Map { map, why } => write!(f, "map {map}: {why}"),
             Self::Value { block, var, value } => {
-                write!(f, "block b{block} sets {var:?} to {value}, which the record cannot hold")
+                write!(f, "block b{block} sets {var:?} to {value}, which is not a valid value of this variable")
             }
             Self::Stages => f.write_str("the stages are out of order"),
             Self::Crossing { block, to } => write!(f, "block b{block} jumps to b{to}, which is inside another stage"),

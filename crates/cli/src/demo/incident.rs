@@ -28,7 +28,7 @@ const RATE: u64 = 20_000;
 /// The TCP options of a usual SYN: an MSS of 1460 bytes and a window scale of 7.
 const OPTIONS: [u8; 8] = [2, 4, 0x05, 0xb4, 1, 3, 3, 7];
 
-/// Length of a frame: Ethernet, IPv4, TCP with its options.
+/// Length of a scan frame: the Ethernet, IPv4 and TCP headers, with the TCP options.
 pub const FRAME: usize = 62;
 
 /// The schedule of the scan.

@@ -52,7 +52,7 @@ pub fn enter(as_json: bool) -> bool {
     }
 }
 
-/// Runs until the end of the traffic or a signal.
+/// Runs the capture and the traffic until the end of the traffic or a signal.
 pub fn run(
     args: &DemoArgs,
     spec: &Spec,

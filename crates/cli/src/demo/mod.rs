@@ -37,7 +37,7 @@ pub struct DemoArgs {
     /// Background traffic to send
     #[arg(long, value_name = "SPEC", default_value = "1000,flows=1k")]
     pub traffic: String,
-    /// Rate of the traffic; flat means as fast as the machine can send
+    /// Rate of the traffic, such as 50kpps or 1Gbit; flat: as fast as the machine can send
     #[arg(long, value_name = "RATE", value_parser = parse_rate, default_value = "50kpps")]
     pub rate: Rate,
     /// Keep the store in this directory, which must be new or empty, instead of removing it
@@ -96,15 +96,19 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     if whole {
         walk = Walkthrough::through(scratch.path(), &meter, done.scanned);
         let counts = &done.report.counts;
-        walk.same("packets offered differ from packets sent", counts.offered, done.sent.sent + done.scanned);
         walk.same(
-            "frames that `netgrain gen` did not send differ from frames of the scan",
+            "the numbers of offered packets and of sent packets differ",
+            counts.offered,
+            done.sent.sent + done.scanned,
+        );
+        walk.same(
+            "the numbers of frames not sent by `netgrain gen` and of frames of the scan differ",
             verdict.foreign,
             done.scanned,
         );
-        walk.same("packets stored differ from packets in series rows", counts.stored, meter.in_rows);
+        walk.same("the numbers of stored packets and of packets in series rows differ", counts.stored, meter.in_rows);
         walk.same(
-            "packets stored differ from packets in flow records and packets without a flow",
+            "the number of stored packets differs from the sum of packets in flow records and packets without a flow",
             counts.stored,
             meter.in_records + meter.without_flow,
         );

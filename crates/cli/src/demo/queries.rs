@@ -16,7 +16,7 @@ pub struct QueryRun {
     pub found: bool,
     /// The standard output.
     pub text: String,
-    /// The standard error: cost and counts.
+    /// The text that the query printed on standard error: its cost and counts.
     pub stderr: String,
 }
 

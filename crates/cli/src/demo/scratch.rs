@@ -10,7 +10,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Uses the given directory, or creates one among the temporary files.
+    /// Uses the given directory, or creates one in the system's directory for temporary files.
     ///
     /// # Errors
     /// The directory cannot be created, or is not empty: packets of another run would be counted as packets of this
@@ -23,7 +23,8 @@ impl Scratch {
         let failure = |e: std::io::Error| Failure::Said(format!("{}: {e}", path.display()));
         std::fs::create_dir_all(&path).map_err(failure)?;
         if std::fs::read_dir(&path).map_err(failure)?.next().is_some() {
-            return Err(Failure::Said(format!("{}: not empty; name a directory of its own", path.display())));
+            let path = path.display();
+            return Err(Failure::Said(format!("{path}: the directory is not empty; name a new or an empty directory")));
         }
         Ok(Self { path, keep: keep.is_some() })
     }

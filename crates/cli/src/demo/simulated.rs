@@ -29,7 +29,7 @@ const BATCH: u64 = 256;
 /// The time that the traffic thread sleeps while no frame is due.
 const IDLE_SLEEP: Duration = Duration::from_millis(1);
 
-/// Runs until the end of the traffic or a signal.
+/// Runs the capture and the traffic until the end of the traffic or a signal.
 pub fn run(
     args: &DemoArgs,
     spec: &Spec,
@@ -89,7 +89,7 @@ fn make(spec: &Spec, scan: Scan, pipe: impl Write, ready: &Receiver<()>, stop: &
     let (begun, start) = (Instant::now(), interval::now());
     while !stop.load(Ordering::Relaxed) {
         let elapsed = begun.elapsed().min(duration);
-        // Frames due exactly at the end are excluded.
+        // Frames that are due exactly at the end of the traffic are excluded.
         let last = elapsed.min(duration.saturating_sub(Duration::from_nanos(1)));
         let now = start.after(elapsed);
         let due = match spec.rate {

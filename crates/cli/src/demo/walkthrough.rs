@@ -67,11 +67,15 @@ impl Walkthrough {
         let fields = ["--json", "--fields", "second,packets,tcp_syn"];
         let rows: Vec<Second> = objects(&query("series", store, &fields));
         self.same(
-            "packets in series rows differ from packets metered",
+            "the numbers of packets in series rows and of metered packets differ",
             rows.iter().map(|r| r.packets).sum(),
             meter.packets,
         );
-        self.same("SYNs in series rows differ from SYNs sent", rows.iter().map(|r| r.tcp_syn).sum(), scanned);
+        self.same(
+            "the numbers of SYNs in series rows and of sent SYNs differ",
+            rows.iter().map(|r| r.tcp_syn).sum(),
+            scanned,
+        );
         let (from, to) = seconds(&rows)?;
         let moment = |at: base::Timestamp| format!("{}Z", at.to_string().split('.').next().unwrap_or_default());
         Some((moment(from), moment(to)))
@@ -92,12 +96,20 @@ impl Walkthrough {
     fn check_scanner(&mut self, hosts: &[SourceHost], scanned: u64) {
         match hosts.first() {
             Some(first) if first.src == SCANNER.to_string() => {
-                self.same("flows of the scanning host differ from hosts that it contacted", first.flows, scanned);
-                self.same("packets in the flows of the scanning host differ from packets sent", first.packets, scanned);
+                self.same(
+                    "the numbers of flows of the scanning host and of hosts that it contacted differ",
+                    first.flows,
+                    scanned,
+                );
+                self.same(
+                    "the numbers of packets in the flows of the scanning host and of packets that it sent differ",
+                    first.packets,
+                    scanned,
+                );
             }
             other => {
                 let named = other.map_or("no host", |host| host.src.as_str());
-                self.disagreements.push(format!("the flow records name {named}, but {SCANNER} scanned"));
+                self.disagreements.push(format!("by the flow records {named} began the most flows, not {SCANNER}"));
             }
         }
     }
@@ -118,7 +130,7 @@ impl Walkthrough {
             );
             let counted: Vec<Counted> = objects(&query("packets", store, &["--flow", id, "--count", "--json"]));
             self.same(
-                "packets of the first flow differ from packets in its record",
+                "the numbers of packets of the first flow in the store and in its record differ",
                 counted.iter().map(|c| c.packets).sum(),
                 1,
             );
@@ -128,7 +140,7 @@ impl Walkthrough {
         self.step("packets", purpose, query("packets", store, &[&all[..], &["--explain"]].concat()));
         let counted: Vec<Counted> = objects(&query("packets", store, &[&all[..], &["--json"]].concat()));
         self.same(
-            "packets of the scanning host in the store differ from packets sent",
+            "the numbers of packets of the scanning host in the store and of packets that it sent differ",
             counted.iter().map(|c| c.packets).sum(),
             scanned,
         );

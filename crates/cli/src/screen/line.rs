@@ -61,7 +61,7 @@ impl StatusLine {
 /// The sums of the counters of all interfaces.
 #[derive(Clone, Default)]
 struct Totals {
-    /// The duration of the capture in seconds; of several interfaces, the longest.
+    /// The duration of the capture in seconds; with several interfaces, the longest of their durations.
     seconds: f64,
     packets: u64,
     bytes: u64,

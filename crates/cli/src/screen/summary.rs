@@ -88,8 +88,8 @@ pub fn summary(r: &Report) -> String {
     out
 }
 
-/// The reason of losses if only the recorder was too slow. `None` in all other cases. The general text about readers is
-/// not used for the recorder, because it would suggest that there are listeners.
+/// A text about the losses if only the recorder was too slow; `None` in all other cases. The general text about readers
+/// is not used for the recorder, because it would suggest that there are listeners.
 fn behind(lost_by_reader: &BTreeMap<String, u64>, refused: Option<&str>) -> Option<String> {
     if !lost_by_reader.keys().eq([RECORDER]) {
         return None;
@@ -141,7 +141,7 @@ pub fn data_types(m: &MeterReport) -> String {
     out
 }
 
-/// The meaning of a flow end reason that is not in its name.
+/// An explanation of a flow end reason; empty if the name of the reason is sufficient.
 fn meaning(reason: &str) -> &'static str {
     match EndReason::ALL.into_iter().find(|end| end.name() == reason) {
         Some(EndReason::ForcedEnd) => " (the run or the capture file ended before the flow)",

@@ -109,14 +109,17 @@ fn the_parquet_reference_page_lists_the_columns_of_the_files() {
     const BEGIN: &str = "<!-- columns -->\n";
     const END: &str = "<!-- /columns -->";
     let (_dir, [_, _, given]) = kept();
-    let mut table = String::from("| column | type | unit | description | null if |\n|---|---|---|---|---|\n");
+    let mut table = String::from("| column | type | unit | description | null values |\n|---|---|---|---|---|\n");
     for column in columns(&given) {
         let field = schema::field(column.name()).expect("a field");
         let given =
             if field.outputs == FieldOutputs::TextAndExportedColumns { " (files of `--parquet` only)" } else { "" };
-        let none = if field.null_when.is_empty() { "never" } else { field.null_when };
+        let nulls = match field.null_when {
+            "" => "never null".to_owned(),
+            condition => format!("null if {condition}"),
+        };
         let kind = type_name(&column);
-        table += &format!("| `{}` | {kind} | {} | {}{given} | {none} |\n", field.name, field.unit, field.description);
+        table += &format!("| `{}` | {kind} | {} | {}{given} | {nulls} |\n", field.name, field.unit, field.description);
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/parquet.md");
     let text = std::fs::read_to_string(&path).expect("the documentation");

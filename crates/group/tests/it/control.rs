@@ -112,7 +112,7 @@ fn a_thousand_swaps_under_load_lose_no_packet() {
             assert!(matches!(client.request(&broken), Err(ClientError::Refused(why)) if why.contains("no such thing")));
         }
     }
-    // Wait for packets in each ring: on a busy machine, one of the two may get no packet for a while.
+    // Wait for packets in each ring: on a busy machine, one of the two rings may get no packet for a while.
     let at = engine.pushed_by_ring();
     until("packets of each ring are evaluated by the last program", || {
         engine.pushed_by_ring().iter().zip(&at).all(|(now, at)| *now > at + 500)

@@ -224,7 +224,7 @@ fn egress_interfaces_that_a_program_no_longer_names_are_closed() {
     assert_eq!(ports().len(), 1);
 }
 
-/// The interface to the host is open only for the queues of its ingress interface.
+/// The host interface is open only for the queues of its ingress interface.
 #[test]
 fn an_egress_interface_of_some_queues_is_opened_for_the_others_when_named() {
     let engine = Engine::at(vec![("p0", 0), ("p7", 0)], Limits::here());

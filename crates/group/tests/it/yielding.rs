@@ -44,7 +44,8 @@ impl Program for Slow {
     }
 }
 
-/// Makes a dispatcher with one group for each number of packets per evaluation.
+/// Makes a dispatcher with one group for each element of `packets_per_evaluation`. The program of the group writes this
+/// number of packets to the ring in each evaluation.
 fn slow_groups(packets_per_evaluation: &[usize], grace: Duration) -> (Dispatcher, Arc<CommandQueue>, SharedProducer) {
     let config = Config { name: "test".into(), bytes: BYTES, ..Config::default() };
     let mut producer = Producer::new(config).expect("memory");
@@ -96,8 +97,8 @@ fn a_slow_group_does_not_starve_the_other_groups() {
     }
     let accounting = accounting(&mut dispatcher, &commands);
     assert_eq!(producer.lost(), 0);
-    // The group at which the dispatcher stopped evaluates first in the next batch. If the slow group were always first,
-    // the other group would skip every batch.
+    // If the dispatcher stops at a group, this group evaluates its packets first in the next batch. If the slow group
+    // were always first, the other group would skip every batch.
     assert!(accounting[0].1 > 0 && accounting[1].0 >= accounting[0].0 / 2, "received, skipped: {accounting:?}");
 }
 

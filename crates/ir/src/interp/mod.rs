@@ -41,7 +41,7 @@ pub struct Execution {
     pub kernel: bool,
     /// Forwards and log lines.
     pub actions: Vec<Action>,
-    /// For each [`Log::Trace`] among the actions, in order: the record at the time of that instruction, without
+    /// For each [`Log::Trace`] among the actions, in order: the verdict record at the time of that instruction, without
     /// actions.
     pub traces: Vec<Self>,
 }
@@ -126,7 +126,8 @@ impl<'a> Interpreter<'a> {
         self.run_from(Execution::start(facts.mark), frame, facts, memory)
     }
 
-    /// Runs the program on one packet. The initial record is the one that an earlier part of a split program produced.
+    /// Runs the program on one packet. `start` is the result of the earlier part of a split program, with which this
+    /// part continues.
     pub fn run_from(&mut self, start: Execution, frame: &[u8], facts: &Facts, memory: &mut ProgramState) -> Execution {
         let mut run = Run { frame, facts, memory, registers: &mut self.registers, out: start };
         let mut at = 0;

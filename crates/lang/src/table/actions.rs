@@ -234,8 +234,9 @@ pub const CONTROL: &[Function] = &[
         "par",
         "Act -> Act -> Act",
         &[Effect::Fanout, Effect::Classes],
-        "Applies the actions in turn until one of them does not drop the packet. Kind, classes and hashes are reset \
-         before the next action; marks, counts and copies of earlier actions remain.",
+        "Applies the actions in turn until one of them does not drop the packet. Before each further \
+         action, the kind, classes and hashes of the verdict are reset; marks, counts and the copies that earlier \
+         actions sent remain.",
         |g| par(g, 2)
     ),
     row!(
@@ -386,9 +387,13 @@ pub const DELIVERY: &[Function] = &[
             act(ActionTerm::If(g.pred(0)?, ActionTerm::Seq(steps).into(), ActionTerm::Unit.into()))
         }
     ),
-    row!("forward"["forwardIO"], "Device -> Act", SEND, "A copy to this egress interface: `forward \"eth1\"`.", |g| {
-        act(ActionTerm::Forward(g.device(0)?))
-    }),
+    row!(
+        "forward"["forwardIO"],
+        "Device -> Act",
+        SEND,
+        "Sends a copy through this egress interface: `forward \"eth1\"`.",
+        |g| act(ActionTerm::Forward(g.device(0)?))
+    ),
     row!(
         "bridge",
         "Device -> Act",

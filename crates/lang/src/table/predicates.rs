@@ -304,7 +304,7 @@ pub const PROPERTIES: &[Function] = &[
     row!("tcp_flags", "Prop", NONE, "TCP flags: 1 FIN, 2 SYN, 4 RST, 8 PSH, 16 ACK, 32 URG.", |_| header(
         HeaderField::TcpFlags
     )),
-    row!("tcp_window", "Prop", NONE, "The window of TCP.", |_| header(HeaderField::TcpWindow)),
+    row!("tcp_window", "Prop", NONE, "The receive window of TCP.", |_| header(HeaderField::TcpWindow)),
     row!("udp_source", "Prop", NONE, "The source port of UDP.", |_| header(HeaderField::SrcPort(false))),
     row!("udp_dest", "Prop", NONE, "The destination port of UDP.", |_| header(HeaderField::DstPort(false))),
     row!("udp_len", "Prop", NONE, "Bytes of the UDP datagram.", |_| header(HeaderField::UdpLen)),

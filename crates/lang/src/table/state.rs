@@ -101,12 +101,15 @@ pub const FLOWS: &[Function] = &[
     row!("has_fstate", "Map -> Pred", READ, "The flow has an entry in the map.", |g| Ok(Value::Pred(Pred::Known(
         g.map(0)?
     )))),
-    row!("set_fstate", "Map -> Int -> Act", WRITE, "Sets the number of the flow.", |g| Ok(Value::Act(
+    row!("set_fstate", "Map -> Int -> Act", WRITE, "Sets the number of the flow in the map.", |g| Ok(Value::Act(
         ActionTerm::Put(g.map(0)?, g.number(1, i64::MAX as u64)?)
     ))),
-    row!("incr_fstate", "Map -> Act", WRITE, "Adds one to the number of the flow.", |g| add(g, 1)),
-    row!("decr_fstate", "Map -> Act", WRITE, "Subtracts one from the number of the flow.", |g| add(g, u64::MAX)),
-    row!("add_fstate", "Map -> Int -> Act", WRITE, "Adds this number to the number of the flow.", |g| add(
+    row!("incr_fstate", "Map -> Act", WRITE, "Adds one to the number of the flow in the map.", |g| add(g, 1)),
+    row!("decr_fstate", "Map -> Act", WRITE, "Subtracts one from the number of the flow in the map.", |g| add(
+        g,
+        u64::MAX
+    )),
+    row!("add_fstate", "Map -> Int -> Act", WRITE, "Adds this number to the number of the flow in the map.", |g| add(
         g,
         g.number(1, i64::MAX as u64)?
     )),
@@ -114,7 +117,7 @@ pub const FLOWS: &[Function] = &[
         "modify_fstate",
         "Map -> Change -> Act",
         WRITE,
-        "Changes the number of the flow: `modify_fstate m (+1)`.",
+        "Changes the number of the flow in the map: `modify_fstate m (+1)`.",
         |g| add(g, g.change(1)? as u64)
     ),
     row!("clear_fstate", "Map -> Act", WRITE, "Removes the entry of the flow from the map.", |g| Ok(Value::Act(

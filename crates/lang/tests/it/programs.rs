@@ -478,7 +478,7 @@ fn placement_is_the_longest_kernel_prefix_that_decides_packets() {
 #[test]
 fn placement_names_the_packets_left_undecided() {
     let places = placement(&world("main = ip >-> when is_tcp (forward \"eth1\") >-> steer_flow").program);
-    const STEERED: [&str; 2] = ["packets that may be tunnels", "fragments, which user space tracks"];
+    const STEERED: [&str; 2] = ["packets that may contain a tunnel", "fragments, which user space tracks"];
     let of = |undecided: &[&'static str]| Placement::Kernel { undecided: undecided.to_vec() };
     assert_eq!(places, [of(&[]), of(&["packets that are copied"]), of(&STEERED)]);
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Flows that the producers send, the same on all rings.
+/// Number of flows in the packets that a producer sends; the flows are the same on all rings.
 const FLOWS: u64 = 1000;
 
 /// A program: `mark N`, `steer`, `copy`, `drop`, `forward INTERFACE`, `kernel`, `remember N`, whose flow maps may hold
@@ -121,7 +121,7 @@ impl EngineServices for TestServices {
 #[derive(Default)]
 struct ProducerState {
     pushed: AtomicU64,
-    /// True after the producer has published its last packet and has read that it is to send no more packets.
+    /// True after the producer has read the request to send no more packets, and has published the packets sent before.
     idle: AtomicBool,
 }
 
@@ -197,12 +197,12 @@ impl Engine {
         }
     }
 
-    /// Packets in all rings so far.
+    /// Number of packets written to all rings so far.
     pub fn pushed(&self) -> u64 {
         self.pushed_by_ring().iter().sum()
     }
 
-    /// Packets in each ring so far.
+    /// Number of packets written to each ring so far.
     pub fn pushed_by_ring(&self) -> Vec<u64> {
         self.pushed.iter().map(|ring| ring.pushed.load(Ordering::SeqCst)).collect()
     }
