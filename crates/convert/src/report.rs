@@ -110,7 +110,9 @@ impl Report {
         );
         warn(
             clamped,
-            &format!("timestamps are out of the range of {format} and were replaced by the nearest possible"),
+            &format!(
+                "timestamps are out of the range of {format} and were replaced by the nearest timestamp in the range"
+            ),
         );
         warn(unstamped, "packets have no timestamp and got that of the preceding packet");
         warn(without_direction, &format!("packets had a direction, which {format} cannot hold; pcapng can"));
@@ -147,7 +149,9 @@ impl Report {
         lines.extend(
             self.damaged_inputs
                 .iter()
-                .map(|d| format!("{}: byte {}: {}; the part before it was converted", d.input, d.offset, d.reason)),
+                .map(|d| {
+                    format!("{}: byte {}: {}; everything before this byte was converted", d.input, d.offset, d.reason)
+                }),
         );
         lines
     }

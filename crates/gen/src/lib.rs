@@ -24,12 +24,12 @@
 //! - `departure` is the low 48 bits of UTC nanoseconds: one nanosecond of resolution and a period of 78 hours, so
 //!   that a timestamp within 39 hours of the departure restores the upper bits.
 //! - `CRC32C` (Castagnoli; RFC 9260 appendix A) covers every byte before it.
-//! - The low 24 bits of the flow id are the source address, the next 26 choose the ports, so flows are distinct
-//!   5-tuples; see [`Flow`]. The UDP checksum is 0, which RFC 768 allows over IPv4, so that only the CRC depends on the
-//!   payload.
+//! - The low 24 bits of the flow id are the low 24 bits of the source address, and the next 26 bits choose the ports,
+//!   so flows are distinct 5-tuples; see [`Flow`]. The UDP checksum is 0, which RFC 768 allows over IPv4, so that only
+//!   the CRC depends on the payload.
 //!
-//! Everything is a function of the [`Spec`]: equal specifications give equal frames on every machine, except for the
-//! departure times, which the caller passes in.
+//! The frames are a function of the [`Spec`]: equal specifications give equal frames on every machine. Only the
+//! departure times differ, which the caller passes in.
 //!
 //! ```
 //! # use base::Timestamp;

@@ -120,7 +120,7 @@ impl FromStr for Spec {
                     }
                 }
                 "truth" if value.is_none() => spec.signature = true,
-                "truth" => return Err(bad("a word without a value: truth")),
+                "truth" => return Err(bad("the word truth without a value")),
                 _ => return Err(SpecError::Key(part.to_owned())),
             }
         }

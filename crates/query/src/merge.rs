@@ -76,9 +76,10 @@ pub struct Merge {
 struct Limit {
     /// The smallest key of the other cursors.
     runner_up: Option<MergeKey>,
-    /// The earliest timestamp at which a cursor may have to be opened.
+    /// The timestamp at which the next cursor may have to be opened, so the current cursor may advance only to earlier
+    /// timestamps.
     opens: Option<Timestamp>,
-    /// The latest timestamp up to which no waiting cursor must be polled.
+    /// The latest timestamp to which the current cursor may advance before the waiting cursors must be polled.
     waits: Option<Timestamp>,
 }
 

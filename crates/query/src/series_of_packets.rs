@@ -65,7 +65,7 @@ struct InterfaceSeries {
     counter: SeriesMeter,
     /// The secret key with which the meter of the interface hashes addresses.
     key: u64,
-    /// True if the store has rows of this interface in the interval.
+    /// True if the store has series rows of this interface in the interval.
     is_known: bool,
     /// The second of the oldest stored packet of the interface.
     since: u64,

@@ -31,7 +31,7 @@ pub enum BrokenStream {
     Position {
         /// End of the previous record, as a stream position.
         expected: u64,
-        /// Begin of this record, as a stream position.
+        /// Begin of the record that the descriptor describes, as a stream position.
         found: u64,
     },
     /// A segment does not begin at a multiple of the block size, or the gap before the segment does not start at the

@@ -63,8 +63,9 @@ pub fn is_right(directory: &Path, wall: &WallClock) -> bool {
         Hours::back(directory, wall.latest_plausible()),
     );
     let has_another = |hours: &mut Hours| matches!(hours.next(), Ok(Some(_)));
-    // The loop takes one hour directory after and one before the clock's time in turn, so the number of listed
-    // directories is at most twice the smaller of the two numbers. The current hour is in both.
+    // The loop takes one hour directory after and one before the clock's time in turn, until one of the two directions
+    // has no further directory. So it lists at most twice as many directories as this direction has. The directory of
+    // the current hour counts in both directions.
     while has_another(&mut ahead) {
         if !has_another(&mut before) {
             return false;

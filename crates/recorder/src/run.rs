@@ -142,8 +142,8 @@ impl<D: Device> Recorder<D> {
     /// function returns, writes to the device and calls `report` for each event.
     ///
     /// # Errors
-    /// If the thread cannot be started; then no descriptor was read from the feed. A failing volume is no error: it is
-    /// reported as an [`Event`], and the summary contains the packets lost by it.
+    /// If the second thread cannot be started; then no descriptor was read from the feed. A failing volume is no error:
+    /// it is reported as an [`Event`], and the summary counts the packets that could not be written as lost.
     pub fn run<F: Feed>(self, feed: &mut F, mut report: impl FnMut(Event) + Send) -> io::Result<Summary> {
         let Self { mut device, mut config, handle } = self;
         config.after = config.after.max(chain::end(&config));
@@ -174,8 +174,8 @@ impl<D: Device> Recorder<D> {
         let (index_time, write_time) = handle.processor_time();
         let Totals { ledger, published, hidden, late, bytes } = totals;
         if let Some(page) = page {
-            // If files remain under hidden names, the page is kept, and the next recovery adds their lost packets to
-            // the ledger.
+            // If files remain under hidden names, the offered counter page is kept. The next recovery then adds the
+            // lost packets of these files to the ledger.
             page.end();
             if hidden == 0 {
                 page.confirm();

@@ -91,7 +91,7 @@ struct BegunParts {
     has_file: bool,
 }
 
-/// The error that the index entry of a job cannot be written now; a later step retries.
+/// The error of a job whose index entry cannot be written now. A later step retries.
 struct Unwritten;
 
 impl<D: Device> Writer<D> {

@@ -41,7 +41,7 @@ impl Quantity {
         (self.read)(row, self.index)
     }
 
-    /// The value in a row, for writing.
+    /// Mutable access to the value of this quantity in a row.
     #[inline]
     pub fn of_mut<'a>(&self, row: &'a mut Row) -> &'a mut u64 {
         (self.field_mut)(row, self.index)
@@ -82,7 +82,7 @@ fn all() -> Vec<Quantity> {
         let what = format!("bytes of {name}_packets");
         all.push(quantity!(format!("{name}_bytes"), "bytes", what, Sum, [i = kind as usize] classes[i].bytes));
     }
-    all.push(quantity!("ipv6_packets", "packets", "IPv6 packets, with any protocol above", Sum, ipv6.packets));
+    all.push(quantity!("ipv6_packets", "packets", "IPv6 packets, with any upper-layer protocol", Sum, ipv6.packets));
     all.push(quantity!("ipv6_bytes", "bytes", "bytes of ipv6_packets", Sum, ipv6.bytes));
     for class in 0..SIZES {
         let from = if class == 0 { 0 } else { SIZE_BOUNDS[class - 1] + 1 };

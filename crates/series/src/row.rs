@@ -58,7 +58,7 @@ pub enum TrafficClass {
 impl TrafficClass {
     /// Number of classes.
     pub const COUNT: usize = 7;
-    /// All classes, in the order of their numbers.
+    /// All traffic classes, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] =
         [Self::Tcp, Self::Udp, Self::Icmp, Self::Sctp, Self::OtherIp, Self::Arp, Self::Other];
 

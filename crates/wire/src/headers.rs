@@ -23,9 +23,9 @@ pub mod link {
     pub const RAW_IPV4: u16 = 228;
     /// IPv6 without a link header.
     pub const RAW_IPV6: u16 = 229;
-    /// BSD loopback: the address family in four bytes of the capturing host's order.
+    /// BSD loopback: the address family in four bytes of the capturing host's byte order.
     pub const NULL: u16 = 0;
-    /// OpenBSD loopback: the same in network order.
+    /// OpenBSD loopback: the address family in four bytes of network byte order.
     pub const LOOP: u16 = 108;
     /// Linux "cooked" capture, 16 bytes, protocol last.
     pub const LINUX_SLL: u16 = 113;
@@ -114,7 +114,7 @@ pub struct Headers {
 mod bit {
     pub const MALFORMED: u8 = 1 << 0;
     pub const ETHERNET: u8 = 1 << 1;
-    /// The lowest of the four bits that have the index of the link type; the index of Ethernet is 0.
+    /// The position of the lowest of the four bits that contain the index of the link type; the index of Ethernet is 0.
     pub const LINK: u32 = 4;
 }
 
@@ -322,7 +322,7 @@ fn plain_transport(frame: &[u8], at: usize, protocol: IpProtocol) -> Option<usiz
 /// none.
 struct HeaderParser<'a> {
     frame: &'a [u8],
-    /// End of the current layer: of the frame, or of a session inside it.
+    /// End of the current layer on the wire: the end of the frame, or of a PPPoE session in the frame.
     wire: usize,
     /// True if the next tag is the outermost of its Ethernet header.
     first_tag: bool,
@@ -381,7 +381,7 @@ impl<'a> HeaderParser<'a> {
                     }
                 }
                 EtherType::PPPOE => match shim::pppoe(self.frame, at, self.wire) {
-                    // A session that does not carry IP remains a frame with the ethertype of the session.
+                    // If the PPPoE session does not carry IP, the ethertype remains that of PPPoE.
                     Ok((EtherType(0), ..)) => return Some(at),
                     Ok((inside, at, end)) => {
                         (self.out.ethertype, self.wire) = (inside, end);

@@ -54,7 +54,7 @@ pub struct UpperLayer<'a> {
     pub protocol: IpProtocol,
     /// Whole packet, first fragment or later fragment.
     pub fragment: Fragment,
-    /// The captured bytes from that header on; `None` if the parser could not continue.
+    /// The captured bytes from the upper-layer header on; `None` if the parser could not continue.
     pub payload: Option<&'a [u8]>,
 }
 

@@ -237,7 +237,7 @@ pub fn columns(report: &Aggregation, names: &Names) -> Vec<TableColumn> {
     fields.chain(measures).chain([share]).collect()
 }
 
-/// The advice for a ranking of single flows.
+/// The message below a ranking of single flows, which explains how to rank groups of flows instead.
 pub fn advice_to_group() -> String {
     format!("each line is a flow; for sums add --group, as in --group src,dport; fields: {}", Field::WORDS)
 }

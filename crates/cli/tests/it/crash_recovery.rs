@@ -197,7 +197,7 @@ fn queries_during_rotation_and_retention_return_each_stored_packet_once() {
     until("a file is published", || !published(&store).is_empty());
     let (mut queries, mut firsts, mut gaps) = (0, BTreeSet::new(), BTreeMap::new());
     until("results begin at several packets", || {
-        // This query reads files alone. Other tests query packets that are only in the ring.
+        // This query reads only files, not the ring. Other tests query packets that are only in the ring.
         let query = Query { live: false, ..Query::default() };
         let mut results = query::run(&QuerySource::Store(store.clone()), query).unwrap_or_else(|e| panic!("{e}"));
         let mut last: Option<u64> = None;

@@ -242,7 +242,7 @@ fn a_packet_language_program_forwards_to_an_interface_and_steers() {
     assert_eq!(engine.group("program", &["tee"]).out.trim_end(), program);
 }
 
-/// A client of an engine whose exit status and messages are tested.
+/// A running `netgrain group` command, whose messages and exit status the test reads.
 struct Client {
     running: Running,
     err: BufReader<std::process::ChildStderr>,

@@ -132,7 +132,7 @@ fn softflowd(mut program: Command, dir: &TempDir, capture: &Path) -> SumsByPair 
             number("proto") as u8,
             [("packets>", "octets>"), ("packets<", "octets<")].map(|(p, o)| (number(p), number(o))),
         );
-        // softflowd rounds to milliseconds, and prints 1000 of them instead of the next second.
+        // softflowd rounds times to milliseconds, and prints a fraction of 1000 ms instead of the next second.
         let time = |text: &str| match text.strip_suffix(".1000") {
             Some(second) => nanos(second) + 1_000_000_000,
             None => nanos(text),

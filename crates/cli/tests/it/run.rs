@@ -525,7 +525,8 @@ fn an_interrupt_ends_the_wait_for_a_dead_collector_cleanly() {
     let mut command = netgrain(&[&args[..], &RING[..]].concat());
     let (running, err) = Running::start(&mut command);
     // The records are made when the file has been read completely. After the sleep of 2 s, the run waits for the
-    // collector. On a slow machine it does not wait yet; it then reads the stop flag before it begins to wait.
+    // collector. On a slow machine the run may not wait yet when the signal arrives; then it reads the stop flag before
+    // it begins to wait.
     until("packets are stored", || common::stored_packets(&store) > 0);
     std::thread::sleep(std::time::Duration::from_secs(2));
     signal(&running.0, "INT");

@@ -281,7 +281,8 @@ fn a_filtered_series_extends_to_the_last_second_of_the_capture() {
 fn a_filtered_series_has_rows_for_the_seconds_around_a_gap() {
     let dir = TempDir::new("series-around-gap");
     let file = dir.join("talk.pcap");
-    // Two stretches of two seconds; the last second of the first stretch and the first one of the second do not match.
+    // The capture has packets in two stretches of two seconds each. The packets of the last second of the first stretch
+    // and of the first second of the second stretch go to port 443.
     capture_at(&file, &[(BEGIN, 53), (BEGIN + 1, 443), (BEGIN + 200, 443), (BEGIN + 201, 53)]);
     for filter in ["port 53", "port 443", "port 1"] {
         let output = run(&["series", "-r", arg(&file), "--json", filter]);

@@ -361,8 +361,8 @@ fn changes_of_members_and_programs_lose_no_packet_and_split_no_flow() {
                 let index = present.remove(0);
                 members[index].kill();
                 testbed.wait_for_members("flows", present.len());
-                // Packets that are sent after this moment are delivered to living members. At this moment, up to three
-                // rounds beyond the counter may be in flight.
+                // Packets that are sent from now on are delivered to living members. Up to three rounds of packets that
+                // are already sent may not be in the counter `received` yet.
                 killed_at = testbed.stats("flows")["received"].as_u64().expect("a number") as u32 + 3 * FRAMES;
             }
             _ => {

@@ -220,7 +220,8 @@ impl<'a> BlockScan<'a> {
         Ok(())
     }
 
-    /// Scans a block; false if no block can be read.
+    /// Scans the next block. Returns false if the file has no further complete block, or if the block length is
+    /// invalid.
     fn step(&mut self, context: &mut CaptureContext) -> io::Result<bool> {
         let Some(&head) = self.bytes(12)?.and_then(|b| b.first_chunk::<12>()) else { return Ok(false) };
         let kind = u32_at(&head, 0, false);

@@ -18,7 +18,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Bytes of a block, as in a store.
+/// Size of a block in bytes, equal to the block size of packet files in a store.
 pub const BLOCK: u64 = 1 << 20;
 
 /// Number of packets between two tests of the stop flag.

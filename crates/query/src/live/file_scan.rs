@@ -266,7 +266,7 @@ impl FileScan {
         } else if from == start && !self.of_ring && crc32c::crc32c(&self.buffer) != block.crc {
             self.damaged("does not match its checksum", context);
         } else if self.at >= end {
-            self.damaged("has no record at the offset in its index", context);
+            self.damaged("does not contain the record that its index describes", context);
         }
         true
     }

@@ -126,11 +126,13 @@ struct RingRun {
     unreported: Tally,
 }
 
-/// The position at which a run of packets from the ring should begin, although the ring has overwritten packets.
+/// The stream position at which a run of packets from the ring should begin, although the ring has overwritten packets
+/// after this position.
 #[derive(Clone, Copy)]
 struct UnsureBegin {
     pos: u64,
-    /// The greatest distance from `pos` to the next record.
+    /// The greatest number of bytes between `pos` and the begin of the next record, if no packet is missing. It is more
+    /// than zero if `pos` may be within a record.
     slack: u64,
 }
 

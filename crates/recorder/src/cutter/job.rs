@@ -22,7 +22,7 @@ pub enum Job {
         pos: u64,
         /// Begin of the file's time range, from which the file name is formed.
         start: Timestamp,
-        /// The ring memory before the first byte of this file.
+        /// The ring memory that may be overwritten after this job: the memory before the first byte of this file.
         release: Release,
     },
     /// Write a part of a block, and the index entry of the block.
@@ -33,7 +33,7 @@ pub enum Job {
         len: u64,
         /// End of the file's time range.
         end: Timestamp,
-        /// The ring memory up to the end of the file.
+        /// The ring memory that may be overwritten after this job: the memory up to the end of the file.
         release: Release,
     },
     /// Release this ring memory as soon as all earlier jobs are done; the job writes nothing.
@@ -67,8 +67,8 @@ pub struct Part {
 }
 
 impl Part {
-    /// True if a file that begins at `start` becomes an out-of-order file by this part: a packet of the part is earlier
-    /// than `start`, or than a preceding packet of the file.
+    /// True if a file that begins at `start` is an out-of-order file because of this part: a packet of the part is
+    /// earlier than `start`, or than a preceding packet of the file.
     pub fn is_out_of_order(&self, start: Timestamp) -> bool {
         self.is_out_of_order || self.entry.first_record.is_some() && self.entry.first < start
     }

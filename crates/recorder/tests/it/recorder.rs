@@ -360,7 +360,7 @@ fn a_power_failure_loses_no_packet_older_than_two_seconds() {
     let device = MemoryDevice::new(seed);
     device.set_fault(Fault { slow: true, ..Fault::default() });
     let mut writer = netgrain_recorder::Writer::new(device.clone(), config());
-    // For each time, the stream position up to which the stream was written to the volume.
+    // For each time at which bytes were written: the stream position up to which the stream was then on the volume.
     let mut written: Vec<(Duration, u64)> = Vec::new();
     let (mut now, mut checks) = (Duration::ZERO, 0);
     // The descriptors contain no end of the stream, so the file stays open.

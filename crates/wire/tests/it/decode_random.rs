@@ -174,7 +174,8 @@ fn plain_frames_have_the_offsets_of_headers() {
     assert!(agreed > 50_000, "only {agreed} frames were compared");
 }
 
-/// A packet below a random sequence of sessions, pseudowires, labels, tags and length fields, and their names.
+/// A packet inside a random sequence of PPPoE sessions, pseudowires, MPLS labels, VLAN tags and length fields, and the
+/// names of these layers.
 fn wrapped(prng: &mut Prng) -> (Vec<u8>, Vec<&'static str>) {
     let port = 1 + prng.below(1000) as u16;
     let inner = Frame::udp4(prng.next_u64() as u32, port, 9, 53).payload(b"the inner");

@@ -23,7 +23,7 @@ pub struct Testbed {
     pub dir: TempDir,
 }
 
-/// An engine that a command line of a page has started.
+/// An engine that a command line of a documentation page has started.
 pub struct Engine {
     running: Running,
     err: BufReader<std::process::ChildStderr>,

@@ -122,7 +122,8 @@ fn every_packet_is_found_once_up_to_the_moment_of_the_query() {
         let context = format!("after {:?}", begun.elapsed());
         assert_whole(&found, before, &results.warnings(), &context);
         from_ring += results.cost().from_ring;
-        // The count may be larger: a block that grew during the query may count packets after the end of the query.
+        // The number of stored packets in the ledger may be larger than the number of packets found: the ledger rows of
+        // a block that grew during the query may count packets after the end of the query.
         let counted = results.tally(0).stored;
         assert!(counted >= found.len() as u64, "{context}: {} packets found, {counted} counted", found.len());
         assert_eq!(results.warnings(), [""; 0], "{context}");
