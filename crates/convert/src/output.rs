@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::io::{self, BufWriter, Read, Write};
 use std::rc::Rc;
 
-/// Size of the buffer before a sink, in bytes.
+/// Size of the write buffer of an output file, in bytes.
 const BUFFER: usize = 256 << 10;
 
 /// Greatest size of a pcapng packet block without the packet's bytes: fields (32), padding (3), direction (8), losses
@@ -92,7 +92,7 @@ enum Layout<S: Write> {
     Raw(CountingWriter<S>),
 }
 
-/// Counts the bytes written to a sink.
+/// A buffered writer that counts the bytes written to an output file.
 struct CountingWriter<S: Write> {
     sink: BufWriter<S>,
     bytes: Rc<Cell<u64>>,

@@ -26,15 +26,15 @@ const UP_TO_10K: u64 = 999;
 /// Of the 362 flows (of 1000) with two to eight packets, the number of flows of each length.
 const SHORT: [(u32, u64); 7] = [(2, 140), (3, 70), (4, 50), (5, 34), (6, 28), (7, 22), (8, 18)];
 
-/// Flow lengths from 9 to 10 000 packets. Of 10 000 such flows, 6 864 follow the steeper law (mean 62.7 packets) and
-/// the others the flatter law (mean 299.5 packets); the mean of both is 137.0 packets.
+/// The bounds of the class of flows with 9 to 10 000 packets. Of 10 000 flows of this class, 6 864 follow the steeper
+/// law (mean 62.7 packets) and the others the flatter law (mean 299.5 packets); the mean of all is 137.0 packets.
 const MIDDLE: (f64, f64) = (9.0, 10_001.0);
 const MIDDLE_STEEP: u64 = 6864;
 /// Of 10 000 packets that belong to flows of 9 to 10 000 packets, the number of packets whose flow has a length drawn
 /// from the steeper law.
 const MIDDLE_STEEP_PACKETS: u64 = 3142;
 
-/// Flow lengths above 10 000 packets; the mean is 55 020.
+/// The bounds of the class of flows with more than 10 000 packets; their mean is 55 020 packets.
 const LONG: (f64, f64) = (10_001.0, 2_395_000.0);
 
 /// Of 100 000 packets, the number of packets that belong to flows of one packet, of at most eight packets, and of at

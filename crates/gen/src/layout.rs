@@ -7,10 +7,10 @@ use base::hash::mix64;
 /// The number 0x6e67, "ng": the first two bytes of the payload of a frame with signature.
 pub const MAGIC: u16 = 0x6e67;
 
-/// The shortest frame, without frame check sequence: 42 bytes of headers, 14 of signature, 4 of CRC.
+/// Length of the shortest frame, without frame check sequence: 42 bytes of headers, 14 of signature, 4 of CRC.
 pub const MIN_FRAME: usize = 60;
 
-/// The longest frame, without frame check sequence: an MTU of 9000.
+/// Length of the longest frame, without frame check sequence: 14 bytes of Ethernet header, and an MTU of 9000.
 pub const MAX_FRAME: usize = 9014;
 
 /// Byte ranges of the fields; the crate's documentation has the layout.

@@ -58,9 +58,9 @@ impl Ord for MergeEntry {
 /// The merge of all cursors of a query.
 #[derive(Default)]
 pub struct Merge {
-    /// The cursor from which the current packet is.
+    /// The cursor whose current packet is the current packet of the result.
     top: Option<MergeEntry>,
-    /// The other cursors with a packet.
+    /// The other cursors that are at a packet.
     rest: BinaryHeap<Reverse<MergeEntry>>,
     /// Cursors that wait for a packet; the next packet of each is not earlier than its timestamp.
     waiting: Vec<(Timestamp, MergeEntry)>,

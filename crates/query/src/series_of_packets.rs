@@ -201,7 +201,7 @@ impl Iterator for SeriesOfPackets {
 }
 
 impl ComputedRows {
-    /// The series of a new origin.
+    /// Returns the series to which the packets of a new origin are added.
     fn series_of(&mut self, origin: usize, interface: &str) -> Result<&mut InterfaceSeries, SeriesError> {
         let directory = |name: &str| interface_directory(&self.store, name);
         let at = match self.names.iter().position(|name| directory(name) == directory(interface)) {

@@ -79,7 +79,7 @@ pub struct Cutter {
 }
 
 impl Cutter {
-    /// A cutter of the stream in this memory, before the first segment.
+    /// A new cutter for the stream in this memory. Its first descriptor must begin a segment.
     pub fn new(memory: Arc<dyn Bytes>) -> Self {
         Self { memory, block: Block::default(), segment: None, next: 0, seen: 0, last: Timestamp::ZERO, ticked: false }
     }

@@ -30,9 +30,9 @@ const MAX: u64 = 64;
 
 /// The files whose timestamps are ahead of the clock.
 pub struct FutureFiles {
-    /// Number of files for which markers were written.
+    /// Number of future files for which markers were written.
     files: u64,
-    /// The latest timestamp of these files.
+    /// The latest timestamp of the future files.
     last: Timestamp,
     /// The latest timestamp of the files without a marker; [`Timestamp::ZERO`] if there are none.
     pub reached: Timestamp,

@@ -72,12 +72,12 @@ impl Handle {
         self.0.device.get().cloned().unwrap_or_default()
     }
 
-    /// Bytes of packet files written so far.
+    /// Number of bytes of packet files that were written so far.
     pub fn bytes(&self) -> u64 {
         self.0.bytes.load(Relaxed)
     }
 
-    /// Files published so far.
+    /// Number of files that were published so far.
     pub fn published(&self) -> u64 {
         self.0.published.load(Relaxed)
     }
@@ -104,13 +104,13 @@ impl Handle {
 pub struct Summary {
     /// The outcome counters of each second.
     pub ledger: Ledger,
-    /// Files published.
+    /// Number of files that were published.
     pub published: u64,
     /// Number of files that could not be published and keep their hidden names.
     pub hidden: u64,
-    /// Packets with an earlier timestamp than a preceding packet.
+    /// The number of packets with an earlier timestamp than a preceding packet, and the largest difference.
     pub late: OutOfOrderCounts,
-    /// Bytes of packet files written.
+    /// Number of bytes of packet files that were written.
     pub bytes: u64,
     /// The contradiction in the descriptor stream that ended the recording, if there was any.
     pub broken: Option<BrokenStream>,

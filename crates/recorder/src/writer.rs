@@ -52,14 +52,15 @@ pub struct Totals {
     /// The outcome counters of each second; packets that could not be written are counted as lost with the cause
     /// [`base::Cause::Disk`].
     pub ledger: Rows,
-    /// Files published.
+    /// Number of files that were published.
     pub published: u64,
     /// Number of files that were left under their hidden names, or that another process removed before they were
     /// published.
     pub hidden: u64,
-    /// Packets with an earlier timestamp than a preceding packet.
+    /// The number of packets with an earlier timestamp than a preceding packet, and the largest difference.
     pub late: OutOfOrderCounts,
-    /// Bytes of packet files written; a page that was written twice, with more content the second time, counts once.
+    /// Number of bytes of packet files that were written; a page that was written twice, with more content the second
+    /// time, counts once.
     pub bytes: u64,
 }
 

@@ -50,7 +50,7 @@ pub struct Counts {
     /// Number of packets that were counted in a further row of a second, because the first row of that second was
     /// already emitted.
     pub late_packets: u64,
-    /// Bytes of these packets.
+    /// Number of bytes of these packets.
     pub late_bytes: u64,
     /// Number of seconds that were closed early because too many were open.
     pub closed_early: u64,
@@ -90,7 +90,7 @@ impl SeriesMeter {
         Self { silence: Self::SILENCE_OF_CAPTURES, ..Self::new(interface) }
     }
 
-    /// The longest silence with rows, in seconds; a longer silence is a gap.
+    /// The longest time without packets for which rows of zeros are emitted, in seconds; a longer time is a gap.
     pub fn silence(&self) -> u64 {
         self.silence
     }

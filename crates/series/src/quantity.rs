@@ -21,13 +21,13 @@ pub enum MergeRule {
 /// One quantity of a row.
 #[derive(Clone, Debug)]
 pub struct Quantity {
-    /// The name in CSV, JSON, Parquet and on the command line.
+    /// The name of the quantity in CSV, JSON, Parquet and on the command line.
     pub name: Cow<'static, str>,
-    /// The unit.
+    /// The unit of the quantity.
     pub unit: &'static str,
-    /// A description without verb.
+    /// A description of the quantity, without a verb.
     pub description: Cow<'static, str>,
-    /// The rule of a sum of rows.
+    /// The rule by which the values of two rows are merged when the rows are added.
     pub merge: MergeRule,
     read: fn(&Row, usize) -> u64,
     field_mut: fn(&mut Row, usize) -> &mut u64,
@@ -35,7 +35,7 @@ pub struct Quantity {
 }
 
 impl Quantity {
-    /// The value in a row.
+    /// The value of this quantity in a row.
     #[inline]
     pub fn of(&self, row: &Row) -> u64 {
         (self.read)(row, self.index)

@@ -6,7 +6,7 @@ use crate::bytes::be32;
 use crate::error::take;
 use crate::{EtherType, Layer, ParseError};
 
-/// Bytes of one stack entry.
+/// Length in bytes of one entry of the label stack.
 pub const LABEL_LEN: usize = 4;
 
 /// The most labels that the decoder follows; a deeper stack is treated as an unknown payload.

@@ -192,7 +192,7 @@ impl Space {
 }
 
 impl State {
-    /// A new session. Numbers before its first number do not count as missing.
+    /// A new session. Sequence numbers before its first number do not count as missing.
     const fn begin(number: u32, space: Space) -> Self {
         Self { next: space.after(number), received: u128::MAX, restart: None }
     }
@@ -236,7 +236,7 @@ mod tests {
         Key { src: 1, dst: 2, id, kind, is_v6: false }
     }
 
-    /// The counters after these numbers of one session.
+    /// The counters after these sequence numbers of one session.
     fn counts(kind: TunnelKind, numbers: &[u32]) -> SessionCounts {
         let mut sessions = Sessions::with(16, 7);
         numbers.iter().for_each(|n| sessions.count(key(5, kind), *n));

@@ -26,7 +26,7 @@ mod ppp {
 /// are ethertypes.
 const SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
 
-/// Bytes of the control word of a pseudowire (RFC 4385 §3), whose first four bits are 0.
+/// Length in bytes of the control word of a pseudowire (RFC 4385 §3), whose first four bits are 0.
 const CONTROL_WORD: usize = 4;
 
 /// `N` bytes of a header at `at`, which must end by `end` on the wire. If they are missing, the error shows whether the

@@ -24,7 +24,7 @@ pub struct VlanTag<'a> {
 }
 
 impl<'a> VlanTag<'a> {
-    /// Bytes that a tag adds to a frame.
+    /// Number of bytes that a tag adds to a frame.
     pub const LEN: usize = at::END;
 
     /// The tag whose control information begins at byte `offset` of the frame.
@@ -35,7 +35,7 @@ impl<'a> VlanTag<'a> {
         take(frame, offset, Layer::Vlan).map(|(head, rest)| Self { head, rest })
     }
 
-    /// Priority, drop eligibility and id together.
+    /// The tag control information: priority, drop eligibility and VLAN id.
     pub fn tci(&self) -> u16 {
         be16(self.head, at::TCI)
     }

@@ -84,7 +84,7 @@ impl Listing {
         "mpls",
     ];
 
-    /// Lines of at most `room` characters.
+    /// A formatter of lines that have at most `room` characters.
     pub fn new(room: Option<usize>, paint: Paint, zone: &Zone) -> Self {
         let mut columns = COLUMNS;
         if *zone != Zone::Utc {

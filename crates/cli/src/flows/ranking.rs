@@ -281,7 +281,7 @@ fn shown(measure: Measure, amount: u64) -> String {
     }
 }
 
-/// An amount for programs: times as RFC 3339, other amounts as numbers.
+/// An amount in JSON, CSV or Parquet: times as RFC 3339, other amounts as numbers.
 fn printed(measure: Measure, amount: u64) -> serde_json::Value {
     match measure {
         Measure::First | Measure::Last => Timestamp::from_nanos(amount).to_string().into(),

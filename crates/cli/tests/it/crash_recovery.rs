@@ -173,7 +173,7 @@ fn packets_reported_stored_2_s_before_a_kill_are_recovered() {
         };
         let (first, begun) = (stored(), Instant::now());
         let stored = [first, stored(), stored()];
-        // On a busy machine a late report may be followed by the next at once.
+        // On a busy machine a report may be late, and the next report may follow at once.
         std::thread::sleep(Duration::from_secs(2).saturating_sub(begun.elapsed()));
         std::thread::sleep(Duration::from_millis(prng.below(500)));
         running.0.kill().expect("SIGKILL");

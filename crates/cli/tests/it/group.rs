@@ -26,7 +26,7 @@ impl Engine {
         let (store, socket) = (dir.join("store"), dir.join("s.sock"));
         let args = ["record", "-i", &port.name, "--store", arg(&store), "--socket", arg(&socket), "--ring", "32MiB"];
         let groups = dir.join("s.groups");
-        // A killed engine may have left the socket.
+        // A killed engine may have left its socket file.
         let _ = std::fs::remove_file(&groups);
         let (running, err) = Running::start(&mut netgrain(&[&args[..], more].concat()));
         until("the control socket exists", || groups.exists());

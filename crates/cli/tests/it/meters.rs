@@ -194,7 +194,7 @@ fn tshark(mut program: Command, capture: &Path, ours: &SumsByPair) {
         let pair = if swapped { (protocol, right, left) } else { (protocol, left, right) };
         let sums =
             ours.get(&pair).unwrap_or_else(|| panic!("tshark has a conversation that netgrain does not have: {line}"));
-        // Frames and bytes towards the left endpoint come first.
+        // In a line of tshark, the frames and bytes towards the left endpoint come first.
         for (at, from_right) in [(3, true), (6, false)] {
             let direction = usize::from(from_right != swapped);
             let unit = if words[at + 2] == "kB" { 1000 } else { 1 };

@@ -116,7 +116,7 @@ fn captures_after_a_truncated_one_are_replayed_too() {
     assert!(output.err.contains("cut.pcap") && output.err.contains("at least one packet was lost"), "{}", output.err);
     let stored = objects(&output.out).pop().expect("a report")["report"]["stored"].as_u64().expect("a number");
     assert!((4000..6000).contains(&stored), "half of the first capture and the whole second one: {stored}");
-    // A file that is no capture is an error at any position.
+    // A file that is no capture causes an error at any position in the list of files.
     let other = dir.join("other");
     let args = ["run", "-r", arg(&complete), "/etc/passwd", "--store", arg(&other), "-q"];
     let output = run(&[&args[..], &RING[..]].concat());

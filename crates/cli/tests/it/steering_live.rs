@@ -270,7 +270,8 @@ fn join(testbed: &Testbed, members: &mut Vec<Member>, present: &mut Vec<usize>) 
     Change::Joined(index)
 }
 
-/// Compares the files of the members with the phases.
+/// Asserts that in each phase the packets of a flow are in the file of one member, and that this member was in the
+/// group in this phase.
 fn assert_files_match_phases(members: &[Member], phases: &[(Change, Vec<usize>)], context: &str) {
     // By phase: the owner of each flow, and how many of its packets were found.
     let mut owners: Vec<BTreeMap<u32, (usize, u32)>> = vec![BTreeMap::new(); phases.len()];

@@ -84,7 +84,7 @@ impl Capture {
     /// contains the headers that the reader must read before these records.
     ///
     /// # Errors
-    /// An error in the headers.
+    /// If a header cannot be read or parsed.
     pub fn reader<'a>(&self, file: &'a File, head: &'a [u8], from: u64, until: u64) -> Result<Part<'a>, pcap::Error> {
         let span = Span { file, head, at: from, end: self.bytes, least: until, read: 0 };
         let reader = Reader::open_as(span, self.format)?;
@@ -94,7 +94,7 @@ impl Capture {
     /// A reader of all records.
     ///
     /// # Errors
-    /// An error in the headers.
+    /// If a header cannot be read or parsed.
     pub fn whole<'a>(&self, file: &'a File) -> Result<Part<'a>, pcap::Error> {
         let span = Span { file, head: &[], at: 0, end: self.bytes, least: self.bytes, read: 0 };
         Ok(Part { reader: Reader::open_as(span, self.format)?, from: 0, until: self.bytes, head: 0 })

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 /// The largest number of bytes of interface descriptions that are kept for one file.
 const MAX: usize = 64 << 20;
 
-/// Bytes of one read.
+/// Number of bytes of one read.
 const WINDOW: usize = 128 << 10;
 
 const SECTION: u32 = 0x0a0d_0d0a;
@@ -279,7 +279,7 @@ impl<'a> BlockScan<'a> {
         context.add(len as usize)
     }
 
-    /// Reads `len` bytes at the current offset; `None` if the file ends before.
+    /// Reads `len` bytes at the current offset; `None` if fewer bytes remain in the file.
     fn bytes(&mut self, len: usize) -> io::Result<Option<&[u8]>> {
         let end = self.at + len as u64;
         if end > self.end {

@@ -28,7 +28,7 @@ const CHECK_INTERVAL: u32 = 4096;
 pub struct Plan {
     pub capture: Capture,
     pub context: CaptureContext,
-    /// The blocks in descending order of their begin.
+    /// The blocks in descending order of `first`, so that `pop` returns the earliest block.
     pub blocks: Vec<PlannedBlock>,
     /// If the capture was damaged when it was indexed, the end of its valid part. The damage was already reported.
     end: Option<u64>,
@@ -56,7 +56,7 @@ impl PlannedBlock {
 }
 
 impl Plan {
-    /// Sorts the blocks into a plan.
+    /// Creates a plan of these blocks, and sorts them.
     pub fn new(capture: Capture, context: CaptureContext, mut blocks: Vec<PlannedBlock>) -> Self {
         blocks.sort_by_key(|b| std::cmp::Reverse((b.first, b.number)));
         Self { capture, context, blocks, end: None }

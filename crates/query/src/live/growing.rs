@@ -122,7 +122,7 @@ impl Growing {
         self.verified
     }
 
-    /// Bytes of the index read since it was opened.
+    /// Number of bytes of the index that were read since it was opened.
     pub fn index_bytes(&self) -> u64 {
         self.reader.bytes_read()
     }

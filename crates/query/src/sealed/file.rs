@@ -197,7 +197,7 @@ impl Layout {
 }
 
 impl SealedFile {
-    /// A cursor before its first block.
+    /// A new cursor, which is before its first block.
     pub fn new(about: FileMeta, blocks: Blocks, reported: Option<IndexLedger>, hold: &Arc<Hold>) -> Self {
         Self {
             meta: about,

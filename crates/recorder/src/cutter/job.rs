@@ -42,9 +42,9 @@ pub enum Job {
     End,
 }
 
-/// Bytes of one block, and the index entry that describes the block up to the end of these bytes.
+/// A part of a block: bytes of the block, and the index entry that describes the block up to the end of these bytes.
 pub struct Part {
-    /// Offset in the file of the first byte, a multiple of a page.
+    /// Offset of the first byte of the part in the file, a multiple of the page size.
     pub offset: u64,
     /// The bytes of the part. They begin with the last, incomplete page of the previous part, and continue with the
     /// bytes that no earlier part contains.
@@ -56,7 +56,8 @@ pub struct Part {
     pub last: bool,
     /// The ledger rows of the block since the previous part.
     pub new_rows: Rows,
-    /// Packets since the previous part whose timestamps are earlier than that of a preceding packet in the stream.
+    /// Number of packets since the previous part whose timestamps are earlier than that of a preceding packet in the
+    /// stream, and the largest difference.
     pub out_of_order: OutOfOrderCounts,
     /// True if a packet since the previous part has an earlier timestamp than a preceding packet in the same file.
     pub is_out_of_order: bool,
@@ -78,7 +79,7 @@ impl Part {
 /// follows this boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Bytes of the block up to the boundary.
+    /// Number of bytes of the block up to the boundary.
     pub bytes: u32,
     /// CRC32C of those bytes.
     pub crc: u32,

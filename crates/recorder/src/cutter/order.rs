@@ -5,10 +5,10 @@
 use base::Timestamp;
 use std::time::Duration;
 
-/// Packets with an earlier timestamp than a preceding packet.
+/// The number of packets with an earlier timestamp than a preceding packet, and the largest difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutOfOrderCounts {
-    /// Number of such packets.
+    /// Number of out-of-order packets.
     pub packets: u64,
     /// The largest difference between an out-of-order packet and the latest timestamp before it.
     pub most: Duration,

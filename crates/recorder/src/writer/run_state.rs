@@ -38,7 +38,7 @@ pub(super) struct Losses {
 }
 
 impl RunState {
-    /// The state after the recorder was stopped.
+    /// Returns the state that follows this state when the recorder is stopped.
     pub fn stop(self, now: Duration) -> Self {
         match self {
             Self::Recording => Self::Stopping { since: now, stream: Stream::Open },
@@ -46,7 +46,7 @@ impl RunState {
         }
     }
 
-    /// The state after the end of the stream, which also stops the recorder.
+    /// Returns the state that follows this state at the end of the stream, which also stops the recorder.
     pub fn end(self, now: Duration) -> Self {
         match self {
             Self::Recording => Self::Stopping { since: now, stream: Stream::Ended },
@@ -55,7 +55,7 @@ impl RunState {
         }
     }
 
-    /// The state after the grace period.
+    /// Returns the state that follows this state when the grace period has passed.
     pub fn give_up(self) -> Self {
         match self {
             Self::Recording => Self::GivenUp { stream: Stream::Open, losses: Losses::default() },

@@ -17,7 +17,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The longest pause.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// A failure of the volume: to write and open files, or to seal one file.
+/// A failure of the volume to write or open files, or to seal one file.
 pub(super) struct VolumeFailure {
     /// The kind of the first error of this failure.
     pub kind: io::ErrorKind,

@@ -138,7 +138,7 @@ impl DecodeError {
         self as usize
     }
 
-    /// The name in counters and records.
+    /// The name of the error in counters and records.
     pub fn name(self) -> &'static str {
         TABLE[self.index()].name
     }

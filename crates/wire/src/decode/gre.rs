@@ -34,7 +34,7 @@ mod at {
 mod erspan {
     pub const SESSION: u32 = 0x3ff;
     pub const END_2: usize = 8;
-    /// Type III: frame type and the flag of a subheader.
+    /// Offset, in the header of ERSPAN type III, of the 16 bits that contain the frame type and the flag `SUBHEADER`.
     pub const BITS: usize = 10;
     pub const SUBHEADER: u16 = 1;
     pub const END_3: usize = 12;

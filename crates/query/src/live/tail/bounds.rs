@@ -12,9 +12,9 @@ const IN_FLIGHT_MAX: Duration = Duration::from_secs(5);
 /// The end of a query that does not follow: a stream position in a file that begins at position `file` or later.
 #[derive(Clone, Copy, Debug)]
 pub struct TailEnd {
-    /// First position of the file.
+    /// First stream position of the file.
     pub file: u64,
-    /// The position.
+    /// The stream position at which the query ends.
     pub pos: u64,
 }
 

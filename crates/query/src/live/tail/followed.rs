@@ -125,7 +125,7 @@ impl FileChecks {
 /// elapsed time. Without it, packets of other queues would be delayed until the system clock shows the former time
 /// again.
 struct MonotonicClock {
-    /// The latest returned time, and the monotonic time of that call.
+    /// The time that the clock returned last, and the monotonic time at that moment.
     reported: (Timestamp, Instant),
 }
 
