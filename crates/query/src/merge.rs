@@ -34,7 +34,7 @@ struct MergeEntry {
     key: MergeKey,
     cursor: Box<dyn Cursor>,
     /// The value of `Disk::waited` when the merge last opened other cursors because this cursor was near its end;
-    /// `None` if it has not done so.
+    /// `None` if the merge has not opened cursors for this reason.
     relieved: Option<u64>,
 }
 

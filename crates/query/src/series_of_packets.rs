@@ -228,8 +228,8 @@ impl ComputedRows {
                 Some(second) => series_meter.counter.tick(Timestamp::from_secs_nanos(second, 0)),
                 None => series_meter.counter.finish(),
             };
-            // If the store has series rows of this interface, the rows of zeros of the meter are omitted here, because
-            // a row of zeros is created for each second that has a series row.
+            // If the store has series rows of this interface, each second with a series row gets a row of zeros
+            // elsewhere. So the rows of zeros of the meter are omitted here.
             let reported = rows.into_iter().filter(|row| row.total.packets > 0 || !series_meter.is_known);
             self.rows.extend(reported.map(|row| ((row.second, number as u16), row)));
         }

@@ -74,8 +74,8 @@ pub fn is_right(directory: &Path, wall: &WallClock) -> bool {
     true
 }
 
-/// Writes markers for the files of a queue that end ahead of the clock, the newest first and at most `MAX` of them.
-/// In-order files that end ahead of the clock have the last names.
+/// Writes markers for the files of a queue that end ahead of the clock, the newest first and at most `MAX` of them. The
+/// in-order files among them are the last files in the order of names.
 ///
 /// # Errors
 /// Errors of the volume; markers that were written before the error remain.

@@ -271,8 +271,8 @@ fn send_job(jobs: &SyncSender<Job>, job: Job, shared: &Shared) -> Result<(), Sen
     }
 }
 
-/// The loop of the writer thread. The device adopts the memory in `cold` as soon as the producer has written to all of
-/// its pages.
+/// The loop of the writer thread. The device is prepared for writes from the memory in `cold` as soon as the producer
+/// has written to all pages of this memory.
 fn write<D: Device>(
     mut writer: Writer<D>,
     mut cold: Option<Arc<dyn Bytes>>,

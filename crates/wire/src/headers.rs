@@ -216,8 +216,9 @@ impl Headers {
         self.l3
     }
 
-    /// Offset of the transport header; 0 if there is none: not IP, a later fragment, truncated, or beyond 255. In a
-    /// first fragment that is shorter than the transport header only the ports are certain to be present.
+    /// Offset of the transport header; 0 if there is none (a packet that is not IP, or a later fragment), if it was not
+    /// captured, or if its offset is above 255. In a first fragment that is shorter than the transport header only the
+    /// ports are certain to be present.
     #[inline]
     pub const fn l4(&self) -> u8 {
         self.l4

@@ -36,8 +36,8 @@ pub(crate) mod at {
     pub const MORE_FRAGMENTS: u16 = 1;
 }
 
-/// The most extension headers that the parser follows. RFC 8200 sets no limit; real packets have one or two. The limit
-/// bounds the time for a packet that consists of extension headers only.
+/// The largest number of extension headers that the parser follows. RFC 8200 sets no limit; real packets have one or
+/// two. The limit bounds the time for a packet that consists of extension headers only.
 pub const MAX_EXTENSIONS: usize = 8;
 
 /// The fixed 40 bytes.

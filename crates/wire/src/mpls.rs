@@ -9,7 +9,7 @@ use crate::{EtherType, Layer, ParseError};
 /// Length in bytes of one entry of the label stack.
 pub const LABEL_LEN: usize = 4;
 
-/// The most labels that the decoder follows; a deeper stack is treated as an unknown payload.
+/// The largest number of labels that the decoder follows; a deeper stack is treated as an unknown payload.
 pub const MAX_LABELS: usize = 16;
 
 /// One stack entry.

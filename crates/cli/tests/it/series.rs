@@ -20,7 +20,7 @@ fn assert_error(output: &Output, names: &str, advice: &str) {
     assert!(output.err.contains(names) && output.err.contains(advice), "{}", output.err);
 }
 
-/// A store with one interface: rows for 100 s, a gap of 20 s, and rows for 80 s. Every third second is silent.
+/// A store with one interface: rows for 100 s, a gap of 20 s, and rows for 80 s. Every third second has no packets.
 fn store(dir: &TempDir, test: &str) -> (PathBuf, Vec<Row>) {
     let mut prng = Prng::new(testkit::seed(test));
     let store = dir.join("store");
@@ -248,7 +248,8 @@ fn capture_at(path: &Path, packets: &[(u64, u16)]) {
 fn a_sparse_capture_has_the_gaps_of_its_store() {
     let dir = TempDir::new("series-slow");
     let (file, store) = (dir.join("slow.pcap"), dir.join("store"));
-    // A packet every 24 minutes for 15 days, and one pause that is short enough for rows of zeros.
+    // A capture with a packet every 24 minutes for 15 days, and one more packet a minute after the first; only this
+    // pause is short enough for rows of zeros.
     let mut packets: Vec<(u64, u16)> = (0..900).map(|n| (BEGIN + n * 1440, 53)).collect();
     packets.insert(1, (BEGIN + 60, 53));
     capture_at(&file, &packets);

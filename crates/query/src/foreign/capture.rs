@@ -7,7 +7,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Number of bytes after the end of a part that one read returns. The last record of the part may end in these bytes.
+/// Number of bytes beyond the end of a part that are read with the part, because its last record may end after the
+/// part.
 const BEYOND: u64 = 16 << 10;
 
 /// A capture file with its length at the begin of the query; bytes that are appended later are not read.

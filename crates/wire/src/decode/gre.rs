@@ -101,7 +101,8 @@ impl Decoder<'_> {
         Some(TunnelPayload { at: next, what: NextHeader::Ppp, tunnel, guessed: false })
     }
 
-    /// Reads an optional word. Returns `None` if the flag marks the word as present, but the word was not captured.
+    /// Reads an optional word of the header. Returns `Some(None)` if `there` is false, and `None` if the word should be
+    /// present but was not captured.
     fn gre_word(&mut self, there: bool, next: &mut usize) -> Option<Option<u32>> {
         if !there {
             return Some(None);

@@ -97,7 +97,7 @@ impl Decoder<'_> {
         let head: &[u8; vxlan::END] = self.need(at, DecodeError::TunnelImplausible)?;
         let flags = head[vxlan::FLAGS];
         // VXLAN ignores reserved bits (RFC 7348 §5), among them the bit that announces a payload protocol in VXLAN-GPE.
-        // Therefore the bit counts on the port of VXLAN-GPE only.
+        // Therefore this bit is evaluated only on the port of VXLAN-GPE.
         let what = match (is_gpe && flags & vxlan::TYPED != 0, head[vxlan::NEXT]) {
             (true, 1 | 2) => NextHeader::Ip,
             (true, 4..) => return self.decode_error(DecodeError::TunnelImplausible),

@@ -146,8 +146,8 @@ fn plain_frames_have_the_offsets_of_headers() {
         }
         let wire = made.bytes.len() as u32;
         let (d, h) = (Decoded::of(&made.bytes, wire, made.link_type), Headers::of(&made.bytes, wire, made.link_type));
-        // `Headers` does not enter tunnels, and for a session with a payload other than IP or MPLS it keeps the
-        // ethertype of the session.
+        // `Headers` does not enter tunnels. For a PPPoE session with a payload other than IP or MPLS it keeps the
+        // ethertype of PPPoE.
         if d.depth > 0 || h.ethertype() == EtherType::PPPOE {
             continue;
         }

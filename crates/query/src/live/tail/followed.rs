@@ -77,7 +77,7 @@ impl FollowedRecorder {
         context.warning(format!("{name}: its recorder (process {pid}) has ended, so the query ends"));
     }
 
-    /// True if the pause after the last test of files for new packets is not over.
+    /// True if the pause after the last search of the files for new packets is not over.
     pub fn is_pausing(&self) -> bool {
         self.file_checks.is_pausing(Instant::now())
     }
