@@ -85,7 +85,7 @@ pub enum Slice {
     L4,
 }
 
-/// The conditions for a new output file. The first condition that is met begins a file.
+/// The conditions under which a new output file begins. The first condition that is met begins a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Split {
     /// Begins a new output file at every multiple of this time span (counted from 1970). No file is written for a span
@@ -120,7 +120,7 @@ pub struct Plan {
     pub snaplen: u32,
     /// The header after which packets are truncated.
     pub slice: Option<Slice>,
-    /// The conditions for a new output file.
+    /// The conditions under which a new output file begins.
     pub split: Split,
     /// Sorts packets by time if the inputs are out of order. At most this many bytes of packets are held back in
     /// memory.

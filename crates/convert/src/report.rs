@@ -128,7 +128,10 @@ impl Report {
                 }
             },
         );
-        warn(interfaces, &format!("interfaces cannot be distinguished in {format}; pcapng can hold them"));
+        warn(
+            interfaces,
+            &format!("interfaces cannot be distinguished in {format}; pcapng stores the interface of each packet"),
+        );
         warn(without_fcs, "packets lost their frame check sequence");
         warn(
             self.format_losses.over_long,

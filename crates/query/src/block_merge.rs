@@ -35,7 +35,7 @@ pub struct BlockMerge<S> {
     /// The block that contains the current packet.
     top: Option<Open>,
     rest: BinaryHeap<Reverse<Open>>,
-    /// Memory of a finished block, for reuse.
+    /// The memory of a block whose packets were all returned, for reuse.
     spare: Option<Box<Block>>,
     lent: Range<usize>,
     /// Number of packets lost before the current packet, in earlier blocks.

@@ -74,7 +74,7 @@ pub struct Merge {
 /// The limits up to which the current cursor may advance before the merge must test the other cursors.
 #[derive(Clone, Copy, Debug, Default)]
 struct Limit {
-    /// The smallest key of the other cursors.
+    /// The smallest sort key of the other cursors.
     runner_up: Option<MergeKey>,
     /// The timestamp at which the next cursor may have to be opened, so the current cursor may advance only to earlier
     /// timestamps.

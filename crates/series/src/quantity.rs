@@ -100,12 +100,24 @@ fn all() -> Vec<Quantity> {
         quantity!(
             "flows_active",
             "flows",
-            "flows in the flow table at the end of the second (in rows of `in`)",
+            "flows in the flow table at the end of the second (only in rows of direction `in`)",
             Sum,
             flows_active
         ),
-        quantity!("flows_new", "flows", "flows that began in the second (in rows of `in`)", Sum, flows_new),
-        quantity!("flows_ended", "flows", "flows that ended in the second (in rows of `in`)", Sum, flows_ended),
+        quantity!(
+            "flows_new",
+            "flows",
+            "flows that began in the second (only in rows of direction `in`)",
+            Sum,
+            flows_new
+        ),
+        quantity!(
+            "flows_ended",
+            "flows",
+            "flows that ended in the second (only in rows of direction `in`)",
+            Sum,
+            flows_ended
+        ),
         quantity!("sources", "addresses", "estimated number of distinct source addresses (±1.6 %)", Max, sources),
         quantity!(
             "destinations",
@@ -145,28 +157,28 @@ fn all() -> Vec<Quantity> {
         quantity!(
             "tunnel_numbered",
             "packets",
-            "packets with a tunnel sequence number (in rows of `in`)",
+            "packets with a tunnel sequence number (only in rows of direction `in`)",
             Sum,
             tunnel_numbered
         ),
         quantity!(
             "tunnel_missing",
             "packets",
-            "missing tunnel sequence numbers (in rows of `in`)",
+            "missing tunnel sequence numbers (only in rows of direction `in`)",
             Sum,
             tunnel_missing
         ),
         quantity!(
             "tunnel_late",
             "packets",
-            "tunnel sequence numbers that were counted as missing and arrived later (in rows of `in`)",
+            "tunnel sequence numbers that were counted as missing and arrived later (only in rows of direction `in`)",
             Sum,
             tunnel_late
         ),
         quantity!(
             "offered",
             "packets",
-            "packets that reached the point at which the source counts (ledger, in rows of `in`)",
+            "packets that reached the point at which the source counts (ledger, only in rows of direction `in`)",
             Sum,
             ledger.offered
         ),

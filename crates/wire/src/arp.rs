@@ -24,7 +24,7 @@ impl<'a> Arp<'a> {
     /// Length of the message in bytes.
     pub const LEN: usize = at::END;
 
-    /// The message at byte `offset` of the frame.
+    /// Parses the message at byte `offset` of the frame.
     ///
     /// # Errors
     /// [`ParseError::TooShort`] below 28 bytes.

@@ -87,7 +87,7 @@ impl Fragments {
         }
     }
 
-    /// The counters since the table was made.
+    /// The counters of fragment tracking since this table was created.
     pub const fn counts(&self) -> FragmentCounts {
         self.counts
     }

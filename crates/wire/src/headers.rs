@@ -209,8 +209,8 @@ impl Headers {
         Self { ethertype, vlan, protocol, l3: l3 as u8, l4: l4 as u8, family, fragment, tags_at, inner_tags_at, bits }
     }
 
-    /// Offset of the network header, for any protocol; 0 if there is none, or if raw IP begins the frame (then
-    /// [`Headers::family`] is IP).
+    /// Offset of the network header, for any protocol; 0 if there is no network header, or if the frame is raw IP and
+    /// begins with the network header (then [`Headers::family`] is IP).
     #[inline]
     pub const fn l3(&self) -> u8 {
         self.l3

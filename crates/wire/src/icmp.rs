@@ -23,7 +23,7 @@ impl<'a> Icmp<'a> {
     /// Length of the header in bytes.
     pub const LEN: usize = at::END;
 
-    /// The header at byte `offset` of the frame.
+    /// Parses the header at byte `offset` of the frame.
     ///
     /// # Errors
     /// [`ParseError::TooShort`] below 8 bytes.

@@ -62,7 +62,7 @@ impl<'a> Ipv6<'a> {
     /// Length in bytes of the header without extension headers.
     pub const LEN: usize = at::END;
 
-    /// The header at byte `offset` of the frame.
+    /// Parses the header at byte `offset` of the frame.
     ///
     /// # Errors
     /// [`ParseError::TooShort`] below 40 bytes; [`ParseError::Contradiction`] if the version is not 6.

@@ -24,7 +24,7 @@ pub struct Label {
 }
 
 impl Label {
-    /// The entry at byte `offset` of the frame.
+    /// Parses the entry of the label stack at byte `offset` of the frame.
     ///
     /// # Errors
     /// [`ParseError::TooShort`] below 4 bytes.

@@ -119,7 +119,7 @@ impl Sessions {
         }
     }
 
-    /// The counters since the table was made.
+    /// The counters of sequence numbers since this table was created.
     pub const fn counts(&self) -> SessionCounts {
         self.counts
     }
@@ -271,7 +271,11 @@ mod tests {
         assert_eq!(counts(Erspan2, &[u32::MAX - 1, u32::MAX, 0, 1]), EMPTY);
         assert_eq!(counts(Erspan2, &[u32::MAX, 1]), SessionCounts { missing: 1, ..EMPTY });
         assert_eq!(counts(GtpU, &[0xffff, 0, 1]), EMPTY);
-        assert_eq!(counts(Erspan2, &[0xffff, 0]).out_of_window, 1, "a 32-bit number does not wrap after 65535");
+        assert_eq!(
+            counts(Erspan2, &[0xffff, 0]).out_of_window,
+            1,
+            "a 32-bit sequence number does not wrap after 65535"
+        );
         assert_eq!(counts(GtpU, &[0xfffe, 1, 0xffff]), SessionCounts { missing: 2, late: 1, ..EMPTY });
         assert_eq!(
             counts(Erspan2, &[0; 5]),

@@ -42,7 +42,7 @@ impl<'a> Tcp<'a> {
     /// Length in bytes of the header without options.
     pub const LEN: usize = at::END;
 
-    /// The header at byte `offset` of the frame.
+    /// Parses the header at byte `offset` of the frame.
     ///
     /// # Errors
     /// [`ParseError::TooShort`] if header or options are truncated; [`ParseError::Contradiction`] if the data offset is

@@ -27,7 +27,7 @@ impl<'a> VlanTag<'a> {
     /// Number of bytes that a tag adds to a frame.
     pub const LEN: usize = at::END;
 
-    /// The tag whose control information begins at byte `offset` of the frame.
+    /// Parses the tag whose control information begins at byte `offset` of the frame.
     ///
     /// # Errors
     /// [`ParseError::TooShort`] below 4 bytes.

@@ -159,7 +159,7 @@ impl Rewriter {
         KeptBytes::to(Arp::LEN)
     }
 
-    /// Rewrites an IPv4 or IPv6 packet, by its version field.
+    /// Rewrites an IP packet, as IPv4 or IPv6 according to its version field.
     pub(super) fn packet(
         &mut self,
         packet: &mut [u8],

@@ -39,7 +39,7 @@ pub struct Record {
 pub struct FileScan {
     /// The file.
     pub file: Growing,
-    /// Number of the origin in the query context.
+    /// Index of the origin in the list of origins of the query context.
     pub origin: usize,
     tail_begin: TailBegin,
     /// Offset of the next record if `exact`; otherwise the scan continues with the first record of the block at this

@@ -200,8 +200,8 @@ impl Growing {
                 match read_stable(&self.index) {
                     Ok((reader, _)) if bytes_of(&reader) >= self.verified => self.reader = reader,
                     Ok(_) => return Ok(false),
-                    // The error is treated as temporary, because the header was complete at an earlier read. The next
-                    // refresh reads the index again.
+                    // Invalid data in the index is treated as a temporary error, because the header was complete at an
+                    // earlier read. The next refresh reads the index again.
                     Err(e) if e.kind() == io::ErrorKind::InvalidData => return Ok(false),
                     Err(e) => return Err(e),
                 }
@@ -286,7 +286,7 @@ fn found(opened: io::Result<File>) -> io::Result<Option<File>> {
     }
 }
 
-/// The current name of an open file; `None` if unknown or removed.
+/// The current name of an open file; `None` if the name is unknown or the file was removed.
 fn path_now(file: &File) -> Option<PathBuf> {
     let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
     (path.is_absolute() && !path.as_os_str().as_encoded_bytes().ends_with(b" (deleted)")).then_some(path)

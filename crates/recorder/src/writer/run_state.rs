@@ -24,16 +24,16 @@ pub(super) enum Stream {
     /// More jobs may come.
     #[default]
     Open,
-    /// The last job has come.
+    /// The stream has ended, so no more jobs arrive.
     Ended,
 }
 
-/// The packets of parts that will not be written.
+/// The losses of a recording that was given up: the packets of parts that will not be written.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    /// Their ledger rows, as losses.
+    /// The ledger rows of these packets, in which they count as lost.
     pub rows: Rows,
-    /// Their packets.
+    /// Number of these packets.
     pub packets: u64,
 }
 

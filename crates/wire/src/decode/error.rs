@@ -107,7 +107,7 @@ static TABLE: [Entry; DecodeError::COUNT] = [
         DecodeError::TunnelImplausible,
         UNUSUAL,
         "tunnel_implausible",
-        "UDP on the port of a tunnel without a plausible tunnel header",
+        "a UDP datagram on a tunnel port that does not begin with a plausible tunnel header",
     ),
     entry(
         DecodeError::TunnelFragment,
