@@ -19,7 +19,7 @@
 //!   sequence.
 //! - `to` and `from` are locally administered addresses: they begin 02:6e:67 in frames with signature, 02:00:00 in
 //!   frames without.
-//! - `magic` is 0x6e67, "ng"; frames without signature have 0 there, and filling from there to their end.
+//! - `magic` is 0x6e67, "ng"; frames without signature have 0 in this field, and filling from this field to their end.
 //! - `sequence` counts the frames of one generator from 0, over all flows.
 //! - `departure` is the low 48 bits of UTC nanoseconds: one nanosecond of resolution and a period of 78 hours, so
 //!   that a timestamp within 39 hours of the departure restores the upper bits.

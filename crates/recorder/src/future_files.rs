@@ -78,7 +78,7 @@ pub fn is_right(directory: &Path, wall: &WallClock) -> bool {
 /// in-order files among them are the last files in the order of names.
 ///
 /// # Errors
-/// Errors of the volume; markers that were written before the error remain.
+/// If the volume refuses to write a marker; markers that were written before the error remain.
 pub fn write_markers<D: Device>(device: &mut D, config: &Config, wall: &WallClock) -> io::Result<FutureFiles> {
     let directory = names::interface_directory(&config.store, &config.header.interface);
     let mut found = FutureFiles { files: 0, last: Timestamp::ZERO, reached: Timestamp::ZERO };

@@ -285,7 +285,7 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Writes the index entry of the oldest job, if the job is a part; returns the number of its file in `files`, and
+    /// Writes the index entry of the oldest job, if the job is a part; returns the index of its file in `files`, and
     /// the entry.
     fn write_entry(&mut self, now: Duration) -> Result<Option<(usize, IndexWrite)>, Unwritten> {
         let Some(front) = self.flights.front() else { return Err(Unwritten) };

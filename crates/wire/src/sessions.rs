@@ -67,9 +67,9 @@ struct Key {
 /// The state of a session.
 #[derive(Clone, Copy)]
 struct State {
-    /// The sequence number that follows the newest one.
+    /// The sequence number that follows the newest sequence number.
     next: u32,
-    /// Bit `n` is clear if the sequence number that is `n` less than the newest one is missing.
+    /// Bit `n` is clear if the sequence number that is `n` less than the newest sequence number is missing.
     received: u128,
     /// The sequence number that would confirm a restart of the session.
     restart: Option<u32>,

@@ -68,7 +68,7 @@ impl Worker {
         Self { running: Running(child), path }
     }
 
-    /// Ends the member and returns the numbers of its packets by flow.
+    /// Ends the member and returns, for each flow, the sequence numbers of the packets that the member received.
     fn end(mut self) -> BTreeMap<u16, Vec<u32>> {
         signal(&self.running.0, "INT");
         let status = self.running.0.wait().expect("the process ends");
@@ -77,7 +77,8 @@ impl Worker {
     }
 }
 
-/// The numbers of the packets in a capture, by flow. Number and flow follow the headers of each frame.
+/// The sequence numbers of the packets in a capture, by flow. In each frame, the sequence number and the number of the
+/// flow follow the headers.
 fn packets(path: &Path) -> BTreeMap<u16, Vec<u32>> {
     let mut out: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
     let file = std::fs::read(path).expect("a file");

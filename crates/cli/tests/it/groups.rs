@@ -22,7 +22,7 @@ const NOBODY: u32 = 65_534;
 
 const FLOWS: u16 = 40;
 
-/// Frames of [`FLOWS`] flows. The number of the flow follows the headers.
+/// Frames of [`FLOWS`] flows. In each frame, the number of its flow follows the headers.
 fn frames(rounds: u32) -> Vec<Vec<u8>> {
     let frame = |n: u32| {
         let flow = (n % u32::from(FLOWS)) as u16;

@@ -46,8 +46,9 @@ fn round(prng: &mut Prng, back: bool, first: u32) -> Vec<Vec<u8>> {
     out
 }
 
-/// Appends the frames of a flow in one round: one packet; the two fragments of a packet (2); or three frames of which
-/// some are fragments (1, 7, 8, 9). The number of the flow ends four bytes before the end of each frame.
+/// Appends the frames of a flow in one round: one packet; the two fragments of a packet (flow numbers that end in 2);
+/// or three frames of which some are fragments (flow numbers that end in 1, 7, 8 or 9). The flow number ends four bytes
+/// before the end of each frame.
 fn packet(prng: &mut Prng, flow: u32, back: bool, out: &mut Vec<Vec<u8>>) {
     let from = out.len();
     let [low, high] = [flow as u8, (flow >> 8) as u8];
@@ -167,7 +168,7 @@ impl Member {
         self.running.0.wait().expect("the process ends");
     }
 
-    /// The number and the flow of each packet that the member wrote, in order.
+    /// The packet number and the flow number of each packet that the member wrote, in order.
     fn packets(&self) -> Vec<(u32, u32)> {
         let word = |f: &[u8], at: usize| u32::from_be_bytes(f[at..at + 4].try_into().expect("four"));
         let all = if self.killed { self.complete_records() } else { frames(&self.path) };

@@ -72,7 +72,7 @@ impl Capture {
     /// Opens the file again.
     ///
     /// # Errors
-    /// The error of the system call, or an error if the file is shorter than before.
+    /// If the file cannot be opened, or is shorter than before.
     pub fn reopen(&self) -> io::Result<File> {
         let file = File::open(&self.path)?;
         if file.metadata()?.len() < self.bytes {

@@ -63,7 +63,7 @@ impl CaptureContext {
     /// The initial context: for a format without sections, the file header and its single interface; for pcapng, empty.
     ///
     /// # Errors
-    /// The error of the system call.
+    /// If the headers of the file cannot be read.
     pub fn begin(format: Format, file: &File) -> io::Result<Self> {
         let mut head = vec![0; if format == Format::Pcap { classic::FILE_HEADER } else { 0 }];
         file.read_exact_at(&mut head, 0)?;
@@ -102,7 +102,7 @@ impl CaptureContext {
     /// Reads the context from the byte ranges in an index.
     ///
     /// # Errors
-    /// The error of the system call, or unexpected content in the ranges.
+    /// If the file cannot be read, or the ranges contain something other than the expected headers.
     pub fn restore(format: Format, file: &File, ranges: &[Range<u64>]) -> io::Result<Self> {
         let mut context = Self::begin(format, file)?;
         if format == Format::PcapNg {
@@ -213,7 +213,7 @@ impl<'a> BlockScan<'a> {
     /// Scans the blocks that begin before this offset.
     ///
     /// # Errors
-    /// The error of the system call, or descriptions larger than the maximum.
+    /// If the file cannot be read, or its interface descriptions exceed the maximum size.
     #[inline]
     pub fn pass(&mut self, until: u64, context: &mut CaptureContext) -> io::Result<()> {
         while self.at < until && self.step(context)? {}

@@ -167,8 +167,8 @@ impl Plan {
     /// stored in memory; the function subtracts the bytes that it stores.
     ///
     /// # Errors
-    /// The error of the system call. Damage of the file causes a warning, and the packets before the damage are
-    /// returned.
+    /// If the file cannot be read. Damage of the file is no error: it causes a warning, and the packets before the
+    /// damage are returned.
     pub fn by_reading(
         capture: Capture,
         file: &File,

@@ -52,7 +52,7 @@ impl Growing {
     /// of the index before it moves the packet file into the hour directory.
     ///
     /// # Errors
-    /// The error of the system call.
+    /// If the file or its index cannot be opened or read.
     pub fn open(entry: &Entry, need: &KeyCondition, context: &mut QueryContext) -> io::Result<Option<Self>> {
         let Some(packets) = open_either(&entry.path)? else { return Ok(None) };
         let mut why = "has no index, so its end is unknown".to_owned();
@@ -71,7 +71,9 @@ impl Growing {
             };
             if !at_end {
                 let path = path.display();
-                context.warning(format!("{path}: its index ends in an incomplete entry; the file is read up to there"));
+                context.warning(format!(
+                    "{path}: its index ends in an incomplete entry; the file is read only up to the last complete entry"
+                ));
             }
             let entry = Entry { path, ..entry.clone() };
             let (need, candidates) = (need.clone(), Vec::new());
@@ -157,7 +159,7 @@ impl Growing {
     /// The ledger rows of a block.
     ///
     /// # Errors
-    /// The error of the system call.
+    /// If the index cannot be read.
     pub fn rows(&mut self, number: u32) -> io::Result<index::Rows> {
         self.reader.rows(&self.index, number as usize)
     }
@@ -165,7 +167,7 @@ impl Growing {
     /// Reads the index again if it has changed; returns true if it covers more bytes than before.
     ///
     /// # Errors
-    /// The error of the system call.
+    /// If the index cannot be read.
     pub fn refresh(&mut self) -> io::Result<bool> {
         if self.complete {
             return Ok(false);

@@ -1,5 +1,5 @@
 //! The invariants of `Decoded::of` and `Fragments` for arbitrary bytes: random frames in random tunnels, changed and
-//! truncated at any byte, and the real captures, truncated likewise.
+//! truncated at any byte, and the real captures, also truncated at any byte.
 
 use crate::captures;
 use crate::common;
