@@ -208,7 +208,7 @@ impl Top {
     }
 }
 
-/// True if the recorder of the file is running, so that it has locked the file.
+/// True if the recorder of the file is running and therefore has locked the file.
 fn is_held(entry: &Entry) -> bool {
     matches!(sys::nofollow::open(&entry.path).map(|file| file.try_lock_shared()), Ok(Err(TryLockError::WouldBlock)))
 }

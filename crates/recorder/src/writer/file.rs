@@ -256,8 +256,8 @@ impl OpenFile {
         }
     }
 
-    /// The length of the file before the sealed index is synced: all bytes that the growing index describes are needed
-    /// if no sealed index can be written.
+    /// The length to which the file may be truncated before the sealed index is synced. The file must keep all bytes
+    /// that the growing index describes, because they are needed if no sealed index can be written.
     pub fn indexed_len(&self) -> u64 {
         self.len.max(self.written)
     }

@@ -98,7 +98,7 @@ static TABLE: [Entry; DecodeError::COUNT] = [
         DecodeError::TransportLength,
         MALFORMED,
         "transport_length",
-        "a TCP or UDP header whose length contradicts its packet",
+        "a TCP or UDP header whose length contradicts the length of its packet",
     ),
     entry(DecodeError::Cut, UNUSUAL, "cut", "the captured bytes end within the headers"),
     entry(DecodeError::TunnelHeader, UNUSUAL, "tunnel_header", "a GRE or ERSPAN header of an unsupported kind"),
