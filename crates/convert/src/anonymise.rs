@@ -76,7 +76,7 @@ pub struct AnonymisationCounts {
     pub payload: u64,
     /// Number of packets that were truncated at an unsupported or incomplete part.
     pub unknown: u64,
-    /// Number of protocol options that were blanked because they may contain addresses.
+    /// Number of protocol options that were overwritten (blanked) because they may contain addresses.
     pub options: u64,
 }
 
@@ -86,7 +86,7 @@ impl AnonymisationCounts {
         let texts = [
             (self.payload, "packets were truncated after their headers, because payloads may contain addresses"),
             (self.unknown, "packets were truncated at an unsupported or incomplete part (tunnels, other protocols)"),
-            (self.options, "options that may contain addresses were blanked"),
+            (self.options, "protocol options were overwritten, because they may contain addresses"),
         ];
         let texts = texts.iter().filter(|(count, _)| *count > 0);
         texts.map(|(count, text)| format!("anonymised: {} {text}", show_count(*count))).collect()

@@ -47,7 +47,7 @@ fn network_end(frame: &[u8], l3: usize, headers: &Headers) -> Option<usize> {
 /// Offset of the byte whose upper four bits are the header length of TCP in 32-bit words.
 const TCP_OFFSET: usize = 12;
 
-/// Bytes of the fragment header of IPv6 (RFC 8200 §4.5).
+/// Length in bytes of the fragment header of IPv6 (RFC 8200 §4.5).
 const FRAGMENT_HEADER: usize = 8;
 
 fn transport_end(frame: &[u8], headers: &Headers) -> Option<usize> {

@@ -9,7 +9,7 @@ use std::{fmt, io};
 pub enum Error {
     /// An output file could not be begun, written or ended.
     Output(io::Error),
-    /// Packets of several link types, for a format with one link type per file.
+    /// The packets have several link types, but the format has one link type per file.
     LinkTypes {
         /// The format.
         format: Format,
@@ -24,9 +24,9 @@ pub enum Error {
     },
     /// RAW supports Ethernet only.
     NotEthernet {
-        /// The link type of the packets.
+        /// The link type of the packets, which is not Ethernet.
         link_type: u16,
-        /// The input that contains the packets.
+        /// The input that contains these packets.
         input: String,
     },
     /// The requested file size is too small for the largest packet.

@@ -94,7 +94,8 @@ impl<R: Read> InterfaceTap<R> {
         }
     }
 
-    /// Parses or skips the block, by the bytes that were read so far.
+    /// Parses the part of the block that is in `self.block`. Returns early if more bytes are needed; otherwise sets the
+    /// number of bytes that remain to be skipped.
     fn parse_block(&mut self) {
         let (kind, have) = (self.u32(0), self.block.len());
         let offset = self.passed - have as u64;

@@ -58,11 +58,11 @@ pub struct Merge<R> {
     current: Option<usize>,
     /// Number of packets whose timestamp is earlier than the timestamp of the preceding packet of the same input.
     pub disordered: u64,
-    /// Packets without a timestamp.
+    /// Number of packets without a timestamp.
     pub unstamped: u64,
     /// Number of packets whose wire length is less than their captured length.
     pub wire_raised: u64,
-    /// Inputs whose end could not be read.
+    /// The inputs that are damaged, so that only the packets before the damage were read.
     pub damaged: Vec<DamagedInput>,
 }
 

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::io::{self, BufWriter, Read, Write};
 use std::rc::Rc;
 
-/// Size of the buffer before a sink, in bytes.
+/// Size of the write buffer of an output file, in bytes.
 const BUFFER: usize = 256 << 10;
 
 /// Greatest size of a pcapng packet block without the packet's bytes: fields (32), padding (3), direction (8), losses
@@ -25,7 +25,8 @@ const NG_PACKET: usize = 32 + 3 + 8 + 12 + 4;
 /// padding and the filter's type code (8 each), and end of options (4).
 const NG_INTERFACE: usize = 20 + 8 + 6 * 8 + 4;
 
-/// The interface of a packet: input, number, link type, and the address of its description in memory.
+/// The interface of a packet: index of the input, number of the interface in its section, link type, and the address of
+/// the interface description in memory.
 type InterfaceKey = (usize, u32, u16, *const InterfaceDescription);
 
 /// The application name in the section header of pcapng.
@@ -85,13 +86,13 @@ struct Open<S: Write> {
 
 enum Layout<S: Write> {
     Pcap(classic::Writer<CountingWriter<S>>),
-    /// A pcapng file. For each interface of the output, the value contains the number of the interface in this file, or
-    /// `None` if the file does not describe the interface yet.
+    /// A pcapng file. The list has one element for each interface of the output: the number of the interface in this
+    /// file, or `None` if the file does not describe the interface yet.
     Ng(Box<ng::Writer<CountingWriter<S>>>, Vec<Option<u32>>),
     Raw(CountingWriter<S>),
 }
 
-/// Counts the bytes written to a sink.
+/// A buffered writer that counts the bytes written to an output file.
 struct CountingWriter<S: Write> {
     sink: BufWriter<S>,
     bytes: Rc<Cell<u64>>,

@@ -85,15 +85,16 @@ pub enum Slice {
     L4,
 }
 
-/// The conditions for a new output file. The first condition that is met begins a file.
+/// The conditions under which a new output file begins. The first condition that is met begins a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Split {
-    /// A new file at every multiple of this span (counted from 1970). Spans without packets have no file.
+    /// Begins a new output file at every multiple of this time span (counted from 1970). No file is written for a span
+    /// without packets.
     pub every: Option<Duration>,
-    /// A new file before the current one exceeds this many bytes. RAW files, except the last, are padded to exactly
-    /// this size.
+    /// Begins a new output file before the current file exceeds this number of bytes. RAW files, except the last, are
+    /// padded to exactly this size.
     pub bytes: Option<u64>,
-    /// A new file after this many packets.
+    /// Begins a new output file after this number of packets.
     pub packets: Option<u64>,
 }
 
@@ -119,7 +120,7 @@ pub struct Plan {
     pub snaplen: u32,
     /// The header after which packets are truncated.
     pub slice: Option<Slice>,
-    /// The conditions for a new output file.
+    /// The conditions under which a new output file begins.
     pub split: Split,
     /// Sorts packets by time if the inputs are out of order. At most this many bytes of packets are held back in
     /// memory.

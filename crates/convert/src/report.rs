@@ -9,17 +9,17 @@ use std::collections::BTreeMap;
 /// Counters of packets. `read = written + outside + filtered`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Packets in the inputs.
+    /// Number of packets in the inputs.
     pub read: u64,
-    /// Packets written.
+    /// Number of packets that were written.
     pub written: u64,
-    /// Packets outside of the interval.
+    /// Number of packets outside of the interval.
     pub outside: u64,
     /// Number of packets in the time interval that did not match the filter.
     pub filtered: u64,
     /// Number of written packets that are shorter than in the input.
     pub cut: u64,
-    /// Files written.
+    /// Number of files that were written.
     pub files: u64,
     /// Bytes written, headers included.
     pub bytes: u64,
@@ -27,14 +27,14 @@ pub struct Report {
     pub out_of_order: u64,
     /// Number of packets that were written after a packet with a later timestamp.
     pub late: u64,
-    /// Packets in the interval with an unsupported link type, by link type; counted only if the plan has a filter or
+    /// Number of packets in the interval for each unsupported link type; counted only if the plan has a filter or
     /// truncates by headers.
     pub unknown_link_types: BTreeMap<u16, u64>,
-    /// Information that the target format could not hold.
+    /// Counters of the information that the target format could not hold.
     pub format_losses: FormatLosses,
     /// Counters of the anonymisation.
     pub anonymised: AnonymisationCounts,
-    /// Inputs whose end could not be read.
+    /// The inputs that are damaged, so that only the packets before the damage were converted.
     pub damaged_inputs: Vec<DamagedInput>,
     /// True if the plan's flag ended the conversion early.
     pub stopped: bool,
@@ -51,31 +51,30 @@ pub struct DamagedInput {
     pub reason: String,
 }
 
-/// Counters of information that the inputs contain and the output does not. They count packets, unless a counter states
-/// otherwise.
+/// Counters of information that the inputs contain and the output does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FormatLosses {
     /// Number of timestamps whose nanoseconds were cut to microseconds.
     pub without_nanos: u64,
-    /// Timestamps after the year 2106, or for RAW at the epoch itself, that were replaced by the nearest representable
-    /// timestamp.
+    /// Number of timestamps after the year 2106, or for RAW at the epoch itself, that were replaced by the nearest
+    /// representable timestamp.
     pub clamped: u64,
-    /// Packets without a timestamp, to which the timestamp of the preceding packet of the input was given.
+    /// Number of packets without a timestamp, to which the timestamp of the preceding packet of the input was given.
     pub unstamped: u64,
-    /// Packets whose wire length was less than their captured length; the captured length was written as the wire
-    /// length.
+    /// Number of packets whose wire length was less than their captured length; the captured length was written as the
+    /// wire length.
     pub wire_raised: u64,
-    /// Packets that lost their direction.
+    /// Number of packets that lost their direction.
     pub without_direction: u64,
-    /// Losses of the capturing program that the inputs record and the output does not, in packets.
+    /// Number of packets that the capturing program lost, if the inputs record this loss and the output does not.
     pub drops: u64,
     /// Number of interfaces that can no longer be distinguished; 0 if there was only one interface.
     pub interfaces: u64,
-    /// Packets whose frame check sequence was removed.
+    /// Number of packets whose frame check sequence was removed.
     pub without_fcs: u64,
-    /// Packets longer than the format can hold, truncated at its limit.
+    /// Number of packets that were longer than the format can hold, and were truncated at its limit.
     pub over_long: u64,
-    /// Packets whose wire length exceeds the range of the format.
+    /// Number of packets whose wire length exceeds the range of the format.
     pub wire_len: u64,
 }
 
@@ -110,7 +109,9 @@ impl Report {
         );
         warn(
             clamped,
-            &format!("timestamps are out of the range of {format} and were replaced by the nearest possible"),
+            &format!(
+                "timestamps are out of the range of {format} and were replaced by the nearest timestamp in the range"
+            ),
         );
         warn(unstamped, "packets have no timestamp and got that of the preceding packet");
         warn(without_direction, &format!("packets had a direction, which {format} cannot hold; pcapng can"));
@@ -127,7 +128,10 @@ impl Report {
                 }
             },
         );
-        warn(interfaces, &format!("interfaces cannot be distinguished in {format}; pcapng can hold them"));
+        warn(
+            interfaces,
+            &format!("interfaces cannot be distinguished in {format}; pcapng stores the interface of each packet"),
+        );
         warn(without_fcs, "packets lost their frame check sequence");
         warn(
             self.format_losses.over_long,
@@ -147,7 +151,9 @@ impl Report {
         lines.extend(
             self.damaged_inputs
                 .iter()
-                .map(|d| format!("{}: byte {}: {}; the part before it was converted", d.input, d.offset, d.reason)),
+                .map(|d| {
+                    format!("{}: byte {}: {}; everything before this byte was converted", d.input, d.offset, d.reason)
+                }),
         );
         lines
     }

@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn the_window_stays_within_its_memory_and_accepts_one_packet_always() {
-        /// The size of the caller's data during a conversion.
+        /// The data of the caller have the same size as in a conversion.
         type Large = [u64; 10];
         for (len, later, limit) in [(300, 300, 2000), (0, 0, 100_000), (40, 40, 1 << 20), (0, 9000, 1 << 20)] {
             let (mut window, mut most) = (SortWindow::<Large>::new(limit), 0);

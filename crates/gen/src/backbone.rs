@@ -18,7 +18,7 @@ use base::Prng;
 pub(crate) const SIZES: [(u16, u16); 9] =
     [(60, 239), (64, 109), (128, 40), (256, 20), (512, 25), (750, 16), (1024, 15), (1250, 46), (1514, 490)];
 
-/// Of 1000 flows, the numbers that have one packet, at most eight packets, and at most ten thousand packets.
+/// Of 1000 flows, the number of flows that have one packet, at most eight packets, and at most ten thousand packets.
 const SINGLE: u64 = 478;
 const UP_TO_EIGHT: u64 = 840;
 const UP_TO_10K: u64 = 999;
@@ -26,18 +26,19 @@ const UP_TO_10K: u64 = 999;
 /// Of the 362 flows (of 1000) with two to eight packets, the number of flows of each length.
 const SHORT: [(u32, u64); 7] = [(2, 140), (3, 70), (4, 50), (5, 34), (6, 28), (7, 22), (8, 18)];
 
-/// Flow lengths from 9 to 10 000 packets. Of 10 000 such flows, 6 864 follow the steeper law (mean 62.7 packets) and
-/// the others the flatter law (mean 299.5 packets); the mean of both is 137.0 packets.
+/// The bounds of the class of flows with 9 to 10 000 packets. Of 10 000 flows of this class, 6 864 follow the steeper
+/// law (mean 62.7 packets) and the others the flatter law (mean 299.5 packets); the mean of all is 137.0 packets.
 const MIDDLE: (f64, f64) = (9.0, 10_001.0);
 const MIDDLE_STEEP: u64 = 6864;
-/// Of 10 000 packets in flows of 9 to 10 000 packets, the number that belong to flows of the steeper law.
+/// Of 10 000 packets that belong to flows of 9 to 10 000 packets, the number of packets whose flow has a length drawn
+/// from the steeper law.
 const MIDDLE_STEEP_PACKETS: u64 = 3142;
 
-/// Flow lengths above 10 000 packets; the mean is 55 020.
+/// The bounds of the class of flows with more than 10 000 packets; their mean is 55 020 packets.
 const LONG: (f64, f64) = (10_001.0, 2_395_000.0);
 
-/// Of 100 000 packets, the numbers that belong to flows of one packet, of at most eight packets, and of at most ten
-/// thousand packets.
+/// Of 100 000 packets, the number of packets that belong to flows of one packet, of at most eight packets, and of at
+/// most ten thousand packets.
 const PACKETS_SINGLE: u64 = 608;
 const PACKETS_SHORT: u64 = PACKETS_SINGLE + 1687;
 const PACKETS_MIDDLE: u64 = PACKETS_SHORT + 27_705;
@@ -132,7 +133,7 @@ fn weighted(prng: &mut Prng, table: &[(u32, u64)]) -> u32 {
             None => return *value,
         }
     }
-    unreachable!("the number is below the sum of the weights, so it falls within one of them")
+    unreachable!("the random number is less than the sum of the weights, so the loop returns a value")
 }
 
 /// Density proportional to `x^-2` (a Pareto law with exponent 1) between the bounds.

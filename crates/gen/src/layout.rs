@@ -7,10 +7,10 @@ use base::hash::mix64;
 /// The number 0x6e67, "ng": the first two bytes of the payload of a frame with signature.
 pub const MAGIC: u16 = 0x6e67;
 
-/// The shortest frame, without frame check sequence: 42 bytes of headers, 14 of signature, 4 of CRC.
+/// Length of the shortest frame, without frame check sequence: 42 bytes of headers, 14 of signature, 4 of CRC.
 pub const MIN_FRAME: usize = 60;
 
-/// The longest frame, without frame check sequence: an MTU of 9000.
+/// Length of the longest frame, without frame check sequence: 14 bytes of Ethernet header, and an MTU of 9000.
 pub const MAX_FRAME: usize = 9014;
 
 /// Byte ranges of the fields; the crate's documentation has the layout.
@@ -65,9 +65,10 @@ pub(crate) fn header_sum(template: &[u8]) -> u32 {
 
 /// Addresses and ports of a flow.
 ///
-/// The source is 10.0.0.0/8 plus the low 24 bits of the flow id. The destination lies in 198.18.0.0/15, which RFC 2544
-/// reserves for measurements. Source ports are 32768-49151 and destination ports 20480-24575: no registered tunnel uses
-/// them, so decoders do not parse the filling as a tunnel. Ids below 2^50 give distinct 5-tuples.
+/// The source address is 10.0.0.0/8 plus the low 24 bits of the flow id. The destination address is in 198.18.0.0/15,
+/// which RFC 2544 reserves for measurements. Source ports are 32768-49151 and destination ports 20480-24575: no
+/// registered tunnel uses these ports, so decoders do not parse the filling as a tunnel. Ids below 2^50 give distinct
+/// 5-tuples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
     /// IPv4 source address.
@@ -97,7 +98,8 @@ impl Flow {
         }
     }
 
-    /// The bytes at [`at::FLOW`] for a header whose other words sum to `header_sum`.
+    /// The header checksum, addresses and ports, which are written at [`at::FLOW`]. `header_sum` is the sum of all
+    /// other words of the IPv4 header.
     #[inline]
     pub(crate) fn bytes(self, header_sum: u32) -> [u8; 14] {
         let sum = header_sum + (self.src >> 16) + (self.src & 0xffff) + (self.dst >> 16) + (self.dst & 0xffff);

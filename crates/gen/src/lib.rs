@@ -19,17 +19,17 @@
 //!   sequence.
 //! - `to` and `from` are locally administered addresses: they begin 02:6e:67 in frames with signature, 02:00:00 in
 //!   frames without.
-//! - `magic` is 0x6e67, "ng"; frames without signature have 0 there, and filling from there to their end.
+//! - `magic` is 0x6e67, "ng"; frames without signature have 0 in this field, and filling from this field to their end.
 //! - `sequence` counts the frames of one generator from 0, over all flows.
 //! - `departure` is the low 48 bits of UTC nanoseconds: one nanosecond of resolution and a period of 78 hours, so
 //!   that a timestamp within 39 hours of the departure restores the upper bits.
 //! - `CRC32C` (Castagnoli; RFC 9260 appendix A) covers every byte before it.
-//! - The low 24 bits of the flow id are the source address, the next 26 choose the ports, so flows are distinct
-//!   5-tuples; see [`Flow`]. The UDP checksum is 0, which RFC 768 allows over IPv4, so that only the CRC depends on the
-//!   payload.
+//! - The low 24 bits of the flow id are the low 24 bits of the source address, and the next 26 bits choose the ports,
+//!   so flows are distinct 5-tuples; see [`Flow`]. The UDP checksum is 0, which RFC 768 allows over IPv4, so that only
+//!   the CRC depends on the payload.
 //!
-//! Everything is a function of the [`Spec`]: equal specifications give equal frames on every machine, except for the
-//! departure times, which the caller passes in.
+//! The frames are a function of the [`Spec`]: equal specifications give equal frames on every machine. Only the
+//! departure times differ, which the caller passes in.
 //!
 //! ```
 //! # use base::Timestamp;

@@ -36,13 +36,13 @@ pub struct FlowPart {
     pub crc: u32,
 }
 
-/// The contribution to the CRC of each value of each of the twelve bytes of sequence and departure.
+/// The contribution to the CRC of each value of each of the twelve bytes of sequence number and departure time.
 pub type StampTables = [[u32; 256]; at::STAMP.end - at::STAMP.start];
 
 impl Parts {
     /// Offset of a flow's bytes in the frame.
     pub const FLOW_AT: usize = at::FLOW.start;
-    /// Offset of sequence and departure in the frame.
+    /// Offset of the sequence number and departure time in the frame.
     pub const STAMP_AT: usize = at::STAMP.start;
 
     /// The parts of the frames of `spec`; `None` if the frames differ in size, their flows do not take turns, or they
@@ -64,7 +64,8 @@ impl Parts {
         })
     }
 
-    /// The frame without flow, sequence, departure and CRC.
+    /// A frame with zeros in the bytes that depend on its flow, in its sequence number and departure time, and in its
+    /// CRC.
     pub fn template(&self) -> &[u8] {
         &self.template
     }
@@ -74,7 +75,7 @@ impl Parts {
         self.flows
     }
 
-    /// The part of the flow with this id.
+    /// The part of a frame that depends on its flow, for the flow with this id.
     pub fn flow(&self, id: u32) -> FlowPart {
         let bytes = Flow::of(u64::from(id)).bytes(self.header_sum);
         FlowPart { bytes, crc: self.crc ^ self.carry.apply(self.window.flow(&bytes)) }

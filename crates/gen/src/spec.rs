@@ -21,9 +21,10 @@ const MAX_WEIGHT: u16 = 1000;
 pub enum Sizes {
     /// All frames have this many bytes, 60 to 9014.
     Fixed(u16),
-    /// The internet mix: 60, 590 and 1514 bytes (64, 594 and 1518 on the wire) in these proportions, in random order.
+    /// The internet mix of frame sizes: 60, 590 and 1514 bytes (64, 594 and 1518 on the wire) in these proportions, in
+    /// random order.
     Imix([u16; 3]),
-    /// Nine sizes from 60 to 1514 bytes with a mean of 871, in random order.
+    /// Nine frame sizes from 60 to 1514 bytes with a mean of 871, in random order.
     Backbone,
 }
 
@@ -56,7 +57,7 @@ pub enum Order {
 pub struct Spec {
     /// Frame lengths.
     pub sizes: Sizes,
-    /// Flows active at a time, 1 to [`MAX_FLOWS`].
+    /// Number of flows that are active at the same time, 1 to [`MAX_FLOWS`].
     pub flows: u32,
     /// The order of flows.
     pub order: Order,
@@ -120,7 +121,7 @@ impl FromStr for Spec {
                     }
                 }
                 "truth" if value.is_none() => spec.signature = true,
-                "truth" => return Err(bad("a word without a value: truth")),
+                "truth" => return Err(bad("the word truth without a value")),
                 _ => return Err(SpecError::Key(part.to_owned())),
             }
         }

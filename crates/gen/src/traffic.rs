@@ -92,7 +92,7 @@ impl Traffic {
     }
 
     /// Writes the next frame without the fields that [`Traffic::stamp`] adds. A prepared frame can be stamped and sent
-    /// many times, so the other fields are written once only.
+    /// many times, so the other fields are written only once.
     ///
     /// # Panics
     /// When `buf` is shorter than the frame.

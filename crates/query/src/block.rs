@@ -135,12 +135,12 @@ impl Block {
         Some((range, (self.next - begun + 1) as u64))
     }
 
-    /// The records in a byte range.
+    /// The bytes of the pcap records in this byte range of the block's memory.
     pub fn records(&self, range: std::ops::Range<usize>) -> &[u8] {
         self.records.get(range).unwrap_or(&[])
     }
 
-    /// Bytes of memory held by the block.
+    /// Number of bytes of memory that the block holds.
     pub fn memory(&self) -> usize {
         self.records.capacity() + self.items.capacity() * size_of::<Item>()
     }

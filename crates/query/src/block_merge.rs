@@ -18,7 +18,8 @@ pub trait BlockSource: Send {
     /// blocks are read.
     fn first(&self) -> Option<Timestamp>;
 
-    /// Reads the block with the earliest begin.
+    /// Reads the block to which the bound [`Self::first`] belongs: of all blocks that are not yet read, the block with
+    /// the earliest bound.
     ///
     /// # Errors
     /// An error that ends the query.
@@ -34,7 +35,7 @@ pub struct BlockMerge<S> {
     /// The block that contains the current packet.
     top: Option<Open>,
     rest: BinaryHeap<Reverse<Open>>,
-    /// Memory of a finished block, for reuse.
+    /// The memory of a block whose packets were all returned, for reuse.
     spare: Option<Box<Block>>,
     lent: Range<usize>,
     /// Number of packets lost before the current packet, in earlier blocks.
@@ -71,7 +72,7 @@ impl Ord for Open {
 }
 
 impl<S: BlockSource> BlockMerge<S> {
-    /// A cursor before the first packet.
+    /// A new cursor, which is before the first packet.
     pub fn new(source: S) -> Self {
         Self { source, top: None, rest: BinaryHeap::new(), spare: None, lent: 0..0, lost: 0 }
     }
@@ -82,7 +83,7 @@ impl<S: BlockSource> BlockMerge<S> {
             && self.source.first().is_none_or(|first| ts < first)
     }
 
-    /// Reads the blocks that begin before all open blocks.
+    /// Reads all blocks that may contain a packet that is not later than the current packets of the open blocks.
     fn open_due(&mut self, context: &mut QueryContext) -> Result<(), QueryError> {
         while let Some(first) = self.source.first() {
             if self.rest.peek().is_some_and(|Reverse(open)| open.ts < first) || context.is_stopped() {

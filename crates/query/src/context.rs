@@ -31,7 +31,7 @@ pub struct QueryContext {
 #[derive(Default)]
 struct OriginCounts {
     tally: Tally,
-    /// Packets lost since the last packet that the query returned, for each origin.
+    /// Number of packets lost since the last packet that the query returned, for each origin.
     lost: u64,
 }
 

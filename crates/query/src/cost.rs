@@ -3,31 +3,33 @@
 /// The numbers of files, blocks, bytes and packets that a query considered, skipped because of the index, and read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Packet files that the query considered, because the interval may contain their packets. The query does not list
-    /// hour directories outside of the interval.
+    /// Number of packet files that the query considered, because the interval may contain their packets. The query does
+    /// not list hour directories outside of the interval.
     pub files: u64,
-    /// Considered files that the query skipped: outside of the interval or without a candidate block.
+    /// Number of considered files that the query skipped: outside of the interval or without a candidate block.
     pub files_skipped: u64,
-    /// Blocks of the considered files.
+    /// Number of blocks of the considered files.
     pub blocks: u64,
-    /// Blocks skipped because of their time range.
+    /// Number of blocks that were skipped because of their time range.
     pub blocks_skipped_time: u64,
-    /// Blocks skipped because of their key sets.
+    /// Number of blocks that were skipped because of their key sets.
     pub blocks_skipped_keys: u64,
-    /// Blocks skipped because they contain none of the stream positions of a [`SeekHint`](crate::SeekHint).
+    /// Number of blocks that were skipped because they contain none of the stream positions of a
+    /// [`SeekHint`](crate::SeekHint).
     pub blocks_skipped_sub_block: u64,
-    /// Blocks of which the query read at least a part, including blocks that were read in advance and not used.
+    /// Number of blocks of which the query read at least a part, including blocks that were read in advance and not
+    /// used.
     pub blocks_read: u64,
-    /// Bytes of the considered files.
+    /// Number of bytes of the considered files.
     pub bytes: u64,
-    /// Bytes read from packet files, including bytes that were read in advance and not used.
+    /// Number of bytes read from packet files, including bytes that were read in advance and not used.
     pub bytes_read: u64,
-    /// Bytes of indexes read.
+    /// Number of bytes read from indexes.
     pub index_bytes_read: u64,
-    /// Packets that the query tested, including packets from the ring.
+    /// Number of packets that the query tested, including packets from the ring.
     pub packets: u64,
-    /// Packets that matched and were returned.
+    /// Number of packets that matched and were returned.
     pub matched: u64,
-    /// Packets read from the ring of a running recorder.
+    /// Number of packets that were read from the ring of a running recorder.
     pub from_ring: u64,
 }

@@ -84,8 +84,8 @@ pub trait CursorSource: Send {
         false
     }
 
-    /// Opens the next cursor; `None` if its file was removed or cannot contain a match. In both cases the source moves
-    /// on to the cursor after the next.
+    /// Opens the next cursor of the source. Returns `None`, and skips this cursor, if its file was removed or cannot
+    /// contain a match.
     ///
     /// # Errors
     /// An error that ends the query.

@@ -22,7 +22,7 @@ use sys::uring::{Aligned, Uring, UringCompletion};
 /// rounded up to a page.
 pub const SPARE_BYTES: usize = 17 * Aligned::ALIGN;
 
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BLOCK: usize = ring::BLOCK as usize;
 
 const _: () = assert!(SPARE_BYTES >= ring::RECORD_HEADER + ring::CAPLEN_MAX && BLOCK.is_multiple_of(Aligned::ALIGN));
@@ -113,7 +113,7 @@ impl Disk {
         self.depth = (2 * self.depth).min(DEEPEST);
     }
 
-    /// The number of reads for which cursors waited.
+    /// The number of reads for which cursors had to wait.
     pub fn waited(&self) -> u64 {
         self.waited
     }

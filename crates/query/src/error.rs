@@ -11,7 +11,7 @@ pub enum QueryError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// The error of the system call.
+        /// The error of the system call that failed.
         error: io::Error,
     },
     /// The store has no interface with this name.

@@ -213,8 +213,9 @@ impl FlowPackets {
         Ok((packets, records.warnings()))
     }
 
-    /// Restricts interval, filter and stream positions of a query, so that it reads fewer blocks that cannot contain
-    /// packets of the flows. The result can contain other packets too, which [`FlowPackets::contains`] excludes.
+    /// Restricts interval, filter and stream positions of a query, so that the query skips most blocks that cannot
+    /// contain packets of the flows. The result can contain other packets too, which [`FlowPackets::contains`]
+    /// excludes.
     ///
     /// # Errors
     /// The filter of the query together with the addresses of the flows exceeds the size limit of a filter.

@@ -46,9 +46,9 @@ pub struct Batch<'a> {
     pub records: &'a [u8],
     /// Number of packets in `records`; at least one.
     pub packets: u64,
-    /// The timestamp of the first packet.
+    /// The timestamp of the first packet of the batch.
     pub first: Timestamp,
-    /// The link type of all packets.
+    /// The link type, which is the same for all packets of the batch.
     pub link_type: u16,
     /// Index into [`Results::origins`](crate::Results::origins).
     pub origin: usize,

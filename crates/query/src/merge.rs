@@ -34,7 +34,7 @@ struct MergeEntry {
     key: MergeKey,
     cursor: Box<dyn Cursor>,
     /// The value of `Disk::waited` when the merge last opened other cursors because this cursor was near its end;
-    /// `None` if it has not done so.
+    /// `None` if the merge has not opened cursors for this reason.
     relieved: Option<u64>,
 }
 
@@ -58,9 +58,9 @@ impl Ord for MergeEntry {
 /// The merge of all cursors of a query.
 #[derive(Default)]
 pub struct Merge {
-    /// The cursor from which the current packet is.
+    /// The cursor whose current packet is the current packet of the result.
     top: Option<MergeEntry>,
-    /// The other cursors with a packet.
+    /// The other cursors that are at a packet.
     rest: BinaryHeap<Reverse<MergeEntry>>,
     /// Cursors that wait for a packet; the next packet of each is not earlier than its timestamp.
     waiting: Vec<(Timestamp, MergeEntry)>,
@@ -74,11 +74,12 @@ pub struct Merge {
 /// The limits up to which the current cursor may advance before the merge must test the other cursors.
 #[derive(Clone, Copy, Debug, Default)]
 struct Limit {
-    /// The smallest key of the other cursors.
+    /// The smallest sort key of the other cursors.
     runner_up: Option<MergeKey>,
-    /// The earliest timestamp at which a cursor may have to be opened.
+    /// The timestamp at which the next cursor may have to be opened, so the current cursor may advance only to earlier
+    /// timestamps.
     opens: Option<Timestamp>,
-    /// The latest timestamp up to which no waiting cursor must be polled.
+    /// The latest timestamp to which the current cursor may advance before the waiting cursors must be polled.
     waits: Option<Timestamp>,
 }
 

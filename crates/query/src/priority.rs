@@ -11,7 +11,7 @@ use crate::QuerySource;
 /// store reserved, if other CPUs remain. The change cannot be undone, so the function must be called on a thread that
 /// only runs queries.
 ///
-/// Returns a warning if a step failed; the result of a query does not depend on the priority.
+/// Returns a warning if the priority could not be lowered; the results of the query are the same.
 pub fn lower_priority(source: &QuerySource, background: Background) -> Option<String> {
     if let QuerySource::Store(store) = source {
         let interfaces = catalogue::interfaces(store).unwrap_or_default();

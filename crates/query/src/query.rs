@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The packets that a query searches.
+/// The source of the packets that a query selects: a store or capture files.
 #[derive(Clone, Debug)]
 pub enum QuerySource {
     /// A store: its sealed files, the growing files, and the rings of running recorders.

@@ -65,7 +65,7 @@ struct InterfaceSeries {
     counter: SeriesMeter,
     /// The secret key with which the meter of the interface hashes addresses.
     key: u64,
-    /// True if the store has rows of this interface in the interval.
+    /// True if the store has series rows of this interface in the interval.
     is_known: bool,
     /// The second of the oldest stored packet of the interface.
     since: u64,
@@ -201,7 +201,7 @@ impl Iterator for SeriesOfPackets {
 }
 
 impl ComputedRows {
-    /// The series of a new origin.
+    /// Returns the series to which the packets of a new origin are added.
     fn series_of(&mut self, origin: usize, interface: &str) -> Result<&mut InterfaceSeries, SeriesError> {
         let directory = |name: &str| interface_directory(&self.store, name);
         let at = match self.names.iter().position(|name| directory(name) == directory(interface)) {
@@ -228,8 +228,8 @@ impl ComputedRows {
                 Some(second) => series_meter.counter.tick(Timestamp::from_secs_nanos(second, 0)),
                 None => series_meter.counter.finish(),
             };
-            // If the store has series rows of this interface, the rows of zeros of the meter are omitted here, because
-            // a row of zeros is created for each second that has a series row.
+            // If the store has series rows of this interface, each second with a series row gets a row of zeros
+            // elsewhere. So the rows of zeros of the meter are omitted here.
             let reported = rows.into_iter().filter(|row| row.total.packets > 0 || !series_meter.is_known);
             self.rows.extend(reported.map(|row| ((row.second, number as u16), row)));
         }

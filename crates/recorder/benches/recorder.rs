@@ -15,7 +15,7 @@ use store::DiskDevice;
 use store::bytes::Bytes;
 use sys::uring::Region;
 
-/// Bytes of the ring. A copy of its first `BEYOND` bytes follows its end, so that a record that wraps around is
+/// Size of the ring in bytes. A copy of its first `BEYOND` bytes follows its end, so that a record that wraps around is
 /// contiguous.
 const RING: usize = 64 << 20;
 const BEYOND: usize = 1 << 17;

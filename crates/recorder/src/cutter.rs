@@ -31,7 +31,7 @@ pub enum BrokenStream {
     Position {
         /// End of the previous record, as a stream position.
         expected: u64,
-        /// Begin of this record, as a stream position.
+        /// Begin of the record that the descriptor describes, as a stream position.
         found: u64,
     },
     /// A segment does not begin at a multiple of the block size, or the gap before the segment does not start at the
@@ -79,7 +79,7 @@ pub struct Cutter {
 }
 
 impl Cutter {
-    /// A cutter of the stream in this memory, before the first segment.
+    /// A new cutter for the stream in this memory. Its first descriptor must begin a segment.
     pub fn new(memory: Arc<dyn Bytes>) -> Self {
         Self { memory, block: Block::default(), segment: None, next: 0, seen: 0, last: Timestamp::ZERO, ticked: false }
     }

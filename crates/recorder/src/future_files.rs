@@ -30,9 +30,9 @@ const MAX: u64 = 64;
 
 /// The files whose timestamps are ahead of the clock.
 pub struct FutureFiles {
-    /// Number of files for which markers were written.
+    /// Number of future files for which markers were written.
     files: u64,
-    /// The latest timestamp of these files.
+    /// The latest timestamp of the future files.
     last: Timestamp,
     /// The latest timestamp of the files without a marker; [`Timestamp::ZERO`] if there are none.
     pub reached: Timestamp,
@@ -63,8 +63,9 @@ pub fn is_right(directory: &Path, wall: &WallClock) -> bool {
         Hours::back(directory, wall.latest_plausible()),
     );
     let has_another = |hours: &mut Hours| matches!(hours.next(), Ok(Some(_)));
-    // The loop takes one hour directory after and one before the clock's time in turn, so the number of listed
-    // directories is at most twice the smaller of the two numbers. The current hour is in both.
+    // The loop takes one hour directory after and one before the clock's time in turn, until one of the two directions
+    // has no further directory. So it lists at most twice as many directories as this direction has. The directory of
+    // the current hour counts in both directions.
     while has_another(&mut ahead) {
         if !has_another(&mut before) {
             return false;
@@ -73,11 +74,11 @@ pub fn is_right(directory: &Path, wall: &WallClock) -> bool {
     true
 }
 
-/// Writes markers for the files of a queue that end ahead of the clock, the newest first and at most `MAX` of them.
-/// In-order files that end ahead of the clock have the last names.
+/// Writes markers for the files of a queue that end ahead of the clock, the newest first and at most `MAX` of them. The
+/// in-order files among them are the last files in the order of names.
 ///
 /// # Errors
-/// Errors of the volume; markers that were written before the error remain.
+/// If the volume refuses to write a marker; markers that were written before the error remain.
 pub fn write_markers<D: Device>(device: &mut D, config: &Config, wall: &WallClock) -> io::Result<FutureFiles> {
     let directory = names::interface_directory(&config.store, &config.header.interface);
     let mut found = FutureFiles { files: 0, last: Timestamp::ZERO, reached: Timestamp::ZERO };

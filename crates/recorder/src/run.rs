@@ -72,12 +72,12 @@ impl Handle {
         self.0.device.get().cloned().unwrap_or_default()
     }
 
-    /// Bytes of packet files written so far.
+    /// Number of bytes of packet files that were written so far.
     pub fn bytes(&self) -> u64 {
         self.0.bytes.load(Relaxed)
     }
 
-    /// Files published so far.
+    /// Number of files that were published so far.
     pub fn published(&self) -> u64 {
         self.0.published.load(Relaxed)
     }
@@ -104,13 +104,13 @@ impl Handle {
 pub struct Summary {
     /// The outcome counters of each second.
     pub ledger: Ledger,
-    /// Files published.
+    /// Number of files that were published.
     pub published: u64,
     /// Number of files that could not be published and keep their hidden names.
     pub hidden: u64,
-    /// Packets with an earlier timestamp than a preceding packet.
+    /// The number of packets with an earlier timestamp than a preceding packet, and the largest difference.
     pub late: OutOfOrderCounts,
-    /// Bytes of packet files written.
+    /// Number of bytes of packet files that were written.
     pub bytes: u64,
     /// The contradiction in the descriptor stream that ended the recording, if there was any.
     pub broken: Option<BrokenStream>,
@@ -142,8 +142,8 @@ impl<D: Device> Recorder<D> {
     /// function returns, writes to the device and calls `report` for each event.
     ///
     /// # Errors
-    /// If the thread cannot be started; then no descriptor was read from the feed. A failing volume is no error: it is
-    /// reported as an [`Event`], and the summary contains the packets lost by it.
+    /// If the second thread cannot be started; then no descriptor was read from the feed. A failing volume is no error:
+    /// it is reported as an [`Event`], and the summary counts the packets that could not be written as lost.
     pub fn run<F: Feed>(self, feed: &mut F, mut report: impl FnMut(Event) + Send) -> io::Result<Summary> {
         let Self { mut device, mut config, handle } = self;
         config.after = config.after.max(chain::end(&config));
@@ -174,8 +174,8 @@ impl<D: Device> Recorder<D> {
         let (index_time, write_time) = handle.processor_time();
         let Totals { ledger, published, hidden, late, bytes } = totals;
         if let Some(page) = page {
-            // If files remain under hidden names, the page is kept, and the next recovery adds their lost packets to
-            // the ledger.
+            // If files remain under hidden names, the offered counter page is kept. The next recovery then adds the
+            // lost packets of these files to the ledger.
             page.end();
             if hidden == 0 {
                 page.confirm();
@@ -271,8 +271,8 @@ fn send_job(jobs: &SyncSender<Job>, job: Job, shared: &Shared) -> Result<(), Sen
     }
 }
 
-/// The loop of the writer thread. The device adopts the memory in `cold` as soon as the producer has written to all of
-/// its pages.
+/// The loop of the writer thread. The device is prepared for writes from the memory in `cold` as soon as the producer
+/// has written to all pages of this memory.
 fn write<D: Device>(
     mut writer: Writer<D>,
     mut cold: Option<Arc<dyn Bytes>>,

@@ -52,14 +52,15 @@ pub struct Totals {
     /// The outcome counters of each second; packets that could not be written are counted as lost with the cause
     /// [`base::Cause::Disk`].
     pub ledger: Rows,
-    /// Files published.
+    /// Number of files that were published.
     pub published: u64,
     /// Number of files that were left under their hidden names, or that another process removed before they were
     /// published.
     pub hidden: u64,
-    /// Packets with an earlier timestamp than a preceding packet.
+    /// The number of packets with an earlier timestamp than a preceding packet, and the largest difference.
     pub late: OutOfOrderCounts,
-    /// Bytes of packet files written; a page that was written twice, with more content the second time, counts once.
+    /// Number of bytes of packet files that were written; a page that was written twice, with more content the second
+    /// time, counts once.
     pub bytes: u64,
 }
 
@@ -91,7 +92,7 @@ struct BegunParts {
     has_file: bool,
 }
 
-/// The error that the index entry of a job cannot be written now; a later step retries.
+/// The error of a job whose index entry cannot be written now. A later step retries.
 struct Unwritten;
 
 impl<D: Device> Writer<D> {
@@ -284,7 +285,7 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Writes the index entry of the oldest job, if the job is a part; returns the number of its file in `files`, and
+    /// Writes the index entry of the oldest job, if the job is a part; returns the index of its file in `files`, and
     /// the entry.
     fn write_entry(&mut self, now: Duration) -> Result<Option<(usize, IndexWrite)>, Unwritten> {
         let Some(front) = self.flights.front() else { return Err(Unwritten) };

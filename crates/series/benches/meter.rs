@@ -84,7 +84,7 @@ fn main() {
     let mut counters: Vec<SeriesMeter> = (0..1000).map(|i| full(i / 2)).collect();
     let mut total = SeriesMeter::new(0);
     let mut rows: Vec<Row> = Vec::new();
-    measure("merging the second of a queue", 1000, |i| total.merge(&mut counters[i as usize]));
+    measure("merging one second of two meters", 1000, |i| total.merge(&mut counters[i as usize]));
     let mut counters: Vec<SeriesMeter> = (0..1000).map(full).collect();
     measure("closing a second", 1000, |i| rows.extend(counters[i as usize].tick(Timestamp::from_secs_nanos(i + 1, 0))));
     let mut roller = RollupBuilder::new(Step::Hour);

@@ -16,7 +16,7 @@ use base::hash;
 pub struct Distinct([u8; Self::REGISTERS]);
 
 impl Distinct {
-    /// Bits of the hash that choose the register.
+    /// Number of bits of the hash that choose the register.
     pub const P: u32 = 12;
     /// Number of registers.
     pub const REGISTERS: usize = 1 << Self::P;

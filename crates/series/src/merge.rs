@@ -26,8 +26,8 @@ pub fn merge_rows<I: IntoIterator<Item = Row>>(rows: I) -> MergedRows<I::IntoIte
     MergedRows { rows: rows.into_iter().peekable(), as_interface: None, ready: BTreeMap::new() }
 }
 
-/// Merges rows of any interfaces in time order to one row for each second and direction, with the number `interface`. A
-/// second has a row if any of the interfaces has a row of that second.
+/// Merges rows of any interfaces in time order to one row for each second and direction, which has the interface number
+/// `interface`. A second has a row if any of the interfaces has a row of that second.
 pub fn sum_interfaces<I: IntoIterator<Item = Row>>(rows: I, interface: u16) -> MergedRows<I::IntoIter> {
     MergedRows { as_interface: Some(interface), ..merge_rows(rows) }
 }

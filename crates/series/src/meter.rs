@@ -1,7 +1,7 @@
 //! The meter of one interface: it counts packets and emits a row for each second and direction.
 //!
-//! Time is the time of the packets. [`SeriesMeter::tick`] advances the time; the meter emits the rows of a second once
-//! the second has passed:
+//! The meter uses packet time. [`SeriesMeter::tick`] advances the time; the meter emits the rows of a second once the
+//! second has passed. The rules are:
 //!
 //! * A second without a packet has a row of zeros, if the silence is no longer than [`SeriesMeter::SILENCE_MAX`]
 //!   seconds. A longer silence is a *gap* (the meter was suspended, or a file contains two captures): it has no rows
@@ -34,40 +34,40 @@ pub struct SeriesMeter {
     /// Index of the open second of the last packet, and the first nanosecond of that second.
     current: usize,
     from: u64,
-    /// Rows of seconds that were closed early.
+    /// Rows of seconds that were closed early (see the module documentation), until the next tick emits them.
     closed: Vec<Row>,
     /// All rows of the seconds before this second were emitted, unless the seconds belong to a gap, which has no rows.
     emitted: Option<u64>,
     has_outgoing: bool,
     counts: Counts,
-    /// Unit: seconds. A longer silence is a gap.
+    /// Unit: seconds. The longest time without packets for which rows of zeros are emitted; a longer time is a gap.
     silence: u64,
 }
 
 /// Counters that are not part of the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets that were counted in a further row of a second, because the first row of that second was already
-    /// emitted.
+    /// Number of packets that were counted in a further row of a second, because the first row of that second was
+    /// already emitted.
     pub late_packets: u64,
-    /// Bytes of these packets.
+    /// Number of bytes of these packets.
     pub late_bytes: u64,
-    /// Seconds that were closed early because too many were open.
+    /// Number of seconds that were closed early because too many were open.
     pub closed_early: u64,
-    /// Gaps: spans without rows, longer than the limit of silence.
+    /// Number of gaps: time spans without rows, because they had no packets for longer than the limit.
     pub gaps: u64,
     /// Number of clock steps back.
     pub clock_steps_back: u64,
 }
 
 impl SeriesMeter {
-    /// Unit: seconds. The longest silence with rows; a longer silence is a gap. Some links have no packets for many
-    /// minutes at night.
+    /// Unit: seconds. The longest time without packets for which rows of zeros are emitted; a longer time is a gap.
+    /// Some links have no packets for many minutes at night.
     pub const SILENCE_MAX: u64 = 3600;
-    /// Unit: seconds. The longest silence with rows in a capture file: longer than the pauses of a slow link, and so
-    /// short that pauses of hours in a file do not cost a row for each second.
+    /// Unit: seconds. The same limit for a capture file. It is longer than the pauses of a slow link, and so short that
+    /// pauses of hours in a file do not cost a row for each second.
     pub const SILENCE_OF_CAPTURES: u64 = 60;
-    /// Unit: seconds. The most open seconds; each takes 16 KiB per direction.
+    /// The largest number of seconds that are open at the same time; each takes 16 KiB per direction.
     pub const OPEN_MAX: usize = 16;
 
     /// A meter of this interface.
@@ -90,7 +90,7 @@ impl SeriesMeter {
         Self { silence: Self::SILENCE_OF_CAPTURES, ..Self::new(interface) }
     }
 
-    /// The longest silence with rows, in seconds; a longer silence is a gap.
+    /// The longest time without packets for which rows of zeros are emitted, in seconds; a longer time is a gap.
     pub fn silence(&self) -> u64 {
         self.silence
     }
@@ -98,7 +98,7 @@ impl SeriesMeter {
     /// Counts a packet. `wire_len` is the length of the frame without FCS, `tcp_flags` the low eight TCP flags. The
     /// hashes are the hashes of the addresses ([`crate::address_hash`]), or 0 if the packet has no addresses.
     #[inline]
-    #[allow(clippy::too_many_arguments, reason = "the fields of a packet, once per packet")]
+    #[allow(clippy::too_many_arguments, reason = "a struct of these arguments would be built for each packet")]
     pub fn packet(
         &mut self,
         ts: Timestamp,
@@ -262,8 +262,8 @@ impl SeriesMeter {
         &mut self.open[at]
     }
 
-    /// Returns the index of an open second, and opens the second if necessary. To open a second moves the other open
-    /// seconds, so the stored index of the current second becomes invalid.
+    /// Returns the index of an open second, and opens the second if necessary. Opening a second moves the other open
+    /// seconds in the list, so the stored index of the current second becomes invalid.
     fn open(&mut self, second: u64) -> usize {
         match self.open.binary_search_by_key(&second, |open| open.second) {
             Ok(at) => at,

@@ -21,13 +21,13 @@ pub enum MergeRule {
 /// One quantity of a row.
 #[derive(Clone, Debug)]
 pub struct Quantity {
-    /// The name in CSV, JSON, Parquet and on the command line.
+    /// The name of the quantity in CSV, JSON, Parquet and on the command line.
     pub name: Cow<'static, str>,
-    /// The unit.
+    /// The unit of the quantity.
     pub unit: &'static str,
-    /// A description without verb.
+    /// A description of the quantity, without a verb.
     pub description: Cow<'static, str>,
-    /// The rule of a sum of rows.
+    /// The rule by which the values of two rows are merged when the rows are added.
     pub merge: MergeRule,
     read: fn(&Row, usize) -> u64,
     field_mut: fn(&mut Row, usize) -> &mut u64,
@@ -35,13 +35,13 @@ pub struct Quantity {
 }
 
 impl Quantity {
-    /// The value in a row.
+    /// The value of this quantity in a row.
     #[inline]
     pub fn of(&self, row: &Row) -> u64 {
         (self.read)(row, self.index)
     }
 
-    /// The value in a row, for writing.
+    /// Mutable access to the value of this quantity in a row.
     #[inline]
     pub fn of_mut<'a>(&self, row: &'a mut Row) -> &'a mut u64 {
         (self.field_mut)(row, self.index)
@@ -82,7 +82,7 @@ fn all() -> Vec<Quantity> {
         let what = format!("bytes of {name}_packets");
         all.push(quantity!(format!("{name}_bytes"), "bytes", what, Sum, [i = kind as usize] classes[i].bytes));
     }
-    all.push(quantity!("ipv6_packets", "packets", "IPv6 packets, with any protocol above", Sum, ipv6.packets));
+    all.push(quantity!("ipv6_packets", "packets", "IPv6 packets, with any upper-layer protocol", Sum, ipv6.packets));
     all.push(quantity!("ipv6_bytes", "bytes", "bytes of ipv6_packets", Sum, ipv6.bytes));
     for class in 0..SIZES {
         let from = if class == 0 { 0 } else { SIZE_BOUNDS[class - 1] + 1 };
@@ -100,12 +100,24 @@ fn all() -> Vec<Quantity> {
         quantity!(
             "flows_active",
             "flows",
-            "flows in the flow table at the end of the second (in rows of `in`)",
+            "flows in the flow table at the end of the second (only in rows of direction `in`)",
             Sum,
             flows_active
         ),
-        quantity!("flows_new", "flows", "flows that began in the second (in rows of `in`)", Sum, flows_new),
-        quantity!("flows_ended", "flows", "flows that ended in the second (in rows of `in`)", Sum, flows_ended),
+        quantity!(
+            "flows_new",
+            "flows",
+            "flows that began in the second (only in rows of direction `in`)",
+            Sum,
+            flows_new
+        ),
+        quantity!(
+            "flows_ended",
+            "flows",
+            "flows that ended in the second (only in rows of direction `in`)",
+            Sum,
+            flows_ended
+        ),
         quantity!("sources", "addresses", "estimated number of distinct source addresses (±1.6 %)", Max, sources),
         quantity!(
             "destinations",
@@ -145,28 +157,28 @@ fn all() -> Vec<Quantity> {
         quantity!(
             "tunnel_numbered",
             "packets",
-            "packets with a tunnel sequence number (in rows of `in`)",
+            "packets with a tunnel sequence number (only in rows of direction `in`)",
             Sum,
             tunnel_numbered
         ),
         quantity!(
             "tunnel_missing",
             "packets",
-            "missing tunnel sequence numbers (in rows of `in`)",
+            "missing tunnel sequence numbers (only in rows of direction `in`)",
             Sum,
             tunnel_missing
         ),
         quantity!(
             "tunnel_late",
             "packets",
-            "tunnel sequence numbers that were counted as missing and arrived later (in rows of `in`)",
+            "tunnel sequence numbers that were counted as missing and arrived later (only in rows of direction `in`)",
             Sum,
             tunnel_late
         ),
         quantity!(
             "offered",
             "packets",
-            "packets that reached the point at which the source counts (ledger, in rows of `in`)",
+            "packets that reached the point at which the source counts (ledger, only in rows of direction `in`)",
             Sum,
             ledger.offered
         ),

@@ -24,7 +24,7 @@ impl Step {
     /// All steps, the shortest first.
     pub const ALL: [Self; 3] = [Self::Minute, Self::FiveMinutes, Self::Hour];
 
-    /// The name on the command line.
+    /// The name of the step on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Minute => "1min",
@@ -100,8 +100,8 @@ impl Rollup {
 }
 
 /// Rolls up rows of any number of interfaces and directions, each in the order of time. Several rows of one second are
-/// added. A row of a bin that was returned already begins a further bin. The builder stores the rows of one bin for
-/// each interface and direction.
+/// added. If a row arrives for a bin that was already returned, it begins a second bin for the same time. The builder
+/// stores the rows of one bin for each interface and direction.
 #[derive(Clone, Debug)]
 pub struct RollupBuilder {
     step: Step,

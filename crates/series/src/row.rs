@@ -1,4 +1,4 @@
-//! One second of one direction of one interface.
+//! A row of a time series: the counters of one second of one direction of one interface.
 
 use base::Tally;
 
@@ -26,12 +26,12 @@ impl Direction {
     }
 }
 
-/// Packets and their bytes on the wire.
+/// A number of packets, and the sum of their bytes on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Volume {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Bytes on the wire.
+    /// Number of bytes on the wire.
     pub bytes: u64,
 }
 
@@ -58,7 +58,7 @@ pub enum TrafficClass {
 impl TrafficClass {
     /// Number of classes.
     pub const COUNT: usize = 7;
-    /// All classes, in the order of their numbers.
+    /// All traffic classes, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] =
         [Self::Tcp, Self::Udp, Self::Icmp, Self::Sctp, Self::OtherIp, Self::Arp, Self::Other];
 
@@ -119,41 +119,43 @@ pub struct Row {
     pub total: Volume,
     /// Volume by traffic class.
     pub classes: [Volume; TrafficClass::COUNT],
-    /// Packets by size class.
+    /// Number of packets in each size class.
     pub sizes: [u64; SIZES],
     /// Volume of IPv6.
     pub ipv6: Volume,
-    /// TCP packets with SYN and without ACK.
+    /// Number of TCP packets with SYN and without ACK.
     pub syn: u64,
-    /// TCP packets with SYN and ACK.
+    /// Number of TCP packets with SYN and ACK.
     pub syn_ack: u64,
-    /// TCP packets with FIN.
+    /// Number of TCP packets with FIN.
     pub fin: u64,
-    /// TCP packets with RST.
+    /// Number of TCP packets with RST.
     pub rst: u64,
-    /// Flows in the flow table at the end of the second. The row of [`Direction::In`] has the count of both directions.
+    /// Number of flows in the flow table at the end of the second. The row of [`Direction::In`] has the number for both
+    /// directions.
     pub flows_active: u64,
-    /// Flows that began in the second, of both directions, in the row of [`Direction::In`].
+    /// Number of flows that began in the second. The row of [`Direction::In`] has the number for both directions.
     pub flows_new: u64,
-    /// Flows that ended in the second, of both directions, in the row of [`Direction::In`].
+    /// Number of flows that ended in the second. The row of [`Direction::In`] has the number for both directions.
     pub flows_ended: u64,
-    /// Distinct source addresses, estimated.
+    /// Estimated number of distinct source addresses.
     pub sources: u64,
-    /// Distinct destination addresses, estimated.
+    /// Estimated number of distinct destination addresses.
     pub destinations: u64,
-    /// The busiest millisecond.
+    /// The largest volume within 1 ms of the second.
     pub peak_1ms: Peak,
-    /// The busiest ten milliseconds.
+    /// The largest volume within 10 ms of the second.
     pub peak_10ms: Peak,
-    /// Sequence numbers of tunnels (ERSPAN, GRE, GTP-U) that arrived in the second, of both directions, in the row of
-    /// [`Direction::In`].
+    /// Number of sequence numbers of tunnels (ERSPAN, GRE, GTP-U) that arrived in the second. The row of
+    /// [`Direction::In`] has the number for both directions.
     pub tunnel_numbered: u64,
-    /// Sequence numbers of tunnels that were skipped in the second, of both directions, in the row of
-    /// [`Direction::In`].
+    /// Number of sequence numbers of tunnels that were skipped in the second. The row of [`Direction::In`] has the
+    /// number for both directions.
     pub tunnel_missing: u64,
-    /// Sequence numbers of tunnels that arrived in the second after higher numbers, of both directions, in the row of
-    /// [`Direction::In`].
+    /// Number of sequence numbers of tunnels that arrived in the second after higher numbers. The row of
+    /// [`Direction::In`] has the number for both directions.
     pub tunnel_late: u64,
-    /// The outcomes of the packets that the source offered, of both directions, in the row of [`Direction::In`].
+    /// The number of packets that the source offered, by outcome. The row of [`Direction::In`] has the numbers for both
+    /// directions.
     pub ledger: Tally,
 }

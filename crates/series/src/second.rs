@@ -20,7 +20,7 @@ use std::ops::AddAssign;
 const BINS: usize = 1000;
 const BIN_NANOS: u64 = 1_000_000;
 
-/// The TCP flags as in the header.
+/// The bits of the TCP flags in the TCP header.
 mod tcp {
     pub const FIN: usize = 0x01;
     pub const SYN: usize = 0x02;
@@ -50,7 +50,7 @@ pub(crate) struct Second {
     pub flows_active: u64,
     pub flows_new: u64,
     pub flows_ended: u64,
-    /// Tunnel sequence numbers: arrived, missing, late.
+    /// The number of tunnel sequence numbers that arrived, that are missing, and that arrived late.
     pub tunnels: [u64; 3],
     pub ledger: Tally,
 }

@@ -347,8 +347,8 @@ fn merged_meters_emit_the_rows_of_a_single_meter() {
                 }
             }
             if prng.below(4) == 0 {
-                // The meter of a part of the packets may be merged at any time. Before a tick, the meters of all parts
-                // must be merged.
+                // Each meter of `split` counts a part of the packets. It may be merged into `merged` at any time;
+                // before a tick, all of them must be merged.
                 split.iter_mut().for_each(|part| merged.merge(part));
                 let rows = merged.tick(Timestamp::from_nanos(now));
                 assert_eq!(rows, one.tick(Timestamp::from_nanos(now)), "seed {seed} round {round} step {step}");

@@ -21,10 +21,10 @@ pub struct Arp<'a> {
 }
 
 impl<'a> Arp<'a> {
-    /// Bytes of the message.
+    /// Length of the message in bytes.
     pub const LEN: usize = at::END;
 
-    /// The message at byte `offset` of the frame.
+    /// Parses the message at byte `offset` of the frame.
     ///
     /// # Errors
     /// [`ParseError::TooShort`] below 28 bytes.

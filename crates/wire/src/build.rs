@@ -56,9 +56,9 @@ enum Transport<'a> {
 /// The buffer is shorter than the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferTooSmall {
-    /// Bytes of the frame.
+    /// Length of the frame in bytes.
     pub need: usize,
-    /// Bytes of the buffer.
+    /// Length of the buffer in bytes.
     pub have: usize,
 }
 

@@ -11,7 +11,7 @@ pub(crate) mod at {
     pub const END: usize = 14;
 }
 
-/// The 14 bytes before tags and payload.
+/// A view of a frame that begins with an Ethernet header: the 14 bytes of the header, and the bytes after it.
 #[derive(Clone, Copy, Debug)]
 pub struct Ethernet<'a> {
     head: &'a [u8; at::END],
@@ -19,10 +19,10 @@ pub struct Ethernet<'a> {
 }
 
 impl<'a> Ethernet<'a> {
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     pub const LEN: usize = at::END;
 
-    /// The header at byte `offset` of the frame.
+    /// Parses the header at byte `offset` of the frame.
     ///
     /// # Errors
     /// [`ParseError::TooShort`] below 14 bytes.

@@ -49,13 +49,13 @@ const _: () = assert!(size_of::<Option<Entry>>() == 64);
 /// The counters of fragment tracking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FragmentCounts {
-    /// First fragments stored in the table.
+    /// Number of first fragments that were stored in the table.
     pub first: u64,
-    /// Later fragments whose ports were set from the first fragment.
+    /// Number of later fragments whose ports were set from the first fragment.
     pub resolved: u64,
-    /// Orphan fragments: later fragments whose first fragment is not in the table.
+    /// Number of orphan fragments: later fragments whose first fragment is not in the table.
     pub orphaned: u64,
-    /// First fragments evicted before the timeout.
+    /// Number of first fragments that were evicted before their timeout.
     pub evicted: u64,
 }
 
@@ -87,7 +87,7 @@ impl Fragments {
         }
     }
 
-    /// The counters since the table was made.
+    /// The counters of fragment tracking since this table was created.
     pub const fn counts(&self) -> FragmentCounts {
         self.counts
     }

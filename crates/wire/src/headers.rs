@@ -23,9 +23,9 @@ pub mod link {
     pub const RAW_IPV4: u16 = 228;
     /// IPv6 without a link header.
     pub const RAW_IPV6: u16 = 229;
-    /// BSD loopback: the address family in four bytes of the capturing host's order.
+    /// BSD loopback: the address family in four bytes of the capturing host's byte order.
     pub const NULL: u16 = 0;
-    /// OpenBSD loopback: the same in network order.
+    /// OpenBSD loopback: the address family in four bytes of network byte order.
     pub const LOOP: u16 = 108;
     /// Linux "cooked" capture, 16 bytes, protocol last.
     pub const LINUX_SLL: u16 = 113;
@@ -114,7 +114,7 @@ pub struct Headers {
 mod bit {
     pub const MALFORMED: u8 = 1 << 0;
     pub const ETHERNET: u8 = 1 << 1;
-    /// The lowest of the four bits that have the index of the link type; the index of Ethernet is 0.
+    /// The position of the lowest of the four bits that contain the index of the link type; the index of Ethernet is 0.
     pub const LINK: u32 = 4;
 }
 
@@ -209,15 +209,16 @@ impl Headers {
         Self { ethertype, vlan, protocol, l3: l3 as u8, l4: l4 as u8, family, fragment, tags_at, inner_tags_at, bits }
     }
 
-    /// Offset of the network header, for any protocol; 0 if there is none, or if raw IP begins the frame (then
-    /// [`Headers::family`] is IP).
+    /// Offset of the network header, for any protocol; 0 if there is no network header, or if the frame is raw IP and
+    /// begins with the network header (then [`Headers::family`] is IP).
     #[inline]
     pub const fn l3(&self) -> u8 {
         self.l3
     }
 
-    /// Offset of the transport header; 0 if there is none: not IP, a later fragment, truncated, or beyond 255. In a
-    /// first fragment that is shorter than the transport header only the ports are certain to be present.
+    /// Offset of the transport header; 0 if there is none (a packet that is not IP, or a later fragment), if it was not
+    /// captured, or if its offset is above 255. In a first fragment that is shorter than the transport header only the
+    /// ports are certain to be present.
     #[inline]
     pub const fn l4(&self) -> u8 {
         self.l4
@@ -322,7 +323,7 @@ fn plain_transport(frame: &[u8], at: usize, protocol: IpProtocol) -> Option<usiz
 /// none.
 struct HeaderParser<'a> {
     frame: &'a [u8],
-    /// End of the current layer: of the frame, or of a session inside it.
+    /// End of the current layer on the wire: the end of the frame, or of a PPPoE session in the frame.
     wire: usize,
     /// True if the next tag is the outermost of its Ethernet header.
     first_tag: bool,
@@ -381,7 +382,7 @@ impl<'a> HeaderParser<'a> {
                     }
                 }
                 EtherType::PPPOE => match shim::pppoe(self.frame, at, self.wire) {
-                    // A session that does not carry IP remains a frame with the ethertype of the session.
+                    // If the PPPoE session does not carry IP, the ethertype remains that of PPPoE.
                     Ok((EtherType(0), ..)) => return Some(at),
                     Ok((inside, at, end)) => {
                         (self.out.ethertype, self.wire) = (inside, end);

@@ -12,7 +12,7 @@ pub(crate) mod at {
     pub const END: usize = 8;
 }
 
-/// The first 8 bytes of a message.
+/// A view of an ICMP message: its first 8 bytes, and the bytes after them.
 #[derive(Clone, Copy, Debug)]
 pub struct Icmp<'a> {
     head: &'a [u8; at::END],
@@ -20,10 +20,10 @@ pub struct Icmp<'a> {
 }
 
 impl<'a> Icmp<'a> {
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     pub const LEN: usize = at::END;
 
-    /// The header at byte `offset` of the frame.
+    /// Parses the header at byte `offset` of the frame.
     ///
     /// # Errors
     /// [`ParseError::TooShort`] below 8 bytes.

@@ -37,7 +37,7 @@ pub(crate) mod at {
     pub const OFFSET_MASK: u16 = 0x1fff;
 }
 
-/// The fixed 20 bytes and the options.
+/// A view of an IPv4 packet: the first 20 bytes of the header, the options, and the bytes after the header.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv4<'a> {
     head: &'a [u8; at::END],
@@ -46,10 +46,10 @@ pub struct Ipv4<'a> {
 }
 
 impl<'a> Ipv4<'a> {
-    /// Bytes of the header without options.
+    /// Length in bytes of the header without options.
     pub const LEN: usize = at::END;
 
-    /// The header at byte `offset` of the frame.
+    /// Parses the header at byte `offset` of the frame.
     ///
     /// # Errors
     /// [`ParseError::TooShort`] if header or options are truncated; [`ParseError::Contradiction`] if version, IHL or
@@ -80,7 +80,7 @@ impl<'a> Ipv4<'a> {
         Ok(Self { head, options, rest })
     }
 
-    /// Bytes of the header with options.
+    /// Length in bytes of the header with options.
     pub fn header_len(&self) -> usize {
         at::END + self.options.len()
     }
@@ -90,7 +90,7 @@ impl<'a> Ipv4<'a> {
         self.head[at::TOS]
     }
 
-    /// Bytes of header and payload as sent.
+    /// The total length field: number of bytes of header and payload.
     pub fn total_len(&self) -> u16 {
         be16(self.head, at::TOTAL_LEN)
     }
@@ -105,7 +105,7 @@ impl<'a> Ipv4<'a> {
         be16(self.head, at::FRAGMENT) & at::DONT_FRAGMENT != 0
     }
 
-    /// Whole packet, first fragment or later fragment.
+    /// The fragmentation state: whole packet, first fragment or later fragment.
     pub fn fragment(&self) -> Fragment {
         fragment(be16(self.head, at::FRAGMENT))
     }

@@ -36,8 +36,8 @@ pub(crate) mod at {
     pub const MORE_FRAGMENTS: u16 = 1;
 }
 
-/// The most extension headers that the parser follows. RFC 8200 sets no limit; real packets have one or two. The limit
-/// bounds the time for a packet that consists of extension headers only.
+/// The largest number of extension headers that the parser follows. RFC 8200 sets no limit; real packets have one or
+/// two. The limit bounds the time for a packet that consists of extension headers only.
 pub const MAX_EXTENSIONS: usize = 8;
 
 /// The fixed 40 bytes.
@@ -52,17 +52,17 @@ pub struct Ipv6<'a> {
 pub struct UpperLayer<'a> {
     /// The first header that is not an extension; the number of an extension header if the parser could not continue.
     pub protocol: IpProtocol,
-    /// Whole packet, first fragment or later fragment.
+    /// The fragmentation state: whole packet, first fragment or later fragment.
     pub fragment: Fragment,
-    /// The captured bytes from that header on; `None` if the parser could not continue.
+    /// The captured bytes from the upper-layer header on; `None` if the parser could not continue.
     pub payload: Option<&'a [u8]>,
 }
 
 impl<'a> Ipv6<'a> {
-    /// Bytes of the header without extensions.
+    /// Length in bytes of the header without extension headers.
     pub const LEN: usize = at::END;
 
-    /// The header at byte `offset` of the frame.
+    /// Parses the header at byte `offset` of the frame.
     ///
     /// # Errors
     /// [`ParseError::TooShort`] below 40 bytes; [`ParseError::Contradiction`] if the version is not 6.
@@ -91,7 +91,7 @@ impl<'a> Ipv6<'a> {
         be32(self.head, at::VERSION) & 0xf_ffff
     }
 
-    /// Bytes after this header as sent; 0 for a jumbogram.
+    /// The payload length field: number of bytes after this header; 0 for a jumbogram.
     pub fn payload_len(&self) -> u16 {
         be16(self.head, at::PAYLOAD_LEN)
     }
@@ -148,7 +148,7 @@ impl<'a> Ipv6<'a> {
     }
 }
 
-/// Bytes of an extension header from its length field, whose unit depends on the header.
+/// Length in bytes of an extension header, computed from its length field, whose unit depends on the header.
 #[inline]
 pub(crate) const fn extension_len(kind: IpProtocol, field: u8) -> usize {
     match kind {

@@ -6,10 +6,10 @@ use crate::bytes::be32;
 use crate::error::take;
 use crate::{EtherType, Layer, ParseError};
 
-/// Bytes of one stack entry.
+/// Length in bytes of one entry of the label stack.
 pub const LABEL_LEN: usize = 4;
 
-/// The most labels that the decoder follows; a deeper stack is treated as an unknown payload.
+/// The largest number of labels that the decoder follows; a deeper stack is treated as an unknown payload.
 pub const MAX_LABELS: usize = 16;
 
 /// One stack entry.
@@ -24,7 +24,7 @@ pub struct Label {
 }
 
 impl Label {
-    /// The entry at byte `offset` of the frame.
+    /// Parses the entry of the label stack at byte `offset` of the frame.
     ///
     /// # Errors
     /// [`ParseError::TooShort`] below 4 bytes.

@@ -11,7 +11,7 @@ pub(crate) mod at {
     pub const END: usize = 12;
 }
 
-/// The 12 bytes before the chunks.
+/// A view of an SCTP packet: the 12 bytes of the common header, and the chunks after it.
 #[derive(Clone, Copy, Debug)]
 pub struct Sctp<'a> {
     head: &'a [u8; at::END],
@@ -19,10 +19,10 @@ pub struct Sctp<'a> {
 }
 
 impl<'a> Sctp<'a> {
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     pub const LEN: usize = at::END;
 
-    /// The header at byte `offset` of the frame.
+    /// Parses the header at byte `offset` of the frame.
     ///
     /// # Errors
     /// [`ParseError::TooShort`] below 12 bytes.

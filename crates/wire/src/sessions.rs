@@ -25,32 +25,32 @@ use base::hash;
 /// The number of sessions in the table: 16,384, in 2 MiB that are allocated when the first session begins.
 pub const CAPACITY: usize = 16_384;
 
-/// The length of the window before the newest number: for each number in the window, the table records whether it
-/// arrived.
+/// The length of the window before the newest sequence number: for each number in the window, the table records whether
+/// it arrived.
 pub const WINDOW: u32 = u128::BITS;
 
 /// Entries of a bucket.
 const BUCKET_ENTRIES: usize = 4;
 
-/// The counters of sequence numbers. Each packet is next, ahead, late, duplicate, out of window, or the first of a
-/// session or of a restart.
+/// The counters of sequence numbers. Each sequence number is the next, ahead, late, a duplicate, out of the window, or
+/// the first of a session or of a restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionCounts {
-    /// Numbers received: packets, or more if tunnels with sequence numbers are nested.
+    /// Number of sequence numbers received: one for each packet, or more if tunnels with sequence numbers are nested.
     pub numbered: u64,
-    /// Sessions that began.
+    /// Number of sessions that began.
     pub started: u64,
-    /// Numbers skipped.
+    /// Number of sequence numbers that were skipped.
     pub missing: u64,
-    /// Numbers that arrived after later numbers: `missing - late` were lost.
+    /// Number of sequence numbers that arrived after higher numbers: `missing - late` were lost.
     pub late: u64,
-    /// Numbers that had arrived before, or that precede the first number of their session.
+    /// Number of sequence numbers that had arrived before, or that precede the first number of their session.
     pub duplicate: u64,
-    /// Numbers outside the window.
+    /// Number of sequence numbers outside the window.
     pub out_of_window: u64,
-    /// Sessions whose sender restarted with another sequence number.
+    /// Number of sessions whose sender restarted with another sequence number.
     pub restarts: u64,
-    /// Sessions that were evicted.
+    /// Number of sessions that were evicted.
     pub evicted: u64,
 }
 
@@ -67,11 +67,11 @@ struct Key {
 /// The state of a session.
 #[derive(Clone, Copy)]
 struct State {
-    /// The number after the newest number.
+    /// The sequence number that follows the newest sequence number.
     next: u32,
-    /// Bit `n` is clear if the number `n` before the newest is missing.
+    /// Bit `n` is clear if the sequence number that is `n` less than the newest sequence number is missing.
     received: u128,
-    /// The number that would confirm a restart of the session.
+    /// The sequence number that would confirm a restart of the session.
     restart: Option<u32>,
 }
 
@@ -79,7 +79,7 @@ struct State {
 struct Entry {
     key: Key,
     state: State,
-    /// The total count of numbers when the session was last active.
+    /// The value of [`SessionCounts::numbered`] when the session was last active.
     used: u64,
 }
 
@@ -119,7 +119,7 @@ impl Sessions {
         }
     }
 
-    /// The counters since the table was made.
+    /// The counters of sequence numbers since this table was created.
     pub const fn counts(&self) -> SessionCounts {
         self.counts
     }
@@ -169,12 +169,12 @@ impl Key {
     }
 }
 
-/// The number space of a tunnel kind.
+/// The range of the sequence numbers of a tunnel kind.
 #[derive(Clone, Copy)]
 struct Space {
-    /// The largest number: all bits set.
+    /// The largest sequence number: all bits set.
     last: u32,
-    /// The largest forward jump that counts as missing numbers.
+    /// The largest forward jump whose skipped sequence numbers count as missing.
     ahead: u32,
 }
 
@@ -192,7 +192,7 @@ impl Space {
 }
 
 impl State {
-    /// A new session. Numbers before its first number do not count as missing.
+    /// A new session. Sequence numbers before its first number do not count as missing.
     const fn begin(number: u32, space: Space) -> Self {
         Self { next: space.after(number), received: u128::MAX, restart: None }
     }
@@ -201,12 +201,12 @@ impl State {
         let ahead = number.wrapping_sub(self.next) & space.last;
         if ahead <= space.ahead {
             counts.missing += u64::from(ahead);
-            // One bit for the number itself, and one clear bit for each missing number.
+            // Shifts in a set bit for `number`, and a clear bit for each missing number before it.
             self.received = self.received.unbounded_shl(ahead + 1) | 1;
             (self.next, self.restart) = (space.after(number), None);
             return;
         }
-        // A repetition of the newest number has distance 0.
+        // A repetition of the newest sequence number has distance 0.
         let behind = self.next.wrapping_sub(1).wrapping_sub(number) & space.last;
         if behind < WINDOW {
             let bit = 1 << behind;
@@ -236,7 +236,7 @@ mod tests {
         Key { src: 1, dst: 2, id, kind, is_v6: false }
     }
 
-    /// The counters after these numbers of one session.
+    /// The counters after these sequence numbers of one session.
     fn counts(kind: TunnelKind, numbers: &[u32]) -> SessionCounts {
         let mut sessions = Sessions::with(16, 7);
         numbers.iter().for_each(|n| sessions.count(key(5, kind), *n));
@@ -271,7 +271,11 @@ mod tests {
         assert_eq!(counts(Erspan2, &[u32::MAX - 1, u32::MAX, 0, 1]), EMPTY);
         assert_eq!(counts(Erspan2, &[u32::MAX, 1]), SessionCounts { missing: 1, ..EMPTY });
         assert_eq!(counts(GtpU, &[0xffff, 0, 1]), EMPTY);
-        assert_eq!(counts(Erspan2, &[0xffff, 0]).out_of_window, 1, "a 32-bit number does not wrap after 65535");
+        assert_eq!(
+            counts(Erspan2, &[0xffff, 0]).out_of_window,
+            1,
+            "a 32-bit sequence number does not wrap after 65535"
+        );
         assert_eq!(counts(GtpU, &[0xfffe, 1, 0xffff]), SessionCounts { missing: 2, late: 1, ..EMPTY });
         assert_eq!(
             counts(Erspan2, &[0; 5]),
@@ -328,8 +332,8 @@ mod tests {
         assert_eq!((counts.missing, counts.started, counts.evicted), (2, 6, 2));
     }
 
-    /// A model test: numbers are lost, duplicated and reordered within the window. The model stores the set of all
-    /// numbers received, without wrapping.
+    /// A model test: sequence numbers are lost, duplicated and reordered within the window. The model stores the set of
+    /// all sequence numbers received, without wrapping.
     #[test]
     fn the_counts_equal_those_of_a_set_of_all_numbers_on_any_path() {
         let seed = testkit::seed("the_counts_equal_those_of_a_set_of_all_numbers_on_any_path");

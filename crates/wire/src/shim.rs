@@ -26,11 +26,11 @@ mod ppp {
 /// are ethertypes.
 const SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
 
-/// Bytes of the control word of a pseudowire (RFC 4385 §3), whose first four bits are 0.
+/// Length in bytes of the control word of a pseudowire (RFC 4385 §3), whose first four bits are 0.
 const CONTROL_WORD: usize = 4;
 
-/// `N` bytes of a header at `at`, which must end by `end` on the wire. The error distinguishes whether the packet or
-/// only the capture ends before.
+/// `N` bytes of a header at `at`, which must end by `end` on the wire. If they are missing, the error shows whether the
+/// packet ends before the end of the header, or only the capture.
 pub(crate) fn need<const N: usize>(frame: &[u8], at: usize, end: usize) -> Result<&[u8; N], DecodeError> {
     if at + N > end {
         return Err(DecodeError::LinkShort);

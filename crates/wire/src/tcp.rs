@@ -30,7 +30,7 @@ pub mod flags {
     pub const CWR: u8 = 1 << 7;
 }
 
-/// The fixed 20 bytes and the options.
+/// A view of a TCP segment: the first 20 bytes of the header, the options, and the bytes after the header.
 #[derive(Clone, Copy, Debug)]
 pub struct Tcp<'a> {
     head: &'a [u8; at::END],
@@ -39,10 +39,10 @@ pub struct Tcp<'a> {
 }
 
 impl<'a> Tcp<'a> {
-    /// Bytes of the header without options.
+    /// Length in bytes of the header without options.
     pub const LEN: usize = at::END;
 
-    /// The header at byte `offset` of the frame.
+    /// Parses the header at byte `offset` of the frame.
     ///
     /// # Errors
     /// [`ParseError::TooShort`] if header or options are truncated; [`ParseError::Contradiction`] if the data offset is

@@ -12,7 +12,7 @@ pub(crate) mod at {
     pub const END: usize = 8;
 }
 
-/// The 8 bytes before the payload.
+/// A view of a UDP datagram: the 8 bytes of the header, and the bytes after it.
 #[derive(Clone, Copy, Debug)]
 pub struct Udp<'a> {
     head: &'a [u8; at::END],
@@ -20,10 +20,10 @@ pub struct Udp<'a> {
 }
 
 impl<'a> Udp<'a> {
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     pub const LEN: usize = at::END;
 
-    /// The header at byte `offset` of the frame.
+    /// Parses the header at byte `offset` of the frame.
     ///
     /// # Errors
     /// [`ParseError::TooShort`] below 8 bytes; [`ParseError::Contradiction`] if the length field is below 8.
@@ -47,7 +47,7 @@ impl<'a> Udp<'a> {
         Port(be16(self.head, at::DST))
     }
 
-    /// Bytes of header and payload as sent.
+    /// The length field: number of bytes of header and payload.
     pub fn len(&self) -> u16 {
         be16(self.head, at::LEN)
     }

@@ -13,7 +13,7 @@ pub(crate) mod at {
     pub const ID_MASK: u16 = 0x0fff;
 }
 
-/// The most tags that the decoder follows; a frame with more tags is treated as an unknown ethertype.
+/// The largest number of tags that the decoder follows; a frame with more tags is treated as an unknown ethertype.
 pub const MAX_TAGS: usize = 8;
 
 /// One tag.
@@ -24,10 +24,10 @@ pub struct VlanTag<'a> {
 }
 
 impl<'a> VlanTag<'a> {
-    /// Bytes that a tag adds to a frame.
+    /// Number of bytes that a tag adds to a frame.
     pub const LEN: usize = at::END;
 
-    /// The tag whose control information begins at byte `offset` of the frame.
+    /// Parses the tag whose control information begins at byte `offset` of the frame.
     ///
     /// # Errors
     /// [`ParseError::TooShort`] below 4 bytes.
@@ -35,7 +35,7 @@ impl<'a> VlanTag<'a> {
         take(frame, offset, Layer::Vlan).map(|(head, rest)| Self { head, rest })
     }
 
-    /// Priority, drop eligibility and id together.
+    /// The tag control information: priority, drop eligibility and VLAN id.
     pub fn tci(&self) -> u16 {
         be16(self.head, at::TCI)
     }

@@ -112,7 +112,7 @@ fn rust(spec: &Spec) -> String {
          Option<Self> {\n        Self::ALL.get(usize::from(number)).copied()\n    }\n}\n",
         );
     };
-    write_enum(&mut out, "loss", "Cause", "The causes why an offered packet is not in the store.");
+    write_enum(&mut out, "loss", "Cause", "The causes for which an offered packet is lost and not in the store.");
     write_enum(&mut out, "note", "Note", "An informational counter of stored packets or of the run.");
     out
 }

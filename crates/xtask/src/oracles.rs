@@ -145,7 +145,7 @@ fn install_rust_program(program: &str, version: &str) -> Result<(), String> {
     cargo.args(["install", "--quiet", "--locked", "--force", "--no-default-features", "--debug", "--version", version]);
     cargo.arg("--root").arg(&directory).arg(program).env("CARGO_TARGET_DIR", directory.join("target"));
     run(&mut cargo)?;
-    // Only the program is kept, because the build directory has some hundred megabytes.
+    // Only the program is kept, because the build directory takes several hundred megabytes.
     std::fs::remove_dir_all(directory.join("target")).map_err(|e| format!("{}: {e}", directory.display()))?;
     std::fs::write(&list, version).map_err(|e| format!("{}: {e}", list.display()))
 }

@@ -153,7 +153,8 @@ fn check_unsafe(root: &Path, rows: &BTreeMap<String, CrateRow>, findings: &mut V
     }
 }
 
-/// Checks third-party dependencies: crates of layer 0 have none, and each has its reason in a comment before its line.
+/// Checks third-party dependencies: crates of layer 0 have none, and in each `Cargo.toml` a comment before each
+/// third-party dependency gives the reason for it.
 fn check_third_party(root: &Path, rows: &BTreeMap<String, CrateRow>, findings: &mut Vec<String>) {
     for (name, row) in rows {
         let path = format!("crates/{name}/Cargo.toml");

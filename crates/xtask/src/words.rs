@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The page that lists the terms. No other page may contain the words.
+/// The page that lists the terms. No other page may contain the excluded words.
 const GLOSSARY: &str = "docs/reference/glossary.md";
 
 /// The directories and files that are checked.

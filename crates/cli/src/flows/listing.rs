@@ -84,7 +84,7 @@ impl Listing {
         "mpls",
     ];
 
-    /// Lines of at most `room` characters.
+    /// A formatter of lines that have at most `room` characters.
     pub fn new(room: Option<usize>, paint: Paint, zone: &Zone) -> Self {
         let mut columns = COLUMNS;
         if *zone != Zone::Utc {
@@ -152,8 +152,8 @@ impl Listing {
     }
 }
 
-/// TCP state, end reason, loss and encapsulation of a flow as text; true if it had a reset, retransmissions or lost
-/// packets.
+/// The TCP state, end reason, loss and encapsulation of a flow as text; the second value is true if the flow had a
+/// reset, retransmissions or lost packets.
 fn details(r: &Record, has_ports: bool) -> (String, bool) {
     let mut details = Vec::new();
     if !has_ports && r.key.dst_port > 0 {

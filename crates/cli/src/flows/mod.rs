@@ -101,7 +101,7 @@ pub struct FlowsArgs {
     /// its bytes in the file
     #[arg(long, value_name = "FILE", requires = "format")]
     pub payload: Option<PathBuf>,
-    /// Write the records with all known values, or the groups, to a Parquet file
+    /// Write the records with all their fields, or the groups, to a Parquet file
     #[arg(long, value_name = "FILE")]
     pub parquet: Option<PathBuf>,
     /// Continue with new records until interrupted [default of --from: now]; with --top or --group print a ranking
@@ -173,7 +173,9 @@ pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
     let flow_query = query::query(args, interval::now())?;
     let protected = parquet::protected(&flow_query, args.overwrite.force);
     if args.payload.as_deref().is_some_and(overwrite::is_stdout) {
-        return Err(Failure::Said("--payload: the lines go to standard output; name a file".into()));
+        return Err(Failure::Said(
+            "--payload cannot be -, because standard output gets the lines of the records; name a file".into(),
+        ));
     }
     for path in [&args.write, &args.parquet, &args.payload].into_iter().flatten() {
         protected.check(path)?;

@@ -1,5 +1,5 @@
-//! Writes flow records as a Parquet file, with the columns of a store and all known values. Writes groups as a Parquet
-//! file whose columns are the keys of the JSON objects of groups.
+//! Writes flow records to a Parquet file that has all fields of a record, in the columns that the flow record files of
+//! a store have. Writes groups to a Parquet file that has one column for each key of the JSON object of a group.
 
 use super::ranking;
 use crate::flow_records::names::Names;

@@ -47,7 +47,7 @@ pub fn query(args: &FlowsArgs, now: Timestamp) -> Result<FlowQuery, Failure> {
     Ok(FlowQuery { source, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: None, fields })
 }
 
-/// The plan of the sums, if groups or totals are requested.
+/// The plan of the sums over flow records, if the command line requests groups or a ranking.
 fn plan(args: &FlowsArgs) -> Result<Option<Plan>, Failure> {
     if args.group.is_empty() && args.top.is_none() && args.by.is_none() {
         return Ok(None);

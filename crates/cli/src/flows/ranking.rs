@@ -237,7 +237,7 @@ pub fn columns(report: &Aggregation, names: &Names) -> Vec<TableColumn> {
     fields.chain(measures).chain([share]).collect()
 }
 
-/// The advice for a ranking of single flows.
+/// The message below a ranking of single flows, which explains how to rank groups of flows instead.
 pub fn advice_to_group() -> String {
     format!("each line is a flow; for sums add --group, as in --group src,dport; fields: {}", Field::WORDS)
 }
@@ -281,7 +281,7 @@ fn shown(measure: Measure, amount: u64) -> String {
     }
 }
 
-/// An amount for programs: times as RFC 3339, other amounts as numbers.
+/// An amount in JSON, CSV or Parquet: times as RFC 3339, other amounts as numbers.
 fn printed(measure: Measure, amount: u64) -> serde_json::Value {
     match measure {
         Measure::First | Measure::Last => Timestamp::from_nanos(amount).to_string().into(),

@@ -12,7 +12,7 @@ use aggregate::Value;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-/// Finds the packets of the flows that match a query; with --top, of the greatest flows.
+/// Finds the packets of the flows that match a query; with --top, only the packets of the flows in the ranking.
 pub fn packets(args: &FlowsArgs, flow_query: &FlowQuery) -> Result<Outcome, Failure> {
     let read = match &flow_query.source {
         RecordSource::Files(files) => captures(files, args)?,

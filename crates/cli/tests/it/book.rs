@@ -99,8 +99,8 @@ fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
-/// Returns the directory of a Python interpreter that has the package; the page's script gets this directory in
-/// `$PATH`.
+/// Returns the directory of a Python interpreter for which the Python package `package` is installed. The script of the
+/// page gets this directory in `$PATH`.
 fn python_directory(test: &str, package: &str) -> Option<PathBuf> {
     let python = testkit::python_with(test, package)?.get_program().to_owned();
     Some(Path::new(&python).parent().unwrap_or(Path::new("")).to_owned())

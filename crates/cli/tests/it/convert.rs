@@ -163,7 +163,7 @@ fn a_damaged_input_is_converted_up_to_the_damage_and_exits_1() {
     let output = run(&["convert", arg(&file), "-w", arg(&out)]);
     assert_eq!(output.status, Some(1), "{output:?}");
     assert!(
-        output.err.contains("99 of 99 packets") && output.err.contains("the part before it was converted"),
+        output.err.contains("99 of 99 packets") && output.err.contains("everything before this byte was converted"),
         "{}",
         output.err
     );

@@ -173,7 +173,7 @@ fn packets_reported_stored_2_s_before_a_kill_are_recovered() {
         };
         let (first, begun) = (stored(), Instant::now());
         let stored = [first, stored(), stored()];
-        // On a busy machine a late report may be followed by the next at once.
+        // On a busy machine a report may be late, and the next report may follow at once.
         std::thread::sleep(Duration::from_secs(2).saturating_sub(begun.elapsed()));
         std::thread::sleep(Duration::from_millis(prng.below(500)));
         running.0.kill().expect("SIGKILL");
@@ -197,7 +197,7 @@ fn queries_during_rotation_and_retention_return_each_stored_packet_once() {
     until("a file is published", || !published(&store).is_empty());
     let (mut queries, mut firsts, mut gaps) = (0, BTreeSet::new(), BTreeMap::new());
     until("results begin at several packets", || {
-        // This query reads files alone. Other tests query packets that are only in the ring.
+        // This query reads only files, not the ring. Other tests query packets that are only in the ring.
         let query = Query { live: false, ..Query::default() };
         let mut results = query::run(&QuerySource::Store(store.clone()), query).unwrap_or_else(|e| panic!("{e}"));
         let mut last: Option<u64> = None;

@@ -420,7 +420,7 @@ fn damage_within_a_journal_loses_one_batch_and_every_verb_reports_it() {
     let (store, mut prng) = (dir.join("store"), Prng::new(testkit::seed("damage_in_the_middle_of_a_journal")));
     let records: Vec<Record> = (0..400).map(|id| record(&mut prng, id)).collect();
     let writer = || columns::Writer::new(columns::Config::new(&store, "eth1")).expect("threads");
-    // Besides the growing journal, the store has a file that was published earlier.
+    // Besides the growing journal, the store has a flow record file that was published earlier.
     let mut before = writer();
     before.row(&series::Row { second: BEGIN, ..series::Row::default() });
     before.finish();

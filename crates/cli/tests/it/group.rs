@@ -26,7 +26,7 @@ impl Engine {
         let (store, socket) = (dir.join("store"), dir.join("s.sock"));
         let args = ["record", "-i", &port.name, "--store", arg(&store), "--socket", arg(&socket), "--ring", "32MiB"];
         let groups = dir.join("s.groups");
-        // A killed engine may have left the socket.
+        // A killed engine may have left its socket file.
         let _ = std::fs::remove_file(&groups);
         let (running, err) = Running::start(&mut netgrain(&[&args[..], more].concat()));
         until("the control socket exists", || groups.exists());
@@ -68,7 +68,7 @@ impl Worker {
         Self { running: Running(child), path }
     }
 
-    /// Ends the member and returns the numbers of its packets by flow.
+    /// Ends the member and returns, for each flow, the sequence numbers of the packets that the member received.
     fn end(mut self) -> BTreeMap<u16, Vec<u32>> {
         signal(&self.running.0, "INT");
         let status = self.running.0.wait().expect("the process ends");
@@ -77,7 +77,8 @@ impl Worker {
     }
 }
 
-/// The numbers of the packets in a capture, by flow. Number and flow follow the headers of each frame.
+/// The sequence numbers of the packets in a capture, by flow. In each frame, the sequence number and the number of the
+/// flow follow the headers.
 fn packets(path: &Path) -> BTreeMap<u16, Vec<u32>> {
     let mut out: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
     let file = std::fs::read(path).expect("a file");
@@ -242,7 +243,7 @@ fn a_packet_language_program_forwards_to_an_interface_and_steers() {
     assert_eq!(engine.group("program", &["tee"]).out.trim_end(), program);
 }
 
-/// A client of an engine whose exit status and messages are tested.
+/// A running `netgrain group` command, whose messages and exit status the test reads.
 struct Client {
     running: Running,
     err: BufReader<std::process::ChildStderr>,

@@ -22,7 +22,7 @@ const NOBODY: u32 = 65_534;
 
 const FLOWS: u16 = 40;
 
-/// Frames of [`FLOWS`] flows. The number of the flow follows the headers.
+/// Frames of [`FLOWS`] flows. In each frame, the number of its flow follows the headers.
 fn frames(rounds: u32) -> Vec<Vec<u8>> {
     let frame = |n: u32| {
         let flow = (n % u32::from(FLOWS)) as u16;
@@ -172,7 +172,7 @@ fn sighup_swaps_changed_programs_and_leaves_the_others() {
         .collect();
     let expected = [("dns", 1), ("new", 1), ("web", 2)].map(|(name, n)| (name.to_owned(), n));
     assert_eq!(generations, BTreeMap::from(expected));
-    // A change of members takes effect at the next start, and the message says that nothing is changed.
+    // A change of members takes effect at the next start; the message says that nothing is changed now.
     write(
         "[[group]]\nname = \"web\"\nprogram = \"main = tcp >-> steer_flow\"\nmembers = [\"interface:va\"]\n\
          [[group]]\nname = \"dns\"\n[[group]]\nname = \"new\"\n",

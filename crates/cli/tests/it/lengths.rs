@@ -123,7 +123,7 @@ fn captures_with_valid_lengths_cause_no_warning() {
     }
 }
 
-/// A pcapng file of one frame per timestamp in microseconds.
+/// A pcapng file that contains one frame for each of these timestamps in microseconds.
 fn pcapng(path: &Path, micros: &[u64]) {
     let block = |kind: u32, content: &[u8]| {
         let length = (content.len() as u32 + 12).to_le_bytes();

@@ -132,7 +132,7 @@ fn softflowd(mut program: Command, dir: &TempDir, capture: &Path) -> SumsByPair 
             number("proto") as u8,
             [("packets>", "octets>"), ("packets<", "octets<")].map(|(p, o)| (number(p), number(o))),
         );
-        // softflowd rounds to milliseconds, and prints 1000 of them instead of the next second.
+        // softflowd rounds times to milliseconds, and prints a fraction of 1000 ms instead of the next second.
         let time = |text: &str| match text.strip_suffix(".1000") {
             Some(second) => nanos(second) + 1_000_000_000,
             None => nanos(text),
@@ -194,7 +194,7 @@ fn tshark(mut program: Command, capture: &Path, ours: &SumsByPair) {
         let pair = if swapped { (protocol, right, left) } else { (protocol, left, right) };
         let sums =
             ours.get(&pair).unwrap_or_else(|| panic!("tshark has a conversation that netgrain does not have: {line}"));
-        // Frames and bytes towards the left endpoint come first.
+        // In a line of tshark, the frames and bytes towards the left endpoint come first.
         for (at, from_right) in [(3, true), (6, false)] {
             let direction = usize::from(from_right != swapped);
             let unit = if words[at + 2] == "kB" { 1000 } else { 1 };

@@ -158,7 +158,8 @@ fn write_flows(path: &Path, ranges: &[(u64, u64)]) {
     std::fs::write(path, file).expect("a capture");
 }
 
-/// The captures of a store, each as its ranges of seconds: the first second and the second after the last.
+/// The captures that are replayed into one store. Each capture is a list of time ranges in which it has packets; a
+/// range is given by its first second and the second after its last.
 type Captures<'a> = &'a [&'a [(u64, u64)]];
 
 #[test]
@@ -224,7 +225,8 @@ fn follow_continues_after_the_clock_steps_back_and_forward() {
             let clock = Timestamp::from_secs_nanos(now.as_secs().saturating_add_signed(step), 0);
             let mut buffer = vec![0; len];
             for i in 0..packets {
-                // The timestamps span 3 s, so that the recorder writes out the packets before them.
+                // The timestamps of each call span 3 s. The ticks of these seconds make the recorder write the earlier
+                // packets to the file.
                 let ts = clock.after(Duration::from_millis(3000 * i / packets));
                 let frame = Frame::udp4([10, 0, 0, 1], sent, [10, 1, 0, 1], 53);
                 wire.write_all(&pcap::record_header_ns(ts, len as u32, len as u32)).expect("a recorder");

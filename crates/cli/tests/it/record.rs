@@ -26,7 +26,7 @@ fn a_recording_of_generated_frames_is_complete() {
     assert_eq!(checked.status, Some(0));
     let verdict = &objects(&checked.out)[0];
     assert_eq!((&verdict["complete"], &verdict["frames"]), (&true.into(), &20_000.into()));
-    // If `check` is told that one packet more was sent than was recorded, its exit status is 1.
+    // If `check` is told that one more packet was sent than was recorded, its exit status is 1.
     assert_eq!(run(&["check", arg(&store), "--sent", "20001"]).status, Some(1));
 }
 

@@ -116,7 +116,7 @@ fn captures_after_a_truncated_one_are_replayed_too() {
     assert!(output.err.contains("cut.pcap") && output.err.contains("at least one packet was lost"), "{}", output.err);
     let stored = objects(&output.out).pop().expect("a report")["report"]["stored"].as_u64().expect("a number");
     assert!((4000..6000).contains(&stored), "half of the first capture and the whole second one: {stored}");
-    // A file that is no capture is an error at any position.
+    // A file that is no capture causes an error at any position in the list of files.
     let other = dir.join("other");
     let args = ["run", "-r", arg(&complete), "/etc/passwd", "--store", arg(&other), "-q"];
     let output = run(&[&args[..], &RING[..]].concat());
@@ -525,7 +525,8 @@ fn an_interrupt_ends_the_wait_for_a_dead_collector_cleanly() {
     let mut command = netgrain(&[&args[..], &RING[..]].concat());
     let (running, err) = Running::start(&mut command);
     // The records are made when the file has been read completely. After the sleep of 2 s, the run waits for the
-    // collector. On a slow machine it does not wait yet; it then reads the stop flag before it begins to wait.
+    // collector. On a slow machine the run may not wait yet when the signal arrives; then it reads the stop flag before
+    // it begins to wait.
     until("packets are stored", || common::stored_packets(&store) > 0);
     std::thread::sleep(std::time::Duration::from_secs(2));
     signal(&running.0, "INT");

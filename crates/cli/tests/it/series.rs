@@ -20,7 +20,7 @@ fn assert_error(output: &Output, names: &str, advice: &str) {
     assert!(output.err.contains(names) && output.err.contains(advice), "{}", output.err);
 }
 
-/// A store with one interface: rows for 100 s, a gap of 20 s, and rows for 80 s. Every third second is silent.
+/// A store with one interface: rows for 100 s, a gap of 20 s, and rows for 80 s. Every third second has no packets.
 fn store(dir: &TempDir, test: &str) -> (PathBuf, Vec<Row>) {
     let mut prng = Prng::new(testkit::seed(test));
     let store = dir.join("store");
@@ -248,7 +248,8 @@ fn capture_at(path: &Path, packets: &[(u64, u16)]) {
 fn a_sparse_capture_has_the_gaps_of_its_store() {
     let dir = TempDir::new("series-slow");
     let (file, store) = (dir.join("slow.pcap"), dir.join("store"));
-    // A packet every 24 minutes for 15 days, and one pause that is short enough for rows of zeros.
+    // A capture with a packet every 24 minutes for 15 days, and one more packet a minute after the first; only this
+    // pause is short enough for rows of zeros.
     let mut packets: Vec<(u64, u16)> = (0..900).map(|n| (BEGIN + n * 1440, 53)).collect();
     packets.insert(1, (BEGIN + 60, 53));
     capture_at(&file, &packets);
@@ -281,7 +282,8 @@ fn a_filtered_series_extends_to_the_last_second_of_the_capture() {
 fn a_filtered_series_has_rows_for_the_seconds_around_a_gap() {
     let dir = TempDir::new("series-around-gap");
     let file = dir.join("talk.pcap");
-    // Two stretches of two seconds; the last second of the first stretch and the first one of the second do not match.
+    // The capture has packets in two stretches of two seconds each. The packets of the last second of the first stretch
+    // and of the first second of the second stretch go to port 443.
     capture_at(&file, &[(BEGIN, 53), (BEGIN + 1, 443), (BEGIN + 200, 443), (BEGIN + 201, 53)]);
     for filter in ["port 53", "port 443", "port 1"] {
         let output = run(&["series", "-r", arg(&file), "--json", filter]);

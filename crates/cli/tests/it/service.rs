@@ -206,7 +206,8 @@ fn the_drop_in_for_interface_programs_grants_only_what_they_need() {
     );
 }
 
-/// The system calls that a line of the unit names, with the sets of systemd resolved.
+/// The system calls that a line of the unit permits; a system call set of systemd, such as `@system-service`, is
+/// replaced by its members.
 fn calls(names: &str) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for name in names.split(' ') {
@@ -284,7 +285,8 @@ fn the_unit_permits_every_system_call_of_a_recorder() {
     let dir = TempDir::new("calls");
     let file = dir.join("program.ng");
     let program = ["--program", arg(&file)];
-    // Each case has its name, its additional arguments, and whether a program is swapped.
+    // Each case has its name, its additional arguments, and true if the test replaces the packet program while the
+    // recorder runs.
     let cases = [
         ("record af-xdp", &[][..], false),
         ("record tpacket", &[], false),

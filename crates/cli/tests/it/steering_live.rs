@@ -46,8 +46,9 @@ fn round(prng: &mut Prng, back: bool, first: u32) -> Vec<Vec<u8>> {
     out
 }
 
-/// Appends the frames of a flow in one round: one packet; the two fragments of a packet (2); or three frames of which
-/// some are fragments (1, 7, 8, 9). The number of the flow ends four bytes before the end of each frame.
+/// Appends the frames of a flow in one round: one packet; the two fragments of a packet (flow numbers that end in 2);
+/// or three frames of which some are fragments (flow numbers that end in 1, 7, 8 or 9). The flow number ends four bytes
+/// before the end of each frame.
 fn packet(prng: &mut Prng, flow: u32, back: bool, out: &mut Vec<Vec<u8>>) {
     let from = out.len();
     let [low, high] = [flow as u8, (flow >> 8) as u8];
@@ -167,7 +168,7 @@ impl Member {
         self.running.0.wait().expect("the process ends");
     }
 
-    /// The number and the flow of each packet that the member wrote, in order.
+    /// The packet number and the flow number of each packet that the member wrote, in order.
     fn packets(&self) -> Vec<(u32, u32)> {
         let word = |f: &[u8], at: usize| u32::from_be_bytes(f[at..at + 4].try_into().expect("four"));
         let all = if self.killed { self.complete_records() } else { frames(&self.path) };
@@ -270,7 +271,8 @@ fn join(testbed: &Testbed, members: &mut Vec<Member>, present: &mut Vec<usize>) 
     Change::Joined(index)
 }
 
-/// Compares the files of the members with the phases.
+/// Asserts that in each phase the packets of a flow are in the file of one member, and that this member was in the
+/// group in this phase.
 fn assert_files_match_phases(members: &[Member], phases: &[(Change, Vec<usize>)], context: &str) {
     // By phase: the owner of each flow, and how many of its packets were found.
     let mut owners: Vec<BTreeMap<u32, (usize, u32)>> = vec![BTreeMap::new(); phases.len()];
@@ -361,8 +363,8 @@ fn changes_of_members_and_programs_lose_no_packet_and_split_no_flow() {
                 let index = present.remove(0);
                 members[index].kill();
                 testbed.wait_for_members("flows", present.len());
-                // Packets that are sent after this moment are delivered to living members. At this moment, up to three
-                // rounds beyond the counter may be in flight.
+                // Packets that are sent from now on are delivered to living members. Up to three rounds of packets that
+                // are already sent may not be in the counter `received` yet.
                 killed_at = testbed.stats("flows")["received"].as_u64().expect("a number") as u32 + 3 * FRAMES;
             }
             _ => {

@@ -108,7 +108,8 @@ impl CryptoPan {
         Ipv6Addr::from_bits(mapped)
     }
 
-    /// The flips of the bits from `from` to `to` (counted from the highest) of a left-aligned address.
+    /// The bits of a left-aligned address that the mapping flips, of the bits `from` to `to`, which are counted from
+    /// the highest bit.
     pub(super) fn flips(&self, address: u128, from: u32, to: u32) -> u128 {
         let mut flips = 0;
         let mut at = from;

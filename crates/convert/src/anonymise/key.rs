@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// Bytes of a key.
+/// Length of a key in bytes.
 pub const LEN: usize = 32;
 
 /// A key. Its `Debug` output does not contain the bytes, so that they do not end up in a log.

@@ -25,7 +25,7 @@ pub struct Rewriter {
     pub(super) keep_payload: bool,
 }
 
-/// The number of bytes of a part that are kept, and the reason why the others are removed.
+/// The number of bytes of a part of a packet that are kept, and the reason why the bytes after them are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeptBytes {
     pub len: usize,
@@ -43,8 +43,8 @@ impl KeptBytes {
         Self { len, is_supported: false }
     }
 
-    /// Returns this result converted to a result for a larger part of the packet: a header of `header` bytes followed
-    /// by this part.
+    /// Returns the kept bytes of a larger part of the packet, which consists of a header of `header` bytes and this
+    /// part.
     pub const fn after_header(self, header: usize) -> Self {
         Self { len: header + self.len, ..self }
     }
@@ -159,7 +159,7 @@ impl Rewriter {
         KeptBytes::to(Arp::LEN)
     }
 
-    /// Rewrites an IPv4 or IPv6 packet, by its version field.
+    /// Rewrites an IP packet, as IPv4 or IPv6 according to its version field.
     pub(super) fn packet(
         &mut self,
         packet: &mut [u8],

@@ -366,7 +366,7 @@ fn checksums_stay_as_correct_or_wrong_as_tshark_found_them() {
     for (number, (before, after)) in before.iter().zip(&after).enumerate() {
         for field in 0..names.len() {
             for (was, is) in before[field].iter().zip(&after[field]) {
-                // Status 0 is bad, 1 is good, 2 and 3 are not verified, as for truncated segments.
+                // In tshark, checksum status 0 means bad, 1 good, and 2 and 3 not verified, as for truncated segments.
                 let unknown = |status: &str| matches!(status, "2" | "3");
                 assert!(was == is || unknown(is) || unknown(was), "packet {}: {was} became {is}", number + 1);
                 right += u64::from(is == "1");

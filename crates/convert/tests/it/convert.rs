@@ -50,7 +50,8 @@ fn a_truncated_input_is_converted_up_to_the_damage_and_reported() {
     assert_eq!((report.read, report.written), (19, 19));
     let [broken] = &report.damaged_inputs[..] else { panic!("{report:?}") };
     assert!(broken.input == "input 0" && broken.reason.contains("cut short"), "{broken:?}");
-    let warning = |text: &String| text.contains("input 0") && text.contains("the part before it was converted");
+    let warning =
+        |text: &String| text.contains("input 0") && text.contains("everything before this byte was converted");
     assert!(report.warnings(Format::Pcap).iter().any(warning));
     assert_eq!(packets(&memory.files[0]), [&all[..9], &all[10..]].concat());
 }
@@ -284,7 +285,7 @@ fn a_packet_too_late_for_its_file_is_in_the_open_file_and_is_counted() {
     assert_eq!((sizes, report.late, report.out_of_order), (vec![1, 2, 1], 1, 1));
     let firsts: Vec<u64> = memory.firsts.iter().map(|t| t.nanos()).collect();
     assert_eq!(firsts, [0, 1000, 2000]);
-    // Sorting brings the packet into its own file.
+    // With sorting, the packet is written to the file of its own time boundary.
     let (report, memory) = converted(&[&file], &Plan { sort: Some(1 << 20), ..plan }).expect("converted");
     let sizes: Vec<usize> = memory.files.iter().map(|f| packets(f).len()).collect();
     assert_eq!((sizes, report.late, report.out_of_order), (vec![2, 1, 1], 0, 0));

@@ -7,7 +7,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Number of bytes after the end of a part that one read returns. The last record of the part may end in these bytes.
+/// Number of bytes beyond the end of a part that are read with the part, because its last record may end after the
+/// part.
 const BEYOND: u64 = 16 << 10;
 
 /// A capture file with its length at the begin of the query; bytes that are appended later are not read.
@@ -71,7 +72,7 @@ impl Capture {
     /// Opens the file again.
     ///
     /// # Errors
-    /// The error of the system call, or an error if the file is shorter than before.
+    /// If the file cannot be opened, or is shorter than before.
     pub fn reopen(&self) -> io::Result<File> {
         let file = File::open(&self.path)?;
         if file.metadata()?.len() < self.bytes {
@@ -84,7 +85,7 @@ impl Capture {
     /// contains the headers that the reader must read before these records.
     ///
     /// # Errors
-    /// An error in the headers.
+    /// If a header cannot be read or parsed.
     pub fn reader<'a>(&self, file: &'a File, head: &'a [u8], from: u64, until: u64) -> Result<Part<'a>, pcap::Error> {
         let span = Span { file, head, at: from, end: self.bytes, least: until, read: 0 };
         let reader = Reader::open_as(span, self.format)?;
@@ -94,7 +95,7 @@ impl Capture {
     /// A reader of all records.
     ///
     /// # Errors
-    /// An error in the headers.
+    /// If a header cannot be read or parsed.
     pub fn whole<'a>(&self, file: &'a File) -> Result<Part<'a>, pcap::Error> {
         let span = Span { file, head: &[], at: 0, end: self.bytes, least: self.bytes, read: 0 };
         Ok(Part { reader: Reader::open_as(span, self.format)?, from: 0, until: self.bytes, head: 0 })

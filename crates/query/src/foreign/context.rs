@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 /// The largest number of bytes of interface descriptions that are kept for one file.
 const MAX: usize = 64 << 20;
 
-/// Bytes of one read.
+/// Number of bytes of one read.
 const WINDOW: usize = 128 << 10;
 
 const SECTION: u32 = 0x0a0d_0d0a;
@@ -63,7 +63,7 @@ impl CaptureContext {
     /// The initial context: for a format without sections, the file header and its single interface; for pcapng, empty.
     ///
     /// # Errors
-    /// The error of the system call.
+    /// If the headers of the file cannot be read.
     pub fn begin(format: Format, file: &File) -> io::Result<Self> {
         let mut head = vec![0; if format == Format::Pcap { classic::FILE_HEADER } else { 0 }];
         file.read_exact_at(&mut head, 0)?;
@@ -102,7 +102,7 @@ impl CaptureContext {
     /// Reads the context from the byte ranges in an index.
     ///
     /// # Errors
-    /// The error of the system call, or unexpected content in the ranges.
+    /// If the file cannot be read, or the ranges contain something other than the expected headers.
     pub fn restore(format: Format, file: &File, ranges: &[Range<u64>]) -> io::Result<Self> {
         let mut context = Self::begin(format, file)?;
         if format == Format::PcapNg {
@@ -213,14 +213,15 @@ impl<'a> BlockScan<'a> {
     /// Scans the blocks that begin before this offset.
     ///
     /// # Errors
-    /// The error of the system call, or descriptions larger than the maximum.
+    /// If the file cannot be read, or its interface descriptions exceed the maximum size.
     #[inline]
     pub fn pass(&mut self, until: u64, context: &mut CaptureContext) -> io::Result<()> {
         while self.at < until && self.step(context)? {}
         Ok(())
     }
 
-    /// Scans a block; false if no block can be read.
+    /// Scans the next block. Returns false if the file has no further complete block, or if the block length is
+    /// invalid.
     fn step(&mut self, context: &mut CaptureContext) -> io::Result<bool> {
         let Some(&head) = self.bytes(12)?.and_then(|b| b.first_chunk::<12>()) else { return Ok(false) };
         let kind = u32_at(&head, 0, false);
@@ -278,7 +279,7 @@ impl<'a> BlockScan<'a> {
         context.add(len as usize)
     }
 
-    /// Reads `len` bytes at the current offset; `None` if the file ends before.
+    /// Reads `len` bytes at the current offset; `None` if fewer bytes remain in the file.
     fn bytes(&mut self, len: usize) -> io::Result<Option<&[u8]>> {
         let end = self.at + len as u64;
         if end > self.end {

@@ -18,7 +18,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Bytes of a block, as in a store.
+/// Size of a block in bytes, equal to the block size of packet files in a store.
 pub const BLOCK: u64 = 1 << 20;
 
 /// Number of packets between two tests of the stop flag.
@@ -28,7 +28,7 @@ const CHECK_INTERVAL: u32 = 4096;
 pub struct Plan {
     pub capture: Capture,
     pub context: CaptureContext,
-    /// The blocks in descending order of their begin.
+    /// The blocks in descending order of `first`, so that `pop` returns the earliest block.
     pub blocks: Vec<PlannedBlock>,
     /// If the capture was damaged when it was indexed, the end of its valid part. The damage was already reported.
     end: Option<u64>,
@@ -41,8 +41,8 @@ pub struct PlannedBlock {
     pub number: u32,
     /// Offset of the first record of the block.
     pub from: u64,
-    /// For a packet file of a store, length and CRC32C of the block from its index, which are compared with the file,
-    /// because this index does not contain the modification time of the packet file.
+    /// For a packet file of a store, length and CRC32C of the block from its index. They are compared with the file,
+    /// because the index of a store file, unlike that of a foreign capture, does not contain the modification time.
     pub stored: Option<(u32, u32)>,
     /// The matching packets, if they are already in memory.
     pub loaded: Option<Box<Block>>,
@@ -56,7 +56,7 @@ impl PlannedBlock {
 }
 
 impl Plan {
-    /// Sorts the blocks into a plan.
+    /// Creates a plan of these blocks, and sorts them.
     pub fn new(capture: Capture, context: CaptureContext, mut blocks: Vec<PlannedBlock>) -> Self {
         blocks.sort_by_key(|b| std::cmp::Reverse((b.first, b.number)));
         Self { capture, context, blocks, end: None }
@@ -167,8 +167,8 @@ impl Plan {
     /// stored in memory; the function subtracts the bytes that it stores.
     ///
     /// # Errors
-    /// The error of the system call. Damage of the file causes a warning, and the packets before the damage are
-    /// returned.
+    /// If the file cannot be read. Damage of the file is no error: it causes a warning, and the packets before the
+    /// damage are returned.
     pub fn by_reading(
         capture: Capture,
         file: &File,

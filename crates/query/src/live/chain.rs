@@ -102,7 +102,7 @@ pub enum Next {
 /// The file after a complete file of the same recording.
 ///
 /// # Errors
-/// The error of the system call.
+/// If a directory cannot be listed, or a file or its index cannot be read.
 pub fn behind(
     directory: &Path,
     queue: u16,
@@ -168,7 +168,7 @@ pub fn end_of(file: &Growing) -> u64 {
 /// The file of a recording that contains a stream position, if the recording has a file that begins at `start`.
 ///
 /// # Errors
-/// The error of the system call.
+/// If a directory cannot be listed, or a file or its index cannot be read.
 pub fn covering(
     directory: &Path,
     queue: u16,

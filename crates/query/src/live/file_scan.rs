@@ -39,7 +39,7 @@ pub struct Record {
 pub struct FileScan {
     /// The file.
     pub file: Growing,
-    /// Number of the origin in the query context.
+    /// Index of the origin in the list of origins of the query context.
     pub origin: usize,
     tail_begin: TailBegin,
     /// Offset of the next record if `exact`; otherwise the scan continues with the first record of the block at this
@@ -266,7 +266,7 @@ impl FileScan {
         } else if from == start && !self.of_ring && crc32c::crc32c(&self.buffer) != block.crc {
             self.damaged("does not match its checksum", context);
         } else if self.at >= end {
-            self.damaged("has no record at the offset in its index", context);
+            self.damaged("does not contain the record that its index describes", context);
         }
         true
     }

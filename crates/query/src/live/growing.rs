@@ -52,7 +52,7 @@ impl Growing {
     /// of the index before it moves the packet file into the hour directory.
     ///
     /// # Errors
-    /// The error of the system call.
+    /// If the file or its index cannot be opened or read.
     pub fn open(entry: &Entry, need: &KeyCondition, context: &mut QueryContext) -> io::Result<Option<Self>> {
         let Some(packets) = open_either(&entry.path)? else { return Ok(None) };
         let mut why = "has no index, so its end is unknown".to_owned();
@@ -71,7 +71,9 @@ impl Growing {
             };
             if !at_end {
                 let path = path.display();
-                context.warning(format!("{path}: its index ends in an incomplete entry; the file is read up to there"));
+                context.warning(format!(
+                    "{path}: its index ends in an incomplete entry; the file is read only up to the last complete entry"
+                ));
             }
             let entry = Entry { path, ..entry.clone() };
             let (need, candidates) = (need.clone(), Vec::new());
@@ -122,7 +124,7 @@ impl Growing {
         self.verified
     }
 
-    /// Bytes of the index read since it was opened.
+    /// Number of bytes of the index that were read since it was opened.
     pub fn index_bytes(&self) -> u64 {
         self.reader.bytes_read()
     }
@@ -157,7 +159,7 @@ impl Growing {
     /// The ledger rows of a block.
     ///
     /// # Errors
-    /// The error of the system call.
+    /// If the index cannot be read.
     pub fn rows(&mut self, number: u32) -> io::Result<index::Rows> {
         self.reader.rows(&self.index, number as usize)
     }
@@ -165,7 +167,7 @@ impl Growing {
     /// Reads the index again if it has changed; returns true if it covers more bytes than before.
     ///
     /// # Errors
-    /// The error of the system call.
+    /// If the index cannot be read.
     pub fn refresh(&mut self) -> io::Result<bool> {
         if self.complete {
             return Ok(false);
@@ -200,8 +202,8 @@ impl Growing {
                 match read_stable(&self.index) {
                     Ok((reader, _)) if bytes_of(&reader) >= self.verified => self.reader = reader,
                     Ok(_) => return Ok(false),
-                    // The error is treated as temporary, because the header was complete at an earlier read. The next
-                    // refresh reads the index again.
+                    // Invalid data in the index is treated as a temporary error, because the header was complete at an
+                    // earlier read. The next refresh reads the index again.
                     Err(e) if e.kind() == io::ErrorKind::InvalidData => return Ok(false),
                     Err(e) => return Err(e),
                 }
@@ -286,7 +288,7 @@ fn found(opened: io::Result<File>) -> io::Result<Option<File>> {
     }
 }
 
-/// The current name of an open file; `None` if unknown or removed.
+/// The current name of an open file; `None` if the name is unknown or the file was removed.
 fn path_now(file: &File) -> Option<PathBuf> {
     let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
     (path.is_absolute() && !path.as_os_str().as_encoded_bytes().ends_with(b" (deleted)")).then_some(path)

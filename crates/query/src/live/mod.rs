@@ -29,12 +29,13 @@ use store::catalogue::Entry;
 use store::{Claimant, names};
 use tail::{FollowedRecorder, Tail, TailBegin, TailEnd, TailLimit, TailSource};
 
-/// The times for which a query waits for the next file and for the first file of a recording, and the pause between two
-/// tests for the file.
+/// The first two constants are the longest times for which a query waits for the next file and for the first file of a
+/// recording; the third is the pause between two tests whether the file exists.
 const NEW_FILE: Duration = Duration::from_millis(500);
 const FIRST_FILE: Duration = Duration::from_millis(2000);
 const PAUSE: Duration = Duration::from_millis(5);
-/// A query that follows and begins at most this long ago returns all packets that arrive from now on.
+/// If the interval of a query that follows begins at most this time before the present, the query returns all packets
+/// that arrive from now on, whatever their timestamps.
 const NOW: Duration = Duration::from_secs(60);
 
 /// Creates, for each queue of an interface, the cursors over the unsealed files and over the packets after them in the

@@ -109,7 +109,7 @@ impl RingReader {
         Self { listener, batch, at: 0, record, query: Instant::now(), connected: true }
     }
 
-    /// The name of the source in the engine.
+    /// The name of the capture source of the engine.
     pub fn name(&self) -> &str {
         &self.listener.shape().name
     }

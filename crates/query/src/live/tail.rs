@@ -114,8 +114,8 @@ struct OpenFile {
 struct RingRun {
     /// Stream position of the next packet.
     next: u64,
-    /// The file of the segment that contains `next`, from which packets are read that the ring overwrites; `None` after
-    /// a rotation.
+    /// The file of the segment that contains `next`, from which the tail reads packets that the ring has overwritten;
+    /// `None` after a rotation.
     file: Option<Box<OpenFile>>,
     /// Before the first packet of the run: the position at which the run should begin, if the ring could not confirm
     /// that it contains the packet at this position.
@@ -126,11 +126,13 @@ struct RingRun {
     unreported: Tally,
 }
 
-/// The position at which a run of packets from the ring should begin, although the ring has overwritten packets.
+/// The stream position at which a run of packets from the ring should begin, although the ring has overwritten packets
+/// after this position.
 #[derive(Clone, Copy)]
 struct UnsureBegin {
     pos: u64,
-    /// The greatest distance from `pos` to the next record.
+    /// The greatest number of bytes between `pos` and the begin of the next record, if no packet is missing. It is more
+    /// than zero if `pos` may be within a record.
     slack: u64,
 }
 
@@ -212,7 +214,8 @@ impl Tail {
             });
         }
         self.segment = Segment { pos: file.first_pos(), start: file.entry.start };
-        // The error is ignored. For example, if the directory was removed, retention cannot remove files from it.
+        // If no hold can be taken, the tail reads the file without a hold. For example, if the directory was removed,
+        // retention cannot remove files from it.
         let hold = file.entry.path.parent().and_then(|hour| Hold::reader(hour).ok());
         Box::new(OpenFile { scan: FileScan::new(file, self.origin.number, self.begin, context), _hold: hold })
     }

@@ -36,7 +36,7 @@ pub struct Blocks {
     /// Number of reads that were started; the last of them are still in progress.
     started: usize,
     flying: VecDeque<Ticket>,
-    /// Bytes of the reads in progress.
+    /// Number of bytes that the reads in progress were requested to read.
     ahead: u64,
     /// The number of the block that was read last.
     number: Option<u32>,
@@ -86,8 +86,8 @@ impl Blocks {
         };
         let bytes = block.bytes();
         self.ahead = self.ahead.saturating_sub(bytes.end - bytes.start);
-        // Further reads are started before the wait, so that they run during it. If their start fails, the error is
-        // returned when their block is needed.
+        // Further reads are started before the wait, so that they run during the wait. If a read cannot be started, the
+        // error is returned when the block of this read is needed.
         context.disk.deepen();
         let _ = self.query(false, context);
         Some((block, context.disk.wait(ticket)))
@@ -197,7 +197,7 @@ impl Layout {
 }
 
 impl SealedFile {
-    /// A cursor before its first block.
+    /// A new cursor, which is before its first block.
     pub fn new(about: FileMeta, blocks: Blocks, reported: Option<IndexLedger>, hold: &Arc<Hold>) -> Self {
         Self {
             meta: about,

@@ -59,7 +59,7 @@ impl IndexPrefetcher {
     /// Returns the result for a file, and starts to read the indexes of the files in `following` in advance.
     ///
     /// # Errors
-    /// The error of the system call.
+    /// If the index or the packet file cannot be opened or read.
     pub fn probe<'a>(
         &mut self,
         entry: &Entry,

@@ -22,7 +22,8 @@ pub struct MarkedFiles {
     directory: PathBuf,
     interface: String,
     rank: u32,
-    /// Markers whose files were not searched yet, the latest begin first.
+    /// The markers whose files were not searched yet, in descending order of their earliest packets, so that `pop`
+    /// returns the earliest.
     markers: Vec<MarkedFile>,
     due: VecDeque<Due>,
     prefetcher: IndexPrefetcher,

@@ -44,7 +44,7 @@ const TRIES: usize = 20;
 /// Adds all cursors of a store to the merge.
 ///
 /// # Errors
-/// If the store cannot be listed, or has no such interface.
+/// If the store cannot be listed, or does not have one of the interfaces that the query names.
 pub fn begin(store: &Path, merge: &mut Merge, context: &mut QueryContext) -> Result<(), QueryError> {
     let known = catalogue::interfaces(store).map_err(|error| QueryError::Io { path: store.to_owned(), error })?;
     for name in &context.query.interfaces {
@@ -102,7 +102,7 @@ fn list(directory: &Path) -> io::Result<(Vec<Entry>, Snapshot)> {
 #[derive(Default)]
 struct Top {
     hours: Vec<HourSnapshot>,
-    /// Hour directories that contain only files with out-of-order markers, with their listed names.
+    /// Hour directories that contain only files with out-of-order markers, with the file names in each directory.
     only_marked: BTreeMap<Timestamp, Names>,
     /// The start of the newest hour with a file that has no out-of-order marker.
     newest: Option<Timestamp>,
@@ -208,7 +208,7 @@ impl Top {
     }
 }
 
-/// True if the recorder of the file is running, so that it has locked the file.
+/// True if the recorder of the file is running and therefore has locked the file.
 fn is_held(entry: &Entry) -> bool {
     matches!(sys::nofollow::open(&entry.path).map(|file| file.try_lock_shared()), Ok(Err(TryLockError::WouldBlock)))
 }

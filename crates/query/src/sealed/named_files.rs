@@ -27,8 +27,9 @@ use store::out_of_order::OutOfOrderMarkers;
 /// The backward search ends for a queue after this number of successive files that end before the interval.
 const ATTEMPTS: u32 = 8;
 
-/// The backward search lists at least this number of non-empty hour directories if file names show several queues,
-/// because a queue may have had no traffic for a long time. With one queue the search may end earlier.
+/// The backward search lists at least this number of non-empty hour directories if the file names contain queue
+/// numbers, because a queue may have had no traffic for a long time. If the interface has only one queue, the search
+/// may end earlier.
 const HOURS_BACK: u32 = 24;
 
 /// The backward search lists at most this number of non-empty hour directories.
@@ -36,13 +37,13 @@ const MAX_HOURS_BACK: u32 = 7 * 24;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The files of the newest hours at the start of the query; they are stored because a running recorder changes these
-/// hour directories during the query.
+/// A snapshot of the newest hour directories, taken at the start of the query. The names of their files are stored,
+/// because a running recorder changes these directories during the query.
 #[derive(Default)]
 pub struct Snapshot {
-    /// Start of the first hour of the snapshot.
+    /// Start of the oldest hour whose directory is in the snapshot.
     pub from: Option<Timestamp>,
-    /// The files in the hours of the snapshot, except the files that other cursors read.
+    /// For each hour of the snapshot, its files except those that other cursors read.
     pub hours: BTreeMap<Timestamp, (Listing, Arc<Hold>)>,
     /// Files that other cursors read.
     pub taken: Vec<Entry>,

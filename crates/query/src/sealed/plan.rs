@@ -54,7 +54,7 @@ pub struct IndexProbe {
 /// Evaluates the index of a packet file, and opens the file if it must be read.
 ///
 /// # Errors
-/// The error of the system call.
+/// If the index or the packet file cannot be opened or read.
 pub fn probe_index(entry: &Entry, order: FileOrder, query: &FileQuery) -> io::Result<IndexProbe> {
     let (path, size) = find(entry)?;
     let fitting = (!is_hidden(entry)).then_some(size);
@@ -104,7 +104,7 @@ pub fn open(
     let behind = if is_hidden(entry) { 0 } else { size.saturating_sub(indexed.reader.summary().bytes) };
     if behind > 0 {
         context.warning(format!(
-            "{name}: {behind} bytes after the recorded bytes are ignored; netgrain repair truncates the file there"
+            "{name}: {behind} bytes after the recorded bytes are ignored; netgrain repair removes these bytes"
         ));
     }
     remarks.into_iter().for_each(|remark| context.warning(remark));
@@ -126,7 +126,7 @@ pub fn open(
     });
     let file = match packets {
         None => {
-            // No packet of the file is read, but the losses in its ledger are counted all the same.
+            // No packet of the file is read, but the losses in its ledger are counted.
             IndexLedger::new(origin, plan.lost_after, indexed).enter(context);
             return Ok(None);
         }

@@ -31,9 +31,9 @@ pub struct BlockRead {
     pub tail: u32,
     /// CRC32C of the bytes of the next block that complete the last record, if known.
     pub tail_crc: Option<u32>,
-    /// True if the range begins where the previous range ends, even within a record.
+    /// True if the range begins where the previous range ends, which may be within a record.
     pub follows: bool,
-    /// Packets lost in this block and in the blocks since the previous selected block.
+    /// Number of packets lost in this block and in the blocks since the previous selected block.
     pub lost: u64,
 }
 
@@ -66,8 +66,8 @@ impl ReadPlan {
         sub_blocks: impl Fn(usize) -> (SubBlockMask, SubBlockMask),
     ) -> Self {
         let mut plan = Self::default();
-        // True while the blocks are in the interval. For a block without packets, the time of the previous block
-        // applies, or the start time of the file.
+        // True if the block is in the interval. A block without packets has no time range; for it, the result of the
+        // previous block applies, or of the start time of the file.
         let mut inside = from <= start && start <= to;
         let mut lost = 0u64;
         for (i, block) in blocks.iter().enumerate() {

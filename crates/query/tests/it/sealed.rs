@@ -86,8 +86,8 @@ fn losses_are_reported_once_in_packets_and_in_the_tally() {
     }
     let tally = results.tally(0);
     assert_eq!((reported, tally.lost_total(), tally.stored, tally.residue()), (lost, lost, 3000, 0));
-    // A query with a filter also reports the losses of the blocks that it skips; a query for a part of the file reports
-    // only the losses of the blocks in the interval.
+    // A query with a filter also reports the losses of the blocks that it skips. A query whose interval covers only a
+    // part of the file reports only the losses of the blocks in the interval.
     let filter = Filter::parse("host 10.0.0.200").expect("a filter");
     let mut results =
         run(&QuerySource::Store(dir.path().to_owned()), Query { filter, ..Query::default() }).expect("a store");
@@ -118,7 +118,7 @@ fn losses_in_a_file_without_packets_are_reported() {
     assert_eq!(results.next().expect("a result").map(|found| found.lost), Some(1000));
     assert!(results.next().expect("a result").is_none());
     assert_eq!(results.tally(0).lost_total(), 1000);
-    // For a part of the file, the losses of the seconds in the interval are reported.
+    // If the interval covers only a part of the file, the losses of the seconds in the interval are reported.
     let mut results = run_query(Query { from: at(2), to: at(4), ..Query::default() });
     assert!(results.next().expect("a result").is_none());
     assert_eq!(results.tally(0).lost_total(), 300);

@@ -22,7 +22,7 @@ pub enum Job {
         pos: u64,
         /// Begin of the file's time range, from which the file name is formed.
         start: Timestamp,
-        /// The ring memory before the first byte of this file.
+        /// The ring memory that may be overwritten after this job: the memory before the first byte of this file.
         release: Release,
     },
     /// Write a part of a block, and the index entry of the block.
@@ -33,7 +33,7 @@ pub enum Job {
         len: u64,
         /// End of the file's time range.
         end: Timestamp,
-        /// The ring memory up to the end of the file.
+        /// The ring memory that may be overwritten after this job: the memory up to the end of the file.
         release: Release,
     },
     /// Release this ring memory as soon as all earlier jobs are done; the job writes nothing.
@@ -42,9 +42,9 @@ pub enum Job {
     End,
 }
 
-/// Bytes of one block, and the index entry that describes the block up to the end of these bytes.
+/// A part of a block: bytes of the block, and the index entry that describes the block up to the end of these bytes.
 pub struct Part {
-    /// Offset in the file of the first byte, a multiple of a page.
+    /// Offset of the first byte of the part in the file, a multiple of the page size.
     pub offset: u64,
     /// The bytes of the part. They begin with the last, incomplete page of the previous part, and continue with the
     /// bytes that no earlier part contains.
@@ -56,7 +56,8 @@ pub struct Part {
     pub last: bool,
     /// The ledger rows of the block since the previous part.
     pub new_rows: Rows,
-    /// Packets since the previous part whose timestamps are earlier than that of a preceding packet in the stream.
+    /// Number of packets since the previous part whose timestamps are earlier than that of a preceding packet in the
+    /// stream, and the largest difference.
     pub out_of_order: OutOfOrderCounts,
     /// True if a packet since the previous part has an earlier timestamp than a preceding packet in the same file.
     pub is_out_of_order: bool,
@@ -67,8 +68,8 @@ pub struct Part {
 }
 
 impl Part {
-    /// True if a file that begins at `start` becomes an out-of-order file by this part: a packet of the part is earlier
-    /// than `start`, or than a preceding packet of the file.
+    /// True if a file that begins at `start` is an out-of-order file because of this part: a packet of the part is
+    /// earlier than `start`, or than a preceding packet of the file.
     pub fn is_out_of_order(&self, start: Timestamp) -> bool {
         self.is_out_of_order || self.entry.first_record.is_some() && self.entry.first < start
     }
@@ -78,7 +79,7 @@ impl Part {
 /// follows this boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Bytes of the block up to the boundary.
+    /// Number of bytes of the block up to the boundary.
     pub bytes: u32,
     /// CRC32C of those bytes.
     pub crc: u32,

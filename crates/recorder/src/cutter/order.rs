@@ -5,10 +5,10 @@
 use base::Timestamp;
 use std::time::Duration;
 
-/// Packets with an earlier timestamp than a preceding packet.
+/// The number of packets with an earlier timestamp than a preceding packet, and the largest difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutOfOrderCounts {
-    /// Number of such packets.
+    /// Number of out-of-order packets.
     pub packets: u64,
     /// The largest difference between an out-of-order packet and the latest timestamp before it.
     pub most: Duration,
@@ -32,8 +32,8 @@ pub(super) struct OrderTracker {
 }
 
 impl OrderTracker {
-    /// Adds the timestamp of a packet. Only an out-of-order packet calls `in_file`, which returns the latest timestamp
-    /// before it in its file.
+    /// Adds the timestamp of a packet. `in_file` is called only if the packet is out of order; it returns the latest
+    /// timestamp before the packet in its file.
     // PERF: a comparison and a store per packet; out-of-order packets are counted in a separate function, which is not
     // inlined.
     #[inline]
@@ -51,7 +51,8 @@ impl OrderTracker {
         self.mixed |= ts < in_file;
     }
 
-    /// Returns the out-of-order packets since the last call, and true if one of them was out of order within its file.
+    /// Returns the counts of out-of-order packets since the last call, and true if one of these packets was out of
+    /// order within its file.
     pub fn report(&mut self) -> (OutOfOrderCounts, bool) {
         (std::mem::take(&mut self.late), std::mem::take(&mut self.mixed))
     }

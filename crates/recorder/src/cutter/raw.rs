@@ -27,7 +27,7 @@ type Stamps = Option<(Timestamp, Timestamp)>;
 pub struct RawCutter {
     memory: Arc<dyn Bytes>,
     file_bytes: u64,
-    /// Bytes in the open file; `None` if no file is open.
+    /// Number of bytes in the open file; `None` if no file is open.
     written: Option<u64>,
     buffer: Vec<u8>,
     number: u32,

@@ -12,7 +12,7 @@ const NANOS: u64 = 1_000_000_000;
 /// The ledger rows of the current block that were not sent to the writer yet.
 #[derive(Default)]
 pub(super) struct Seconds {
-    /// True if rows of this block were sent to the writer.
+    /// True if ledger rows of this block were sent to the writer.
     reported: bool,
     new_rows: Rows,
     /// The tally of the current second, and the first nanosecond of this second; with it, a packet needs one compare
@@ -52,7 +52,7 @@ impl Seconds {
         !self.new_rows.is_silent()
     }
 
-    /// True if the block has a row, whether it was sent or not.
+    /// True if the block has a ledger row, whether it was sent or not.
     pub fn has_content(&mut self) -> bool {
         self.end();
         !self.new_rows.is_empty() || self.reported

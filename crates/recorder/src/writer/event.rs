@@ -14,7 +14,7 @@ pub enum Event {
     Published {
         /// The packet file.
         path: PathBuf,
-        /// Packets in it.
+        /// Number of packets in the file.
         packets: u64,
         /// Its length.
         bytes: u64,
@@ -23,7 +23,7 @@ pub enum Event {
     Trouble {
         /// The operation that failed.
         what: &'static str,
-        /// The file or directory of the operation.
+        /// The file or directory to which the operation applied.
         path: PathBuf,
         /// The error of the operating system.
         error: io::Error,
@@ -46,7 +46,7 @@ pub enum Event {
     },
     /// The recorder was stopped while the volume refused writes, and the grace period has passed.
     GaveUp {
-        /// Packets not written.
+        /// Number of packets that were not written.
         packets: u64,
     },
     /// The recording begins at a time for which the store already contains packets of the queue; reported once, at the

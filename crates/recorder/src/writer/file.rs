@@ -24,7 +24,8 @@ pub(super) struct OpenFile {
     pub hidden_data: PathBuf,
     /// Path of the growing index.
     pub hidden_index: PathBuf,
-    /// The file of the sealed index, after it was created; its path is hidden before publication.
+    /// The file of the sealed index; `None` until it is created. `sealed_path` is its path, a hidden name until
+    /// publication.
     pub sealed: Option<FileId>,
     pub sealed_path: PathBuf,
     pub directory: PathBuf,
@@ -50,7 +51,7 @@ pub(super) struct OpenFile {
     written: u64,
     /// True if the file was truncated to its final length, which is in the sealed index, but not in the growing index.
     pub is_shortened: bool,
-    /// Final length; `len`, `end` and `ledger` become the summary of the sealed index.
+    /// Final length of the packet file. `len`, `end` and `ledger` are written into the summary of the sealed index.
     pub len: u64,
     pub end: Timestamp,
     pub ledger: Rows,
@@ -255,8 +256,8 @@ impl OpenFile {
         }
     }
 
-    /// The length of the file before the sealed index is synced: all bytes that the growing index describes are needed
-    /// if no sealed index can be written.
+    /// The length to which the file may be truncated before the sealed index is synced. The file must keep all bytes
+    /// that the growing index describes, because they are needed if no sealed index can be written.
     pub fn indexed_len(&self) -> u64 {
         self.len.max(self.written)
     }
@@ -354,7 +355,7 @@ impl OpenFile {
     }
 }
 
-/// The error that no part was written to the file, so it cannot be published.
+/// The error of a file to which no part was written, so that it cannot be published.
 #[derive(Debug)]
 pub(super) struct EmptyFile;
 

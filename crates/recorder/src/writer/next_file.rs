@@ -40,7 +40,8 @@ impl NextFile {
 }
 
 impl NextState {
-    /// The state after the completion with this token, and the file if the completion is that of its preallocation.
+    /// Processes the completion of the operation with this token. If this operation is the preallocation of the next
+    /// file, the state becomes `Ready`, and the second value is the file.
     fn allocated(self, done: u64) -> (Self, Option<FileId>) {
         match self {
             Self::Allocating { file, path, token } if token == done => (Self::Ready { file, path }, Some(file)),
@@ -154,8 +155,8 @@ impl<D: Device> Writer<D> {
             .try_for_each(|file| file.write_marker(device, &root))
             .and_then(|()| future_files::write_markers(device, config, &wall));
         let Ok(found) = noted else { return };
-        // The latest timestamps of published files were read from the store. For the files of this run that are not
-        // published, the store may not contain parts in progress, so their timestamps are taken from memory.
+        // The latest timestamps of published files were read from the store. The latest timestamps of unpublished files
+        // of this run are taken from memory, because parts whose writes are in progress may be missing in the store.
         let ours = self.files.iter().filter(|file| file.is_in_order() && !file.is_named()).map(|file| file.latest);
         self.begun.latest = ours.fold(found.reached, Timestamp::max);
         self.events.extend(found.warning(&root, &wall).map(Event::Warning));

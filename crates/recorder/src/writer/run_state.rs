@@ -24,21 +24,21 @@ pub(super) enum Stream {
     /// More jobs may come.
     #[default]
     Open,
-    /// The last job has come.
+    /// The stream has ended, so no more jobs arrive.
     Ended,
 }
 
-/// The packets of parts that will not be written.
+/// The losses of a recording that was given up: the packets of parts that will not be written.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    /// Their ledger rows, as losses.
+    /// The ledger rows of these packets, in which they count as lost.
     pub rows: Rows,
-    /// Their packets.
+    /// Number of these packets.
     pub packets: u64,
 }
 
 impl RunState {
-    /// The state after the recorder was stopped.
+    /// Returns the state that follows this state when the recorder is stopped.
     pub fn stop(self, now: Duration) -> Self {
         match self {
             Self::Recording => Self::Stopping { since: now, stream: Stream::Open },
@@ -46,7 +46,7 @@ impl RunState {
         }
     }
 
-    /// The state after the end of the stream, which also stops the recorder.
+    /// Returns the state that follows this state at the end of the stream, which also stops the recorder.
     pub fn end(self, now: Duration) -> Self {
         match self {
             Self::Recording => Self::Stopping { since: now, stream: Stream::Ended },
@@ -55,7 +55,7 @@ impl RunState {
         }
     }
 
-    /// The state after the grace period.
+    /// Returns the state that follows this state when the grace period has passed.
     pub fn give_up(self) -> Self {
         match self {
             Self::Recording => Self::GivenUp { stream: Stream::Open, losses: Losses::default() },

@@ -20,7 +20,8 @@ use store::device::{Device, FileId, Op, is_full};
 pub(super) enum Step {
     /// Takes packets.
     Open,
-    /// The file ends early and waits for the end of the stream, because all losses are known only then.
+    /// The recording was given up before the file was complete. The file is ended after the end of the stream, because
+    /// all losses are known only then.
     Cut,
     /// Truncation to its length.
     Truncate,
@@ -56,7 +57,7 @@ impl Step {
 }
 
 impl<D: Device> Writer<D> {
-    /// Executes the publication steps of all files that are possible now.
+    /// For each file, executes the publication steps that are possible at this time.
     pub(super) fn seal_files(&mut self, now: Duration) {
         let mut i = 0;
         while i < self.files.len() {
@@ -250,8 +251,8 @@ impl<D: Device> Writer<D> {
             let _ = self.device.remove(&file.sealed_path);
         }
         self.totals.hidden += 1;
-        // Without `NotFound` the file is assumed to exist, because on a failing volume the existence check may fail
-        // too.
+        // Unless the error is `NotFound`, the file is assumed to exist, because on a failing volume the existence check
+        // may fail too.
         let is_there = error.kind() != io::ErrorKind::NotFound || self.device.exists(&file.hidden_data);
         self.events.push(if is_there {
             Event::LeftHidden { path: file.hidden_data, what, error }

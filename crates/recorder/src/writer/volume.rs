@@ -17,7 +17,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The longest pause.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// A failure of the volume: to write and open files, or to seal one file.
+/// A failure of the volume to write or open files, or to seal one file.
 pub(super) struct VolumeFailure {
     /// The kind of the first error of this failure.
     pub kind: io::ErrorKind,
@@ -47,7 +47,7 @@ impl VolumeFailure {
     }
 }
 
-/// The state of the volume for writing and opening.
+/// The failures of the volume that delay the writing and the opening of files.
 #[derive(Default)]
 pub(super) struct VolumeState {
     /// The failure to write or to open files, if the volume refuses operations.
@@ -112,7 +112,7 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Ends the failure to write if no operation failed in this step and no failed write is pending.
+    /// Resets the failure to write or to open files if no operation failed in this step and no failed write is pending.
     pub(super) fn consider_recovered(&mut self) {
         let has_pending_retry =
             self.flights.iter().flat_map(|f| &f.pieces).any(|p| p.has_failed && p.state != State::Done);

@@ -257,7 +257,8 @@ fn both_threads_report_that_they_wait_while_the_disk_stalls() {
     let mut feed = Stalled { feed: FakeFeed::new(&stream), ready: Arc::clone(&ready) };
     assert_eq!(handle.waiting(), ThreadWaits::default());
     let watching = std::thread::spawn(move || {
-        // If its threads used no processor time since the previous check, the recorder is regarded as blocked.
+        // The recorder is regarded as blocked if both of its threads wait and used no processor time since the previous
+        // check.
         let mut used = handle.processor_time();
         loop {
             std::thread::sleep(Duration::from_millis(20));

@@ -360,7 +360,7 @@ fn a_power_failure_loses_no_packet_older_than_two_seconds() {
     let device = MemoryDevice::new(seed);
     device.set_fault(Fault { slow: true, ..Fault::default() });
     let mut writer = netgrain_recorder::Writer::new(device.clone(), config());
-    // For each time, the stream position up to which the stream was written to the volume.
+    // For each time at which bytes were written: the stream position up to which the stream was then on the volume.
     let mut written: Vec<(Duration, u64)> = Vec::new();
     let (mut now, mut checks) = (Duration::ZERO, 0);
     // The descriptors contain no end of the stream, so the file stays open.
@@ -376,8 +376,8 @@ fn a_power_failure_loses_no_packet_older_than_two_seconds() {
         let Some((_, safe)) = written.iter().rev().find(|(at, _)| *at + Duration::from_secs(2) <= now) else {
             continue;
         };
-        // The synced files survive any power failure. The other two are random outcomes of a power failure, with some
-        // of the later writes, which may be torn at any byte.
+        // Three states of the volume after a power failure: only the synced content, which survives any power failure,
+        // and two random states, in which some of the later writes have survived too, perhaps torn at any byte.
         for files in [device.synced(), device.surviving(&mut prng), device.surviving(&mut prng)] {
             let end = stream.base + verified_bytes(&files);
             assert!(end >= *safe, "seed {seed}, {now:?}: {safe} was written two seconds ago, {end} has survived");

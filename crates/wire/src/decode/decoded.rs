@@ -68,7 +68,7 @@ pub struct Tunnel {
 /// The fragmentation state of a packet or of an outer packet around it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FragmentKey {
-    /// Whole packet, first fragment or later fragment.
+    /// The fragmentation state: whole packet, first fragment or later fragment.
     pub fragment: Fragment,
     /// Offset of the network header of the fragmented packet.
     pub l3: u16,
@@ -86,15 +86,15 @@ pub struct Decoded {
     /// Offset of the payload of the transport header; 0 if it is unknown or no byte of it was captured. For later
     /// fragments and for protocols that the decoder does not support, the offset of the payload of IP.
     pub payload: u16,
-    /// Bytes of the payload on the wire.
+    /// Number of bytes of the payload on the wire.
     pub payload_len: u32,
-    /// Bytes of the inner IP packet on the wire, header included; 0 if the packet is not IP.
+    /// Number of bytes of the inner IP packet on the wire, header included; 0 if the packet is not IP.
     pub ip_len: u32,
     /// The protocol of the inner network header.
     pub family: Family,
     /// The protocol above the inner IP.
     pub protocol: IpProtocol,
-    /// Whole packet, first fragment or later fragment.
+    /// The fragmentation state: whole packet, first fragment or later fragment.
     pub fragment: Fragment,
     /// The innermost ethertype.
     pub ethertype: EtherType,

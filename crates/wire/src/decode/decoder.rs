@@ -145,7 +145,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Records the sequence number in the first fragment of a tunnel packet, although the content of the packet is not
-    /// decoded. Without this, each tunnel packet that exceeds the MTU would count as a missing number.
+    /// decoded. Without this, the sequence number of each tunnel packet that exceeds the MTU would count as missing.
     fn record_number_of_first_fragment(&mut self) {
         if self.out.fragment != Fragment::First || self.above == 0 {
             return;
@@ -238,7 +238,7 @@ impl<'a> Decoder<'a> {
         None
     }
 
-    /// An offset as the result reports it: 0 if no byte at this offset was captured.
+    /// Converts an offset to the type of the fields of [`Decoded`]; 0 if no byte at this offset was captured.
     pub fn offset(&self, at: usize) -> u16 {
         if at < self.frame.len() { u16::try_from(at).unwrap_or(0) } else { 0 }
     }

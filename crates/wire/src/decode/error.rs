@@ -98,7 +98,7 @@ static TABLE: [Entry; DecodeError::COUNT] = [
         DecodeError::TransportLength,
         MALFORMED,
         "transport_length",
-        "a TCP or UDP header whose length contradicts its packet",
+        "a TCP or UDP header whose length contradicts the length of its packet",
     ),
     entry(DecodeError::Cut, UNUSUAL, "cut", "the captured bytes end within the headers"),
     entry(DecodeError::TunnelHeader, UNUSUAL, "tunnel_header", "a GRE or ERSPAN header of an unsupported kind"),
@@ -107,7 +107,7 @@ static TABLE: [Entry; DecodeError::COUNT] = [
         DecodeError::TunnelImplausible,
         UNUSUAL,
         "tunnel_implausible",
-        "UDP on the port of a tunnel without a plausible tunnel header",
+        "a UDP datagram on a tunnel port that does not begin with a plausible tunnel header",
     ),
     entry(
         DecodeError::TunnelFragment,
@@ -138,7 +138,7 @@ impl DecodeError {
         self as usize
     }
 
-    /// The name in counters and records.
+    /// The name of the error in counters and records.
     pub fn name(self) -> &'static str {
         TABLE[self.index()].name
     }

@@ -34,7 +34,7 @@ mod at {
 mod erspan {
     pub const SESSION: u32 = 0x3ff;
     pub const END_2: usize = 8;
-    /// Type III: frame type and the flag of a subheader.
+    /// Offset, in the header of ERSPAN type III, of the 16 bits that contain the frame type and the flag `SUBHEADER`.
     pub const BITS: usize = 10;
     pub const SUBHEADER: u16 = 1;
     pub const END_3: usize = 12;
@@ -101,7 +101,8 @@ impl Decoder<'_> {
         Some(TunnelPayload { at: next, what: NextHeader::Ppp, tunnel, guessed: false })
     }
 
-    /// Reads an optional word. Returns `None` if the flag marks the word as present, but the word was not captured.
+    /// Reads an optional word of the header. Returns `Some(None)` if `there` is false, and `None` if the word should be
+    /// present but was not captured.
     fn gre_word(&mut self, there: bool, next: &mut usize) -> Option<Option<u32>> {
         if !there {
             return Some(None);

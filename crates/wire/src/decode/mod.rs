@@ -68,9 +68,10 @@ impl Decoded {
         }
     }
 
-    /// As [`Decoded::of`], but the decoder also enters first fragments of tunnel packets and treats their end like the
-    /// end of the captured bytes. The second result is the fragmentation state of that outer packet (the outermost if
-    /// there are several), with [`crate::Fragment::Whole`] if there is no such packet.
+    /// As [`Decoded::of`], but if a tunnel packet is fragmented, the decoder also decodes the content of its first
+    /// fragment, and treats the end of this fragment like the end of the captured bytes. The second result is the
+    /// fragmentation state of the tunnel packet (of the outermost, if several are fragmented). Its value is
+    /// [`crate::Fragment::Whole`] if no packet is fragmented.
     ///
     /// Packet steering uses this function. Flow metering does not, because the inner flow would lack its later
     /// fragments.

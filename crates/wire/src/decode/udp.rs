@@ -51,8 +51,8 @@ mod gtp {
     pub const LEN: usize = 2;
     pub const TEID: usize = 4;
     pub const END: usize = 8;
-    /// The optional word, present if any of the lowest three flags is set: sequence number, N-PDU number, type of the
-    /// next extension header.
+    /// The optional 32-bit word of the GTP-U header, present if any of the lowest three flags is set: sequence number,
+    /// N-PDU number, type of the next extension header. `NEXT` is the offset of this type in the word.
     pub const NEXT: usize = 3;
     pub const OPTIONAL_LEN: usize = 4;
     /// 3GPP has defined six extension headers; no message has more than two.
@@ -62,7 +62,8 @@ mod gtp {
 mod teredo {
     pub const AUTHENTICATION: u16 = 1;
     pub const ORIGIN: u16 = 0;
-    /// Indicator, lengths of client ID and authentication value, nonce, confirmation byte.
+    /// Length of the authentication header without client ID and authentication value: indicator, two length fields,
+    /// nonce, confirmation byte.
     pub const AUTHENTICATION_LEN: usize = 13;
     pub const ORIGIN_LEN: usize = 8;
     pub const PREFIX: [u8; 4] = [0x20, 0x01, 0, 0];
@@ -96,7 +97,7 @@ impl Decoder<'_> {
         let head: &[u8; vxlan::END] = self.need(at, DecodeError::TunnelImplausible)?;
         let flags = head[vxlan::FLAGS];
         // VXLAN ignores reserved bits (RFC 7348 §5), among them the bit that announces a payload protocol in VXLAN-GPE.
-        // Therefore the bit counts on the port of VXLAN-GPE only.
+        // Therefore this bit is evaluated only on the port of VXLAN-GPE.
         let what = match (is_gpe && flags & vxlan::TYPED != 0, head[vxlan::NEXT]) {
             (true, 1 | 2) => NextHeader::Ip,
             (true, 4..) => return self.decode_error(DecodeError::TunnelImplausible),

@@ -1,5 +1,5 @@
 //! The invariants of `Decoded::of` and `Fragments` for arbitrary bytes: random frames in random tunnels, changed and
-//! truncated at any byte, and the real captures, truncated likewise.
+//! truncated at any byte, and the real captures, also truncated at any byte.
 
 use crate::captures;
 use crate::common;
@@ -146,8 +146,8 @@ fn plain_frames_have_the_offsets_of_headers() {
         }
         let wire = made.bytes.len() as u32;
         let (d, h) = (Decoded::of(&made.bytes, wire, made.link_type), Headers::of(&made.bytes, wire, made.link_type));
-        // `Headers` does not enter tunnels, and for a session with a payload other than IP or MPLS it keeps the
-        // ethertype of the session.
+        // `Headers` does not enter tunnels. For a PPPoE session with a payload other than IP or MPLS it keeps the
+        // ethertype of PPPoE.
         if d.depth > 0 || h.ethertype() == EtherType::PPPOE {
             continue;
         }
@@ -174,7 +174,8 @@ fn plain_frames_have_the_offsets_of_headers() {
     assert!(agreed > 50_000, "only {agreed} frames were compared");
 }
 
-/// A packet below a random sequence of sessions, pseudowires, labels, tags and length fields, and their names.
+/// A packet inside a random sequence of PPPoE sessions, pseudowires, MPLS labels, VLAN tags and length fields, and the
+/// names of these layers.
 fn wrapped(prng: &mut Prng) -> (Vec<u8>, Vec<&'static str>) {
     let port = 1 + prng.below(1000) as u16;
     let inner = Frame::udp4(prng.next_u64() as u32, port, 9, 53).payload(b"the inner");

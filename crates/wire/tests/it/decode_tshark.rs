@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 
-/// The most packets of one file, because further packets of a flood test nothing new.
+/// The largest number of packets that are compared for each file, because further packets of a flood test nothing new.
 const MOST: usize = 3000;
 
 /// Captures with a tunnel that only one of tshark and the decoder enters.

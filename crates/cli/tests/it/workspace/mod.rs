@@ -23,7 +23,7 @@ pub struct Testbed {
     pub dir: TempDir,
 }
 
-/// An engine that a command line of a page has started.
+/// An engine that a command line of a documentation page has started.
 pub struct Engine {
     running: Running,
     err: BufReader<std::process::ChildStderr>,
@@ -132,7 +132,7 @@ pub fn assert_accounting_balances(stats: &serde_json::Value) {
     assert_eq!(group("copies"), copies, "{stats}");
 }
 
-/// The frames in a file of a member.
+/// The frames in a file that a member wrote.
 pub fn frames(path: &Path) -> Vec<Vec<u8>> {
     let file = std::fs::File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let mut reader = pcap::Reader::open(BufReader::new(file)).expect("a capture");

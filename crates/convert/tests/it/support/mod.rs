@@ -81,7 +81,7 @@ pub fn raw(packets: &[Packet]) -> Vec<u8> {
     out
 }
 
-/// A pcapng file in which all interfaces are described first.
+/// A pcapng file in which all interfaces are described before the first packet.
 pub fn pcapng(packets: &[Packet]) -> Vec<u8> {
     let mut file = ng::Writer::new(Vec::new(), "a test", "").expect("memory");
     for number in 0..=packets.iter().map(|p| p.interface).max().unwrap_or(0) {

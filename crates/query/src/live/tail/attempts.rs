@@ -21,11 +21,11 @@ pub enum NextSource {
     LaterFile,
     /// No source at this moment: the recorder that the query follows has written no further packet.
     Wait,
-    /// No source: the query ends here.
+    /// There is no further source, so the query ends.
     End,
 }
 
-/// The facts from which the next source is chosen.
+/// The observations about ring, directory and recorder from which the next source is chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct Findings {
     /// True if the ring contains all packets from the position of the next packet on; `None` without a ring reader.
@@ -40,8 +40,8 @@ pub struct Findings {
 
 impl Findings {
     /// Chooses the next source. After [`ATTEMPTS`] attempts, the ring is read although packets may be missing in it.
-    /// Either the overwritten bytes contained no packet, or the recorder could not write a packet to disk; the next
-    /// descriptor of the ring shows which of both is true.
+    /// Then either the overwritten bytes contained no packet, or the recorder could not write a packet to disk. The
+    /// next descriptor of the ring shows which of the two cases applies.
     pub fn next_source(self) -> NextSource {
         match (self.is_in_ring, self.has_later_file) {
             (Some(true), _) => NextSource::Ring { is_sure: true },

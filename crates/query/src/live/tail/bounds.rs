@@ -5,16 +5,16 @@ use super::followed::FollowedRecorder;
 use base::Timestamp;
 use std::time::Duration;
 
-/// A packet with an arrival in progress at the begin of the query is older than this begin by at most this time. A
-/// larger difference means that the clock was set back.
+/// When a query begins, some packets already have a timestamp but are not published yet. Their timestamps are earlier
+/// than the begin of the query by at most this time. A larger difference means that the clock was set back.
 const IN_FLIGHT_MAX: Duration = Duration::from_secs(5);
 
 /// The end of a query that does not follow: a stream position in a file that begins at position `file` or later.
 #[derive(Clone, Copy, Debug)]
 pub struct TailEnd {
-    /// First position of the file.
+    /// First stream position of the file.
     pub file: u64,
-    /// The position.
+    /// The stream position at which the query ends.
     pub pos: u64,
 }
 
@@ -69,7 +69,7 @@ pub struct TailBegin {
     pub arriving: Timestamp,
     /// Packets after this position arrive during the query; `None` if the query does not follow.
     pub behind: Option<TailEnd>,
-    /// True after the first packet whose arrival began after the begin of the query.
+    /// True after the first packet that got its timestamp after the begin of the query.
     pub begun: bool,
 }
 
@@ -79,8 +79,8 @@ impl TailBegin {
         Self { from, arriving: from, behind: None, begun: false }
     }
 
-    /// The lower time limit for a packet. If a packet arrives during the query and is slightly older than the begin of
-    /// the query, its arrival was in progress at that begin, and `from` still applies.
+    /// The lower time limit for a packet. `from` still applies to a packet that is published during the query but got
+    /// its timestamp slightly before the begin of the query.
     pub(super) fn of_packet(&mut self, file: u64, pos: u64, ts: Timestamp) -> Timestamp {
         let arrives = self.behind.is_some_and(|behind| behind.is_reached(file, pos));
         self.begun |= arrives && (ts >= self.from || ts < self.from.before(IN_FLIGHT_MAX));
@@ -113,9 +113,9 @@ mod tests {
         for (file, pos, from) in [(0, 99, 90), (50, 99, 90), (50, 100, 0), (60, 400, 0), (0, 400, 90)] {
             assert_eq!(begin.at(file, pos), at(from), "{file} {pos}");
         }
-        // The cases: a packet whose arrival was in progress at the begin of the query; the first packet that arrives
-        // afterwards; a packet after the clock was set back slightly; and a packet after the clock was set back by a
-        // long time before the first packet arrived.
+        // The cases: a packet that got its timestamp before the begin of the query and was published afterwards; the
+        // first packet that got its timestamp afterwards; a packet after the clock was set back slightly; and a packet
+        // after the clock was set back by a long time before the first packet arrived.
         for (ts, pos, from) in [(88, 100, 90), (89, 110, 90), (90, 120, 0), (88, 130, 0)] {
             let mut begin = TailBegin { begun: pos > 120, ..begin };
             assert_eq!(begin.of_packet(50, pos, at(ts)), at(from), "{ts} at {pos}");

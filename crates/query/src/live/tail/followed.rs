@@ -77,17 +77,17 @@ impl FollowedRecorder {
         context.warning(format!("{name}: its recorder (process {pid}) has ended, so the query ends"));
     }
 
-    /// True if the pause after the last test of files for new packets is not over.
+    /// True if the pause after the last search of the files for new packets is not over.
     pub fn is_pausing(&self) -> bool {
         self.file_checks.is_pausing(Instant::now())
     }
 
-    /// Registers a test of files for which no index was read.
+    /// Registers that a search for the next file begins now. This search reads no index.
     pub fn begin_check(&mut self) {
         self.file_checks.last = Instant::now();
     }
 
-    /// Registers a test of files that began at this time and read the index of the file.
+    /// Registers that the index of the file was read again. `begun` is the time at which this read began.
     pub fn end_check(&mut self, begun: Instant) {
         self.file_checks = FileChecks::after(begun, begun.elapsed());
     }
@@ -104,14 +104,14 @@ impl FollowedRecorder {
 /// The times at which files are read for new packets.
 #[derive(Clone, Copy, Debug)]
 struct FileChecks {
-    /// The begin of the last test of files.
+    /// The begin of the last search of the files for new packets.
     last: Instant,
-    /// The pause after that moment.
+    /// The pause after `last`, before the next search.
     pause: Duration,
 }
 
 impl FileChecks {
-    /// The schedule after a test of files that took this long.
+    /// The schedule after a search of the files that began at `begun` and took this time.
     fn after(begun: Instant, took: Duration) -> Self {
         Self { last: begun, pause: CHECK_INTERVAL.max(SCAN_PART * took) }
     }
@@ -125,7 +125,7 @@ impl FileChecks {
 /// elapsed time. Without it, packets of other queues would be delayed until the system clock shows the former time
 /// again.
 struct MonotonicClock {
-    /// The latest returned time, and the monotonic time of that call.
+    /// The time that the clock returned last, and the monotonic time at that moment.
     reported: (Timestamp, Instant),
 }
 

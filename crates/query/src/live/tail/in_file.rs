@@ -27,7 +27,7 @@ enum Behind {
     /// The next file.
     Next(Box<Growing>),
     /// No known file continues the stream directly after the current file. `pos` is the stream position of the next
-    /// packet, `later` a later file, if there is one.
+    /// packet; `later` is a later file, if there is one.
     Ends { pos: u64, later: Option<Box<Growing>> },
 }
 
@@ -95,8 +95,8 @@ impl Tail {
         Ok(self.change_source(None, pos, None, context))
     }
 
-    /// True if a query that follows without a ring reader must not read the files yet, because the interval between two
-    /// tests for new packets is not over.
+    /// True if a query that follows without a ring reader must not read the files yet, because the pause after the last
+    /// search for new packets is not over.
     fn is_pausing(&mut self) -> bool {
         self.source.ring_reader.is_none() && self.limit.running().is_some_and(|recorder| recorder.is_pausing())
     }
@@ -154,7 +154,7 @@ impl Tail {
     }
 
     /// Switches to the source (file or ring) that contains the packet at this stream position. `file` is the file
-    /// before this position, `later` a later file, if there is one.
+    /// before this position; `later` is a later file, if there is one.
     fn change_source(
         &mut self,
         file: Option<Box<OpenFile>>,

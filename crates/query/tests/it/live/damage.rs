@@ -162,7 +162,7 @@ fn without_listeners_a_query_waits_for_the_end_of_a_sealing_file() {
     let reader = index::Reader::open(&&index[..]).expect("an index");
     let last = reader.blocks().last().expect("a block");
     let end = reader.header().first_pos + u64::from(last.number) * ring::BLOCK + u64::from(last.bytes);
-    // The test creates the next file, which has begun but contains no packets yet.
+    // The test creates the next file, in which the recorder has stored no packets yet.
     let start = reader.header().start.after(Duration::from_secs(60));
     let header = index::Header { first_pos: end.next_multiple_of(ring::BLOCK), start, ..reader.header().clone() };
     let hour = store::names::hour_directory(&held.dir.join("store/sim"), start);

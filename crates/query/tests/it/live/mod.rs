@@ -63,7 +63,7 @@ fn stored(capture: &Capture) -> u64 {
     capture.report().counts.stored
 }
 
-/// The number of the frame, from the generator's test data.
+/// The sequence number that the generator wrote into the frame.
 fn number(frame: &[u8]) -> u64 {
     frame[44..50].iter().fold(0, |n, b| n << 8 | u64::from(*b))
 }
@@ -72,7 +72,7 @@ fn begin(store: &Path, query: Query) -> Results {
     run(&QuerySource::Store(store.to_owned()), query).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The numbers of all packets of a result.
+/// The sequence numbers of all packets of a result.
 fn numbers(results: &mut Results) -> Vec<u64> {
     let mut out = Vec::new();
     while let Some(found) = results.next().expect("a packet") {
@@ -81,7 +81,7 @@ fn numbers(results: &mut Results) -> Vec<u64> {
     out
 }
 
-/// Asserts that every number from 0 on occurs exactly once, in ascending order.
+/// Asserts that every sequence number from 0 on occurs exactly once, in ascending order.
 fn assert_whole(numbers: &[u64], at_least: u64, warnings: &[String], context: &str) {
     if let Some(i) = (0..numbers.len()).find(|i| numbers[*i] != *i as u64) {
         panic!("{context}: packet {} in place of {i}, of {}; {warnings:#?}", numbers[i], numbers.len());
@@ -122,7 +122,8 @@ fn every_packet_is_found_once_up_to_the_moment_of_the_query() {
         let context = format!("after {:?}", begun.elapsed());
         assert_whole(&found, before, &results.warnings(), &context);
         from_ring += results.cost().from_ring;
-        // The count may be larger: a block that grew during the query may count packets after the end of the query.
+        // The number of stored packets in the ledger may be larger than the number of packets found: the ledger rows of
+        // a block that grew during the query may count packets after the end of the query.
         let counted = results.tally(0).stored;
         assert!(counted >= found.len() as u64, "{context}: {} packets found, {counted} counted", found.len());
         assert_eq!(results.warnings(), [""; 0], "{context}");
@@ -242,7 +243,7 @@ fn a_refusing_or_missing_socket_causes_a_warning() {
     stop(capture);
 }
 
-/// Follows until the recorder has ended; returns the numbers of the packets in order of arrival.
+/// Follows until the recorder has ended; returns the sequence numbers of the packets in order of arrival.
 fn follow(store: &Path, query: Query) -> (Vec<u64>, Vec<String>) {
     let mut results = begin(store, Query { follow: true, ..query });
     let found = numbers(&mut results);
