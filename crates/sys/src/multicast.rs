@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 /// Size of a receive buffer in bytes: some seconds of traffic of a busy exporter.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
-/// Sets the interface through which the socket sends to groups.
+/// Sets the interface through which the socket sends to multicast groups.
 ///
 /// # Errors
 /// The errors of setsockopt(2).

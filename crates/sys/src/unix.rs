@@ -147,7 +147,7 @@ impl Connection {
     /// Sets the timeout of receiving and sending, which must not be zero.
     ///
     /// # Errors
-    /// `InvalidInput` for a timeout of zero; if the kernel refuses the option.
+    /// `InvalidInput` for a timeout of zero; otherwise the error of the kernel if it refuses the option.
     pub fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
         set_socket_timeout(&self.0, Timeout::Recv, Some(timeout))?;
         Ok(set_socket_timeout(&self.0, Timeout::Send, Some(timeout))?)
