@@ -256,7 +256,7 @@ impl<'a> Eval<'a> {
                     "-" => x.checked_sub(y),
                     _ => x.checked_mul(y),
                 };
-                result.map(Value::Int).ok_or_else(|| Error::new(e.span.clone(), "the result is too large"))
+                result.map(Value::Int).ok_or_else(|| Error::new(e.span.clone(), "the computed number is too large"))
             }
             _ => {
                 let f = table::operator(op)
@@ -341,7 +341,7 @@ impl<'a> Eval<'a> {
 
 fn too_large(e: &Expr) -> Error {
     Error::new(e.span.clone(), "the program becomes too large here")
-        .help("a binding that uses another binding twice doubles its size, and a filter counts with each of its tests")
+        .help("a binding that uses another binding twice is twice as large, and each test of a filter counts")
 }
 
 /// A probability can also be written as an integer, which counts millionths: 1,000,000 means probability 1.

@@ -126,7 +126,7 @@ fn lowered(text: &str, act: &term::ActionTerm) -> Result<Program, Error> {
             };
             let lines = clusters.iter().map(line).collect::<Vec<_>>().join("; ");
             Error::new(span, format!("the keys of the flow maps have no field in common: {lines}"))
-                .help("write a separate program, with its own members, for each")
+                .help("write a separate program, with its own members, for each key")
         });
     };
     Ok(lower::lower_by(act, Some(common)))

@@ -381,8 +381,9 @@ impl Emit<'_> {
                 let (a, b, operator) = (self.number(a), self.number(b), op(*operator));
                 match operator {
                     Op::Div | Op::Rem => self.b.require(b, Cmp::Ne, 0, self.reject),
-                    // A shift by 32 or more yields 0. The count is limited to 63: to the right, no bit of a 32-bit
-                    // number remains; to the left, only bits above the low 32 bits remain, and the mask clears them.
+                    // A shift by 32 or more bits yields 0, also if the shift count is limited to 63: a right shift
+                    // leaves no bit of a 32-bit number, and a left shift leaves only bits above the low 32 bits, which
+                    // the mask clears.
                     Op::Shl | Op::Shr => {
                         let by = self.b.op(Op::Min, b, 63);
                         let moved = self.b.op(operator, a, by);

@@ -141,10 +141,10 @@ fn token(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
         return prefix.map(|prefix| (Kind::Address(prefix), len)).ok_or_else(|| {
             let error = Error::new(at..at + len, format!("`{text}` is neither an address nor a network"));
             error.help(if text.contains(':') {
-                "eight groups of up to four hexadecimal digits, `::` in place of groups of zeros, and after `/` up to \
-                 128 bits: `2001:db8::/32`"
+                "write eight groups of up to four hexadecimal digits, `::` in place of groups of zeros, and after `/` \
+                 a prefix length of up to 128: `2001:db8::/32`"
             } else {
-                "four numbers up to 255, and after `/` up to 32 bits: `10.0.0.0/8`"
+                "write four numbers up to 255, and after `/` a prefix length of up to 32: `10.0.0.0/8`"
             })
         });
     }

@@ -222,8 +222,8 @@ fn steer_flow_yields_the_hash_of_the_descriptor() {
     assert!(compared.iter().all(|n| *n > 100), "{compared:?}");
 }
 
-/// The rows are those of the table in §2.6, which defines the semantics of PFQ programs. Each row contains the verdict
-/// record before a stage, the stage, and the verdict record after it.
+/// The rows are those of the table in §2.6 of the PFQ thesis, which defines the semantics of PFQ programs. Each row
+/// contains the verdict record before a stage, the stage, and the verdict record after it.
 #[test]
 fn stages_compose_as_in_the_semantics_of_pfq() {
     let starts = ["unit", "broadcast", "classify 5", "steer_flow", "double_steer_ip", "drop"];
