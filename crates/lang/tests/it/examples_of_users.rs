@@ -72,8 +72,8 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
     ("main = ip >->", "", "expected an expression, found the end of the program", ""),
     // Values.
     ("main = port \"80\"", "\"80\"", "takes a number", "without quotes"),
-    ("main = port http", "http", "not known", "`http` is 80"),
-    ("main = classify user", "user", "not known", "`user` is 1"),
+    ("main = port http", "http", "not known", "80 for `http`"),
+    ("main = classify user", "user", "not known", "1 for `user`"),
     ("main = classify 64", "classify 64", "64 is out of range", ""),
     ("main = forward eth1", "eth1", "not known", "`forward \"eth1\"`"),
     ("main = link \"eth1\"", "\"eth1\"", "takes a list", "`[…]`"),
