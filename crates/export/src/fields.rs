@@ -377,9 +377,9 @@ fn own(table: &mut Vec<Field>) {
     t.row(31, "outOfOrderPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(out_of_order), "packets that \
      arrived after packets with later sequence numbers");
     t.row(32, "maximumDiffServCodePoint", Unsigned8, Identifier, None, 1, Always, side!(dscp.1), "greatest DSCP");
-    t.row(34, "tunnelSequenceKnown", Unsigned8, Identifier, None, 1, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.is_some().into(), set: |d, s, _, v| d.numbered[s] = v != 0, index: 0 }, "1 if a packet had a tunnel sequence number (ERSPAN, GRE, GTP-U); if no packet had one, 0, and tunnelSequenceFirst and tunnelSequenceLast are invalid");
+    t.row(34, "tunnelSequenceKnown", Unsigned8, Identifier, None, 1, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.is_some().into(), set: |d, s, _, v| d.numbered[s] = v != 0, index: 0 }, "1 if a packet had a tunnel sequence number (ERSPAN, GRE, GTP-U); otherwise 0: then tunnelSequenceFirst and tunnelSequenceLast are invalid");
     t.row(35, "tunnelSequenceFirst", Unsigned32, Identifier, None, 4, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.map_or(0, |n| n.0).into(), set: |d, s, _, v| d.record.directions[s].tunnel_sequence.get_or_insert_default().0 = v as u32, index: 0 }, "tunnel sequence number of the first packet with such a number");
-    t.row(36, "tunnelSequenceLast", Unsigned32, Identifier, None, 4, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.map_or(0, |n| n.1).into(), set: |d, s, _, v| d.record.directions[s].tunnel_sequence.get_or_insert_default().1 = v as u32, index: 0 }, "tunnel sequence number of the last packet with such a number; packets of other flows have numbers in between");
+    t.row(36, "tunnelSequenceLast", Unsigned32, Identifier, None, 4, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.map_or(0, |n| n.1).into(), set: |d, s, _, v| d.record.directions[s].tunnel_sequence.get_or_insert_default().1 = v as u32, index: 0 }, "tunnel sequence number of the last packet with such a number; packets of other flows in the same tunnel use numbers between the first and the last");
 }
 
 #[rustfmt::skip]

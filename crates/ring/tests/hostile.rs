@@ -184,7 +184,8 @@ impl HostileEngine {
                 Self::put(self.control.memory(), word, boundary_value(prng));
             }
         }
-        // The two counts usually agree, because a listener waits for some time if they disagree.
+        // The two numbers of control descriptors usually agree, because a listener waits for some time if they
+        // disagree.
         if prng.below(20) != 0 {
             let controls = boundary_value(prng);
             Self::put(self.control.memory(), 9, controls);
