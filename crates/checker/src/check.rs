@@ -40,7 +40,7 @@ pub enum CheckError {
         path: PathBuf,
         /// Offset of the frame's record in the file.
         offset: u64,
-        /// The sequence number that did not fit into the set.
+        /// The sequence number that did not fit into the set of arrived sequence numbers.
         sequence: u64,
     },
 }

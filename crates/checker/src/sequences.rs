@@ -34,7 +34,7 @@ impl Chunk {
     }
 }
 
-/// The numbers have more gaps than [`MEMORY_LIMIT`] can hold.
+/// The sequence numbers have so many gaps that their set would exceed [`MEMORY_LIMIT`].
 #[derive(Debug)]
 pub(crate) struct SequenceGapTooLarge;
 
