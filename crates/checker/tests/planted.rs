@@ -20,7 +20,7 @@ struct Packet {
     bytes: Vec<u8>,
 }
 
-/// `count` frames with signature, one per microsecond.
+/// Generates `count` frames with sequence numbers and checksums, one per microsecond.
 fn traffic(spec: &str, count: u64) -> Vec<Packet> {
     let mut traffic = Traffic::new(&format!("{spec},truth").parse().expect("a specification"));
     let mut buf = vec![0; traffic.max_len()];

@@ -42,7 +42,7 @@ pub struct Mode(pub u32);
 pub fn octal(text: &str) -> Result<Mode, ValueError> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 => Ok(Mode(mode)),
-        _ => Err(ValueError::text(text, "a mode: write 660 or 600")),
+        _ => Err(ValueError::text(text, "a mode in octal digits: write 660 or 600")),
     }
 }
 

@@ -87,12 +87,21 @@ fn standard() -> Vec<Field> {
         millis,
         8,
         begins,
-        "begin of the second",
+        "begin of the second that the row describes",
     );
-    row(360, "monitoringIntervalEndMilliSeconds", DateTimeMilliseconds, Plain, millis, 8, ends, "end of the second");
+    row(
+        360,
+        "monitoringIntervalEndMilliSeconds",
+        DateTimeMilliseconds,
+        Plain,
+        millis,
+        8,
+        ends,
+        "end of the second that the row describes",
+    );
     row(10, "ingressInterface", Unsigned32, Identifier, Unit::None, 4, at!(interface), "number of the interface");
     row(61, "flowDirection", Unsigned8, Identifier, Unit::None, 1, direction, "0 received, 1 sent by this host");
-    row(2, "packetDeltaCount", Unsigned64, DeltaCounter, packets, 8, at!(total.packets), "packets");
+    row(2, "packetDeltaCount", Unsigned64, DeltaCounter, packets, 8, at!(total.packets), "number of packets");
     row(352, "layer2OctetDeltaCount", Unsigned64, DeltaCounter, octets, 8, at!(total.bytes), "octets of the frames");
     row(219, "tcpFinTotalCount", Unsigned64, TotalCounter, packets, 8, at!(fin), "packets of this second with FIN");
     row(220, "tcpRstTotalCount", Unsigned64, TotalCounter, packets, 8, at!(rst), "packets of this second with RST");

@@ -55,7 +55,8 @@ pub enum Value<'a> {
 /// The term of `main`, for frames of this link type, as pcap numbers it.
 ///
 /// # Errors
-/// A number out of range, a filter that does not apply to such frames, or a program that exceeds the limits.
+/// A number out of range, a filter that does not apply to frames of this link type, or a program that exceeds the
+/// limits.
 pub fn evaluate(text: &str, bindings: &[Binding], link_type: u16) -> Result<ActionTerm, Error> {
     let Some(main) = entry(bindings) else {
         let end = text.trim_end().len();
@@ -373,7 +374,7 @@ fn converted<'a>(value: Value<'a>, expected: &Type, at: &Expr) -> Result<Value<'
     })
 }
 
-/// Adds the nodes of a term to `words`; false if a limit on nodes or depth is exceeded.
+/// Adds the number of nodes of a term to `words`; returns false if the number of nodes or the depth exceeds its limit.
 fn measure(act: &ActionTerm, level: usize, words: &mut usize) -> bool {
     *words += 1;
     if *words > MAX_WORDS || level > MAX_LEVELS {

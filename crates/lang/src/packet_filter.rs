@@ -411,7 +411,8 @@ impl Emit<'_> {
                         (0, Some(l4))
                     }
                 };
-                // Offsets relative to an absent tunnel do not exist.
+                // If the offset is relative to a tunnel header and the frame has no such tunnel, the filter rejects the
+                // frame.
                 if let (Base::At(HeaderOffset { from: Some(_), .. }), Some(start)) = (base, header) {
                     self.b.require(start, Cmp::Ne, NOWHERE, self.reject);
                 }

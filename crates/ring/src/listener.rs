@@ -18,7 +18,8 @@ use crate::search;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// How often a rewind is repeated if the producer has overwritten the target position during the rewind.
+/// Maximum number of attempts of a rewind. An attempt fails if the producer overwrites the target position during the
+/// attempt.
 const REWINDS: u32 = 8;
 
 /// Outcome counters of one listener.
@@ -118,7 +119,8 @@ impl Listener {
             registration,
         };
         // A lossless listener starts at the producer's position of the join, which may be before the present head. The
-        // descriptors in between were published after the join; reading them gives the number of controls among them.
+        // descriptors in between were published after the join; reading them gives the number of control descriptors
+        // among them.
         let capacity = listener.memory.desc_capacity();
         if let Some(joined_at) = joined_at.filter(|p| p.desc <= head && head - p.desc <= capacity) {
             listener.next = joined_at.desc;

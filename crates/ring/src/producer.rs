@@ -164,7 +164,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Counts packets of this time that did not match the capture filter.
+    /// Counts packets with this timestamp that did not match the capture filter.
     #[inline]
     pub fn filtered(&mut self, ts: Timestamp, packets: u64) {
         if ts.nanos().wrapping_sub(self.second_start) >= NANOS {

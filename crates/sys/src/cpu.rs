@@ -19,7 +19,7 @@ pub fn pin(cpu: usize) -> io::Result<()> {
 /// Restricts the calling thread to these CPUs.
 ///
 /// # Errors
-/// `EINVAL` if none of them exists or is allowed.
+/// `EINVAL` if none of these CPUs exists and is allowed for this process.
 pub fn pin_to(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(*cpu));

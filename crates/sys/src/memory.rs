@@ -214,9 +214,9 @@ impl SharedMemory {
         Self::map(file, len, false, Access::ReadWrite, Pages::Transparent)
     }
 
-    /// The seals of a memory that no process can shrink; an error if it can be shrunk.
+    /// Returns the seals of a memory file; an error if a process could still shrink the file.
     fn seals(fd: &OwnedFd) -> io::Result<SealFlags> {
-        // Files that do not support seals give an error.
+        // For a file that does not support seals, the kernel returns an error.
         fcntl_get_seals(fd).ok().filter(|seals| seals.contains(SealFlags::SHRINK)).ok_or_else(Self::unsealed)
     }
 
@@ -352,7 +352,7 @@ impl SharedMemory {
         self.prefaulted.load(Ordering::Acquire) == self.mapped
     }
 
-    /// True if pages are always allocated at the first write.
+    /// True if the kernel allocates each page of this memory at the first write to the page.
     pub fn is_lazy(&self) -> bool {
         self.prefault == Prefault::Lazy
     }

@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The cause of the lowest memory limit.
+/// Names the limit that is the lowest for this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitSource {
     /// The memory of the machine.
@@ -25,7 +25,7 @@ pub struct MemoryLimit {
     pub limit: u64,
     /// Bytes that can be allocated now without swapping; 0 if the kernel does not report it.
     pub available: u64,
-    /// The cause of the lowest memory limit.
+    /// Names the limit that is the lowest for this process.
     pub bound: LimitSource,
 }
 

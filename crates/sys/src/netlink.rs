@@ -248,7 +248,7 @@ impl Netlink {
     /// Sets the MTU, in bytes.
     ///
     /// # Errors
-    /// `EINVAL` if the driver does not allow it, `ENODEV`, `EPERM`.
+    /// `EINVAL` if the driver does not allow this MTU, `ENODEV`, `EPERM`.
     pub fn set_mtu(&mut self, link: u32, mtu: u32) -> io::Result<()> {
         self.change(set_link(link).number(libc::IFLA_MTU, mtu))
     }

@@ -192,7 +192,8 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
 pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match rename_as(from, to, RenameFlags::NOREPLACE) {
         Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::INVAL | Errno::NOSYS)) => {
-            // The file system does not support the flag (NFS, some FUSE). A hard link also fails if the name exists.
+            // The file system does not support RENAME_NOREPLACE (NFS, some FUSE). The creation of a hard link also
+            // fails if the name exists.
             link(from, to)?;
             remove(from)
         }

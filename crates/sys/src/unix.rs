@@ -175,7 +175,7 @@ impl Connection {
     /// # Errors
     /// `BrokenPipe` if the peer has closed the connection (no signal is raised).
     pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-        assert!(fds.len() <= FDS_MAX, "{} descriptors in one message", fds.len());
+        assert!(fds.len() <= FDS_MAX, "a message has at most {FDS_MAX} descriptors, not {}", fds.len());
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() {

@@ -74,7 +74,7 @@ impl PacketScopeInfo {
     }
 }
 
-/// The addresses of a layer as two words each.
+/// The two addresses of an IP packet, each as two words.
 struct Addresses {
     src: [Reg; 2],
     dst: [Reg; 2],

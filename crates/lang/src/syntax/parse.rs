@@ -389,7 +389,8 @@ impl Parser<'_> {
         let start = self.take().span;
         let steps = self.items(Self::expr)?;
         let Some(last) = steps.last() else {
-            return Err(Error::new(start, "this block is empty").help("indent its steps deeper than the line of `do`"));
+            return Err(Error::new(start, "this block is empty")
+                .help("indent the steps of the block deeper than the line of `do`"));
         };
         let span = start.start..last.span.end;
         Ok(Expr { node: Node::Do(steps), span })

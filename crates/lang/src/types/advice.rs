@@ -125,7 +125,7 @@ pub fn mismatch(e: &Expr, actual: &Type, expected: &Type, subject: &str) -> Erro
                     None => format!("the function still needs {lacks}"),
                 }),
                 () if gives == expected => {
-                    error.help(format!("give the function {lacks}, and put it and its arguments into parentheses"))
+                    error.help(format!("give the function {lacks}, and put the complete call into parentheses"))
                 }
                 () if *gives == Type::Pred && *expected == Type::Act => error.help(format!(
                     "the predicate still needs {lacks}; then `filter (…)` drops packets for which it does not hold"

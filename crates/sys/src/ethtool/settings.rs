@@ -77,7 +77,7 @@ impl Channels {
 /// The channels of interface `name`.
 ///
 /// # Errors
-/// `ENODEV`; `EOPNOTSUPP` if the driver does not report them.
+/// `ENODEV`; `EOPNOTSUPP` if the driver does not report its channels.
 pub fn channels(name: &str) -> io::Result<Channels> {
     // `struct ethtool_channels`: command, four maxima, four values (rx, tx, other, combined).
     let w: [u32; 9] = words(name, GET_CHANNELS, [0; 8])?;

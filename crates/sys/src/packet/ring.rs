@@ -36,8 +36,8 @@ const USER: u32 = 1;
 /// The block belongs to the kernel.
 const KERNEL: u32 = 0;
 const TPACKET_V3: i32 = 2;
-/// The frame size in the request for a ring. Version 3 stores frames without gaps of a fixed size, so the kernel uses
-/// this size only to validate the request.
+/// The frame size in the request for a ring. Version 3 does not store frames in slots of a fixed size, so the kernel
+/// uses this size only to validate the request.
 const NOMINAL_FRAME_BYTES: u32 = 2048;
 
 mod at {

@@ -86,9 +86,9 @@ impl Receiver {
     /// Opens a socket, registers its memory (or shares that of `share`), fills the fill ring and binds the socket.
     ///
     /// # Errors
-    /// [`StepError`] with the step that the kernel refused: `EPERM` for the socket means that CAP_NET_RAW is missing,
-    /// `EBUSY` on bind that another socket uses the queue, `EINVAL` that the queue does not exist, `ENOBUFS` on
-    /// registration that RLIMIT_MEMLOCK is too small and CAP_IPC_LOCK is missing.
+    /// [`StepError`] with the step that the kernel refused. `EPERM` when the socket is opened: CAP_NET_RAW is missing.
+    /// `EBUSY` when it is bound: another socket uses the queue. `EINVAL`: the queue does not exist. `ENOBUFS` when the
+    /// memory is registered: RLIMIT_MEMLOCK is too small and CAP_IPC_LOCK is missing.
     ///
     /// # Panics
     /// If the chunks do not lie in the area or do not fit the fill ring.

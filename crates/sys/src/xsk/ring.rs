@@ -177,7 +177,10 @@ impl<E> Shared<E> {
             Kind::Completion => (XDP_UMEM_PGOFF_COMPLETION_RING, all.cr),
         };
         let flags_at = at.flags.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::Unsupported, "the AF_XDP rings of this kernel have no flags; Linux 5.4 or later is required")
+            io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the AF_XDP rings of this kernel have no flags; Linux 5.4 or later is required",
+            )
         })?;
         let map_bytes = at.desc as usize + size as usize * size_of::<E>();
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
