@@ -52,7 +52,7 @@ pub(crate) fn emit(b: &mut Builder, filter: &LinkFilter, yes: Label, no: Label) 
     Emit { b, reject: no, tunnels }.test(test, yes, no);
 }
 
-/// Offset of the tunnel headers in a frame without a tunnel: behind the end of every frame.
+/// Offset of the tunnel headers in a frame without a tunnel: beyond the end of every frame.
 const NOWHERE: u64 = WORD;
 
 const fn cmp(of: tree::Cmp) -> Cmp {
@@ -430,7 +430,7 @@ impl Emit<'_> {
                 if let Some(header) = header {
                     at = self.b.op(Op::Add, at, header);
                 }
-                // Registers have 32 bits, and a load does not wrap around: a negative index reads behind the end of
+                // Registers have 32 bits, and a load does not wrap around: a negative index reads beyond the end of
                 // every frame.
                 let at = self.b.op(Op::And, at, WORD);
                 self.b.fits(Some(at), offset, (*width).into(), self.reject);

@@ -188,7 +188,9 @@ pub const PROGRAMS: Capabilities = Capabilities::of(&[Capability::Perfmon]);
 pub fn advice(what: &str, needed: Capabilities) -> String {
     let missing = needed.without(effective());
     let how = if missing.is_empty() {
-        "this process has these capabilities, so a container, a security module or lockdown forbids the operation (see dmesg); run as root outside of the container".to_owned()
+        "this process has these capabilities, so a container, a security module or lockdown forbids the operation (see \
+         dmesg); run as root outside of the container"
+            .to_owned()
     } else if std::env::var_os("INVOCATION_ID").is_some() && std::env::var_os("NOTIFY_SOCKET").is_some() {
         format!("{missing} is missing: add it to AmbientCapabilities= and CapabilityBoundingSet= (systemctl edit)")
     } else {

@@ -82,7 +82,7 @@ pub fn tokens(text: &str) -> Result<Vec<Token>, Error> {
             continue;
         }
         let (kind, len) = match out.last() {
-            // Directly behind a value, a minus is a subtraction: `5-1`.
+            // Directly after a value, a minus is a subtraction: `5-1`.
             Some(before) if c == '-' && before.span.end == at && before.is_value() => {
                 (Kind::Operator("-".to_owned()), 1)
             }
