@@ -134,7 +134,8 @@ pub struct ParsedQuery {
 /// The state that loops over flow records and over series rows share.
 pub struct Common {
     pub stop: Arc<AtomicBool>,
-    /// Interface names, valid until the loop is closed: if the list grows, the text of a `CString` is not moved.
+    /// Interface names. Pointers to them are valid until the loop is closed: if the list grows, the text of a `CString`
+    /// does not move.
     names: Vec<CString>,
     warnings: Vec<CString>,
     /// The reason why the priority of the calling thread could not be lowered, if the query requested a low priority.
@@ -168,7 +169,7 @@ pub unsafe fn begin(store: *const c_char, query: *const Query) -> Result<ParsedQ
 }
 
 impl Common {
-    /// Steps until an item arrives, the data ends, or the stop flag is set.
+    /// Calls `step` until it returns an item, the data ends, or the stop flag is set.
     pub fn wait<T>(
         &self,
         mut step: impl FnMut() -> Result<(Step<T>, Duration), ColumnsError>,

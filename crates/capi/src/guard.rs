@@ -83,7 +83,7 @@ pub unsafe fn call<T>(err: *mut Error, otherwise: T, body: impl FnOnce() -> Resu
     otherwise
 }
 
-/// Reads a text of the caller.
+/// Reads a text that the caller passes.
 ///
 /// # Safety
 /// `text` is null or points to a NUL-terminated text that is valid for `'a`.
@@ -96,7 +96,7 @@ pub unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Failu
     text.to_str().map_err(|_| Failure::argument(format!("{what} is not UTF-8")))
 }
 
-/// Reads a list of texts of the caller.
+/// Reads a list of texts that the caller passes.
 ///
 /// # Safety
 /// `list` points to `count` pointers to texts (see [`text`]), or is null.

@@ -16,7 +16,8 @@ pub type Netgrain = Handle<Inner>;
 /// The state of a packet query.
 pub struct Inner {
     results: Results,
-    /// The texts of origins, valid until the query is closed: if the list grows, the text of a `CString` is not moved.
+    /// The texts of origins. Pointers to them are valid until the query is closed: if the list grows, the text of a
+    /// `CString` does not move.
     origins: Vec<Texts>,
     warnings: Vec<CString>,
     /// The reason why the priority of the calling thread could not be lowered, if the query requested a low priority.

@@ -91,7 +91,7 @@ pub unsafe extern "C" fn netgrain_series_next(
     unsafe { data_loop::next(handle, second, "second", err) }
 }
 
-/// The name as a C string; the list of C strings is made once.
+/// Returns a name of the list as a C string; null if the list has no such number. The list is made at its first use.
 fn name(of: &'static LazyLock<Vec<CString>>, number: u32) -> *const c_char {
     of.get(number as usize).map_or(std::ptr::null(), |name| name.as_ptr())
 }

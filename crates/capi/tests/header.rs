@@ -179,7 +179,8 @@ int main(int argc, char **argv) {
 fn a_store_is_queried_by_interface_and_a_thread_stops_a_following_query() {
     let test = "a_store_is_queried_by_interface_and_a_thread_stops_a_following_query";
     let directory = TempDir::new(test);
-    // A packet file of each of two interfaces, named as by a recorder. The files have no index, which causes a warning.
+    // One packet file for each of two interfaces, with the directory and name that a recorder would use. The files have
+    // no index, which causes a warning.
     for (interface, count) in [("eth7", 3000), ("eth8", 500)] {
         let hour = directory.join(format!("{interface}/2023/11/14/22"));
         std::fs::create_dir_all(&hour).expect("directories");

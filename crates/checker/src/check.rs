@@ -40,7 +40,7 @@ pub enum CheckError {
         path: PathBuf,
         /// Offset of the frame's record in the file.
         offset: u64,
-        /// The sequence number that did not fit into the set.
+        /// The sequence number that did not fit into the set of arrived sequence numbers.
         sequence: u64,
     },
 }
@@ -219,7 +219,7 @@ fn place(path: &Path, offset: u64) -> String {
     format!("{}:{offset}", path.display())
 }
 
-/// The low 48 bits as a signed number.
+/// Returns the low 48 bits of a difference of two departure times as a signed number.
 const fn signed48(value: u64) -> i64 {
     (value << 16) as i64 >> 16
 }

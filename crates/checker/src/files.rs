@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Most levels of directories: `STORE/IFACE/YYYY/MM/DD/HH` has six.
+/// Maximum number of nested directory levels; `STORE/IFACE/YYYY/MM/DD/HH` has six.
 const MAX_DEPTH: usize = 16;
 
 /// The format in which a file is read.

@@ -17,7 +17,7 @@ const MAC: [u8; 3] = [0x02, 0x6e, 0x67];
 const MAGIC: [u8; 2] = [0x6e, 0x67];
 const MIN: usize = 60;
 
-/// The state of a stored frame.
+/// Whether a stored frame is a frame of the generator, and whether it is complete and intact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameState {
     Foreign,

@@ -17,8 +17,8 @@ pub struct Latency {
     /// The maximum.
     pub max: i64,
     count: u64,
-    /// The number of negative values in each bucket of the magnitude less one. The field `positive` has the numbers of
-    /// values from zero.
+    /// The number of negative values in each bucket; the bucket of a value v is that of -v - 1. The field `positive`
+    /// has the same numbers for values from zero.
     negative: Vec<u64>,
     positive: Vec<u64>,
 }

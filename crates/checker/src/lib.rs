@@ -25,8 +25,9 @@
 //! frame has a greater number. A frame is *truncated* if fewer of its bytes are stored than were on the wire; its
 //! number counts as arrived, unverified.
 //!
-//! Memory: 8 KiB for each 65 536 sequence numbers of which some are missing so far, 64 bytes if none is missing, in
-//! total at most [`MEMORY_LIMIT`]. This suffices for 500 million frames even if some of every 65 536 are lost.
+//! Memory: each range of 65 536 sequence numbers needs 8 KiB while some of its numbers are missing, and 64 bytes when
+//! none is missing. In total the check uses at most [`MEMORY_LIMIT`]. This suffices for 500 million frames even if
+//! every range has missing numbers.
 #![forbid(unsafe_code)]
 
 mod check;

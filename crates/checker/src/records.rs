@@ -95,7 +95,7 @@ impl Records {
         Ok(Some(header))
     }
 
-    /// The next `len` bytes; an error if the file ends before.
+    /// The next `len` bytes; an error if fewer bytes are left in the file.
     fn whole(&mut self, len: usize, what: &str) -> Result<&[u8], ReadError> {
         let offset = self.input.offset;
         let bytes = self.input.peek(len)?;

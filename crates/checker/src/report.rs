@@ -89,13 +89,14 @@ pub struct Report {
     pub missing: u64,
     /// Number of contiguous ranges of missing numbers.
     pub gaps: u64,
-    /// Length of the longest of these ranges.
+    /// Length of the longest contiguous range of missing numbers.
     pub longest_gap: u64,
     /// Frames with the same sequence number as an earlier frame.
     pub duplicated: u64,
     /// Frames that arrived after a frame with a greater sequence number.
     pub reordered: u64,
-    /// The largest difference of a reordered frame's number to the greatest number before it.
+    /// The largest difference between the sequence number of a reordered frame and the greatest sequence number before
+    /// it.
     pub reorder_distance: u64,
     /// Frames whose CRC contradicts their bytes.
     pub damaged: u64,
@@ -111,7 +112,7 @@ pub struct Report {
     pub departures: Option<(u64, u64)>,
     /// Times from departure to timestamp.
     pub latency: Latency,
-    /// The first five of each defect.
+    /// The first five examples of each defect.
     pub examples: Vec<Example>,
 }
 
@@ -249,11 +250,11 @@ impl fmt::Display for Report {
         }
         if self.missing > 0 {
             let (gaps, longest) = (spaced(self.gaps), spaced(self.longest_gap));
-            line(f, "missing", &format!("{} in {gaps} gaps, the longest has {longest}", spaced(self.missing)))?;
+            line(f, "missing", &format!("{} in {gaps} gaps; the longest gap has {longest}", spaced(self.missing)))?;
         }
         if self.reordered > 0 {
             let (count, by) = (spaced(self.reordered), spaced(self.reorder_distance));
-            line(f, "reordered", &format!("{count}, by at most {by} numbers"))?;
+            line(f, "reordered", &format!("{count}, at most {by} sequence numbers late"))?;
         }
         for e in &self.examples {
             let sequence = e.sequence.map_or(String::new(), |s| format!("sequence {s}"));

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Most bytes for the set of sequence numbers.
+/// Maximum memory of the set of sequence numbers, in bytes.
 pub const MEMORY_LIMIT: usize = 64 << 20;
 
 const CHUNK: u64 = 65_536;
@@ -17,7 +17,8 @@ const OPEN_COST: usize = FULL_COST + WORDS * 8;
 /// The set of sequence numbers that have arrived.
 pub(crate) struct Sequences {
     chunks: HashMap<u64, Chunk>,
-    /// The chunk of the last number, stored outside of the map, because the next number is nearly always in this chunk.
+    /// The chunk of the number that was added last, stored outside of the map, because the next number is nearly always
+    /// in this chunk.
     current: u64,
     bits: Chunk,
     memory: usize,
@@ -34,7 +35,7 @@ impl Chunk {
     }
 }
 
-/// The numbers have more gaps than [`MEMORY_LIMIT`] can hold.
+/// The sequence numbers have so many gaps that their set would exceed [`MEMORY_LIMIT`].
 #[derive(Debug)]
 pub(crate) struct SequenceGapTooLarge;
 
@@ -111,7 +112,7 @@ impl Sequences {
     }
 }
 
-/// The ranges of ones in a word, from the lowest bit.
+/// Calls `each` for every range of one bits in a word, from the lowest bit.
 fn runs(word: u64, mut each: impl FnMut(Range<u64>)) {
     let mut at = 0;
     while at < 64 && word >> at != 0 {

@@ -121,7 +121,8 @@ fn files_of_our_own_writers_pass_the_strict_parser() {
             pcap.write(stamp(i), frame.len() as u32, frame).expect("a record");
         }
         pcap.finish().expect("the end");
-        // RAW files of a fixed size, each closed by padding when the next packet does not fit.
+        // RAW files of a fixed size. If the next packet does not fit into a file, the rest of the file is filled with
+        // padding.
         let size = raw::MIN_FILE + prng.below(50_000);
         let mut files = 2;
         let open = |number: usize| {

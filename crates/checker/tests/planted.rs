@@ -20,7 +20,7 @@ struct Packet {
     bytes: Vec<u8>,
 }
 
-/// `count` frames with signature, one per microsecond.
+/// Generates `count` frames with sequence numbers and checksums, one per microsecond.
 fn traffic(spec: &str, count: u64) -> Vec<Packet> {
     let mut traffic = Traffic::new(&format!("{spec},truth").parse().expect("a specification"));
     let mut buf = vec![0; traffic.max_len()];
@@ -380,7 +380,7 @@ fn the_report_has_the_documented_lines_and_json() {
     packets.remove(10);
     let report = stored(&packets, Options { sent: Some(2000), ..Options::default() });
     let text = report.to_string();
-    assert!(text.contains("missing            4 in 2 gaps, the longest has 3\n"), "{text}");
+    assert!(text.contains("missing            4 in 2 gaps; the longest gap has 3\n"), "{text}");
     assert!(text.contains("  missing          sequence 1000 to 1002\n"), "{text}");
     assert!(text.contains("minimum 0.3 us, median 0.3 us, maximum 0.3 us"), "{text}");
     assert!(text.ends_with("NOT complete: 1 996 frames, 4 missing, 0 duplicated, 0 reordered, 0 damaged\n"), "{text}");

@@ -66,7 +66,7 @@ pub struct ConvertArgs {
     /// Begin a new file after this many packets
     #[arg(long, value_name = "N", value_parser = base::units::whole::<u64>(1..=u64::MAX))]
     pub split_packets: Option<u64>,
-    /// Form of the names of the output files of a split
+    /// Whether the names of the files of a split contain a number or a time
     #[arg(long, value_enum, default_value_t = Naming::Number)]
     pub split_names: Naming,
     /// Sort out-of-order packets of an input by time, with a buffer of at most SIZE

@@ -44,7 +44,7 @@ pub struct ListenArgs {
     /// Print one line per packet
     #[arg(long)]
     pub print: bool,
-    /// Only packets that match
+    /// Only packets that match this capture filter
     #[arg(long, value_name = "EXPRESSION")]
     pub filter: Option<String>,
     /// Attach as a lossless reader: the engine waits for this listener, and loses packets if it is too slow

@@ -22,7 +22,7 @@ pub struct RepairArgs {
     /// Stores, directories inside of a store, or capture files
     #[arg(value_name = "PATH", required_unless_present = "store")]
     pub paths: Vec<PathBuf>,
-    /// A store
+    /// Directory of a store
     #[arg(long, value_name = "DIR", value_parser = crate::values::directory)]
     pub store: Option<PathBuf>,
     /// Report the problems and change nothing

@@ -24,7 +24,7 @@ pub struct VerifyArgs {
     /// Stores, directories inside of a store, or capture files
     #[arg(value_name = "PATH", required_unless_present = "store")]
     pub paths: Vec<PathBuf>,
-    /// A store
+    /// Directory of a store
     #[arg(long, value_name = "DIR", value_parser = crate::values::directory)]
     pub store: Option<PathBuf>,
     /// Do not read packets; check indexes, lengths and names only

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct ConfigError {
     /// Line of the file, counted from 1.
     pub line: usize,
-    /// The error and the accepted form.
+    /// The description of the error, with the accepted syntax.
     pub text: String,
 }
 
@@ -17,8 +17,8 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// The known name that is similar to an unknown name; `None` if no name is similar. Its text is a suggestion, which
-/// ends the text of an error.
+/// The known name that is similar to an unknown name; `None` if no name is similar. Its `Display` text suggests the
+/// known name, at the end of an error text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Similar(pub Option<String>);
 

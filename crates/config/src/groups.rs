@@ -149,7 +149,7 @@ impl Setting for Member {
 }
 
 impl Group {
-    /// The plan of the group for the engine.
+    /// Converts the section to the plan from which the engine creates the group.
     pub fn plan(&self) -> GroupPlan {
         GroupPlan {
             name: self.name.clone(),

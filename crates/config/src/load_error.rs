@@ -45,7 +45,7 @@ impl fmt::Display for LoadError {
             }
             Self::TooLarge { path, length } => {
                 let path = path.display();
-                write!(f, "{path}: {length} bytes are too many for a configuration, at most {FILE_MAX}; {ADVICE}")
+                write!(f, "{path}: a configuration has at most {FILE_MAX} bytes, this file has {length}; {ADVICE}")
             }
             Self::Invalid { path, first, more } => {
                 let path = path.display();

@@ -82,7 +82,7 @@ impl fmt::Display for RetentionError {
             }
             Self::ArchiveInStore(archive) => {
                 let archive = archive.display();
-                write!(f, "--archive {archive}: is inside of the store; name a directory outside of it")
+                write!(f, "--archive {archive} is inside of the store; name a directory outside of it")
             }
         }
     }

@@ -33,12 +33,12 @@ pub struct Key {
 }
 
 impl Key {
-    /// Returns the part of the name before the dot.
+    /// Returns the section of the key: the part of its name before the dot.
     pub fn section(&self) -> &'static str {
         self.name.split_once('.').map_or("", |(section, _)| section)
     }
 
-    /// Returns the part of the name after the dot.
+    /// Returns the name of the key within its section: the part after the dot.
     pub fn key(&self) -> &'static str {
         self.name.split_once('.').map_or(self.name, |(_, key)| key)
     }

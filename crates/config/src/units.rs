@@ -9,7 +9,7 @@ pub struct CpuList(pub Vec<usize>);
 /// Reads a list of processors, such as `2`, `2,3` or `4-7`.
 ///
 /// # Errors
-/// The text is invalid; the error contains the text and the accepted form.
+/// The text is invalid; the error contains the text and the accepted syntax.
 pub fn cpu_list(text: &str) -> Result<CpuList, ValueError> {
     let bad = || ValueError::text(text, "a list of processors: write 2 or 2,3 or 4-7");
     let mut cpus = Vec::new();
@@ -38,18 +38,18 @@ pub struct Mode(pub u32);
 /// Reads permission bits in octal digits, such as `660`.
 ///
 /// # Errors
-/// The text is invalid; the error contains the text and the accepted form.
+/// The text is invalid; the error contains the text and the accepted syntax.
 pub fn octal(text: &str) -> Result<Mode, ValueError> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 => Ok(Mode(mode)),
-        _ => Err(ValueError::text(text, "a mode: write 660 or 600")),
+        _ => Err(ValueError::text(text, "a mode in octal digits: write 660 or 600")),
     }
 }
 
 /// Reads a count, such as `1000000`, `1M` or `100k`.
 ///
 /// # Errors
-/// The text is invalid; the error contains the text and the accepted form.
+/// The text is invalid; the error contains the text and the accepted syntax.
 pub fn count(text: &str) -> Result<u64, ValueError> {
     let bad = || ValueError::text(text, "a whole number: write 100k, 1M, 1000000");
     let (digits, scale) = match text.chars().last() {

@@ -26,7 +26,7 @@ const NAME_MAX: usize = 127;
 /// The prefix by which an export target is recognized as a file.
 pub const FILE: &str = "file:";
 
-/// The accepted form of a metrics address.
+/// The accepted syntax of a metrics address, as advice for users.
 pub const METRICS_FORM: &str = "write an address and a port, as in 127.0.0.1:9600";
 
 /// One invalid value or contradiction.
@@ -84,7 +84,7 @@ fn numbers(config: &Config) -> Vec<Problem> {
         (
             flow.protocol_idle_timeouts.iter().any(|of| of.idle.is_zero()),
             "flow.protocol_idle_timeouts",
-            "more than 0 for each protocol",
+            "each timeout must be more than 0",
         ),
     ];
     rules.into_iter().filter(|rule| rule.0).map(|(_, key, text)| Problem::new(key, text)).collect()
@@ -150,7 +150,10 @@ fn targets(config: &Config, found: &mut Vec<Problem>) {
         }
         let (kinds, key, other) =
             if to.flows { ("flow records", "flow.record", "series") } else { ("rows", "series.record", "flows") };
-        report(format!("{target} gets {kinds}, but none are made: set {key} to true, or write {target},kinds={other}"));
+        report(format!(
+            "{target} exports {kinds}, but this run makes no {kinds}: set {key} to true, or write \
+             {target},kinds={other}"
+        ));
     }
 }
 
@@ -200,7 +203,7 @@ fn keeping(config: &Config, found: &mut Vec<Problem>) {
 /// Checks that metrics can be served at an address, without opening a socket.
 ///
 /// # Errors
-/// An error in the form of the address, or a host name that this machine cannot resolve.
+/// The address has invalid syntax, or this machine cannot resolve its host name.
 pub fn check_metrics_address(address: &str) -> Result<(), MetricsAddressError> {
     if let Some(port) = address.strip_prefix(':').and_then(|port| port.parse().ok()) {
         return Err(MetricsAddressError::PortOnly(port));

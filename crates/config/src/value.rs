@@ -159,8 +159,8 @@ impl Setting for MeterKey {
 
     fn read(given: &RawValue) -> Result<Self, ValueError> {
         match given {
-            // A flag whose value has only digits was parsed as an integer without its leading zeros; the format adds
-            // them again.
+            // If the value of a flag has only digits, it was parsed as an integer and lost its leading zeros. The
+            // format string adds the zeros again.
             RawValue::Whole(n) if *n >= 0 => Ok(format!("{n:016}").parse()?),
             other => Ok(other.text()?.parse()?),
         }

@@ -21,7 +21,7 @@ pub enum ValueError {
     Boolean(RawValue),
     /// The text, or a part of the text, does not have the syntax of the values of the key.
     Form {
-        /// The text or the part of it.
+        /// The invalid text, or the invalid part of the text.
         given: String,
         /// The accepted syntax.
         form: &'static str,

@@ -280,16 +280,16 @@ fn keys(table: &mut Vec<Field>) {
     use TemplateScope::*;
     let mut t = Rows { table, own: false };
     t.row(8, "sourceIPv4Address", Ipv4Address, Semantics::Default, None, 4, V4, Body::Flow { get: |r, s| address([r.key.src, r.key.dst][s]), set: |d, v| d.record.key.src = v4(v) }, "source of the record: sender of its packets, or of the first packet in a record of both directions");
-    t.row(12, "destinationIPv4Address", Ipv4Address, Semantics::Default, None, 4, V4, Body::Flow { get: |r, s| address([r.key.dst, r.key.src][s]), set: |d, v| d.record.key.dst = v4(v) }, "destination of the record");
+    t.row(12, "destinationIPv4Address", Ipv4Address, Semantics::Default, None, 4, V4, Body::Flow { get: |r, s| address([r.key.dst, r.key.src][s]), set: |d, v| d.record.key.dst = v4(v) }, "destination of the record: receiver of its packets, or of the first packet in a record of both directions");
     t.row(27, "sourceIPv6Address", Ipv6Address, Semantics::Default, None, 16, V6, Body::Flow { get: |r, s| address([r.key.src, r.key.dst][s]), set: |d, v| d.record.key.src = v6(v) }, "source of the record: sender of its packets, or of the first packet in a record of both directions");
-    t.row(28, "destinationIPv6Address", Ipv6Address, Semantics::Default, None, 16, V6, Body::Flow { get: |r, s| address([r.key.dst, r.key.src][s]), set: |d, v| d.record.key.dst = v6(v) }, "destination of the record");
-    t.row(7, "sourceTransportPort", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, s| ports(r, s).0.into(), set: |d, v| d.record.key.src_port = v as u16 }, "0 for protocols without ports and for ICMP");
-    t.row(11, "destinationTransportPort", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, s| ports(r, s).1.into(), set: |d, v| d.record.key.dst_port = v as u16 }, "0 for protocols without ports; for ICMP and ICMPv6, type × 256 + code of the first packet, as in NetFlow");
+    t.row(28, "destinationIPv6Address", Ipv6Address, Semantics::Default, None, 16, V6, Body::Flow { get: |r, s| address([r.key.dst, r.key.src][s]), set: |d, v| d.record.key.dst = v6(v) }, "destination of the record: receiver of its packets, or of the first packet in a record of both directions");
+    t.row(7, "sourceTransportPort", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, s| ports(r, s).0.into(), set: |d, v| d.record.key.src_port = v as u16 }, "source port; 0 for protocols without ports and for ICMP");
+    t.row(11, "destinationTransportPort", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, s| ports(r, s).1.into(), set: |d, v| d.record.key.dst_port = v as u16 }, "destination port; 0 for protocols without ports; for ICMP and ICMPv6, type × 256 + code of the first packet, as in NetFlow");
     t.row(32, "icmpTypeCodeIPv4", Unsigned16, Identifier, None, 2, IcmpV4, Body::Flow { get: |r, _| r.key.dst_port.into(), set: |d, v| d.record.key.dst_port = v as u16 }, "type × 256 + code of the first packet; the same in both directions");
     t.row(139, "icmpTypeCodeIPv6", Unsigned16, Identifier, None, 2, IcmpV6, Body::Flow { get: |r, _| r.key.dst_port.into(), set: |d, v| d.record.key.dst_port = v as u16 }, "as icmpTypeCodeIPv4, for ICMPv6");
     t.row(4, "protocolIdentifier", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.key.protocol.0.into(), set: |d, v| d.record.key.protocol = IpProtocol(v as u8) }, "the protocol above IP");
     t.row(10, "ingressInterface", Unsigned32, Identifier, None, 4, Always, Body::Flow { get: |r, _| r.interface.into(), set: |d, v| d.record.interface = v as u16 }, "number of the interface; an options record has its name");
-    t.row(148, "flowId", Unsigned64, Identifier, None, 8, Always, Body::Flow { get: |r, _| r.id.into(), set: |d, v| d.record.id = v as u64 }, "the same in all records of one flow");
+    t.row(148, "flowId", Unsigned64, Identifier, None, 8, Always, Body::Flow { get: |r, _| r.id.into(), set: |d, v| d.record.id = v as u64 }, "identifier of the flow, the same in all its records");
 }
 
 #[rustfmt::skip]
@@ -303,7 +303,7 @@ fn standard(table: &mut Vec<Field>) {
     t.row(153, "flowEndMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always, Body::Flow { get: |r, s| millis(last(r, s)), set: |d, v| d.record.directions[0].last = from_millis(v) }, "time of the last packet of the source in this record");
     t.row(156, "flowStartNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Direction { get: |r, s, _| to_ntp(first(r, s)), set: |d, s, _, v| d.record.directions[s].first = from_ntp(v), index: 0 }, "time of the first packet of this record");
     t.row(157, "flowEndNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Direction { get: |r, s, _| to_ntp(last(r, s)), set: |d, s, _, v| d.record.directions[s].last = from_ntp(v), index: 0 }, "time of the last packet of this record");
-    t.row(2, "packetDeltaCount", Unsigned64, DeltaCounter, Packets, 8, Always, side!(packets), "packets");
+    t.row(2, "packetDeltaCount", Unsigned64, DeltaCounter, Packets, 8, Always, side!(packets), "number of packets");
     t.row(1, "octetDeltaCount", Unsigned64, DeltaCounter, Octets, 8, Always, side!(ip_bytes), "octets of the IP packets");
     t.row(352, "layer2OctetDeltaCount", Unsigned64, DeltaCounter, Octets, 8, Always, side!(bytes), "octets of the \
      frames on the wire");
@@ -353,8 +353,8 @@ fn own(table: &mut Vec<Field>) {
     t.row(6, "tunnelKind", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.encapsulation.tunnel.map_or(0, |(kind, _)| kind as u128), set: |d, v| d.tunnel.0 = v }, "0 none, 1 GRE, 2 NVGRE, 3-5 ERSPAN I-III, 6 VXLAN, 7 GENEVE, 8 GTP-U, 9 IP in IP, 10 Teredo");
     t.row(7, "tunnelId", Unsigned32, Identifier, None, 4, Always, Body::Flow { get: |r, _| r.encapsulation.tunnel.map_or(0, |(_, id)| id.into()), set: |d, v| d.tunnel.1 = v as u32 }, "identifier of the tunnel: VNI, VSID, TEID, session or key");
     t.row(8, "packetLocationQueue", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).queue.into(), set: |d, v| d.location.queue = v as u16 }, "queue whose packet files contain the packets; if no packets are stored, all bits of packetLocationQueue, packetLocationFirst and packetLocationLast are ones");
-    t.row(9, "packetLocationFirst", Unsigned64, Identifier, Octets, 8, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).first.into(), set: |d, v| d.location.first = v as u64 }, "stream position of the first packet in the queue");
-    t.row(10, "packetLocationLast", Unsigned64, Identifier, Octets, 8, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).last.into(), set: |d, v| d.location.last = v as u64 }, "stream position of the last packet in the queue");
+    t.row(9, "packetLocationFirst", Unsigned64, Identifier, Octets, 8, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).first.into(), set: |d, v| d.location.first = v as u64 }, "stream position of the first packet of the record, in the queue of packetLocationQueue");
+    t.row(10, "packetLocationLast", Unsigned64, Identifier, Octets, 8, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).last.into(), set: |d, v| d.location.last = v as u64 }, "stream position of the last packet of the record, in the queue of packetLocationQueue");
     t.row(11, "interfaceLostPackets", Unsigned64, DeltaCounter, Packets, 8, Always, Body::Flow { get: |r, _| r.lost.into(), set: |d, v| d.record.lost = v as u64 }, "packets that the interface lost in the seconds of this record");
     t.row(20, "interArrivalTimeCount", Unsigned64, DeltaCounter, None, 8, Always, side!(iat_count), "number of \
      inter-arrival times of one direction");
@@ -377,9 +377,9 @@ fn own(table: &mut Vec<Field>) {
     t.row(31, "outOfOrderPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(out_of_order), "packets that \
      arrived after packets with later sequence numbers");
     t.row(32, "maximumDiffServCodePoint", Unsigned8, Identifier, None, 1, Always, side!(dscp.1), "greatest DSCP");
-    t.row(34, "tunnelSequenceKnown", Unsigned8, Identifier, None, 1, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.is_some().into(), set: |d, s, _, v| d.numbered[s] = v != 0, index: 0 }, "1 if a packet had a tunnel sequence number (ERSPAN, GRE, GTP-U); if no packet had one, 0, and tunnelSequenceFirst and tunnelSequenceLast are invalid");
+    t.row(34, "tunnelSequenceKnown", Unsigned8, Identifier, None, 1, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.is_some().into(), set: |d, s, _, v| d.numbered[s] = v != 0, index: 0 }, "1 if a packet had a tunnel sequence number (ERSPAN, GRE, GTP-U); otherwise 0: then tunnelSequenceFirst and tunnelSequenceLast are invalid");
     t.row(35, "tunnelSequenceFirst", Unsigned32, Identifier, None, 4, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.map_or(0, |n| n.0).into(), set: |d, s, _, v| d.record.directions[s].tunnel_sequence.get_or_insert_default().0 = v as u32, index: 0 }, "tunnel sequence number of the first packet with such a number");
-    t.row(36, "tunnelSequenceLast", Unsigned32, Identifier, None, 4, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.map_or(0, |n| n.1).into(), set: |d, s, _, v| d.record.directions[s].tunnel_sequence.get_or_insert_default().1 = v as u32, index: 0 }, "tunnel sequence number of the last packet with such a number; packets of other flows have numbers in between");
+    t.row(36, "tunnelSequenceLast", Unsigned32, Identifier, None, 4, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.map_or(0, |n| n.1).into(), set: |d, s, _, v| d.record.directions[s].tunnel_sequence.get_or_insert_default().1 = v as u32, index: 0 }, "tunnel sequence number of the last packet with such a number; packets of other flows in the same tunnel use numbers between the first and the last");
 }
 
 #[rustfmt::skip]

@@ -87,12 +87,21 @@ fn standard() -> Vec<Field> {
         millis,
         8,
         begins,
-        "begin of the second",
+        "begin of the second that the row describes",
     );
-    row(360, "monitoringIntervalEndMilliSeconds", DateTimeMilliseconds, Plain, millis, 8, ends, "end of the second");
+    row(
+        360,
+        "monitoringIntervalEndMilliSeconds",
+        DateTimeMilliseconds,
+        Plain,
+        millis,
+        8,
+        ends,
+        "end of the second that the row describes",
+    );
     row(10, "ingressInterface", Unsigned32, Identifier, Unit::None, 4, at!(interface), "number of the interface");
     row(61, "flowDirection", Unsigned8, Identifier, Unit::None, 1, direction, "0 received, 1 sent by this host");
-    row(2, "packetDeltaCount", Unsigned64, DeltaCounter, packets, 8, at!(total.packets), "packets");
+    row(2, "packetDeltaCount", Unsigned64, DeltaCounter, packets, 8, at!(total.packets), "number of packets");
     row(352, "layer2OctetDeltaCount", Unsigned64, DeltaCounter, octets, 8, at!(total.bytes), "octets of the frames");
     row(219, "tcpFinTotalCount", Unsigned64, TotalCounter, packets, 8, at!(fin), "packets of this second with FIN");
     row(220, "tcpRstTotalCount", Unsigned64, TotalCounter, packets, 8, at!(rst), "packets of this second with RST");
@@ -218,7 +227,8 @@ fn ledger() -> Vec<Field> {
     let lost = || Access { get: |r, i| r.ledger.lost[i].into(), set: |r, i, v| r.ledger.lost[i] = v as u64 };
     for cause in Cause::ALL {
         let (i, name) = (cause as usize, camel("ledgerLost", cause.name()));
-        table.push(count(LOST + i as u16, name, Packets, i, lost(), format!("packets {}", cause.description())));
+        let meaning = format!("lost packets, cause `{}`: {}", cause.name(), cause.description());
+        table.push(count(LOST + i as u16, name, Packets, i, lost(), meaning));
     }
     let notes = || Access { get: |r, i| r.ledger.notes[i].into(), set: |r, i, v| r.ledger.notes[i] = v as u64 };
     for note in Note::ALL {

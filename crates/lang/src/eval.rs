@@ -55,7 +55,8 @@ pub enum Value<'a> {
 /// The term of `main`, for frames of this link type, as pcap numbers it.
 ///
 /// # Errors
-/// A number out of range, a filter that does not apply to such frames, or a program that exceeds the limits.
+/// A number out of range, a filter that does not apply to frames of this link type, or a program that exceeds the
+/// limits.
 pub fn evaluate(text: &str, bindings: &[Binding], link_type: u16) -> Result<ActionTerm, Error> {
     let Some(main) = entry(bindings) else {
         let end = text.trim_end().len();
@@ -256,7 +257,7 @@ impl<'a> Eval<'a> {
                     "-" => x.checked_sub(y),
                     _ => x.checked_mul(y),
                 };
-                result.map(Value::Int).ok_or_else(|| Error::new(e.span.clone(), "the result is too large"))
+                result.map(Value::Int).ok_or_else(|| Error::new(e.span.clone(), "the computed number is too large"))
             }
             _ => {
                 let f = table::operator(op)
@@ -341,7 +342,7 @@ impl<'a> Eval<'a> {
 
 fn too_large(e: &Expr) -> Error {
     Error::new(e.span.clone(), "the program becomes too large here")
-        .help("a binding that uses another binding twice doubles its size, and a filter counts with each of its tests")
+        .help("a binding that uses another binding twice is twice as large, and each test of a filter counts")
 }
 
 /// A probability can also be written as an integer, which counts millionths: 1,000,000 means probability 1.
@@ -373,7 +374,7 @@ fn converted<'a>(value: Value<'a>, expected: &Type, at: &Expr) -> Result<Value<'
     })
 }
 
-/// Adds the nodes of a term to `words`; false if a limit on nodes or depth is exceeded.
+/// Adds the number of nodes of a term to `words`; returns false if the number of nodes or the depth exceeds its limit.
 fn measure(act: &ActionTerm, level: usize, words: &mut usize) -> bool {
     *words += 1;
     if *words > MAX_WORDS || level > MAX_LEVELS {

@@ -91,7 +91,7 @@ fn compiled(text: &str, link_type: u16) -> Result<Compiled, Error> {
                 "`{}` is used for the outermost packet in one place and for the innermost in another",
                 map.name
             );
-            Error::new(main, what).help("entries of outer and inner packets would mix: define a map for each")
+            Error::new(main, what).help("outer and inner packets would share entries: define a map for each kind")
         } else {
             let what = format!("two different maps have the name `{}`", map.name);
             Error::new(main, what).help("bind each map to its own name: `flows = flow_map 0 key_5tuple`")
@@ -126,7 +126,7 @@ fn lowered(text: &str, act: &term::ActionTerm) -> Result<Program, Error> {
             };
             let lines = clusters.iter().map(line).collect::<Vec<_>>().join("; ");
             Error::new(span, format!("the keys of the flow maps have no field in common: {lines}"))
-                .help("write a separate program, with its own members, for each")
+                .help("write a separate program, with its own members, for each key")
         });
     };
     Ok(lower::lower_by(act, Some(common)))

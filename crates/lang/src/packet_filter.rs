@@ -52,7 +52,7 @@ pub(crate) fn emit(b: &mut Builder, filter: &LinkFilter, yes: Label, no: Label) 
     Emit { b, reject: no, tunnels }.test(test, yes, no);
 }
 
-/// Offset of the tunnel headers in a frame without a tunnel: behind the end of every frame.
+/// Offset of the tunnel headers in a frame without a tunnel: beyond the end of every frame.
 const NOWHERE: u64 = WORD;
 
 const fn cmp(of: tree::Cmp) -> Cmp {
@@ -381,8 +381,9 @@ impl Emit<'_> {
                 let (a, b, operator) = (self.number(a), self.number(b), op(*operator));
                 match operator {
                     Op::Div | Op::Rem => self.b.require(b, Cmp::Ne, 0, self.reject),
-                    // A shift by 32 or more yields 0. The count is limited to 63: to the right, no bit of a 32-bit
-                    // number remains; to the left, only bits above the low 32 bits remain, and the mask clears them.
+                    // A shift by 32 or more bits yields 0, also if the shift count is limited to 63: a right shift
+                    // leaves no bit of a 32-bit number, and a left shift leaves only bits above the low 32 bits, which
+                    // the mask clears.
                     Op::Shl | Op::Shr => {
                         let by = self.b.op(Op::Min, b, 63);
                         let moved = self.b.op(operator, a, by);
@@ -410,7 +411,8 @@ impl Emit<'_> {
                         (0, Some(l4))
                     }
                 };
-                // Offsets relative to an absent tunnel do not exist.
+                // If the offset is relative to a tunnel header and the frame has no such tunnel, the filter rejects the
+                // frame.
                 if let (Base::At(HeaderOffset { from: Some(_), .. }), Some(start)) = (base, header) {
                     self.b.require(start, Cmp::Ne, NOWHERE, self.reject);
                 }
@@ -428,7 +430,7 @@ impl Emit<'_> {
                 if let Some(header) = header {
                     at = self.b.op(Op::Add, at, header);
                 }
-                // Registers have 32 bits, and a load does not wrap around: a negative index reads behind the end of
+                // Registers have 32 bits, and a load does not wrap around: a negative index reads beyond the end of
                 // every frame.
                 let at = self.b.op(Op::And, at, WORD);
                 self.b.fits(Some(at), offset, (*width).into(), self.reject);

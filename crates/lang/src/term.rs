@@ -111,11 +111,12 @@ pub enum Pred {
     Compare(Prop, Cmp, u64),
     /// The packet is an IP packet of this version; with `None`, of any version.
     Ip(Option<u8>),
-    /// IP with one of these protocols; the last number is the minimum number of captured bytes of its header.
+    /// The packet is an IP packet of this version (with `None`, of any version) with one of these protocols. The last
+    /// number is the minimum number of captured bytes of the transport header.
     Transport(Option<u8>, &'static [u8], u32),
-    /// This ethertype.
+    /// The frame has this ethertype.
     EtherType(u16),
-    /// This protocol above IP.
+    /// The packet has this protocol above IP.
     Protocol(u8),
     /// The packet is TCP, UDP or SCTP and has a port in this range.
     Port(Endpoint, u16, u16),
@@ -187,7 +188,7 @@ pub enum Prop {
     State,
     /// The ID of the outermost VLAN tag.
     VlanId,
-    /// The number of the flow: 0 for a flow without an entry, absent for a packet without a flow.
+    /// The number that the map stores for the flow: 0 for a flow without an entry, absent for a packet without a flow.
     Flow(Arc<FlowMap>),
     /// An operation on a property and a number.
     Op(Box<Prop>, Op, u64),
@@ -228,10 +229,10 @@ pub enum HeaderField {
     IcmpCode,
 }
 
-/// The value by which a member is chosen.
+/// How a steering function chooses the members that get a packet.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Steering {
-    /// Round robin, per worker.
+    /// Steers to the members in turn (round robin); each worker counts separately.
     RoundRobin,
     /// Steers by the hash that the NIC computed.
     Rss,
@@ -239,39 +240,39 @@ pub enum Steering {
     Queue,
     /// Steers to the member with this index.
     To(u32),
-    /// Both MAC addresses.
+    /// Steers by both MAC addresses together.
     Link,
     /// Steers by the MAC address that is not this address of the gateway; by both MAC addresses if neither is the
     /// gateway's.
     LocalLink([u8; 6]),
-    /// Each MAC address.
+    /// Steers to two members: one is chosen by the source MAC address, the other by the destination MAC address.
     DoubleMac,
-    /// The VLAN ID.
+    /// Steers by the VLAN ID.
     Vlan,
-    /// Both IP addresses.
+    /// Steers by both IP addresses together.
     Pair,
-    /// Each IP address.
+    /// Steers to two members: one is chosen by the source IP address, the other by the destination IP address.
     DoubleIp,
-    /// The addresses of the packet that are in this network; the number says how many leading bits of an address are
-    /// hashed.
+    /// Steers by each address of the packet that is in this network. The number says how many leading bits of an
+    /// address are hashed.
     Local(Prefix, u8),
-    /// Addresses, ports and protocol.
+    /// Steers by addresses, ports and protocol.
     Flow,
-    /// Bytes of the frame.
+    /// Steers by `u8` bytes at this offset of the frame.
     Bytes(u32, u8),
-    /// Bytes at two offsets, symmetric.
+    /// Steers by the bytes at two offsets of the frame. If the two values are exchanged, the member is the same.
     SymmetricBytes(u32, u32, u8),
-    /// Bytes at each of two offsets.
+    /// Steers to two members: one is chosen by the bytes at the first offset, the other by those at the second offset.
     DoubleBytes(u32, u32, u8),
-    /// A key, symmetric.
+    /// Steers by the value of this key, which is the same in both directions of a flow.
     Key(Key),
-    /// The symmetric key of the fields that the keys of all flow maps have in common.
+    /// Steers by a symmetric key of the fields that the keys of all flow maps have in common.
     Common,
-    /// RTP and RTCP packets of a call are steered to the same member. If the value is `true`, SIP packets are delivered
+    /// Steers the RTP and RTCP packets of a call to the same member. If the value is `true`, SIP packets are delivered
     /// to all classes.
     Rtp(bool),
-    /// Steers by the address of the GTP subscriber, which is in this network. GTP control messages are delivered to all
-    /// classes.
+    /// Steers by the address of the GTP subscriber: the address of the inner packet that is in this network. GTP
+    /// control messages are delivered to all classes.
     GtpUser(Prefix),
 }
 

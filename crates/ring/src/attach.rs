@@ -100,7 +100,7 @@ impl OfferedRing {
     }
 }
 
-/// The server thread that admits listeners until the value is dropped.
+/// The server thread that admits listeners. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct Server {
     stop: Arc<AtomicBool>,
@@ -145,7 +145,7 @@ struct Client {
     connection: Connection,
     uid: u32,
     since: Instant,
-    /// One listener slot per ring, after admission.
+    /// The listener slots of this connection, one per ring; `None` until the listener is admitted.
     slots: Option<Vec<u8>>,
 }
 
@@ -187,8 +187,8 @@ impl Clients {
 
     fn accept_client(&mut self, socket: &sys::unix::Listener) {
         let Ok(connection) = socket.accept() else {
-            // Probably out of file descriptors: the client stays in the backlog, and an immediate retry would only use
-            // CPU time.
+            // The process probably has no free file descriptor. The client stays in the backlog, and an immediate retry
+            // would only use CPU time.
             std::thread::sleep(CHECK_INTERVAL);
             return;
         };

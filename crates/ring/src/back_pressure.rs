@@ -7,8 +7,8 @@ use base::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// If the ring was not full because of a reader for this time, the reader timeout of that reader starts anew. In a
-/// shorter interruption a slow reader may have released only a few packets, so it does not restart the timeout.
+/// If a reader did not cause a full ring for this long, its reader timeout starts anew. During a shorter interruption a
+/// slow reader may have released only a few packets, so such an interruption does not restart the timeout.
 const RECOVERY: Duration = Duration::from_secs(1);
 
 /// The lossless readers of one ring, as the producer tracks them.
@@ -25,8 +25,8 @@ struct LosslessSlot {
     released: DescPosition,
     /// True if no reader timeout applies to this reader.
     has_no_timeout: bool,
-    /// First and last time at which the ring was full because of this reader, without an interruption of `RECOVERY` in
-    /// between.
+    /// First and last time at which the ring was full because of this reader, in a period without an interruption of
+    /// [`RECOVERY`] or longer.
     held_up: Option<(Timestamp, Timestamp)>,
 }
 
@@ -36,19 +36,20 @@ impl BackPressure {
         Self { readers: Vec::new(), limit: DescPosition { desc: u64::MAX, pos: u64::MAX }, limiting: 0 }
     }
 
-    /// True if the producer may write everything below these positions.
+    /// True if the producer may write all bytes below the stream position `pos` and all descriptors below the index
+    /// `desc`.
     #[inline]
     pub fn allow(&self, pos: u64, desc: u64) -> bool {
         pos <= self.limit.pos && desc <= self.limit.desc
     }
 
-    /// The positions below which the producer may write.
+    /// The stream position and the descriptor index below which the producer may write.
     #[inline]
     pub fn limit(&self) -> DescPosition {
         self.limit
     }
 
-    /// Slot of the lossless reader that sets the limit.
+    /// Slot of the lossless reader whose released position determines [`BackPressure::limit`].
     pub fn limiting(&self) -> u8 {
         self.limiting
     }

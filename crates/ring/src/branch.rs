@@ -212,7 +212,7 @@ impl BranchWriter {
         }
     }
 
-    /// Makes everything written so far visible; call once per batch.
+    /// Publishes all descriptors written so far to the readers. Call it once per batch.
     #[inline]
     pub fn publish(&mut self) {
         if self.next != self.published {
@@ -222,7 +222,7 @@ impl BranchWriter {
         }
     }
 
-    /// Packets delivered and lost so far.
+    /// The numbers of packets delivered and lost so far.
     pub fn tally(&self) -> Tally {
         let mut tally = self.tally;
         tally.add_lost(Cause::RingFull, self.unannounced);

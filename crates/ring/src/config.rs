@@ -21,8 +21,8 @@ pub enum Prefault {
     /// All memory, before the first packet.
     #[default]
     Whole,
-    /// The first part when the ring is created; a thread that calls [`crate::RingMemory::prefault_more`] allocates the
-    /// rest during capture.
+    /// A first part of the memory when the ring is created; a thread that calls [`crate::RingMemory::prefault_more`]
+    /// allocates the rest during capture.
     Behind,
     /// No memory in advance: the kernel allocates each page at its first write. For sources that can wait.
     Lazy,
@@ -33,8 +33,8 @@ impl Prefault {
     /// allocates more memory than the traffic fills.
     const BEGIN: usize = 8 << 20;
 
-    /// This setting for one of the two memories of the ring (packet bytes, descriptors); `share` divides the bytes of
-    /// [`Prefault::Behind`].
+    /// Converts this setting to the setting of one of the two memories of the ring (packet bytes or descriptors). For
+    /// [`Prefault::Behind`], the memory gets the part 1 / `share` of the bytes that are allocated at once.
     pub(crate) const fn of(self, share: usize) -> memory::Prefault {
         match self {
             Self::Whole => memory::Prefault::Whole,

@@ -69,7 +69,8 @@ pub struct Desc {
     pub ts: u64,
     /// Keyed symmetric flow hash; 0 where there is no flow.
     pub hash: u32,
-    /// Reserved for programs; in a control descriptor, its kind.
+    /// The mark of the packet, for programs of the packet language. In a control descriptor, the kind of the control
+    /// event.
     pub mark: u32,
     /// Captured length in bytes.
     pub caplen: u16,

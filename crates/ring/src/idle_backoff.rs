@@ -15,8 +15,8 @@ const LONG_RING_BYTES: u64 = 8 << 20;
 /// silent interface sees no delay.
 const LONGEST: Duration = Duration::from_millis(20);
 
-/// The sleep times of a reader. On a silent interface, the longer sleeps take a tenth of the CPU time that sleeps of
-/// the first length would take.
+/// The sleep times of a reader. On a silent interface, a reader whose sleeps become longer uses a tenth of the CPU time
+/// of a reader that repeats the shortest sleep.
 #[derive(Clone, Copy, Debug)]
 pub struct IdleBackoff {
     next: Duration,

@@ -211,7 +211,7 @@ impl ControlPage {
         self.word(at::ENDED).load(Ordering::Acquire) != 0
     }
 
-    /// Producer: marks the end of the stream.
+    /// Called by the producer: marks the end of the stream.
     pub fn set_ended(&self) {
         self.word(at::ENDED).store(1, Ordering::Release);
     }
@@ -251,7 +251,7 @@ impl CursorPage {
         unreachable!("the loom tests have atomics of loom in place of this page")
     }
 
-    /// The words of the released position.
+    /// The words of the page in which the listener stores its released position.
     pub fn positions(&self) -> Released<'_> {
         Released { desc: self.word(at::RELEASED_DESC), pos: self.word(at::RELEASED_POS) }
     }
@@ -262,18 +262,18 @@ impl CursorPage {
         (desc, pos)
     }
 
-    /// Listener: releases everything below this position.
+    /// Called by the listener: releases all descriptors and bytes below this position.
     pub fn release(&self, desc: u64, pos: u64) {
         self.positions().set(DescPosition { desc, pos });
     }
 
-    /// Packets received, and packets missed or copied too late, in the numbers that the listener reports; for display
+    /// The counters that the listener reports: packets received, and packets missed or copied too late. For display
     /// only.
     pub fn reported(&self) -> (u64, u64) {
         (self.word(at::SEEN).load(Ordering::Relaxed), self.word(at::MISSED).load(Ordering::Relaxed))
     }
 
-    /// Listener: reports its counters for display by the engine.
+    /// Called by the listener: reports its counters, for display by the engine.
     pub fn report(&self, seen: u64, missed: u64) {
         self.word(at::SEEN).store(seen, Ordering::Relaxed);
         self.word(at::MISSED).store(missed, Ordering::Relaxed);
@@ -284,7 +284,7 @@ impl CursorPage {
         self.word(at::EXPIRED).load(Ordering::Acquire) != 0
     }
 
-    /// Producer: marks that it no longer waits for this lossless listener.
+    /// Called by the producer: marks that the producer no longer waits for this lossless listener.
     pub fn set_expired(&self) {
         self.word(at::EXPIRED).store(1, Ordering::Release);
     }

@@ -18,7 +18,8 @@ use crate::search;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// How often a rewind is repeated if the producer has overwritten the target position during the rewind.
+/// Maximum number of attempts of a rewind. An attempt fails if the producer overwrites the target position during the
+/// attempt.
 const REWINDS: u32 = 8;
 
 /// Outcome counters of one listener.
@@ -61,7 +62,8 @@ pub struct Listener {
 pub(crate) enum Registration {
     Slot(Arc<ListenerRegistry>, u8),
     Connection(Arc<sys::unix::Connection>),
-    /// No registration: the code that created the branch notifies its writer when the reader leaves.
+    /// The reader of a branch needs no registration: the code that created the branch tells the writer of the branch
+    /// when the reader leaves.
     Branch,
 }
 
@@ -117,7 +119,8 @@ impl Listener {
             registration,
         };
         // A lossless listener starts at the producer's position of the join, which may be before the present head. The
-        // descriptors in between were published after the join; reading them gives the number of controls among them.
+        // descriptors in between were published after the join; reading them gives the number of control descriptors
+        // among them.
         let capacity = listener.memory.desc_capacity();
         if let Some(joined_at) = joined_at.filter(|p| p.desc <= head && head - p.desc <= capacity) {
             listener.next = joined_at.desc;
@@ -139,14 +142,16 @@ impl Listener {
         self.mode
     }
 
-    /// Releases the descriptors of the last call (without this, a lossless listener blocks its producer), then copies
-    /// up to `most` further descriptors. An empty result means that no further descriptor is available now.
+    /// Releases the descriptors of the last call, then copies up to `most` further descriptors. An empty `out` means
+    /// that no further descriptor is available now. A lossless listener that does not call this function blocks its
+    /// producer.
     pub fn next(&mut self, most: usize, out: &mut Vec<Desc>) {
         out.clear();
         self.cursor.release(self.next, self.end);
         let positions = self.memory.control.positions();
         let head = positions.head();
-        // If the listener is behind by more than the ring's capacity, it was overtaken, so a longer copy is useless.
+        // If the listener is behind by more than the ring's capacity, it was overtaken, so a copy of more descriptors
+        // than the capacity is useless.
         let most = (most as u64).min(self.memory.desc_capacity());
         let to = head.min(self.next.saturating_add(most)).max(self.next);
         // PERF: 7.3 → 4.5 ns per record with three listeners on one core (bench ring, 60 B), by copying the words
@@ -170,9 +175,9 @@ impl Listener {
     }
 
     /// Moves, back or forward, to the first packet or segment begin at or after this stream position that is not
-    /// overwritten; 0 finds the oldest. The listener's counters restart there. True if no packet at or after `pos` was
-    /// skipped because it was overwritten. False for a lossless listener, which does not move: the producer retains
-    /// only the packets after that listener's position.
+    /// overwritten; 0 finds the oldest. The listener's counters restart at the new position. Returns true if no packet
+    /// at or after `pos` was skipped because it was overwritten. Returns false for a lossless listener, which does not
+    /// move: the producer retains only the packets after that listener's position.
     pub fn rewind(&mut self, pos: u64) -> bool {
         if self.mode == Mode::Lossless {
             return false;
@@ -203,8 +208,8 @@ impl Listener {
         self.settled.set(settled);
     }
 
-    /// Index of the first descriptor of the next [`Listener::next`]. The listener was overtaken if this differs from
-    /// the end of the last result.
+    /// Index of the first descriptor that the next call of [`Listener::next`] returns. The listener was overtaken if
+    /// this index is not the index after the last returned descriptor.
     pub fn position(&self) -> u64 {
         self.next
     }
@@ -330,7 +335,7 @@ impl Listener {
 
 /// Head and control count of the same publication. The producer stores them nanoseconds apart, so the first attempts
 /// spin; the later attempts sleep, in case the producer was preempted between the stores. `None` if all attempts fail:
-/// the producer must have died there.
+/// the producer must have died between the two stores.
 fn settled(memory: &RingMemory) -> Option<(u64, u64)> {
     const ATTEMPTS: u32 = 1000;
     const TIMEOUT: u32 = 100;

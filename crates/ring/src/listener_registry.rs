@@ -24,7 +24,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The name used on the command line and in tables.
+    /// The name of the mode on the command line and in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Lossless => "lossless",
@@ -102,7 +102,7 @@ struct Inner {
 }
 
 impl ListenerRegistry {
-    /// Admits a listener. A lossless reader starts at the producer's position at the time of the request's service. If
+    /// Admits a listener. A lossless reader starts at the position that the producer has when it serves the request. If
     /// `has_no_timeout`, no reader timeout applies to the reader (for example the recorder in this process).
     pub(crate) fn join(
         &self,
@@ -174,7 +174,7 @@ impl ListenerRegistry {
         out
     }
 
-    /// Producer: the requests since the last call; almost always empty.
+    /// Called by the producer: returns the requests since the last call; almost always empty.
     #[inline]
     pub(crate) fn requests(&self) -> Vec<Request> {
         if !self.pending.load(Ordering::Acquire) {
@@ -185,7 +185,7 @@ impl ListenerRegistry {
         std::mem::take(&mut inner.requests)
     }
 
-    /// Producer: adds packets lost because of a lossless reader.
+    /// Called by the producer: adds packets lost because of a lossless reader.
     pub(crate) fn attribute_loss(&self, slot: u8, packets: u64) {
         let inner = &mut *self.lock();
         if let Some(l) = inner.listeners.get_mut(&slot).or(inner.leaving.get_mut(&slot)) {
@@ -193,8 +193,8 @@ impl ListenerRegistry {
         }
     }
 
-    /// Producer: frees the slot of a reader for which it no longer waits, after all losses due to the reader are
-    /// counted.
+    /// Called by the producer: frees the slot of a reader for which it no longer waits, after all losses due to the
+    /// reader are counted.
     pub(crate) fn free_slot(&self, slot: u8) {
         let mut inner = self.lock();
         if let Some(state) = inner.leaving.remove(&slot) {
@@ -202,7 +202,7 @@ impl ListenerRegistry {
         }
     }
 
-    /// Producer: marks the reader timeout of this lossless reader as expired.
+    /// Called by the producer: marks the reader timeout of this lossless reader as expired.
     pub(crate) fn expire(&self, slot: u8) {
         if let Some(l) = self.lock().listeners.get_mut(&slot) {
             l.expired = true;
@@ -210,7 +210,7 @@ impl ListenerRegistry {
         }
     }
 
-    /// Producer: ends the service of requests.
+    /// Called by the producer: ends the service of requests.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         // Dropping a request drops its reply channel, so the waiting thread gets an error at once.

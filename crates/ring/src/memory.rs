@@ -59,8 +59,8 @@ impl RingMemory {
         Ok(Self::new(Arc::clone(&self.bytes), descs, Arc::new(control), Arc::clone(&self.stream_base), shape))
     }
 
-    /// From memories of another process, already checked against `shape`. `stream_base` is the control page of a
-    /// branch's ring.
+    /// Combines memories of another process, whose sizes were already checked against `shape`. For a branch,
+    /// `stream_base` is the control page of the ring to which the packet bytes belong.
     pub fn attached(
         bytes: SharedMemory,
         descs: SharedMemory,
@@ -104,7 +104,7 @@ impl RingMemory {
         &self.stream_base
     }
 
-    /// True if the bytes belong to another ring.
+    /// True for a branch: the packet bytes belong to the ring of another producer.
     pub fn is_branch(&self) -> bool {
         !Arc::ptr_eq(&self.stream_base, &self.control)
     }
@@ -143,7 +143,7 @@ impl RingMemory {
         out.reserve(count);
         let begin = out.len();
         let mut controls = 0;
-        // The second mapping makes the slots contiguous.
+        // The second mapping makes the descriptor slots contiguous, also across the end of the ring.
         let slots = std::ptr::from_ref(self.slot(from));
         for i in 0..count {
             // SAFETY: `count` is at most the capacity, so the range ends inside the second mapping; all sides use
@@ -151,8 +151,8 @@ impl RingMemory {
             let slot = unsafe { &*slots.add(i) };
             let words: [u64; 4] = std::array::from_fn(|w| slot[w].load(Ordering::Relaxed));
             controls += words[3] >> FLAGS_AT & u64::from(crate::desc::flag::CONTROL);
-            // SAFETY: `reserve` has allocated `count` more; the words have `Desc`'s layout on a little-endian machine,
-            // which `lib.rs` requires, and every bit pattern is a valid `Desc`.
+            // SAFETY: `reserve` has allocated space for `count` more descriptors; the words have `Desc`'s layout on a
+            // little-endian machine, which `lib.rs` requires, and every bit pattern is a valid `Desc`.
             unsafe { out.as_mut_ptr().add(begin + i).cast::<[u64; 4]>().write(words) };
         }
         // SAFETY: the loop has written all `count` descriptors.
@@ -174,7 +174,8 @@ impl RingMemory {
     /// Bytes `[pos, pos + len)` of the stream in place.
     ///
     /// # Safety
-    /// The bytes are published, and the producer waits for the caller as above; `len` is at most the capacity.
+    /// The bytes are published, the producer waits for the caller before it overwrites them, and `len` is at most the
+    /// capacity.
     pub unsafe fn held_bytes(&self, pos: u64, len: usize) -> &[u8] {
         assert!(len as u64 <= self.byte_capacity());
         // SAFETY: as in `held_descs`.

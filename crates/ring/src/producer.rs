@@ -164,7 +164,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Counts packets of this time that did not match the capture filter.
+    /// Counts packets with this timestamp that did not match the capture filter.
     #[inline]
     pub fn filtered(&mut self, ts: Timestamp, packets: u64) {
         if ts.nanos().wrapping_sub(self.second_start) >= NANOS {
@@ -185,7 +185,7 @@ impl Producer {
         self.notes_changed = true;
     }
 
-    /// Makes everything written so far visible; call once per batch.
+    /// Publishes all descriptors written so far to the readers. Call it once per batch.
     #[inline]
     pub fn publish(&mut self) {
         if !self.pending.is_empty() {
@@ -209,7 +209,7 @@ impl Producer {
             self.begin_second(now);
         }
         if self.segment_limit.is_none() || self.is_past(now) {
-            // Without free space, the next packet that finds space begins the segment.
+            // If there is no free space now, the segment begins with the next packet for which there is space.
             let _ = self.make_room(0, now);
         }
     }

@@ -32,7 +32,7 @@ pub struct Positions<'a> {
 }
 
 impl Positions<'_> {
-    /// Producer: announces the positions up to which it may write, before it writes there.
+    /// Called by the producer before it writes: announces the positions up to which it may write.
     #[inline]
     pub fn claim(&self, desc: u64, pos: u64) {
         self.claimed_desc.store(desc, Ordering::Relaxed);
@@ -40,7 +40,7 @@ impl Positions<'_> {
         fence(Ordering::Release);
     }
 
-    /// Producer: makes everything below `head` visible.
+    /// Called by the producer: makes all descriptors below `head`, and their bytes, visible to the readers.
     #[inline]
     pub fn publish(&self, head: u64, controls: u64) {
         self.controls_before.store(controls, Ordering::Relaxed);
@@ -48,21 +48,25 @@ impl Positions<'_> {
         self.controls_after.store(controls, Ordering::Release);
     }
 
-    /// Reader: the index below which descriptors are readable.
+    /// Called by a reader: returns the index below which descriptors are readable.
     #[inline]
     pub fn head(&self) -> u64 {
         self.head.load(Ordering::Acquire)
     }
 
-    /// Reader: number of published control descriptors, which may belong to a slightly later head.
+    /// Called by a reader: returns the number of published control descriptors, which may belong to a slightly later
+    /// head.
     pub fn controls(&self) -> u64 {
         self.controls_after.load(Ordering::Acquire)
     }
 
-    /// Reader: head and control count of the same publication; `None` if the producer published between the loads.
+    /// Called by a reader: returns head and number of control descriptors of the same publication; `None` if the
+    /// producer published between the loads.
     ///
-    /// If both counts are equal, every head stored between them was published with that count: a later head would have
-    /// come with its own `controls_before`, and `controls_after` excludes an earlier head.
+    /// If `controls_before` and `controls_after` are equal, the loaded head was published with this number of control
+    /// descriptors. The load of a head that was published with a later number would also have made the later
+    /// `controls_before` visible. A head that was published with an earlier number is excluded, because
+    /// `controls_after` is loaded first.
     pub fn head_and_controls(&self) -> Option<(u64, u64)> {
         let after = self.controls_after.load(Ordering::Acquire);
         let head = self.head.load(Ordering::Acquire);
@@ -70,14 +74,15 @@ impl Positions<'_> {
         (before == after).then_some((head, after))
     }
 
-    /// Reader: index of the oldest descriptor that was not overwritten. Call it after the copy.
+    /// Called by a reader after it has copied descriptors: returns the index of the oldest descriptor that was not
+    /// overwritten.
     #[inline]
     pub fn oldest_desc(&self, capacity: u64) -> u64 {
         fence(Ordering::Acquire);
         self.claimed_desc.load(Ordering::Relaxed).saturating_sub(capacity)
     }
 
-    /// Reader: the oldest stream position that was not overwritten. Call it after the copy.
+    /// Called by a reader after it has copied bytes: returns the oldest stream position that was not overwritten.
     #[inline]
     pub fn oldest_pos(&self, capacity: u64) -> u64 {
         fence(Ordering::Acquire);
@@ -94,20 +99,21 @@ pub struct Released<'a> {
 }
 
 impl Released<'_> {
-    /// Lossless reader: releases everything below `to`.
+    /// Called by a lossless reader: releases all descriptors and bytes below `to`.
     pub fn set(&self, to: DescPosition) {
         self.desc.store(to.desc, Ordering::Release);
         self.pos.store(to.pos, Ordering::Release);
     }
 
-    /// Returns the stored position. The two values may come from different calls of [`Released::set`], because each is
-    /// valid for its own memory.
+    /// Returns the stored position. Its descriptor index and its stream position may come from different calls of
+    /// [`Released::set`], because each of them refers to a different memory.
     pub fn get(&self) -> DescPosition {
         let pos = self.pos.load(Ordering::Acquire);
         DescPosition { desc: self.desc.load(Ordering::Acquire), pos }
     }
 
-    /// Producer: the stored position if it is possible (not before `known`, not after `written`), else `known`.
+    /// Called by the producer: returns the stored position if it is possible (not before `known`, not after `written`),
+    /// else `known`.
     pub fn credible(&self, known: DescPosition, written: DescPosition) -> DescPosition {
         let said = self.get();
         let within = |from: u64, said: u64, to: u64| from <= said && said <= to;

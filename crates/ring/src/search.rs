@@ -63,7 +63,7 @@ struct DescLocation {
     behind: u64,
 }
 
-/// `None` for a descriptor without a stream position.
+/// The position that a descriptor has in the stream; `None` for a control descriptor without a stream position.
 fn location_of(desc: &Desc) -> Option<DescLocation> {
     match desc.as_control() {
         Some(Control::Segment { pos, gap }) => Some(DescLocation { pos, behind: pos.wrapping_sub(u64::from(gap)) }),

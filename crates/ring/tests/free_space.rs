@@ -115,7 +115,7 @@ fn the_reader_timeout_follows_the_clock_and_not_packet_timestamps() {
         p.publish();
         ts = ts.after(Duration::from_secs(3600));
     }
-    // Repeats the call, as a source that waits for space does.
+    // Repeats the call of `has_room`, as a source that waits for space does.
     let moments = || (0..100).map(|i| START.after(Duration::from_millis(100 * i)));
     let expired_at = moments().find(|now| !p.has_room(bytes.len(), ts, *now) && stuck.expired());
     assert_eq!(expired_at, Some(START.after(Duration::from_millis(5100))));

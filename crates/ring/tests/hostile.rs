@@ -1,7 +1,7 @@
 //! Hostile peers on both sides of the socket: invalid messages do not harm the server, and a hostile engine does not
 //! harm a listener.
 //!
-//! Random tests print their seed; `NETGRAIN_FUZZ_ITERS` multiplies their length.
+//! Random tests print their seed; `NETGRAIN_FUZZ_ITERS` multiplies the number of their rounds.
 #![cfg(not(loom))]
 
 mod support;
@@ -119,8 +119,8 @@ fn idle_connections_do_not_lock_out_a_listener() {
     let idle_connections: Vec<Connection> =
         (0..300).map(|_| Connection::connect(&engine.path).expect("a connection")).collect();
     let listener = attach(&engine.path, Mode::Lossy, "late").expect("attached beside the idle connections");
-    // The server closes each idle connection, either to admit another connection or when the time limit of the Hello is
-    // over.
+    // The server closes each idle connection, either to admit another connection or when the time limit for the Hello
+    // message has passed.
     for unknown_client in &idle_connections {
         assert!(unknown_client.receive(&mut [0; WELCOME]).is_ok_and(|(n, _)| n == 0));
     }
@@ -184,7 +184,8 @@ impl HostileEngine {
                 Self::put(self.control.memory(), word, boundary_value(prng));
             }
         }
-        // The two counts usually agree, because a listener waits for some time if they disagree.
+        // The two numbers of control descriptors usually agree, because a listener waits for some time if they
+        // disagree.
         if prng.below(20) != 0 {
             let controls = boundary_value(prng);
             Self::put(self.control.memory(), 9, controls);

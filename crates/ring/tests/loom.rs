@@ -316,8 +316,8 @@ fn loom_finds_a_release_without_release_order() {
 }
 
 /// A packet in a branch: the producer of the ring, the lossless reader that writes the branch, and the reader of the
-/// branch. The branch reader gets the descriptor from the branch and the bytes from the ring: complete, or detected as
-/// overwritten.
+/// branch. The branch reader gets the descriptor from the branch and the bytes from the ring. It must get the complete
+/// bytes, or detect that they were overwritten.
 fn through_a_branch(publish: Publish, claim: Claim) {
     explore(3, move || {
         const CAPACITY: u64 = 2;

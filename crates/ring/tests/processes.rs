@@ -18,7 +18,7 @@ const SOCKET: &str = "NETGRAIN_TEST_SOCKET";
 /// A child process that runs this test program as [`the_body_of_another_process`] in a role.
 struct ChildProcess {
     child: Child,
-    /// The child continues, or ends, when the parent closes this pipe.
+    /// The standard input of the child. When the parent closes it, the child takes the next step of its role, or ends.
     stdin: Option<ChildStdin>,
     lines: BufReader<ChildStdout>,
 }
@@ -397,7 +397,7 @@ fn limits_per_user_leave_slots_to_other_users_and_to_the_owner() {
     drop(processes);
     until("all listeners have left", || engine.registry.listeners().is_empty());
 
-    // Idle connections lock out no listener, whether their users may listen or not.
+    // Idle connections prevent no listener from attaching, whether the users of these connections may listen or not.
     let mut idle = [(1001, GROUP), (1002, GROUP), (1003, 1003)].map(|(uid, gid)| start("silent", uid, gid));
     for child in &mut idle {
         assert_eq!(child.next_line(), "300 connections");

@@ -335,7 +335,8 @@ fn a_rewound_listener_reads_and_counts_from_the_new_position() {
         }
         let (_, end) = l.published();
         assert!(end.is_none_or(|end| end > *all.last().unwrap()), "round {round}");
-        // The target of the rewind: the position of a packet, the position after that, the beginning, or the end.
+        // The target of the rewind: the position of a packet, one byte after this position, the beginning of the
+        // stream, or one byte after the position of the last packet.
         let target = match prng.below(6) {
             0 => 0,
             1 => all.last().unwrap() + 1,
@@ -408,7 +409,7 @@ fn a_false_cursor_position_is_ignored() {
     let mut model = Model::default();
     for i in 0..30_000u64 {
         // False cursor positions: ahead of the producer, moved back, or impossible. None of them may make the producer
-        // overwrite packets that the other reader has not released.
+        // overwrite packets that the second, honest reader has not released.
         let false_position = [u64::MAX, 0, i * 3, 1 << 63][i as usize % 4];
         false_reader.1.release(false_position, false_position);
         let _ = p.push(&packet(&bytes, SECOND + i));

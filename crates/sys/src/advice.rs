@@ -33,8 +33,8 @@ pub fn to_read(error: &io::Error) -> &'static str {
     }
 }
 
-/// Returns the cause of a file error as a short text. If there is no own text for the cause, the result is the system's
-/// text.
+/// Returns the cause of a file error as a short text. For an error without a text in this function, the result is the
+/// system's text.
 pub fn cause(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOENT) => "there is no such file or directory".into(),

@@ -158,8 +158,8 @@ pub fn load_xdp(name: &str, insns: &[RawInsn], licence: &CStr, flags: u32) -> Re
 /// `BPF_LINK_CREATE`: attaches the program to the interface as long as the returned descriptor is open.
 ///
 /// # Errors
-/// An error of the kernel: `EBUSY` or `EEXIST` if a program is attached, `EOPNOTSUPP` (and by driver `EINVAL`,
-/// `ERANGE`, …) if the mode is not supported.
+/// An error of the kernel: `EBUSY` or `EEXIST` if a program is attached, `EOPNOTSUPP` (of some drivers `EINVAL`,
+/// `ERANGE`, …) if the driver does not support the mode.
 pub fn link_xdp(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attr {
@@ -212,8 +212,8 @@ pub fn detach_link(link: BorrowedFd<'_>) -> io::Result<()> {
 /// # Errors
 /// Returns the kernel's error if a system call fails.
 pub fn program_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
-    // struct bpf_prog_info begins: type, id, tag[8], jited_prog_len, xlated_prog_len. The lengths of its lists are zero
-    // here, so the kernel writes no lists; verified_insns is at byte 216.
+    // The first fields of struct bpf_prog_info are type, id, tag[8], jited_prog_len and xlated_prog_len; verified_insns
+    // is at byte 216. The structure contains zero as the length of each list, so the kernel writes no lists.
     let words: [u32; 58] = object_info(program)?;
     let mut tag = [0; 8];
     tag[..4].copy_from_slice(&words[2].to_ne_bytes());
@@ -226,7 +226,7 @@ pub fn program_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
 /// # Errors
 /// Returns the kernel's error if a system call fails.
 pub fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
-    // struct bpf_link_info begins: type, id, prog_id, (padding), and for XDP the ifindex.
+    // The first fields of struct bpf_link_info are type, id, prog_id, padding and, for an XDP link, the ifindex.
     let words: [u32; 6] = object_info(link)?;
     Ok(LinkInfo { id: words[1], prog_id: words[2], ifindex: words[4] })
 }

@@ -21,7 +21,7 @@ const SHIFT: u32 = 32;
 
 /// The system clock.
 pub fn realtime() -> Timestamp {
-    // A reading of the standard library's clock takes 34 ns instead of 23 ns.
+    // The clock of the standard library is not used, because reading it takes 34 ns instead of 23 ns.
     let t = clock_gettime(ClockId::Realtime);
     Timestamp::from_secs_nanos(t.tv_sec as u64, t.tv_nsec as u64)
 }
@@ -88,7 +88,7 @@ impl Sample {
     }
 }
 
-/// A line from ticks to time.
+/// A linear function that converts ticks to time.
 #[derive(Clone, Copy, Debug)]
 pub struct Fit {
     ticks: u64,
@@ -138,7 +138,7 @@ impl Fitter {
         let off = a.abs_diff(b);
         self.error = Duration::from_nanos(off) + width_nanos(&sample, self.rate);
         if off > STEP_LIMIT_NANOS {
-            // The rate between the samples would contain the step, so the previous rate is kept.
+            // The rate between the two samples would include the step, so the previous rate is kept.
             self.steps += 1;
             self.fit = Fit { ticks: sample.ticks, nanos: b, slope: self.rate };
         } else {

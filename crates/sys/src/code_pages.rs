@@ -60,9 +60,9 @@ impl CodePages {
     /// Makes the pages executable and never writable again. A second call has no effect.
     ///
     /// # Errors
-    /// If the kernel refuses executable memory, the pages are unchanged. If it only refuses to seal the file, the pages
-    /// are executable and this process can no longer write them, but the kernel does not enforce this; the caller must
-    /// then drop the value.
+    /// If the kernel refuses executable memory, the pages are unchanged. If the kernel only refuses to seal the file,
+    /// the pages are executable and this process has no writable mapping of them, but no seal prevents a new writable
+    /// mapping. The caller must then drop the value.
     pub fn finish(&mut self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let (prot, flags) = (ProtFlags::READ | ProtFlags::EXEC, MapFlags::PRIVATE | MapFlags::FIXED);

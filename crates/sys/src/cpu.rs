@@ -19,7 +19,7 @@ pub fn pin(cpu: usize) -> io::Result<()> {
 /// Restricts the calling thread to these CPUs.
 ///
 /// # Errors
-/// `EINVAL` if none of them exists or is allowed.
+/// `EINVAL` if none of these CPUs exists and is allowed for this process.
 pub fn pin_to(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(*cpu));
@@ -122,7 +122,8 @@ pub fn memory_available() -> u64 {
 
 /// Free reserved huge pages, in bytes.
 pub fn reserved_memory() -> u64 {
-    // This line contains a number of pages instead of kiB, and another line contains the page size.
+    // The line `HugePages_Free` of `/proc/meminfo` contains a number of pages and not of KiB. The line `Hugepagesize`
+    // contains the page size.
     (meminfo("HugePages_Free:") / 1024).saturating_mul(meminfo("Hugepagesize:"))
 }
 
@@ -165,7 +166,8 @@ impl Ticks {
         Self::of(&fs::read_to_string("/proc/stat").unwrap_or_default())
     }
 
-    /// From the first line of `/proc/stat`: eight columns; guest time is already part of the first two.
+    /// Reads the CPU times from the first eight columns of the first line of `/proc/stat`. The later columns, guest
+    /// time, are already part of the first two.
     pub fn of(stat: &str) -> Self {
         let line = stat.lines().next().unwrap_or_default();
         let columns: Vec<u64> = line.split_whitespace().skip(1).take(8).filter_map(|c| c.parse().ok()).collect();

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Readable by owner and group only, because packets contain private data.
+/// The mode of new files: only owner and group may read them, because packets contain private data.
 const MODE: u32 = 0o640;
 
 /// The alignment in bytes that direct I/O to a file requires.
@@ -44,7 +44,7 @@ pub fn create_new(path: &Path, direct: bool) -> io::Result<File> {
         && direct
         && e.raw_os_error() == Some(libc::EINVAL)
     {
-        // Some kernels create the file before the file system refuses the flag.
+        // Some kernels create the file before the file system refuses O_DIRECT.
         let _ = nofollow::remove(path);
     }
     outcome

@@ -78,7 +78,7 @@ impl Offload {
 /// True if the interface `name` removes VLAN tags from received frames before the XDP program runs.
 ///
 /// # Errors
-/// `ENODEV` if the interface does not exist, `EOPNOTSUPP` if the driver does not report it.
+/// `ENODEV` if the interface does not exist, `EOPNOTSUPP` if the driver does not report this setting.
 pub fn strips_vlan(name: &str) -> io::Result<bool> {
     Ok(command_value(name, GET_FLAGS, 0)? & FLAG_RX_VLAN != 0)
 }

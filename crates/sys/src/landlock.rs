@@ -92,7 +92,7 @@ fn allow(ruleset: &OwnedFd, path: &Path, rights: u64) -> io::Result<()> {
         parent: i32,
     }
     let file = File::options().read(true).custom_flags(libc::O_PATH).open(path)?;
-    // The kernel refuses rights of directories for a file.
+    // For a file, the kernel refuses rights that apply only to directories.
     let rights = if file.metadata()?.is_dir() { rights } else { rights & access::OF_FILES };
     let rule = Beneath { rights, parent: file.as_raw_fd() };
     // SAFETY: `rule` is the structure of this kind of rule, and both descriptors are open.

@@ -56,8 +56,8 @@ pub fn prefer_huge_pages(region: std::ops::Range<*const u8>) {
     let end = region.end.addr() / HUGE_PAGE * HUGE_PAGE;
     if let Some(len) = end.checked_sub(start).filter(|len| *len > 0) {
         let at = region.start.wrapping_add(start - region.start.addr()).cast_mut().cast();
-        // SAFETY: the kernel finds the mappings of this process in the range and marks them; the content does not
-        // change, independent of the owner of the memory.
+        // SAFETY: the kernel only marks the mappings of this process in this range. The call changes no content, so it
+        // does not matter which code owns the memory.
         let _ = unsafe { madvise(at, len, Advice::LinuxHugepage) };
     }
 }
@@ -214,9 +214,9 @@ impl SharedMemory {
         Self::map(file, len, false, Access::ReadWrite, Pages::Transparent)
     }
 
-    /// The seals of a memory that no process can shrink; an error if it can be shrunk.
+    /// Returns the seals of a memory file; an error if a process could still shrink the file.
     fn seals(fd: &OwnedFd) -> io::Result<SealFlags> {
-        // Files that do not support seals give an error.
+        // For a file that does not support seals, the kernel returns an error.
         fcntl_get_seals(fd).ok().filter(|seals| seals.contains(SealFlags::SHRINK)).ok_or_else(Self::unsealed)
     }
 
@@ -237,7 +237,7 @@ impl SharedMemory {
         }
         let page = page_of(fd)?;
         if !len.is_multiple_of(page) {
-            // The kernel would map whole pages, beyond the end of the reservation.
+            // For such a length, the kernel would map the last page completely, beyond the end of the reservation.
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
@@ -352,7 +352,7 @@ impl SharedMemory {
         self.prefaulted.load(Ordering::Acquire) == self.mapped
     }
 
-    /// True if pages are always allocated at the first write.
+    /// True if the kernel allocates each page of this memory at the first write to the page.
     pub fn is_lazy(&self) -> bool {
         self.prefault == Prefault::Lazy
     }

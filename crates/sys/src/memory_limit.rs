@@ -1,13 +1,13 @@
 //! The memory available to this process: that of the machine, limited by its control groups (cgroups(7); version 2:
 //! `memory.max` and `memory.high`, version 1: `memory.limit_in_bytes`) and by the limit of its address space.
 //!
-//! The limit of a group also applies to all groups below it, so the limits of all groups above a process must be
-//! considered.
+//! The limit of a control group also applies to all control groups below it, so the limits of all control groups that
+//! contain the process are considered.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The origin of the limit.
+/// Names the limit that is the lowest for this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitSource {
     /// The memory of the machine.
@@ -21,16 +21,16 @@ pub enum LimitSource {
 /// Memory available to this process, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
-    /// The limit; 0 if the kernel does not report it.
+    /// The lowest memory limit, in bytes; 0 if the kernel does not report it.
     pub limit: u64,
     /// Bytes that can be allocated now without swapping; 0 if the kernel does not report it.
     pub available: u64,
-    /// The origin of the lowest limit.
+    /// Names the limit that is the lowest for this process.
     pub bound: LimitSource,
 }
 
 impl MemoryLimit {
-    /// The owner of the limit, for messages.
+    /// The owner of the lowest limit, as a phrase for messages.
     pub const fn owner(&self) -> &'static str {
         match self.bound {
             LimitSource::Machine => "this machine",
@@ -85,7 +85,8 @@ pub fn keep_heaps_within_limit() {
     let _ = heaps;
 }
 
-/// Number of heaps for a limit of the address space, at least one; `None` if the limit permits 64 or more.
+/// Maximum number of glibc heaps under this limit of the address space, at least one; `None` if the limit permits 64
+/// heaps or more.
 fn heaps_within(limit: u64) -> Option<i32> {
     const MANY: u64 = 64;
     let heaps = limit / 16 / HEAP;
@@ -124,7 +125,7 @@ fn limit_of_groups((total, available): (u64, u64), groups: &str, mounted: &Path)
     all
 }
 
-/// The directories of all groups that limit the memory of the process, the innermost first.
+/// The directories of all control groups that limit the memory of the process, the innermost first.
 fn directories(groups: &str, mounted: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for line in groups.lines() {
@@ -136,7 +137,8 @@ fn directories(groups: &str, mounted: &Path) -> Vec<PathBuf> {
             _ => continue,
         };
         for root in roots {
-            // In a container the path may be that of the host, of which only the root is mounted here.
+            // In a container, the path may be relative to the root of the host, although only the control group of the
+            // container is mounted. Therefore the directories of all parents of the path are included.
             let within = Path::new(path.trim_start_matches('/'));
             all.extend(within.ancestors().map(|group| root.join(group)));
         }
@@ -144,7 +146,7 @@ fn directories(groups: &str, mounted: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// The limit of a group and its unused part; page cache that can be dropped counts as unused.
+/// The limit of a control group and the unused bytes of this limit; page cache that can be dropped counts as unused.
 fn limit_of(group: &Path) -> Option<(u64, u64)> {
     let number = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
     let version_2 = [number("memory.max"), number("memory.high")].into_iter().flatten().min();
@@ -153,7 +155,7 @@ fn limit_of(group: &Path) -> Option<(u64, u64)> {
     let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
     let cache =
         |key: &str| stat.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(' ')?.trim().parse::<u64>().ok());
-    // Version 1 reports the sum of a group and the groups below it under a separate name.
+    // Version 1 reports the sum over a control group and the control groups below it under a separate name.
     let cache = cache("total_inactive_file").or_else(|| cache("inactive_file")).unwrap_or(0);
     Some((limit, limit.saturating_sub(used.saturating_sub(cache))))
 }
@@ -260,7 +262,7 @@ mod tests {
         group(&dir.join("memory/x/y"), &files);
         let found = limit_of_groups(machine, text, dir.path());
         assert_eq!(found, MemoryLimit { limit: 500 * MIB, available: 300 * MIB, bound: LimitSource::Group });
-        // A container sees its own group as the root, independent of the path that the kernel reports.
+        // A container sees its own control group as the root, independent of the path that the kernel reports.
         fs::rename(dir.join("memory/x/y/memory.limit_in_bytes"), dir.join("memory/memory.limit_in_bytes"))
             .expect("moved");
         assert_eq!(limit_of_groups(machine, text, dir.path()).limit, 500 * MIB);

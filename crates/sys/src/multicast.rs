@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 /// Size of a receive buffer in bytes: some seconds of traffic of a busy exporter.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
-/// Sets the interface through which the socket sends to groups.
+/// Sets the interface through which the socket sends to multicast groups.
 ///
 /// # Errors
 /// The errors of setsockopt(2).
@@ -28,8 +28,8 @@ pub fn set_outgoing_interface(socket: &UdpSocket, ifindex: u32) -> io::Result<()
 pub fn listen(group: Ipv4Addr, port: u16, ifindex: u32) -> io::Result<UdpSocket> {
     let fd = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     set_socket_reuseaddr(&fd, true)?;
-    // Exporters send in bursts. A size above `net.core.rmem_max` needs CAP_NET_ADMIN; otherwise the kernel's maximum
-    // applies.
+    // A large receive buffer holds the bursts of exporters. A size above `net.core.rmem_max` needs CAP_NET_ADMIN;
+    // without it, `net.core.rmem_max` applies.
     let _ = set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER_BYTES);
     let _ = set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER_BYTES);
     bind(&fd, &SocketAddrV4::new(group, port))?;

@@ -208,10 +208,10 @@ impl Netlink {
         self.change(message.text(TCA_KIND, "pfifo").number(TCA_OPTIONS, packets))
     }
 
-    /// Removes an interface (of a veth pair, both ends).
+    /// Removes an interface. If it is one end of a veth pair, the kernel removes the other end too.
     ///
     /// # Errors
-    /// `ENODEV` if it does not exist, `EOPNOTSUPP` for a NIC, `EPERM` without `CAP_NET_ADMIN`.
+    /// `ENODEV` if the interface does not exist, `EOPNOTSUPP` for a NIC, `EPERM` without `CAP_NET_ADMIN`.
     pub fn delete_link(&mut self, link: u32) -> io::Result<()> {
         self.change(Message::new(libc::RTM_DELLINK, requested(), &link_header(link, 0, 0)))
     }
@@ -248,7 +248,7 @@ impl Netlink {
     /// Sets the MTU, in bytes.
     ///
     /// # Errors
-    /// `EINVAL` if the driver does not allow it, `ENODEV`, `EPERM`.
+    /// `EINVAL` if the driver does not allow this MTU, `ENODEV`, `EPERM`.
     pub fn set_mtu(&mut self, link: u32, mtu: u32) -> io::Result<()> {
         self.change(set_link(link).number(libc::IFLA_MTU, mtu))
     }
@@ -256,7 +256,7 @@ impl Netlink {
     /// Sets the hardware address.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL` for a group address, `ENODEV`, `EPERM`.
+    /// `EADDRNOTAVAIL` for a multicast address, `ENODEV`, `EPERM`.
     pub fn set_mac(&mut self, link: u32, mac: [u8; 6]) -> io::Result<()> {
         self.change(set_link(link).attribute(libc::IFLA_ADDRESS, &mac))
     }
@@ -280,7 +280,7 @@ impl Netlink {
     /// Sets the alias of an interface, of at most 255 bytes.
     ///
     /// # Errors
-    /// `ERANGE` if it is longer, `ENODEV`, `EPERM`.
+    /// `ERANGE` if the alias is longer, `ENODEV`, `EPERM`.
     pub fn set_alias(&mut self, link: u32, alias: &str) -> io::Result<()> {
         self.change(set_link(link).attribute(libc::IFLA_IFALIAS, alias.as_bytes()))
     }
@@ -296,7 +296,7 @@ impl Netlink {
     /// Adds an address to an interface.
     ///
     /// # Errors
-    /// `EEXIST` if the interface has it, `ENODEV`, `EPERM`.
+    /// `EEXIST` if the interface already has the address, `ENODEV`, `EPERM`.
     pub fn add_address(&mut self, address: &Address) -> io::Result<()> {
         let (family, bytes) = match address.ip {
             IpAddr::V4(ip) => (libc::AF_INET, ip.octets().to_vec()),
@@ -316,7 +316,7 @@ impl Netlink {
     /// The interface `name`, which may be one of its alternative names.
     ///
     /// # Errors
-    /// `ENODEV` if it does not exist.
+    /// `ENODEV` if the interface does not exist.
     pub fn link(&mut self, name: &str) -> io::Result<Link> {
         // Only alternative names may be longer than 15 bytes; the kernel rejects them in the attribute of the name.
         let kind = if name.len() < libc::IFNAMSIZ { libc::IFLA_IFNAME } else { attr::LINK_ALTERNATIVE_NAME };
@@ -326,7 +326,7 @@ impl Netlink {
     /// The interface with the index `link`, independent of its present name.
     ///
     /// # Errors
-    /// `ENODEV` if it does not exist.
+    /// `ENODEV` if the interface does not exist.
     pub fn link_by_index(&mut self, link: u32) -> io::Result<Link> {
         self.get_link(Message::new(libc::RTM_GETLINK, requested(), &link_header(link, 0, 0)))
     }

@@ -145,8 +145,8 @@ pub fn create_directory(path: &Path) -> io::Result<()> {
 pub fn create_directories(path: &Path) -> io::Result<()> {
     for directory in missing(path).iter().rev() {
         match create_directory(directory) {
-            // Another process created it meanwhile, or a file of another type has the name; then the next operation
-            // fails.
+            // Another process has created the directory meanwhile, or a file of another type has the name. In the
+            // second case the next operation fails.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             other => other?,
         }
@@ -154,12 +154,12 @@ pub fn create_directories(path: &Path) -> io::Result<()> {
     at(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).map(drop)
 }
 
-/// This directory and its parents that do not exist, the lowest first.
+/// The missing directories of a path: the path itself and its parents, as far as they do not exist, the lowest first.
 pub fn missing(path: &Path) -> Vec<PathBuf> {
     path.ancestors().take_while(|p| !p.as_os_str().is_empty() && !is_directory(p)).map(Path::to_owned).collect()
 }
 
-/// Removes a file; of a symbolic link, the link itself.
+/// Removes a file. If the path names a symbolic link, removes the link, not its target.
 ///
 /// # Errors
 /// The errors of `unlinkat(2)`.
@@ -192,7 +192,8 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
 pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match rename_as(from, to, RenameFlags::NOREPLACE) {
         Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::INVAL | Errno::NOSYS)) => {
-            // The file system does not support the flag (NFS, some FUSE). A hard link also fails if the name exists.
+            // The file system does not support RENAME_NOREPLACE (NFS, some FUSE). The creation of a hard link also
+            // fails if the name exists.
             link(from, to)?;
             remove(from)
         }

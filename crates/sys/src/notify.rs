@@ -30,7 +30,7 @@ impl Notifier {
     /// Connects to the socket with this name: `/run/…` or `@…`.
     ///
     /// # Errors
-    /// `InvalidInput` for a name of another form or a name that is too long.
+    /// `InvalidInput` for a name that begins with neither `/` nor `@`, or that is too long.
     pub fn to(name: &str) -> io::Result<Self> {
         let address = match name.strip_prefix('@') {
             Some(name) => SocketAddr::from_abstract_name(name)?,

@@ -28,16 +28,16 @@ const FANOUT_IGNORE_OUTGOING: u32 = 0x4000;
 /// Maximum number of frames per system call.
 const SEND_BATCH: usize = 256;
 
-/// How a fanout group chooses the socket that gets a frame (`PACKET_FANOUT_*`).
+/// The property of a frame by which a fanout group chooses the socket that gets the frame (`PACKET_FANOUT_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Fanout {
-    /// By a symmetric hash of the flow: one socket receives both directions of a flow.
+    /// A symmetric hash of the flow: one socket receives both directions of a flow.
     #[default]
     Hash = 0,
-    /// By the CPU that received the frame.
+    /// The CPU that received the frame.
     Cpu = 2,
-    /// By the NIC's receive queue.
+    /// The receive queue of the NIC.
     Queue = 5,
 }
 
@@ -165,8 +165,8 @@ impl PacketSocket {
     /// interface.
     ///
     /// # Errors
-    /// `EINVAL` if mode or flags differ from the group's, or (before 6.10) if the interface is down; `ENOSPC` if it is
-    /// full.
+    /// `EINVAL` if mode or flags differ from the group's, or (before 6.10) if the interface is down; `ENOSPC` if the
+    /// group is full.
     pub fn join_fanout(&self, id: Option<u16>, mode: Fanout, ignore_outgoing: bool) -> io::Result<u16> {
         let flags =
             if id.is_none() { FANOUT_UNIQUE_ID } else { 0 } | if ignore_outgoing { FANOUT_IGNORE_OUTGOING } else { 0 };
@@ -188,7 +188,7 @@ impl PacketSocket {
     /// # Errors
     /// Returns the kernel's error if the system call fails.
     pub fn take_statistics(&self) -> io::Result<Statistics> {
-        // Sockets without a version 3 ring set only the first two numbers.
+        // For a socket without a version 3 ring, the kernel writes only the first two numbers.
         let [packets, drops, freezes]: [u32; 3] = self.get(libc::SOL_PACKET, libc::PACKET_STATISTICS)?;
         Ok(Statistics { packets, drops, freezes })
     }

@@ -7,7 +7,7 @@
 use crate::cpu;
 use std::io;
 
-/// The degree of lowering.
+/// How far the priority of a thread is lowered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Background {
     /// The lowest I/O priority of the best-effort class, and a tenth of the normal CPU weight (SCHED_BATCH, nice 10).
@@ -23,12 +23,12 @@ mod ioprio {
     pub const CLASS_BEST_EFFORT: u32 = 2;
     pub const CLASS_IDLE: u32 = 3;
     pub const CLASS_SHIFT: u32 = 13;
-    /// The lowest priority of the class.
+    /// The lowest priority within an I/O class.
     pub const LOWEST: u32 = 7;
 }
 
-/// With this value a thread has a tenth of the weight of a normal thread, and a hundredth of that of an engine thread.
-/// At nice 19, a query that shared its CPU with a busy loop took seven seconds.
+/// The nice value of [`Background::Batch`]: with it, a thread has a tenth of the weight of a normal thread, and a
+/// hundredth of that of an engine thread. At nice 19, a query that shared its CPU with a busy loop took seven seconds.
 const BATCH_NICE: i32 = 10;
 
 impl Background {
@@ -54,7 +54,7 @@ pub fn lower_priority(degree: Background) -> io::Result<()> {
 }
 
 fn disk(priority: u32) -> io::Result<()> {
-    // SAFETY: integers only; id 0 is the calling thread.
+    // SAFETY: the call takes integers only; id 0 is the calling thread.
     let rc = unsafe { libc::syscall(libc::SYS_ioprio_set, ioprio::WHO_PROCESS, 0, priority) };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -84,7 +84,7 @@ pub fn with_raised_priority<T>(urgent: impl FnOnce() -> T) -> T {
     let mut before: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: id 0 is the calling thread, and `before` is live for the call.
     let known = unsafe { libc::sched_getparam(0, &mut before) } == 0;
-    // SAFETY: integers only.
+    // SAFETY: the call takes integers only.
     let policy = unsafe { libc::sched_getscheduler(0) };
     let mut raised = before;
     raised.sched_priority = 1;
@@ -115,7 +115,7 @@ mod tests {
         for (degree, policy) in [(Background::Batch, libc::SCHED_BATCH), (Background::Idle, libc::SCHED_IDLE)] {
             in_new_thread(move || {
                 lower_priority(degree).expect("no privilege is needed");
-                // SAFETY: integers only; id 0 is the calling thread.
+                // SAFETY: the call takes integers only; id 0 is the calling thread.
                 assert_eq!(unsafe { libc::sched_getscheduler(0) }, policy);
                 // SAFETY: as above.
                 let class = unsafe { libc::syscall(libc::SYS_ioprio_get, ioprio::WHO_PROCESS, 0) };
@@ -126,7 +126,7 @@ mod tests {
 
     /// The policy of the calling thread.
     fn policy() -> i32 {
-        // SAFETY: integers only; id 0 is the calling thread.
+        // SAFETY: the call takes integers only; id 0 is the calling thread.
         unsafe { libc::sched_getscheduler(0) }
     }
 

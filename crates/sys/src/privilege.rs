@@ -180,14 +180,17 @@ pub const CAPTURE: Capabilities = Capabilities::of(&[Capability::NetRaw, Capabil
 /// Optional capabilities for capturing: to lock memory beyond the limit, and to raise the priority of threads.
 pub const CAPTURE_OPTIONAL: Capabilities = Capabilities::of(&[Capability::IpcLock, Capability::SysNice]);
 
-/// Additional capabilities for user programs on an interface: the kernel refuses most programs without them.
+/// Additional capabilities for loading packet programs of users into the kernel, which refuses most such programs
+/// without these capabilities.
 pub const PROGRAMS: Capabilities = Capabilities::of(&[Capability::Perfmon]);
 
 /// Advice after a refusal by the kernel: the needed capabilities, those missing here, and the command that grants them.
 pub fn advice(what: &str, needed: Capabilities) -> String {
     let missing = needed.without(effective());
     let how = if missing.is_empty() {
-        "this process has these capabilities, so a container, a security module or lockdown forbids it (see dmesg); run as root outside of the container".to_owned()
+        "this process has these capabilities, so a container, a security module or lockdown forbids the operation (see \
+         dmesg); run as root outside of the container"
+            .to_owned()
     } else if std::env::var_os("INVOCATION_ID").is_some() && std::env::var_os("NOTIFY_SOCKET").is_some() {
         format!("{missing} is missing: add it to AmbientCapabilities= and CapabilityBoundingSet= (systemctl edit)")
     } else {
@@ -239,7 +242,7 @@ pub fn clear_bounding() -> bool {
 /// capabilities of their files.
 ///
 /// # Errors
-/// No error is known.
+/// The error of prctl(2), which documents no error for this call.
 pub fn no_new_privileges() -> io::Result<()> {
     Ok(set_no_new_privs(true)?)
 }

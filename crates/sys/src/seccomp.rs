@@ -191,7 +191,7 @@ const USUAL: &[libc::c_long] = &[
     libc::SYS_shutdown,
 ];
 
-/// Older forms of some of these calls, which the C library still uses on this architecture.
+/// Older forms of some calls of the lists above, which the C library still uses on this architecture.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[libc::c_long] = &[
     libc::SYS_access,
@@ -223,10 +223,11 @@ const OLD: &[libc::c_long] = &[libc::SYS_getrlimit, libc::SYS_renameat, libc::SY
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const OLD: &[libc::c_long] = &[];
 
-/// System calls of the commands that resolve names or receive a multicast group, and of those that capture or send.
+/// Additional system calls of the commands that resolve names or receive a multicast group, and of those that capture or
+/// send.
 const INTERNET: &[libc::c_long] = &[libc::SYS_bind];
 
-/// System calls of the commands that capture or send only: serving, and programs in the kernel.
+/// Additional system calls of the commands that capture or send, which serve sockets and load programs into the kernel.
 const CAPTURING: &[libc::c_long] =
     &[libc::SYS_accept, libc::SYS_accept4, libc::SYS_bpf, libc::SYS_listen, libc::SYS_socketpair];
 
@@ -245,13 +246,13 @@ const ARCH: Option<u32> = None;
 mod at {
     pub const NUMBER: u32 = 0;
     pub const ARCH: u32 = 4;
-    /// The lower half of the first argument, on little-endian machines.
+    /// Offset of the lower half of the first argument, on little-endian machines.
     pub const FIRST: u32 = 16;
-    /// The lower half of the second argument.
+    /// Offset of the lower half of the second argument.
     pub const SECOND: u32 = 24;
 }
 
-/// The result of a system call that is in no list.
+/// The action of the filter for a system call that is in no list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
     /// The call returns `ENOSYS`.
@@ -273,7 +274,7 @@ impl Refusal {
 ///
 /// # Errors
 /// `Unsupported` on architectures without a list and kernels without seccomp; `PermissionDenied` if `no_new_privs` is
-/// not set; `Other` if a thread already has a filter. After an error, no restriction applies.
+/// not set; `Other` if a thread already has a seccomp filter of its own. After an error, no restriction applies.
 pub fn keep_calls_for(sockets: Sockets) -> io::Result<()> {
     let refusal = if cfg!(debug_assertions) {
         trap::abort_at_refused_calls()?;
@@ -340,9 +341,9 @@ fn install(code: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<()> {
     let r = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
     match r {
         0 => Ok(()),
-        1.. => Err(io::Error::other(format!("thread {r} already has a filter"))),
+        1.. => Err(io::Error::other(format!("thread {r} already has a seccomp filter of its own"))),
         _ => match io::Error::last_os_error() {
-            // A kernel without seccomp, or without one of the flags.
+            // The kernel has no seccomp, or lacks one of the flags.
             e if e.raw_os_error() == Some(libc::EINVAL) => Err(io::ErrorKind::Unsupported.into()),
             e => Err(e),
         },

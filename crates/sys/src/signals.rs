@@ -27,8 +27,8 @@ pub fn stop_flag(signals: &[i32], grace: Duration, status: i32) -> Arc<AtomicBoo
     stop
 }
 
-/// True if a signal at `now` is another request than the first signal. Both times are nanoseconds of the monotonic
-/// clock.
+/// True if a signal at `now` is a second request to end the process, and not a repetition of the first request. Both
+/// times are nanoseconds of the monotonic clock.
 fn is_later(now: u64, first: u64, grace: Duration) -> bool {
     u128::from(now.saturating_sub(first)) > grace.as_nanos()
 }

@@ -3,7 +3,7 @@
 //! A binary that must run on any x86-64 CPU uses registers of 128 bits, and no instruction that counts the set bits of
 //! a number. With the instructions of newer CPUs, loops over slices of numbers need half the time.
 
-/// A loop over slices with its arguments.
+/// A loop over slices, with the arguments of the loop as fields.
 pub trait SimdLoop {
     /// The result of the loop.
     type Out;

@@ -147,7 +147,7 @@ impl Connection {
     /// Sets the timeout of receiving and sending, which must not be zero.
     ///
     /// # Errors
-    /// `InvalidInput` for a timeout of zero; if the kernel refuses the option.
+    /// `InvalidInput` for a timeout of zero; otherwise the error of the kernel if it refuses the option.
     pub fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
         set_socket_timeout(&self.0, Timeout::Recv, Some(timeout))?;
         Ok(set_socket_timeout(&self.0, Timeout::Send, Some(timeout))?)
@@ -175,7 +175,7 @@ impl Connection {
     /// # Errors
     /// `BrokenPipe` if the peer has closed the connection (no signal is raised).
     pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-        assert!(fds.len() <= FDS_MAX, "{} descriptors in one message", fds.len());
+        assert!(fds.len() <= FDS_MAX, "a message has at most {FDS_MAX} descriptors, not {}", fds.len());
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() {

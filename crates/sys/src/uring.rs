@@ -176,7 +176,7 @@ impl<B: Stable> Uring<B> {
         if !ring.params().is_feature_ext_arg() {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                "io_uring without timed waits (kernel before 5.11)",
+                "io_uring of this kernel has no timed waits; Linux 5.11 or later is required",
             ));
         }
         let entries = entries as usize;
@@ -264,7 +264,7 @@ impl<B: Stable> Uring<B> {
         self.push(entry, file, None, token)
     }
 
-    /// Queues a `fallocate` of the first `len` bytes, which also sets the size.
+    /// Queues a `fallocate` of the first `len` bytes of the file. The file size becomes at least `len`.
     ///
     /// # Errors
     /// `EBUSY`, as for [`Uring::write`].
@@ -306,8 +306,8 @@ impl<B: Stable> Uring<B> {
         };
         match outcome {
             Ok(_) => {}
-            // The wait ended, a signal arrived, or the completion queue must be emptied first: none of these is an
-            // error.
+            // The wait timed out, a signal interrupted it, or the completion queue must be emptied first: none of these
+            // is an error.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {}
             Err(e) => return Err(e),
         }

@@ -123,7 +123,7 @@ fn register(fd: &OwnedFd, area: &Umem, chunk: u32, spare: u32) -> io::Result<()>
         flags: XdpUmemRegFlags::empty(),
         tx_metadata_len: 0,
     };
-    // The area exists longer than the socket: each owner of the socket also has a reference to the area.
+    // The area outlives the socket, because each owner of the socket also has a reference to the area.
     Ok(set_xdp_umem_reg(fd, registration)?)
 }
 

@@ -19,7 +19,7 @@ fn libraries() -> PathBuf {
     std::env::current_exe().expect("this program").parent().expect("its directory").to_owned()
 }
 
-/// The way of linking a program.
+/// The library with which a program is linked.
 #[derive(Clone, Copy, Debug)]
 pub enum Link {
     Shared,

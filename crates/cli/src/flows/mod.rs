@@ -97,8 +97,8 @@ pub struct FlowsArgs {
     /// Print text lines in the format of M3OMon (legacy), one line per direction of a record
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "csv", "parquet", "top", "group", "by", "fields", "packets"])]
     pub format: Option<LegacyFormat>,
-    /// With --format legacy: write the first payload bytes of the flows to this file; each line contains the offset of
-    /// its bytes in the file
+    /// With --format legacy: write the first payload bytes of the flows to this file; each printed line contains the
+    /// offset of its bytes in the file
     #[arg(long, value_name = "FILE", requires = "format")]
     pub payload: Option<PathBuf>,
     /// Write the records with all their fields, or the groups, to a Parquet file

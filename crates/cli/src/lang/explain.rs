@@ -64,7 +64,7 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
                     .filter_map(|(is_left, what)| is_left.then_some(what))
                     .collect();
             if !left.is_empty() {
-                writeln!(out, "left to user space before any action: {}", left.join(", and "))?;
+                writeln!(out, "passed to user space before any action: {}", left.join(", and "))?;
             }
             if object.is_evaluated_again {
                 writeln!(out, "computed in user space for packets that pass: {RECORD}")?;
@@ -84,7 +84,7 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
     let clusters = lang::clusters(&[program]);
     for (key, maps) in &clusters {
         let names: Vec<_> = maps.iter().filter_map(|m| program.maps.get(*m)).map(|m| m.name.as_str()).collect();
-        writeln!(out, "packets can be distributed by {key} for the maps {}", names.join(", "))?;
+        writeln!(out, "packets can be distributed to workers by {key} for the maps {}", names.join(", "))?;
     }
     if clusters.len() > 1 {
         writeln!(

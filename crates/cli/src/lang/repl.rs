@@ -109,7 +109,7 @@ struct Session(Vec<(Vec<String>, String)>);
 /// to a position in the typed text.
 struct Trial {
     text: String,
-    /// The offset in `text` at which the typed text begins.
+    /// The offset in `text` at which the text that the user typed begins.
     from: usize,
     /// The number of columns by which each line of the typed text is indented.
     indent: usize,

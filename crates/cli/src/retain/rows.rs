@@ -53,7 +53,7 @@ pub fn run(args: &RetainArgs, kind: DataFileKind) -> Result<Outcome, Failure> {
         }
         if kept.held > 0 {
             sys::say!(
-                "netgrain: {interface}: {} files are kept while {} holds their hour directories, as a query does",
+                "netgrain: {interface}: {} files are kept, because {} holds a shared lock on their hour directories",
                 show_count(kept.held),
                 holder_names(&kept.by)
             );

@@ -143,7 +143,8 @@ pub struct CaptureArgs {
     pub retention: RuleArgs,
     #[command(flatten)]
     pub socket: SocketArgs,
-    /// Change to this user, with the capabilities of a capture only; the store must be writable for the user
+    /// Change to this user and keep only the capabilities that a capture needs; the user must be able to write to the
+    /// store
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
     /// Serve Prometheus metrics at http://ADDRESS/metrics

@@ -100,7 +100,7 @@ fn fmt_formats_a_program_and_functions_prints_the_function_table() {
 #[test]
 fn explain_names_headers_only_for_programs_that_read_them() {
     let [drops, reads] = ["main = drop", "main = tcp"].map(|program| run(&["lang", "explain", "-e", program]));
-    assert!(!succeeds(&drops).contains("left to user space"), "{drops:?}");
+    assert!(!succeeds(&drops).contains("passed to user space"), "{drops:?}");
     assert!(succeeds(&reads).contains("headers the kernel part does not parse"), "{reads:?}");
     assert!(reads.out.contains("the program of a group runs in user space"), "{reads:?}");
 }

@@ -38,8 +38,8 @@ mod number {
 pub(super) struct FragmentSteering {
     /// Selects which of the nested IP packets is tracked if it is a fragment.
     parts: FragmentScope,
-    /// The number of the form: fragment tracking stores the numbers of each steering function and of each query of
-    /// ports separately.
+    /// The form: a 24-bit number that identifies the steering function with its parameters. Fragment tracking stores
+    /// separate numbers for each form.
     form: u32,
     /// True if the headers of a later fragment alone may fail the condition of the steering function although its first
     /// fragment satisfies it.
@@ -82,11 +82,11 @@ impl Lower {
             Steering::Rtp(_) | Steering::GtpUser(_) => (scope.layer(), true),
             Steering::RoundRobin | Steering::Rss | Steering::Queue | Steering::To(_) => return None,
             Steering::Link | Steering::LocalLink(_) | Steering::DoubleMac | Steering::Vlan => return None,
-            // These bytes are read at the same offset of every frame, also in later fragments.
+            // The bytes that these functions use are read at the same offset of every frame, also in later fragments.
             Steering::Bytes(..) | Steering::SymmetricBytes(..) | Steering::DoubleBytes(..) => return None,
         };
-        // If a program with the same steering function replaces this program, the text of the form is the same in both
-        // programs. So the new program finds the numbers that were stored for datagrams before the swap.
+        // If a program with the same steering function replaces this program, both programs have the same text and thus
+        // the same form. So the new program finds the numbers that were stored for datagrams before the swap.
         let text = format!("{steer:?} {layer:?} {:?}", self.common);
         let parts = if layer == Layer::Inner { FragmentScope::Enclosing } else { FragmentScope::Outer };
         let selects = matches!(steer, Steering::Local(..) | Steering::Rtp(_) | Steering::GtpUser(_));
@@ -116,8 +116,8 @@ impl Lower {
         (src, dst)
     }
 
-    /// Saves, before a packet is steered, the variables of the record that some but not all results of this steering
-    /// function write.
+    /// Emits code that saves some variables of the record before a packet is steered: the variables that only some
+    /// results of this steering function overwrite.
     pub(super) fn before(
         &mut self,
         FragmentSteering { doubles, casts, mistakes, .. }: FragmentSteering,
@@ -240,7 +240,7 @@ impl Lower {
     }
 }
 
-/// Returns the number of the form with this text: a hash of 24 bits, which distinguishes steering functions and queries
+/// Returns the form, a 24-bit hash of this text. The text describes a steering function with its parameters, or a query
 /// of ports.
 fn form(text: &str) -> u32 {
     text.bytes().fold(0, |state, byte| base::hash::combine(state, byte.into())) as u32 & 0xff_ffff

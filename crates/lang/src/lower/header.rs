@@ -12,7 +12,7 @@ pub const UDP: u8 = 17;
 pub const ICMP6: u8 = 58;
 pub const SCTP: u8 = 132;
 
-/// The bits before an IPv4 address in its IPv6 form.
+/// The bits above the IPv4 address in the low word of an IPv4-mapped IPv6 address.
 pub(super) const MAPPED: u64 = 0xffff_0000_0000;
 
 impl Lower {

@@ -55,12 +55,13 @@ struct PacketScopeInfo {
 }
 
 impl PacketScopeInfo {
-    /// The layer for predicates and properties.
+    /// The IP packet of the frame (innermost or outermost) to which predicates and properties apply.
     const fn layer(self) -> Layer {
         if self.tunnels > 0 { Layer::Inner } else { Layer::Outer }
     }
 
-    /// The layer for hashes and keys: the innermost packet unless `outside` is set.
+    /// The IP packet of the frame to which hashes and keys apply: the innermost packet, or the outermost packet if
+    /// `outside` is set.
     const fn flow_layer(self) -> Layer {
         if self.outside { Layer::Outer } else { Layer::Inner }
     }
@@ -73,7 +74,7 @@ impl PacketScopeInfo {
     }
 }
 
-/// The addresses of a layer as two words each.
+/// The two addresses of an IP packet, each as two words.
 struct Addresses {
     src: [Reg; 2],
     dst: [Reg; 2],

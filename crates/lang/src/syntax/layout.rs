@@ -91,7 +91,8 @@ fn push(out: &mut Vec<Token>, open: &mut Vec<Open>, token: Token) {
     out.push(token);
 }
 
-/// Ends the blocks that are open inside the construct that this token continues.
+/// For a token that continues or ends a bracket, braces or an `if`, ends the blocks that are open inside this
+/// construct.
 fn close_for(token: &Token, out: &mut Vec<Token>, open: &mut Vec<Open>) {
     let is_else = token.is_name("else");
     let wanted: fn(&Open) -> bool = match &token.kind {

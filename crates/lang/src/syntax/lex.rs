@@ -82,7 +82,7 @@ pub fn tokens(text: &str) -> Result<Vec<Token>, Error> {
             continue;
         }
         let (kind, len) = match out.last() {
-            // Directly behind a value, a minus is a subtraction: `5-1`.
+            // Directly after a value, a minus is a subtraction: `5-1`.
             Some(before) if c == '-' && before.span.end == at && before.is_value() => {
                 (Kind::Operator("-".to_owned()), 1)
             }
@@ -141,10 +141,10 @@ fn token(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
         return prefix.map(|prefix| (Kind::Address(prefix), len)).ok_or_else(|| {
             let error = Error::new(at..at + len, format!("`{text}` is neither an address nor a network"));
             error.help(if text.contains(':') {
-                "eight groups of up to four hexadecimal digits, `::` in place of groups of zeros, and after `/` up to \
-                 128 bits: `2001:db8::/32`"
+                "write eight groups of up to four hexadecimal digits, `::` in place of groups of zeros, and after `/` \
+                 a prefix length of up to 128: `2001:db8::/32`"
             } else {
-                "four numbers up to 255, and after `/` up to 32 bits: `10.0.0.0/8`"
+                "write four numbers up to 255, and after `/` a prefix length of up to 32: `10.0.0.0/8`"
             })
         });
     }
@@ -221,7 +221,7 @@ fn backquoted(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
         return Ok((Kind::Operator(rest[..len].to_owned()), len));
     }
     Err(Error::new(at..at + 1, "the name of a function must stand between two backquotes")
-        .help("write it between its two values: ``ip_tos `any_bit` 3``"))
+        .help("write the function between its two values: ``ip_tos `any_bit` 3``"))
 }
 
 /// The length of the fraction that begins here: `0.001`, `1e-3`, `2.5e-4`.
@@ -243,7 +243,7 @@ fn fraction(digits: &str) -> Option<usize> {
 fn number(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
     let wrong = |len: usize| {
         Error::new(at..at + len, format!("`{}` is not a number", &rest[..len]))
-            .help("write it as `80` or `0x50`; an address as `10.0.0.1`, a network as `10.0.0.0/8`")
+            .help("write a number as `80` or `0x50`, an address as `10.0.0.1`, a network as `10.0.0.0/8`")
     };
     if let Some(len) = fraction(rest) {
         let goes_on = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');

@@ -211,7 +211,7 @@ impl Parser<'_> {
     fn expr(&mut self) -> Result<Expr, Error> {
         if self.depth >= MAX_DEPTH {
             return Err(Error::new(self.peek().span.clone(), format!("more than {MAX_DEPTH} nested expressions"))
-                .help("move parts of it into bindings"));
+                .help("move parts of the expression into bindings"));
         }
         self.depth += 1;
         let out = self.operators(0);
@@ -228,7 +228,7 @@ impl Parser<'_> {
                 break;
             }
             if level == 4 && compared {
-                return Err(Error::new(self.peek().span.clone(), "a comparison of a comparison")
+                return Err(Error::new(self.peek().span.clone(), "comparisons cannot be chained")
                     .help("put each comparison into parentheses"));
             }
             compared = level == 4;
@@ -250,7 +250,7 @@ impl Parser<'_> {
                     joined += 1;
                     if joined > MAX_DEPTH {
                         return Err(Error::new(at, format!("more than {MAX_DEPTH} operators in a row"))
-                            .help("move parts of it into bindings"));
+                            .help("move parts of the expression into bindings"));
                     }
                     match op.strip_prefix('`') {
                         Some(name) => {
@@ -389,7 +389,8 @@ impl Parser<'_> {
         let start = self.take().span;
         let steps = self.items(Self::expr)?;
         let Some(last) = steps.last() else {
-            return Err(Error::new(start, "this block is empty").help("indent its steps deeper than the line of `do`"));
+            return Err(Error::new(start, "this block is empty")
+                .help("indent the steps of the block deeper than the line of `do`"));
         };
         let span = start.start..last.span.end;
         Ok(Expr { node: Node::Do(steps), span })

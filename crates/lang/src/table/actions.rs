@@ -146,8 +146,8 @@ pub const FILTERS: &[Function] = &[
          multicast link address as destination.",
         |_| filter(super::predicates::incoming_host())
     ),
-    row!("rtp", "Act", DROP, "Passes packets whose content has the form of RTP.", |_| filter(Pred::Voip(Voip::Rtp))),
-    row!("rtcp", "Act", DROP, "Passes packets whose content has the form of RTCP.", |_| filter(Pred::Voip(Voip::Rtcp))),
+    row!("rtp", "Act", DROP, "Passes RTP, recognised by ports and payload.", |_| filter(Pred::Voip(Voip::Rtp))),
+    row!("rtcp", "Act", DROP, "Passes RTCP, recognised by ports and payload.", |_| filter(Pred::Voip(Voip::Rtcp))),
     row!("sip", "Act", DROP, "Passes SIP, recognised by its ports.", |_| filter(Pred::Voip(Voip::Sip))),
     row!("voip", "Act", DROP, "Passes SIP, RTP and RTCP.", |_| filter(super::predicates::voip())),
     row!("gtp", "Act", DROP, "Passes GTP, control and user plane.", |_| filter(Pred::Gtp(Gtp::Any))),
@@ -296,14 +296,18 @@ pub const CONTROL: &[Function] = &[
         "Applies the action to the outermost IP packet; hashes and keys in the action use the outermost packet too.",
         |g| act(ActionTerm::Within(PacketScope::Outside, g.act(0)?.into()))
     ),
-    row!("src", "Act -> Act", &[], "Applies the action, in which tests of both endpoints test only the source.", |g| {
-        act(ActionTerm::Within(PacketScope::Src, g.act(0)?.into()))
-    }),
+    row!(
+        "src",
+        "Act -> Act",
+        &[],
+        "Applies the action; tests in it that otherwise test both endpoints test only the source.",
+        |g| act(ActionTerm::Within(PacketScope::Src, g.act(0)?.into()))
+    ),
     row!(
         "dst",
         "Act -> Act",
         &[],
-        "Applies the action, in which tests of both endpoints test only the destination.",
+        "Applies the action; tests in it that otherwise test both endpoints test only the destination.",
         |g| act(ActionTerm::Within(PacketScope::Dst, g.act(0)?.into()))
     ),
 ];

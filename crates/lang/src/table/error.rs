@@ -33,7 +33,7 @@ pub enum EvaluationError {
     DeviceName(String),
     /// A text is not a link address.
     LinkAddress(String),
-    /// A text is not a filter of tcpdump for such frames.
+    /// A text is not a tcpdump filter for frames of this link type.
     Filter(FilterError),
     /// A filter requires a loop.
     FilterLoops(crate::packet_filter::FilterLoops),
@@ -49,7 +49,7 @@ pub enum EvaluationError {
     Capacity,
     /// The lifetime of flows in a map is 0.
     Lifetime,
-    /// A Bloom filter for these numbers has no finite size.
+    /// A size or probability of a Bloom filter is infinite or too large for the given arguments.
     BloomSize,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for EvaluationError {
             Self::OutOfRange { number, maximum } => {
                 write!(f, "{number} is out of range; the range is 0 to {maximum}")
             }
-            Self::Bytes(maximum) => write!(f, "1 to {maximum} bytes are possible"),
+            Self::Bytes(maximum) => write!(f, "the number of bytes must be from 1 to {maximum}"),
             Self::Probability(p) => {
                 write!(f, "{p} is not a probability between 0 and 1; write one such as 0.001")
             }
@@ -79,7 +79,7 @@ impl fmt::Display for EvaluationError {
             Self::EmptyKey => f.write_str("the key is empty"),
             Self::Capacity => write!(f, "a map holds 1 to {MAX_CAPACITY} flows"),
             Self::Lifetime => f.write_str("0 milliseconds would remove each flow at once"),
-            Self::BloomSize => f.write_str("no size satisfies these numbers"),
+            Self::BloomSize => f.write_str("the result for these arguments is infinite or too large"),
         }
     }
 }

@@ -138,7 +138,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     PARTS.iter().flat_map(|p| p.1).flat_map(|f| std::iter::once(f.name).chain(f.aliases.iter().copied()))
 }
 
-/// The advice for a name that only other versions have.
+/// The advice for a function name that only other versions of the language define.
 pub fn removed(name: &str) -> Option<&'static str> {
     REMOVED.iter().find(|g| g.0 == name).map(|g| g.1)
 }

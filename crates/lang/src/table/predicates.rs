@@ -231,8 +231,12 @@ pub const PREDICATES: &[Function] = &[
          forwards only packets that arrived.",
         |_| pred(Pred::Outgoing)
     ),
-    row!("is_rtp", "Pred", NONE, "The content of the packet has the form of RTP.", |_| pred(Pred::Voip(Voip::Rtp))),
-    row!("is_rtcp", "Pred", NONE, "The content of the packet has the form of RTCP.", |_| pred(Pred::Voip(Voip::Rtcp))),
+    row!("is_rtp", "Pred", NONE, "The packet is RTP, recognised by ports and payload.", |_| pred(Pred::Voip(
+        Voip::Rtp
+    ))),
+    row!("is_rtcp", "Pred", NONE, "The packet is RTCP, recognised by ports and payload.", |_| pred(Pred::Voip(
+        Voip::Rtcp
+    ))),
     row!("is_sip", "Pred", NONE, "The packet is SIP, recognised by its ports.", |_| pred(Pred::Voip(Voip::Sip))),
     row!("is_voip", "Pred", NONE, "The packet is SIP, RTP or RTCP.", |_| pred(voip())),
     row!("is_gtp", "Pred", NONE, "The packet is GTP.", |_| pred(Pred::Gtp(Gtp::Any))),
@@ -297,7 +301,7 @@ pub const PROPERTIES: &[Function] = &[
     )),
     row!("ip_ttl", "Prop", NONE, "The time to live of IPv4, or the hop limit of IPv6.", |_| header(HeaderField::IpTtl)),
     row!("ip_proto", "Prop", NONE, "The protocol above IP.", |_| header(HeaderField::IpProtocol)),
-    row!("eth_type", "Prop", NONE, "The ethertype after all tags.", |_| header(HeaderField::EtherType)),
+    row!("eth_type", "Prop", NONE, "The ethertype after all VLAN tags.", |_| header(HeaderField::EtherType)),
     row!("tcp_source", "Prop", NONE, "The source port of TCP.", |_| header(HeaderField::SrcPort(true))),
     row!("tcp_dest", "Prop", NONE, "The destination port of TCP.", |_| header(HeaderField::DstPort(true))),
     row!("tcp_hdrlen", "Prop", NONE, "Bytes of the TCP header.", |_| header(HeaderField::TcpHeaderLen)),
@@ -308,8 +312,8 @@ pub const PROPERTIES: &[Function] = &[
     row!("udp_source", "Prop", NONE, "The source port of UDP.", |_| header(HeaderField::SrcPort(false))),
     row!("udp_dest", "Prop", NONE, "The destination port of UDP.", |_| header(HeaderField::DstPort(false))),
     row!("udp_len", "Prop", NONE, "Bytes of the UDP datagram.", |_| header(HeaderField::UdpLen)),
-    row!("icmp_type", "Prop", NONE, "Type of ICMP or ICMPv6.", |_| header(HeaderField::IcmpType)),
-    row!("icmp_code", "Prop", NONE, "Code of ICMP or ICMPv6.", |_| header(HeaderField::IcmpCode)),
+    row!("icmp_type", "Prop", NONE, "Type of the ICMP or ICMPv6 message.", |_| header(HeaderField::IcmpType)),
+    row!("icmp_code", "Prop", NONE, "Code of the ICMP or ICMPv6 message.", |_| header(HeaderField::IcmpCode)),
     row!("pkt_len", "Prop", NONE, "Bytes on the wire.", |_| prop(Prop::Length)),
     row!("vid", "Prop", NONE, "The id of the outermost VLAN tag.", |_| prop(Prop::VlanId)),
     row!("get_mark", "Prop", NONE, "The mark of the packet.", |_| prop(Prop::Mark)),

@@ -8,7 +8,7 @@ use ir::key::{Field, Key};
 use ir::{Effect, Expiry, MAX_CAPACITY};
 use std::sync::Arc;
 
-/// Default capacity of a map in entries, from Enif's flow tracker with about a million.
+/// Default capacity of a map, in entries. The flow tracker of Enif has about the same capacity.
 const CAPACITY: u32 = 1 << 20;
 /// Prefix of the name of a map without a binding.
 pub const UNNAMED: &str = "flow_map ";
@@ -47,7 +47,7 @@ pub const FLOWS: &[Function] = &[
         "Int -> Key -> Map",
         NONE,
         "A flow map: a table with a number for each flow; the key defines the flow. The name of the map is that of \
-         its binding, otherwise the given number. Default: 1,048,576 flows without expiry.",
+         its binding, otherwise `flow_map N` with the given number N. Default: 1,048,576 flows without expiry.",
         |g| {
             let (n, key) = (g.number(0, 63)?, g.key(1)?);
             if key.is_empty() {
@@ -83,8 +83,8 @@ pub const FLOWS: &[Function] = &[
         "for_ms",
         "Int -> Map -> Map",
         NONE,
-        "Removes a flow from the map this number of milliseconds after its first packet, so that the number of the \
-         flow counts within an interval.",
+        "Removes a flow from the map this number of milliseconds after its first packet, so that the stored \
+         number covers only an interval of this length.",
         |g| {
             let ms = milliseconds(g)?;
             changed(&g.map(1)?, |m| m.expiry = Expiry::Lifetime(ms * MS))
@@ -94,22 +94,22 @@ pub const FLOWS: &[Function] = &[
         "get_fstate",
         "Map -> Prop",
         READ,
-        "The number of the flow in the map; 0 for a flow without an entry. Used as a predicate, it holds if the \
+        "The stored number of the flow in the map; 0 for a flow without an entry. Used as a predicate, it holds if the \
          number is not 0.",
         |g| Ok(Value::Prop(Prop::Flow(g.map(0)?)))
     ),
     row!("has_fstate", "Map -> Pred", READ, "The flow has an entry in the map.", |g| Ok(Value::Pred(Pred::Known(
         g.map(0)?
     )))),
-    row!("set_fstate", "Map -> Int -> Act", WRITE, "Sets the number of the flow in the map.", |g| Ok(Value::Act(
+    row!("set_fstate", "Map -> Int -> Act", WRITE, "Stores this number for the flow in the map.", |g| Ok(Value::Act(
         ActionTerm::Put(g.map(0)?, g.number(1, i64::MAX as u64)?)
     ))),
-    row!("incr_fstate", "Map -> Act", WRITE, "Adds one to the number of the flow in the map.", |g| add(g, 1)),
-    row!("decr_fstate", "Map -> Act", WRITE, "Subtracts one from the number of the flow in the map.", |g| add(
+    row!("incr_fstate", "Map -> Act", WRITE, "Adds one to the stored number of the flow in the map.", |g| add(g, 1)),
+    row!("decr_fstate", "Map -> Act", WRITE, "Subtracts one from the stored number of the flow in the map.", |g| add(
         g,
         u64::MAX
     )),
-    row!("add_fstate", "Map -> Int -> Act", WRITE, "Adds this number to the number of the flow in the map.", |g| add(
+    row!("add_fstate", "Map -> Int -> Act", WRITE, "Adds this number to the stored number of the flow in the map.", |g| add(
         g,
         g.number(1, i64::MAX as u64)?
     )),
@@ -117,7 +117,7 @@ pub const FLOWS: &[Function] = &[
         "modify_fstate",
         "Map -> Change -> Act",
         WRITE,
-        "Changes the number of the flow in the map: `modify_fstate m (+1)`.",
+        "Changes the stored number of the flow in the map: `modify_fstate m (+1)`.",
         |g| add(g, g.change(1)? as u64)
     ),
     row!("clear_fstate", "Map -> Act", WRITE, "Removes the entry of the flow from the map.", |g| Ok(Value::Act(
@@ -147,10 +147,10 @@ pub const KEYS: &[Function] = &[
     row!("key_dst_port"["DST_PORT"], "Key", NONE, "The destination port; 0 if the packet has none.", |_| key(&[
         Field::DstPort
     ])),
-    row!("key_icmp_type"["ICMP_TYPE"], "Key", NONE, "Type of ICMP; 0 for other protocols.", |_| key(&[
+    row!("key_icmp_type"["ICMP_TYPE"], "Key", NONE, "The type of an ICMP message; 0 for other protocols.", |_| key(&[
         Field::IcmpType
     ])),
-    row!("key_icmp_code"["ICMP_CODE"], "Key", NONE, "Code of ICMP; 0 for other protocols.", |_| key(&[
+    row!("key_icmp_code"["ICMP_CODE"], "Key", NONE, "The code of an ICMP message; 0 for other protocols.", |_| key(&[
         Field::IcmpCode
     ])),
     row!("key_with", "Key -> Key -> Key", NONE, "A key with the fields of both keys; written `<>`.", |g| Ok(
@@ -160,7 +160,7 @@ pub const KEYS: &[Function] = &[
         "both_ways"["symmetric"],
         "Key -> Key",
         NONE,
-        "A key of the same fields that has the same value in both directions of a flow.",
+        "A key with the fields of this key, but with the same value in both directions of a flow.",
         |g| Ok(Value::Key(g.key(0)?.both_ways()))
     ),
 ];
@@ -184,9 +184,9 @@ pub const BLOOM: &[Function] = &[
         "bloomCalcM",
         "Int -> Chance -> Int",
         NONE,
-        "Number of bits for this number of hosts at this probability of a false positive: `0.001`, or a whole number \
-         of millionths. Sets are exact in this language; the functions `bloomCalc…` exist for programs that compute \
-         with the sizes.",
+        "Number of bits of a Bloom filter for this number of hosts at this probability of a false positive: `0.001`, \
+         or a whole number of millionths. Sets are exact in this language; the functions `bloomCalc…` exist for \
+         programs that compute with the sizes.",
         |g| {
             let (n, p) = (g.number(0, 1 << 40)? as f64, g.chance(1)?);
             whole((-HASHES * n / (1.0 - p.powf(1.0 / HASHES)).ln()).ceil())
@@ -196,7 +196,7 @@ pub const BLOOM: &[Function] = &[
         "bloomCalcN",
         "Int -> Chance -> Int",
         NONE,
-        "Number of hosts for this number of bits at this probability of a false positive.",
+        "Number of hosts that a Bloom filter of this many bits can store at this probability of a false positive.",
         |g| {
             let (m, p) = (g.number(0, 1 << 40)? as f64, g.chance(1)?);
             whole((-m * (1.0 - p.powf(1.0 / HASHES)).ln() / HASHES).ceil())
@@ -206,7 +206,8 @@ pub const BLOOM: &[Function] = &[
         "bloomCalcP",
         "Int -> Int -> Int",
         NONE,
-        "Probability of a false positive, in millionths, for this number of hosts in this number of bits.",
+        "Probability of a false positive, in millionths, of a Bloom filter with this number of hosts and this number \
+         of bits.",
         |g| {
             let (n, m) = (g.number(0, 1 << 40)? as f64, g.number(1, 1 << 40)? as f64);
             whole(((1.0 - (1.0 - 1.0 / m).powf(HASHES * n)).powf(HASHES) * MILLION).round())

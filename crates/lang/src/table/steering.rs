@@ -85,8 +85,8 @@ pub const STEERING: &[Function] = &[
         "double_steer_mac",
         "Act",
         CASTS,
-        "Delivers to the member of the source link address and to the member of the destination link address. \
-         Delivers broadcast frames to all members.",
+        "Delivers to two members: one is chosen by the source link address, the other by the destination link \
+         address. Delivers broadcast frames to all members.",
         |_| steering(Steering::DoubleMac)
     ),
     row!("steer_vlan", "Act", DROPS, "Steers by the VLAN id; drops frames without a tag.", |_| steering(
@@ -99,8 +99,8 @@ pub const STEERING: &[Function] = &[
         "double_steer_ip",
         "Act",
         FLOWS,
-        "Delivers to the member of the source address and to the member of the destination address; drops packets \
-         that are not IP.",
+        "Delivers to two members: one is chosen by the source address, the other by the destination address; drops \
+         packets that are not IP.",
         |_| { steering(Steering::DoubleIp) }
     ),
     row!(
@@ -150,7 +150,8 @@ pub const STEERING: &[Function] = &[
         "double_steer_field",
         "Int -> Int -> Int -> Act",
         DROPS,
-        "Delivers to the member of the bytes at the first offset and to the member of the bytes at the second offset.",
+        "Delivers to two members: one is chosen by the bytes at the first offset, the other by those at the second \
+         offset.",
         |g| { steering(Steering::DoubleBytes(offset(g, 0)?, offset(g, 1)?, size(g, 2, 4)?)) }
     ),
     row!(

@@ -65,7 +65,7 @@ pub fn example(f: &Expr) -> Option<String> {
     }
 }
 
-/// The error for an argument behind the last parameter; the function takes `taken` arguments.
+/// The error for an argument after the last parameter of a function that takes `taken` arguments.
 pub fn too_many(subject: &str, of: &Type, taken: usize, arg: &Expr) -> Error {
     let what = match taken {
         0 => format!("{subject} is {}, and takes no argument", of.words()),
@@ -96,39 +96,39 @@ pub fn mismatch(e: &Expr, actual: &Type, expected: &Type, subject: &str) -> Erro
         (Type::Prop, Type::Int)
             if let Some(example) = table::find(subject.trim_matches('`')).and_then(Function::example) =>
         {
-            error.help(format!("it takes a constant, not a number of the packet: `{example}`"))
+            error.help(format!("the function takes a constant, not a property of the packet: `{example}`"))
         }
-        (Type::Prop, Type::Int | Type::Act) => error.help("compare it: `ip_ttl .< 9`"),
+        (Type::Prop, Type::Int | Type::Act) => error.help("compare the property with a number: `ip_ttl .< 9`"),
         (Type::Int | Type::Net | Type::Prop, Type::Text) => error.help("put the text in quotes"),
         (_, Type::Device) => error.help(format!("put the name in quotes: `{} \"eth1\"`", subject.trim_matches('`'))),
         (Type::Text, Type::Int) => error.help("write numbers without quotes"),
         (Type::Key, Type::Int) if matches!(subject, "`+`" | "`*`" | "`-`") => error.help("join keys by `<>`"),
         (Type::Map, Type::Act) => {
-            error.help("bind it to a name, and count in it: `flows = flow_map 0 key_5tuple`, `incr_fstate flows`")
+            error.help("bind the map to a name, and count in it: `flows = flow_map 0 key_5tuple`, `incr_fstate flows`")
         }
-        (Type::Key, Type::Act) => error.help("steer by it: `steer_key (…)`"),
+        (Type::Key, Type::Act) => error.help("steer by the key: `steer_key (…)`"),
         (Type::Text | Type::Net, Type::Act) => {
-            error.help("apply a function to it: `forward \"eth1\"`, `addr 10.0.0.0/8`")
+            error.help("apply a function to the value: `forward \"eth1\"`, `addr 10.0.0.0/8`")
         }
         (Type::List(_), Type::Act) => error.help("join actions by `>->`, or put them on lines of a `do`"),
         (actual, Type::List(of))
             if actual == &**of || matches!((actual, &**of), (Type::Text, Type::Device | Type::Net)) =>
         {
-            error.help("write it as a list: `[…]`")
+            error.help("write the value as a list: `[…]`")
         }
         (Type::Fun(..), _) => {
             let (takes, gives) = actual.parts();
             let lacks = takes.iter().map(|t| t.words()).collect::<Vec<_>>().join(" and ");
             match () {
                 () if gives == expected && subject == "`main`" => error.help(match example(e) {
-                    Some(example) => format!("it still needs {lacks}: `{example}`"),
-                    None => format!("it still needs {lacks}"),
+                    Some(example) => format!("the function still needs {lacks}: `{example}`"),
+                    None => format!("the function still needs {lacks}"),
                 }),
                 () if gives == expected => {
-                    error.help(format!("give it {lacks} first, and put all of it into parentheses"))
+                    error.help(format!("give the function {lacks}, and put the complete call into parentheses"))
                 }
                 () if *gives == Type::Pred && *expected == Type::Act => error.help(format!(
-                    "it still needs {lacks}; then `filter (…)` drops packets for which it does not hold"
+                    "the predicate still needs {lacks}; then `filter (…)` drops packets for which it does not hold"
                 )),
                 () => error,
             }
@@ -143,10 +143,10 @@ fn as_key(name: &str) -> Option<String> {
     table::find(&key).map(|_| key)
 }
 
-/// The advice for a name in place of the key with the corresponding name.
+/// The advice for the name of a property where a key is required: names the key of the same field.
 pub fn key_of(e: &Expr) -> Option<String> {
     let Node::Name(name) = &e.node else { return None };
-    as_key(name).map(|key| format!("the key of that name is `{key}`"))
+    as_key(name).map(|key| format!("the key of this field is `{key}`"))
 }
 
 /// The error for an undefined name.
@@ -156,13 +156,13 @@ pub fn unknown(name: &str, span: Range<usize>, scope: &[(String, Type)], binding
         return error.help(why);
     }
     if let Some(class) = ["default", "user", "control"].iter().position(|class| *class == name) {
-        return error.help(format!("classes are numbers in a program: `{name}` is {class}"));
+        return error.help(format!("write the class as a number: {class} for `{name}`"));
     }
     if let Some(key) = as_key(name) {
-        return error.help(format!("to use it in a flow key, write `{key}`"));
+        return error.help(format!("to use this field in a flow key, write `{key}`"));
     }
     if let Some((port, _)) = filter::service(name) {
-        return error.help(format!("a port is a number here: `{name}` is {port}"));
+        return error.help(format!("write the port as a number: {port} for `{name}`"));
     }
     let known = scope.iter().map(|s| s.0.as_str()).chain(bindings.iter().map(|b| b.name.as_str()));
     let all: Vec<&str> = known.chain(table::names().map(|n: &str| n)).collect();

@@ -82,7 +82,7 @@ struct Infer<'a> {
     /// Names of the bindings whose types are being inferred; a second visit of such a binding means that it is
     /// recursive.
     open: Vec<String>,
-    /// Current nesting depth of expressions, through all open bindings.
+    /// Current nesting depth of expressions, counted across all bindings of `open`.
     depth: usize,
     /// For each type variable, the type to which it is bound.
     vars: Vec<Option<Type>>,
@@ -177,7 +177,7 @@ impl Infer<'_> {
         number(&self.resolved(t), &mut Vec::new())
     }
 
-    /// Returns the type with new type variables, for one use of the binding.
+    /// Returns the type of a binding with new type variables, for one use of the binding.
     fn instance(&mut self, t: &Type, fresh: &mut HashMap<usize, Type>) -> Type {
         match t {
             Type::Var(n) => {
@@ -433,7 +433,8 @@ impl Infer<'_> {
             Some(help) => e.help(help),
             None => e,
         };
-        // In the table the property comes first; operators that end in a dot have the number first.
+        // In the function table, the property is the first argument. In operators that end in a dot, the number is the
+        // left operand.
         let turned = op.ends_with('.') && !op.starts_with('.');
         let (first, second) = if turned { (b, a) } else { (a, b) };
         self.expect_type(first, takes[0], &subject, scope, effects).map_err(hint)?;
@@ -443,6 +444,6 @@ impl Infer<'_> {
 }
 
 fn too_large(e: &Expr) -> Error {
-    Error::new(e.span.clone(), "the type of this becomes too large")
-        .help("a binding that uses another binding twice doubles its size")
+    Error::new(e.span.clone(), "the type of this expression becomes too large")
+        .help("a binding that uses another binding twice can have a type of twice the size")
 }

@@ -264,8 +264,8 @@ fn gtp_user_fragments_are_steered_and_control_fragments_broadcast() {
     assert!(fragments(&control, 8, 160).iter().all(|part| w.run(part).classes == ANY_CLASS));
 }
 
-/// A model of the tracker without a capacity limit. For each datagram and form it stores the number that all fragments
-/// get, the number of the first fragment, and the time of the entry.
+/// A model of the tracker without a capacity limit. For each datagram and each form (a steering function or a query of
+/// ports), it stores the number that all fragments get, the number of the first fragment, and the time of the entry.
 #[derive(Default)]
 struct Model(HashMap<(u8, u32, u32), (u64, u64, u64)>);
 

@@ -193,8 +193,8 @@ fn the_low_half_of_a_generation_identifies_it() {
     }
 }
 
-/// If a program uses counters or maps, the kernel must pass the record; otherwise user space can compute the record
-/// again.
+/// If a program uses counters or maps, the kernel must pass the verdict record to user space; otherwise user space can
+/// compute the record again.
 #[test]
 fn a_program_with_effects_passes_the_full_record() {
     let compact = EmitOptions { metadata: Metadata::Compact, ..OPTIONS };

@@ -62,8 +62,8 @@ fn a_derived_map_has_the_name_of_its_own_binding() {
     assert_eq!(names("a = flow_map 0 key_vlan\nmain = incr_fstate (up_to 5 a) >-> incr_fstate a"), ["flow_map a", "a"]);
 }
 
-/// The bug was that a fragment that alone would be delivered to all classes, but follows a steered fragment, was still
-/// assigned to all classes.
+/// A fragment that follows a steered fragment is steered like that fragment. The bug was that such a fragment was still
+/// assigned to all classes if its own headers alone would deliver it to all classes.
 #[test]
 fn a_fragment_that_follows_another_gets_its_classes_too() {
     let program = compile("main = steer_p2p").expect("a program").program;

@@ -45,8 +45,8 @@ fn predicate(prng: &mut Prng, name: &str) -> Pred {
     }
 }
 
-/// The results that the two sides of a law must have in common: outcomes of packets, counters, and entries of all maps
-/// that are not empty.
+/// The results that the two sides of a law must have in common: outcomes of packets, counters, and the entries of every
+/// non-empty map.
 type Observed = (Vec<PacketOutcome>, Vec<u64>, BTreeMap<String, Vec<(Vec<u64>, u64)>>);
 
 /// Runs an action on packets; `None` if its program exceeds the limits of the IR.

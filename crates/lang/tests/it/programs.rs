@@ -222,8 +222,8 @@ fn steer_flow_yields_the_hash_of_the_descriptor() {
     assert!(compared.iter().all(|n| *n > 100), "{compared:?}");
 }
 
-/// The rows are those of the table in §2.6, which defines the semantics of PFQ programs. Each row contains the verdict
-/// record before a stage, the stage, and the verdict record after it.
+/// The rows are those of the table in §2.6 of the PFQ thesis, which defines the semantics of PFQ programs. Each row
+/// contains the verdict record before a stage, the stage, and the verdict record after it.
 #[test]
 fn stages_compose_as_in_the_semantics_of_pfq() {
     let starts = ["unit", "broadcast", "classify 5", "steer_flow", "double_steer_ip", "drop"];
@@ -430,16 +430,16 @@ fn errors_name_the_cause_and_the_correction() {
             "no field in common: ip_src for a; vlan for b",
             "a separate program",
         ),
-        ("main = steer_field 0 5", "1 to 4 bytes", ""),
+        ("main = steer_field 0 5", "must be from 1 to 4", ""),
         ("m = idle_after 0 (flow_map 0 key_5tuple)\nmain = incr_fstate m", "at once", ""),
         ("m = up_to 0 (flow_map 0 key_5tuple)\nmain = incr_fstate m", "1 to 67108864 flows", ""),
         ("a = drop\na = unit\nmain = a", "bound twice", ""),
         ("main = case ip_proto of { _ -> drop; 6 -> kernel; _ -> unit }", "never reached: `_` comes before", "last"),
         ("main = case ip_proto of { 6 -> drop; 0x6 -> kernel }", "never reached: an arm for 6", ""),
         ("main = case ip_proto of { -1 -> drop; _ -> unit }", "no property is negative", ""),
-        ("main = addr 10.0.0.0/33", "`10.0.0.0/33` is neither an address", "up to 32 bits"),
+        ("main = addr 10.0.0.0/33", "`10.0.0.0/33` is neither an address", "prefix length of up to 32"),
         ("main = addr 10.0.0.256", "`10.0.0.256` is neither an address", "up to 255"),
-        ("main = addr 2001:db8::/129", "`2001:db8::/129` is neither an address", "128 bits"),
+        ("main = addr 2001:db8::/129", "`2001:db8::/129` is neither an address", "prefix length of up to 128"),
         ("c = counter 0\nmain = modifyCounter c 1", "takes a change", ""),
         ("main = has_port 80", "`main` takes an action here, but this is a predicate", "`filter (…)`"),
         ("steer tcp port 80", "expected `=`", "`main = bpf \"…\" >-> steer_flow`"),

@@ -73,7 +73,8 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// An engine for tests; see the module documentation. Packets flow up to the goal of [`Engine::feed`].
+/// An engine for tests; see the module documentation. It offers packets until their total number reaches the goal that
+/// [`Engine::feed`] has set.
 pub struct Engine {
     pub path: PathBuf,
     pub registry: Arc<ListenerRegistry>,
@@ -107,12 +108,12 @@ impl Engine {
         Self { path: path.to_owned(), registry, memory, state, server: Some(server), thread: Some(thread) }
     }
 
-    /// Lets packets flow until this number of packets is offered in total; `u64::MAX` is a load without end.
+    /// Sets the goal: the engine offers packets until their total number is `goal`. `u64::MAX` is a load without end.
     pub fn feed(&self, goal: u64) {
         self.state.goal.store(goal, Ordering::Release);
     }
 
-    /// Stops the flow.
+    /// Sets the goal to 0, so that no further packets are offered.
     pub fn pause(&self) {
         self.state.goal.store(0, Ordering::Relaxed);
     }
@@ -127,8 +128,8 @@ impl Engine {
         self.state.lost.load(Ordering::Relaxed)
     }
 
-    /// Waits for the goal, ends the stream, and returns the producer's tally. The socket stays open for listeners that
-    /// read the rest.
+    /// Waits until the goal is reached, ends the stream, and returns the producer's tally. The socket stays open for
+    /// listeners that read the rest.
     pub fn finish(&mut self) -> Tally {
         self.state.end.store(true, Ordering::Release);
         let producer = self.thread.take().expect("finished once").join().expect("no panic in the producer");

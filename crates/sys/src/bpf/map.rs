@@ -93,7 +93,7 @@ impl MapFd {
     /// `BPF_MAP_LOOKUP_ELEM` into `value`; false if there is no such key.
     ///
     /// # Errors
-    /// All errors of the kernel except `ENOENT`.
+    /// All errors of the kernel except `ENOENT`, for which the function returns false.
     ///
     /// # Panics
     /// If `key` or `value` does not have the map's size.
@@ -125,7 +125,8 @@ impl MapFd {
     /// `BPF_MAP_DELETE_ELEM`; false if there is no such key.
     ///
     /// # Errors
-    /// All errors of the kernel except `ENOENT`; `EINVAL` for an array, from which no entry can be deleted.
+    /// All errors of the kernel except `ENOENT`, for which the function returns false; `EINVAL` for an array, from
+    /// which no entry can be deleted.
     ///
     /// # Panics
     /// If `key` does not have the map's size.
@@ -145,7 +146,7 @@ impl MapFd {
     /// starts again with the first key.
     ///
     /// # Errors
-    /// All errors of the kernel except `ENOENT`.
+    /// All errors of the kernel except `ENOENT`, for which the function returns false.
     ///
     /// # Panics
     /// If `key` or `next` does not have the map's size.

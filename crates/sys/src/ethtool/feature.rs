@@ -74,7 +74,7 @@ pub fn set_feature(name: &str, feature: &str, on: bool) -> io::Result<()> {
 /// The statistics of the driver of interface `name`, under the driver's names.
 ///
 /// # Errors
-/// `EOPNOTSUPP` if there are none, `ENODEV`.
+/// `EOPNOTSUPP` if the driver has no statistics, `ENODEV`.
 pub fn statistics(name: &str) -> io::Result<Vec<(String, u64)>> {
     let names = strings(name, STATS)?;
     // `struct ethtool_stats`: command, count; then the numbers. The buffer consists of 64-bit words for alignment. It

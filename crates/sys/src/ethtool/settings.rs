@@ -77,7 +77,7 @@ impl Channels {
 /// The channels of interface `name`.
 ///
 /// # Errors
-/// `ENODEV`; `EOPNOTSUPP` if the driver does not report them.
+/// `ENODEV`; `EOPNOTSUPP` if the driver does not report its channels.
 pub fn channels(name: &str) -> io::Result<Channels> {
     // `struct ethtool_channels`: command, four maxima, four values (rx, tx, other, combined).
     let w: [u32; 9] = words(name, GET_CHANNELS, [0; 8])?;
@@ -102,11 +102,11 @@ pub fn set_channels(name: &str, receiving: u32) -> io::Result<()> {
 /// The use of pause frames by an interface (IEEE 802.3 annex 31B).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pause {
-    /// The link partners negotiate the use.
+    /// True if the link partners negotiate the use of pause frames.
     pub autoneg: bool,
-    /// The interface stops sending when it receives a pause frame.
+    /// True if the interface stops sending when it receives a pause frame.
     pub rx: bool,
-    /// The interface sends pause frames when its buffers fill.
+    /// True if the interface sends pause frames when its buffers fill.
     pub tx: bool,
 }
 
@@ -197,7 +197,7 @@ impl Rss {
 /// The receive-side scaling of interface `name`.
 ///
 /// # Errors
-/// `EOPNOTSUPP` if there is none, `ENODEV`.
+/// `EOPNOTSUPP` if the driver has no receive-side scaling, `ENODEV`.
 pub fn rss(name: &str) -> io::Result<Rss> {
     /// Larger than any real table; bounds the sizes that the kernel reports in the first of two calls.
     const MAX: usize = 1 << 16;
@@ -231,7 +231,7 @@ pub const FLOW_KINDS: [(&str, u32); 4] = [("tcp4", 1), ("udp4", 2), ("tcp6", 5),
 /// True if TCP or UDP ports are part of the hash of this packet type on interface `name`.
 ///
 /// # Errors
-/// `EOPNOTSUPP` if the driver does not report it, `ENODEV`.
+/// `EOPNOTSUPP` if the driver does not report the fields of the hash, `ENODEV`.
 pub fn hashes_ports(name: &str, kind: u32) -> io::Result<bool> {
     /// `RXH_L4_B_0_1 | RXH_L4_B_2_3`.
     const PORTS: u64 = 1 << 6 | 1 << 7;

@@ -36,7 +36,8 @@ const USER: u32 = 1;
 /// The block belongs to the kernel.
 const KERNEL: u32 = 0;
 const TPACKET_V3: i32 = 2;
-/// Version 3 packs frames densely and uses this number only to validate the request.
+/// The frame size in the request for a ring. Version 3 does not store frames in slots of a fixed size, so the kernel
+/// uses this size only to validate the request.
 const NOMINAL_FRAME_BYTES: u32 = 2048;
 
 mod at {
@@ -215,7 +216,7 @@ impl<'a> Record<'a> {
     #[inline]
     pub fn parse(block: &'a [u8], offset: usize) -> Option<Self> {
         let record = block.get(offset..)?;
-        // One check for all fields, so that the compiler omits the check for each field.
+        // One bounds check covers all fields, so that the compiler omits the bounds check of each field.
         let fixed = record.get(..at::PACKET_TYPE + 1)?;
         let mac = usize::from(u16::from_ne_bytes([fixed[at::MAC], fixed[at::MAC + 1]]));
         let snaplen = number(fixed, at::SNAPLEN)? as usize;

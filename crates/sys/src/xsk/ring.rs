@@ -1,4 +1,5 @@
-//! The four rings: single producer, single consumer, one side of each in the kernel (net/xdp/xsk_queue.h).
+//! The four rings of AF_XDP sockets: each has a single producer and a single consumer, one of which is the kernel
+//! (net/xdp/xsk_queue.h).
 //!
 //! ```text
 //!   producer (u32) ... consumer (u32) ... flags (u32) ... entries[size], size a power of two
@@ -31,7 +32,7 @@ pub(super) struct Desc {
     pub options: u32,
 }
 
-/// The ring: its socket option and its offset in the mapping.
+/// Selects one of the four rings, and with it the socket option and the mmap offset of that ring.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Receive,
@@ -54,18 +55,18 @@ struct Shared<E> {
 /// A ring that we write and the kernel reads.
 pub(super) struct Producer<E> {
     shared: Shared<E>,
-    /// Index of the next entry; published by [`Producer::submit`].
+    /// Index of the next entry to write. [`Producer::submit`] stores it in the shared memory.
     next: u32,
-    /// The kernel's index at the last read.
+    /// The kernel's index, as last read from the shared memory.
     consumer: u32,
 }
 
 /// A ring that the kernel writes and we read.
 pub(super) struct Consumer<E> {
     shared: Shared<E>,
-    /// Index of the next entry to read; returned by [`Consumer::release`].
+    /// Index of the next entry to read. [`Consumer::release`] stores it in the shared memory.
     next: u32,
-    /// The kernel's index at the last read.
+    /// The kernel's index, as last read from the shared memory.
     producer: u32,
 }
 
@@ -137,7 +138,7 @@ impl<E: Copy> Consumer<E> {
         unsafe { self.shared.entries.add(index as usize).read() }
     }
 
-    /// Skips `count` entries, which [`Consumer::release`] will return.
+    /// Skips `count` entries. The next call of [`Consumer::release`] returns them to the kernel.
     #[inline]
     pub fn advance(&mut self, count: u32) {
         self.next = self.next.wrapping_add(count);
@@ -176,7 +177,10 @@ impl<E> Shared<E> {
             Kind::Completion => (XDP_UMEM_PGOFF_COMPLETION_RING, all.cr),
         };
         let flags_at = at.flags.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::Unsupported, "AF_XDP rings without flags (kernel before 5.4)")
+            io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the AF_XDP rings of this kernel have no flags; Linux 5.4 or later is required",
+            )
         })?;
         let map_bytes = at.desc as usize + size as usize * size_of::<E>();
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);

@@ -30,7 +30,8 @@ pub struct SenderOptions {
     pub chunk: u32,
     /// Number of adjacent chunks for one frame; above 1 the kernel must support frames of several buffers.
     pub chunks_per_frame: u32,
-    /// Maximum number of frames in flight; the rings have the next power of two of entries for all their chunks.
+    /// Maximum number of frames in flight. The number of entries of each ring is the number of chunks of these frames,
+    /// rounded up to a power of two.
     pub frames: u32,
     /// Copy mode or zero-copy.
     pub mode: CopyMode,
@@ -51,7 +52,7 @@ pub struct Sent {
 pub struct Sender {
     transmit: Producer<Desc>,
     completion: Consumer<u64>,
-    /// Some drivers require chunks in the fill ring even for a socket that only sends; they are never used.
+    /// Some drivers require chunks in the fill ring even for a socket that only sends. These chunks are never used.
     _fill: Producer<u64>,
     fd: OwnedFd,
     area: Arc<Umem>,
@@ -67,7 +68,7 @@ pub struct Sender {
 /// The result of one call to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KickResult {
-    /// The transmit ring is empty, or the driver drains it without further calls.
+    /// The transmit ring is empty, or the driver sends the remaining frames without further calls.
     Done,
     /// The kernel made progress and more frames wait.
     More,
@@ -101,8 +102,8 @@ impl Sender {
         fill.submit();
         let flags = bind_flags(options.mode, options.chunks_per_frame > 1);
         bind(&fd, options.ifindex, options.queue, flags, None).step("bind to the queue")?;
-        // Frames occupy socket buffers until the NIC has sent them; the default size is enough for about 200 frames.
-        // A refusal leaves the default.
+        // Frames occupy socket buffers until the NIC has sent them; the default size is enough for about 200 frames. If
+        // the kernel refuses the larger size, the default size stays in force.
         let _ = set_socket_send_buffer_size_force(&fd, 8 << 20);
         // Since kernel 6.17 one call may send more than 32 frames. Older kernels refuse the option. Without it, one
         // call sends at most 32 frames.
@@ -193,7 +194,7 @@ impl Sender {
         let mut places = 0;
         for ahead in 0..ready {
             let place = self.completion.peek(ahead) as usize / self.frame_max();
-            // The kernel completes each chunk that it was given exactly once.
+            // The kernel completes each chunk exactly once. A completion of any other chunk is ignored.
             let Some(under_way) = self.under_way.get_mut(place).filter(|pieces| **pieces > 0) else { continue };
             *under_way -= 1;
             if *under_way == 0 {
@@ -227,7 +228,8 @@ impl Sender {
         statistics(&self.fd)
     }
 
-    /// `ENETDOWN`, once, after the interface has been unregistered or moved to another network namespace.
+    /// Checks the socket for a pending error. The error is `ENETDOWN`, once, after the interface has been unregistered
+    /// or moved to another network namespace.
     ///
     /// # Errors
     /// The socket's pending error.

@@ -77,7 +77,7 @@ impl Umem {
     /// The bytes `at..at + len`.
     ///
     /// # Safety
-    /// The range must lie in the area, and must not be written to during the lifetime of the result.
+    /// The range must lie in the area, and nothing may write to it during the lifetime of the result.
     pub(super) unsafe fn bytes(&self, at: usize, len: usize) -> &[u8] {
         // SAFETY: guaranteed by the caller.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at), len) }
@@ -86,7 +86,7 @@ impl Umem {
     /// The bytes `at..at + len`, writable.
     ///
     /// # Safety
-    /// The range must lie in the area, and must not be accessed otherwise during the lifetime of the result.
+    /// The range must lie in the area, and no other code may access it during the lifetime of the result.
     #[allow(clippy::mut_from_ref, reason = "each chunk is owned by one of the sockets")]
     pub(super) unsafe fn bytes_mut(&self, at: usize, len: usize) -> &mut [u8] {
         // SAFETY: guaranteed by the caller.
