@@ -108,11 +108,11 @@ fn rust(spec: &Spec) -> String {
             out.push_str("        }\n    }\n\n");
         }
         out.push_str(
-            "    /// The counter with this number, if there is one.\n    pub fn from_number(number: u8) -> \
+            "    /// The counter with this number; `None` if no counter has it.\n    pub fn from_number(number: u8) -> \
          Option<Self> {\n        Self::ALL.get(usize::from(number)).copied()\n    }\n}\n",
         );
     };
-    write_enum(&mut out, "loss", "Cause", "The causes why an offered packet is not in the store.");
+    write_enum(&mut out, "loss", "Cause", "The causes for which an offered packet is not in the store.");
     write_enum(&mut out, "note", "Note", "An informational counter of stored packets or of the run.");
     out
 }
