@@ -506,7 +506,7 @@ impl InterfaceCounts {
     }
 }
 
-/// The present state of the interface.
+/// Returns the present state of the interface with this name.
 fn look_up(name: &str) -> Result<Link, SourceError> {
     Netlink::route().and_then(|mut netlink| netlink.link(name)).map_err(|error| {
         let advice =

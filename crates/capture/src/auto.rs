@@ -30,7 +30,7 @@ pub enum SourceKind {
 pub struct Choice {
     /// The interface.
     pub interface: String,
-    /// The reason, which determines the source.
+    /// The reason for the choice; it determines the source.
     pub reason: Reason,
 }
 
@@ -50,12 +50,12 @@ impl fmt::Display for Choice {
     }
 }
 
-/// The reason for a source; the text names the source.
+/// The reason for the choice of a source; its text names the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// TPACKET_V3 is chosen because the interface is a loopback interface.
     Loopback,
-    /// TPACKET_V3 is chosen because the host uses the interface. The list contains the ways of use.
+    /// TPACKET_V3 is chosen because the host uses the interface in the listed ways.
     HostUse(Vec<HostUse>),
     /// TPACKET_V3 is chosen because another XDP program is attached.
     XdpAttached,

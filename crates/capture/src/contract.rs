@@ -83,7 +83,7 @@ pub enum Polled {
 /// The clock that made the timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimestampSource {
-    /// The engine thread, when it reads the frame (calibrated TSC).
+    /// The engine thread makes the timestamp when it reads the frame (calibrated TSC).
     Engine,
     /// The kernel, in software.
     Kernel,
@@ -115,7 +115,7 @@ impl TimestampSource {
     }
 }
 
-/// The description of an open source.
+/// The description of a source after opening.
 #[derive(Clone, Debug)]
 pub struct SourceInfo {
     /// The interface, file or simulation: `eth1`, `trace.pcap`, `sim:60`.

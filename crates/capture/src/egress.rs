@@ -86,7 +86,7 @@ pub enum EgressError {
     Missing(String, io::Error),
     /// The kernel does not permit a packet socket.
     Socket(String, io::Error),
-    /// The socket cannot be bound to the interface.
+    /// The packet socket cannot be bound to the interface.
     Bind(String, io::Error),
 }
 

@@ -39,7 +39,7 @@ pub struct Tpacket {
     info: SourceInfo,
     socket: PacketSocket,
     ring: Ring,
-    /// The position of the next frame.
+    /// The position in the ring of the next frame to deliver.
     position: BlockPosition,
     phase: Phase,
     account: SocketCounts,
@@ -236,7 +236,8 @@ impl Tpacket {
         Ok(())
     }
 
-    /// The ring is empty: returns `Idle`, `End` or the end of the interface, depending on the phase and the counters.
+    /// Called when the ring is empty. Returns `Idle` if further frames may arrive, `End` after a complete drain, or an
+    /// error if the interface disappeared.
     fn finish_counts(&mut self) -> Result<Polled, SourceError> {
         let Phase::Draining(drain) = &self.phase else { return Ok(Polled::Idle) };
         let (drain, now) = (*drain, Instant::now());

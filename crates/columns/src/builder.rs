@@ -42,7 +42,7 @@ impl<T: Schema> Default for Builder<T> {
 }
 
 impl<T: Schema> Builder<T> {
-    /// Adds a row; a full block is appended to `out`.
+    /// Adds a row. If this completes a block, the block is appended to `out`.
     #[inline]
     pub fn push(&mut self, row: &T, out: &mut Vec<u8>) {
         row.put(&mut self.tile);
@@ -55,7 +55,7 @@ impl<T: Schema> Builder<T> {
         }
     }
 
-    /// Appends the pending rows as a block.
+    /// Appends the rows that are not yet in a block as a block.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         self.empty_tile();
         if self.rows == 0 {
@@ -105,7 +105,7 @@ struct Emptying<'a> {
     entries: &'a mut [PackedColumnBuilder],
     /// Rows in the tile.
     rows: usize,
-    /// Number of rows of the block that were in earlier tiles.
+    /// Number of rows of the block that earlier tiles contained.
     before: usize,
 }
 

@@ -1,5 +1,5 @@
-//! The greatest delay of the flow records of an interface, stored in the interface's directory. Each poll of a live
-//! query must read from that long before the previous poll, and the delay depends only on the meter's timeouts.
+//! The greatest delay of the flow records of an interface, stored in the interface's directory. It depends only on the
+//! timeouts of the meter. Each poll of a live query must read from the time of the previous poll minus this delay.
 
 use crate::follow::FLOW_LATE;
 use std::fs::File;

@@ -22,9 +22,10 @@ const WORTH: usize = 64;
 
 /// The search step of the quick compressor: so large that it never searches for matches.
 ///
-/// PERF: with steps of 64 and of 512 bytes, compressing all parts of a site's records took 126 and 115 instead of 230
-/// ns per record, and the result had 52.5 and 53.2 instead of 49.5 bytes per record (records/2026-11-22-columns.md);
-/// with this step as the alternative, no part chose a step of 64.
+/// PERF: smaller steps of 64 and of 512 bytes were measured on all parts of a site's records
+/// (records/2026-11-22-columns.md). Compression took 126 and 115 ns per record instead of 230, and the result had 52.5
+/// and 53.2 bytes per record instead of 49.5. If the method could be chosen between a step of 64 and this step, no part
+/// chose 64.
 const STEP: u32 = 128 << 10;
 
 /// Samples of numbers begin at a multiple of this offset.
@@ -43,7 +44,7 @@ const LEARNT: usize = 16 << 10;
 /// (records/2026-11-23-columns.md).
 const PRICE: usize = 20_000;
 
-/// The method that makes a frame of a part.
+/// How a part of a page is compressed into a zstd frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
     /// zstd level 1, which searches for matches at every byte.
@@ -99,7 +100,7 @@ impl Page {
         self.bytes.len()
     }
 
-    /// Ends a part: the data that follow are of another kind.
+    /// Ends a part: the next data are of another kind.
     pub fn cut(&mut self) {
         if self.bytes.len() - self.from >= PART {
             self.end_part();

@@ -77,7 +77,7 @@ impl FileScan {
         }
     }
 
-    /// The timestamp at which the next file begins.
+    /// The timestamp in the name of the next file.
     pub fn peek(&mut self) -> Option<Timestamp> {
         while self.day.is_empty() && self.enter_day() {}
         self.day.front().map(|file| file.start)
@@ -207,7 +207,7 @@ pub fn judge_journal(path: &Path) -> io::Result<Option<(Option<u64>, String)>> {
     }
 }
 
-/// The source of a stream of rows.
+/// The origin of a stream of rows: a journal or a sealed file.
 enum Feed<T: Schema> {
     Journal(Box<SortedRows<T>>),
     File(Box<TableRows<T>>),
@@ -215,7 +215,7 @@ enum Feed<T: Schema> {
 
 struct Stream<T: Schema> {
     feed: Feed<T>,
-    /// Rows that were read and not yet returned.
+    /// Rows that were read from the journal or file and not yet returned.
     ready: std::vec::IntoIter<T>,
 }
 

@@ -16,14 +16,14 @@ use store::DiskDevice;
 use store::device::Housekeeping;
 use sys::locks::Holder;
 
-/// Retention rules of one kind of files; `None` disables a rule.
+/// Retention rules for the files of one table (flow records or series rows); `None` disables a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetentionRules {
-    /// The greatest age of the begin of a file.
+    /// Files that begin longer ago than this are removed.
     pub max_age: Option<Duration>,
-    /// The greatest total size of the files.
+    /// The greatest total size of the files in bytes; the oldest files above it are removed.
     pub max_size: Option<u64>,
-    /// How long to wait for a reader that holds an hour directory.
+    /// How long retention waits for a reader that holds an hour directory, before it removes files in that directory.
     pub wait: Duration,
 }
 
@@ -40,7 +40,7 @@ pub struct HeldSince(BTreeMap<PathBuf, Duration>);
 /// The result of applying the rules.
 #[derive(Debug, Default)]
 pub struct RetentionResult {
-    /// The removed files, with their bytes.
+    /// The removed files, with the number of bytes of each.
     pub removed: Vec<(PathBuf, u64)>,
     /// Files that should have been removed but are held by a reader.
     pub held: u64,
@@ -90,13 +90,13 @@ pub fn retain(
     Ok(kept)
 }
 
-/// The result of trying to remove a file.
+/// The result of an attempt to remove a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RemovalResult {
     Gone,
-    /// A reader holds the file's hour, and the wait is not over.
+    /// A reader holds the hour directory of the file, and retention still waits for the reader.
     Awaited,
-    /// A reader holds the file's hour, and the wait is over.
+    /// A reader holds the hour directory of the file, and retention has waited long enough.
     Held,
 }
 

@@ -89,7 +89,7 @@ columns! {
     EndReason => "end_reason",
     /// State of the TCP connection, numbered as [`flow::TcpState`].
     TcpState => "tcp_state",
-    /// Packets that the interface lost during the record.
+    /// Packets that the interface lost in the seconds of the record.
     Lost => "lost",
     /// Nanoseconds from SYN to SYN+ACK; 0 if one of them was not seen.
     SynRtt => "syn_rtt_ns",
@@ -334,7 +334,7 @@ impl Part {
         let mut columns = Vec::with_capacity(selected.len());
         for column in selected {
             let leaves = self.sealed.pages(self.group, column.paths())?;
-            // `each` is called outside of `guarded`, so that a panic of the caller is not reported as damage.
+            // `each` is called outside of `guarded`, so that a panic of `each` is not reported as damage.
             let values = guarded(&self.sealed.path, || {
                 let mut parts = Vec::new();
                 for (leaf, path) in leaves.into_iter().zip(column.paths()) {
@@ -448,7 +448,7 @@ fn texts(mut dictionary: &[u8], mut each: impl FnMut(&[u8])) -> Option<()> {
     Some(())
 }
 
-/// Parses the text of a column into a number.
+/// A function that converts the text of a column to a number.
 type ReadWord = fn(&[u8]) -> Option<i64>;
 
 /// The parser for the column of this name, if its texts represent numbers.

@@ -70,7 +70,7 @@ impl Vocabulary {
     }
 }
 
-/// The IP protocol: its name in filters, or its number.
+/// The type of a column that holds the IP protocol: its name in filters, or its number.
 pub const PROTOCOL: Vocabulary = Vocabulary {
     write: |number, out| {
         // Writing into memory does not fail.

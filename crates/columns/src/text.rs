@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use wire::MacAddr;
 
-/// As the `Display` of `IpAddr`, with faster code for IPv4, the most frequent case.
+/// Writes an address like the `Display` of `IpAddr`, with faster code for IPv4, the most frequent case.
 pub fn write_address(address: IpAddr, out: &mut Vec<u8>) {
     match address {
         IpAddr::V4(four) => {

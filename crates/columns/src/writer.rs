@@ -39,7 +39,7 @@ const SYNC_EVERY: Duration = Duration::from_millis(500);
 /// Longest time that a row waits in memory, measured in the packet time that [`Writer::tick`] gets.
 const HAND_OVER_EVERY: Duration = Duration::from_millis(250);
 
-/// Length in bytes at which a batch is passed on.
+/// A batch of this number of bytes is passed to the journaling thread.
 const BATCH: usize = 128 << 10;
 
 /// Greatest number of growing files of one kind of a replay writer. Each has an open journal.
@@ -63,13 +63,14 @@ pub struct Config {
     pub flows_most: u32,
     /// A file of series rows ends at each multiple of this duration, which is at most a day.
     pub series_every: Duration,
-    /// Greatest number of bytes that wait for the disk.
+    /// Greatest number of bytes in batches that wait to be written to a journal.
     pub waiting_most: u64,
-    /// True to block at that limit instead of dropping rows: for captures that are read from files (a replay writer).
+    /// True if the writer blocks at the limit `waiting_most` and does not drop rows: for captures that are read from
+    /// files (a replay writer).
     pub wait_when_full: bool,
-    /// Least time by the monotonic clock between two ticks that pass on batches; zero for none. The packet time of a
-    /// replay passes faster than the clock, and a batch of a single row takes a multiple of the memory and disk space
-    /// that the row takes in a batch of many.
+    /// The shortest time, by the monotonic clock, between two ticks that pass batches to the journaling thread; zero
+    /// for no limit. The packet time of a replay advances faster than the clock. Without this limit, many batches would
+    /// contain a single row, which takes several times the memory and disk space of a row in a large batch.
     pub hand_over_pause: Duration,
     /// Number of threads that seal a journal together. During a live capture it is 1, so that the capture can use the
     /// other processors.
@@ -112,7 +113,8 @@ pub struct Counts {
     pub files: u64,
 }
 
-/// Identifies a growing file: there is at most one of each kind and period.
+/// Identifies a growing file by its table and the begin of its period. A writer has at most one growing file of each
+/// table and period.
 type Which = (DataFileKind, Timestamp);
 
 enum Message {
@@ -122,17 +124,17 @@ enum Message {
         bytes: Vec<u8>,
         count: u32,
     },
-    /// The file is complete; the first timestamp of its rows.
+    /// The file is complete. The timestamp is the first timestamp of its rows.
     Close(Which, Timestamp),
 }
 
-/// The growing files of one kind.
+/// The growing files of one table (flow records or series rows).
 struct GrowingFiles<T: Schema> {
     kind: DataFileKind,
     every: Duration,
     /// Greatest number of growing files.
     open_most: usize,
-    /// The growing files, the most recently used last.
+    /// The growing files; the most recently used file is the last.
     open: Vec<GrowingFile<T>>,
 }
 
@@ -147,8 +149,8 @@ struct GrowingFile<T: Schema> {
     bytes: u64,
 }
 
-/// Stores flow records and series rows; see the module. If a writer is dropped, every batch that was passed on is still
-/// written, but sealing is not awaited.
+/// Stores flow records and series rows; see the module. If a writer is dropped, its batches are still written to the
+/// journals, but the drop does not wait until the files are sealed.
 pub struct Writer {
     flows_most: u32,
     flows: GrowingFiles<Record>,
@@ -273,7 +275,7 @@ impl Writer {
         }
     }
 
-    /// Takes the events since the last call.
+    /// Returns the events since the last call, and removes them.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut *self.to_disk.shared.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -364,9 +366,8 @@ impl<T: Schema> GrowingFile<T> {
         to_disk.send(Message::Close((kind, self.period), self.span.0));
     }
 
-    /// True if a row of this span may be added to the file. The limit exists because queries select a file by the
-    /// timestamp in its name, and would not find a row whose distance from this timestamp is greater than the reach of
-    /// the file.
+    /// True if a row of this span may be added to the file. The limit `reach` exists because queries select a file by
+    /// the timestamp in its name, and would not find a row that is further from this timestamp.
     fn has_capacity(&self, span: (Timestamp, Timestamp), reach: Duration, most: u32) -> bool {
         let (first, last) = (self.span.0.min(span.0), self.span.1.max(span.1));
         self.rows < most

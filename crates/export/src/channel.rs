@@ -45,9 +45,9 @@ pub(crate) enum Channel {
 pub(crate) enum SendError {
     /// The message is longer than the transport permits.
     TooLarge,
-    /// This message could not be sent; the next message may be sent.
+    /// This message could not be sent. The connection remains usable.
     Refused(io::Error),
-    /// The connection is no longer usable.
+    /// The connection cannot be used any more.
     Broken(io::Error),
 }
 

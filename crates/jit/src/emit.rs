@@ -423,7 +423,7 @@ impl Emitter<'_> {
         let value = self.operand(from);
         let kept = match var {
             Var::Classes => value,
-            // A kind with an unknown number is stored as `Drop`.
+            // An unknown number of a verdict kind is stored as `Drop`.
             Var::Kind => {
                 let (most, drop) = (self.number(VerdictKind::Pick as u64), self.number(VerdictKind::Drop as u64));
                 let known = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, value, most);

@@ -11,8 +11,8 @@ pub(crate) enum Task {
     Resume,
     /// Announces the keys that the evaluation will look up in flow maps.
     Prefetch,
-    /// Tests which frames match a filter. The function has no context. Of the record it evaluates only whether the
-    /// frame is dropped.
+    /// Tests which frames match a filter. The function has no context. Of each verdict it uses only whether the frame
+    /// is dropped.
     Match,
 }
 

@@ -37,7 +37,7 @@ pub trait Sink: Send {
     /// Returns the report.
     fn report(&self) -> SinkReport;
 
-    /// Returns the warnings since the last call.
+    /// Returns the warnings that arose since the last call.
     fn warnings(&mut self) -> Vec<String> {
         Vec::new()
     }
@@ -91,8 +91,8 @@ impl Sinks {
         self.all.extend(sinks);
     }
 
-    /// Removes the replaced sinks that have ended and adds their counts to `left`. With `wait`, waits for all replaced
-    /// sinks.
+    /// Removes those replaced sinks that have ended, and adds their counts to `left`. With `wait`, waits until all
+    /// replaced sinks have ended.
     fn finish_replaced(&mut self, wait: bool) {
         let left = &mut self.left;
         self.leaving.retain_mut(|sink| {

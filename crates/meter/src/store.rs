@@ -170,7 +170,7 @@ pub struct RowRetention {
 }
 
 impl RowRetention {
-    /// Starts the thread, which passes warnings to `report`.
+    /// Starts the retention thread, which passes its warnings to `report`.
     ///
     /// # Errors
     /// The system cannot create the thread.

@@ -33,12 +33,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use sys::packet::PacketSocket;
 
-/// The counters of the XDP program for one queue.
+/// The counts of the XDP program for one queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DispatcherCounts {
     /// Frames redirected to the socket.
     pub redirected: u64,
-    /// Redirected packets that the program left undecided.
+    /// Frames that were redirected to the socket and on which the program did not decide.
     pub undecided: u64,
     /// Frames passed to the kernel because the queue has no socket.
     pub passed: u64,

@@ -304,7 +304,7 @@ fn send_until(stop: &Arc<AtomicBool>, port: &Port) -> std::thread::JoinHandle<u3
         while !stop.load(Ordering::Relaxed) {
             sender.send(&(next..next + 8).map(|n| ipv4((n % 40) as u8, 0, false, n)).collect::<Vec<_>>());
             next += 8;
-            // The receiver exists only until the first message.
+            // Only the first of these messages has a receiver; later sends fail.
             let _ = begun.send(());
         }
         next

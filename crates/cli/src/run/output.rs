@@ -20,7 +20,7 @@ pub struct StatusOutput {
 }
 
 enum StatusFormat {
-    /// One JSON object for each interface.
+    /// Status as JSON: one object for each interface.
     Json,
     /// One line for all interfaces, and warnings.
     Line,

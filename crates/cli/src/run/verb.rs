@@ -50,8 +50,8 @@ impl<'a> Verb<'a> {
         }
     }
 
-    /// The configuration from defaults, file, `--set` and flags, in increasing priority. That of `record` makes neither
-    /// flow records nor rows, so its plans have no meter.
+    /// The configuration, from defaults, configuration files, `--set` and flags; later sources replace earlier ones.
+    /// The configuration of `record` makes neither flow records nor series rows, so its plans have no meter.
     ///
     /// # Errors
     /// The file or a value of `--set` is invalid.

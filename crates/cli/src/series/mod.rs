@@ -113,7 +113,7 @@ enum RowSource {
     Store(PathBuf),
     /// Matching packets of a store.
     Packets(PathBuf, Filter),
-    /// Files of rows, or captures, of which matching packets are counted.
+    /// Files of series rows, or capture files whose matching packets are counted.
     Files(Vec<PathBuf>, Filter),
     /// IPFIX messages that arrive at this address. A multicast group is received by the named interface, or by the
     /// interface that the kernel chooses.

@@ -18,8 +18,8 @@ use std::io::{self, Write};
 /// The maximum width of a sparkline on a terminal, in characters.
 const WIDTH: usize = 100;
 
-/// Number of characters before a sparkline, for interface and direction. The same space before the axis has the date
-/// and the zone offset.
+/// Number of characters before a sparkline, for interface and direction. Before the axis, the same space contains the
+/// date and the zone offset.
 const NAME: usize = 17;
 
 /// Number of characters after a sparkline, for the maximum of the series.
@@ -173,7 +173,8 @@ struct Drawing<'a> {
 }
 
 impl Drawing<'_> {
-    /// Lines of at most `width` characters, except for long names.
+    /// Returns the lines of the sparklines and of the axis, with at most `width` characters each. Long names make lines
+    /// longer.
     fn text(&self, width: usize, names: &Names) -> String {
         let room = width.saturating_sub(NAME + 1 + MAX).clamp(10, WIDTH);
         let Some(axis) = TimeAxis::of(self.sparklines.values(), self.step, room) else { return String::new() };

@@ -77,7 +77,7 @@ impl Rows {
         }
     }
 
-    /// The next row of either direction.
+    /// The next row, of any direction.
     fn next_of_any_direction(&mut self) -> Result<Option<Row>, Failure> {
         while !self.is_stopped() {
             match &mut self.feed {
@@ -141,7 +141,7 @@ impl Rows {
         }
     }
 
-    /// True if packets were read and none matched.
+    /// True if packets were read and none of them matched the filter.
     pub fn is_empty_series(&self) -> bool {
         matches!(&self.feed, Feed::Packets(rows) if rows.is_empty()) && !self.is_stopped()
     }

@@ -5,7 +5,7 @@ use crate::zone::Zone;
 use base::Timestamp;
 use std::collections::BTreeMap;
 
-/// The characters from the smallest nonzero value to the maximum.
+/// The characters for the values of a sparkline, from the smallest nonzero value to the maximum.
 const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Possible distances of axis marks in seconds: the divisions of clocks and calendars.

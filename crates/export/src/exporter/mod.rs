@@ -109,7 +109,7 @@ impl Exporter {
         self.handle.clone()
     }
 
-    /// Counters of the offered records so far.
+    /// Counters of the records offered so far.
     pub fn counts(&self) -> Counts {
         self.handle.counts()
     }

@@ -66,7 +66,7 @@ pub struct Settings {
     pub io_timeout: Duration,
     /// The source of export times.
     pub clock: Clock,
-    /// Numbers and names of the interfaces.
+    /// Numbers and names of the interfaces whose data are exported.
     pub interfaces: Vec<(u16, String)>,
 }
 

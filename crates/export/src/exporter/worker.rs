@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// One session: an encoder and its connection.
+/// A session with a collector: an encoder and its connection.
 struct Session {
     to: (ExportKind, u16),
     encoder: Box<dyn Encode>,
