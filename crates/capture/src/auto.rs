@@ -165,7 +165,7 @@ pub struct PortFacts {
     pub driver: Option<String>,
     /// The XDP features of the driver, if the kernel reports them.
     pub xdp: Option<XdpFeatures>,
-    /// Another process has attached an XDP program.
+    /// Another process has attached an XDP program to the interface.
     pub has_xdp: bool,
     /// The MTU in bytes.
     pub mtu: u32,

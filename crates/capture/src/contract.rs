@@ -237,8 +237,8 @@ impl fmt::Display for SourceError {
         match self {
             Self::System { name, what, error, advice } => {
                 match *what {
-                    // Only these two operations are operations on files, and their errors get the text of
-                    // [`sys::advice::cause`]. Errors of operations on interfaces have the kernel's text.
+                    // Of all operations, only "open" and "read" are operations on files, and their errors get the text
+                    // of [`sys::advice::cause`]. Errors of operations on interfaces have the kernel's text.
                     "open" | "read" => write!(f, "{name}: cannot {what}: {}", sys::advice::cause(error))?,
                     _ => write!(f, "{name}: cannot {what}: {error}")?,
                 }

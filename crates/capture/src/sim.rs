@@ -34,7 +34,7 @@ pub struct Sim {
     frames: Frames,
     clock: Clock,
     pacer: Pacer,
-    /// Length of the longest frame: the pacer counts due frames in this length, so that a rate in bits is never
+    /// Length of the longest frame. The pacer assumes this length for every due frame, so that a rate in bits is never
     /// exceeded.
     max_len: usize,
     handed: u64,

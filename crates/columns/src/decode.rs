@@ -2,7 +2,7 @@
 //!
 //! The bytes come from a file and may be damaged: invalid input yields `None`.
 
-/// Numbers in PLAIN encoding, of `width` bytes each.
+/// Decodes numbers in PLAIN encoding with `width` bytes each.
 pub fn plain(bytes: &[u8], width: usize, out: &mut Vec<u64>) -> Option<()> {
     out.clear();
     match width {

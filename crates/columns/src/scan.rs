@@ -174,7 +174,7 @@ impl Batch {
     pub fn numbers(&self, place: usize) -> &[u64] {
         match &self.columns[place] {
             Values::Numbers(numbers) => numbers,
-            Values::Addresses(_) => panic!("column {place} of the scan holds addresses"),
+            Values::Addresses(_) => panic!("column {place} of the scan has addresses instead of numbers"),
         }
     }
 
@@ -185,7 +185,7 @@ impl Batch {
     pub fn addresses(&self, place: usize) -> &[IpAddr] {
         match &self.columns[place] {
             Values::Addresses(addresses) => addresses,
-            Values::Numbers(_) => panic!("column {place} of the scan holds numbers"),
+            Values::Numbers(_) => panic!("column {place} of the scan has numbers instead of addresses"),
         }
     }
 

@@ -112,8 +112,8 @@ pub struct Column<T> {
     pub predicate: ColumnPredicate,
     /// An argument for `take`.
     pub arg: usize,
-    /// Writes the cells into `lines`, one row per line; `None` if [`crate::tables::Schema::put`] cannot have produced
-    /// the cells.
+    /// Writes the cells into `lines`, one row per line. Returns `None` if the cells have values that
+    /// [`crate::tables::Schema::put`] never writes.
     pub take: fn(&mut [T], usize, &Cells) -> Option<()>,
 }
 

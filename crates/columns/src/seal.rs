@@ -90,7 +90,7 @@ pub struct Hidden {
 /// Writes a new file, whose rows `fill` adds, under a hidden name.
 ///
 /// # Errors
-/// Errors of the file system, or damage of the rows' source; the hidden file is removed then.
+/// Errors of the file system, or damage of the source of the rows. In both cases the hidden file is removed.
 pub fn write<T: Schema>(
     disk: &mut dyn Housekeeping,
     plan: Plan<'_>,

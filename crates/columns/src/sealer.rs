@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use store::names;
 use sys::priority::{Background, lower_priority};
 
-/// How long the buffer for reading a journal is kept for the next one.
+/// How long the buffer for reading a journal is kept for the next journal.
 const ROOM_KEPT: Duration = Duration::from_secs(1);
 
 /// How long a complete journal of a replay writer waits for further journals, so that they are sealed in one group.

@@ -42,7 +42,8 @@ const HAND_OVER_EVERY: Duration = Duration::from_millis(250);
 /// A batch of this number of bytes is passed to the journaling thread.
 const BATCH: usize = 128 << 10;
 
-/// Greatest number of growing files of one kind of a replay writer. Each has an open journal.
+/// Greatest number of growing files of one table that a replay writer has at the same time. Each of them has an open
+/// journal.
 const OPEN_MOST: usize = 32;
 
 /// A replay writer completes a file when the packet time is this far past the file's period, unless the time has gone
@@ -237,7 +238,8 @@ impl Writer {
         self.series.keep(row, period, u32::MAX, &mut self.to_disk);
     }
 
-    /// Advances the packet time: batches are passed on, and a file of records is completed at the end of its period.
+    /// Advances the packet time. Passes batches to the journaling thread, and completes a file of flow records at the
+    /// end of its period.
     pub fn tick(&mut self, now: Timestamp) {
         let stepped_back = now < self.now;
         self.goes_back |= stepped_back && self.now.since(now) > SETTLED;

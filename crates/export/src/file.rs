@@ -145,7 +145,8 @@ impl<R: Read> Reader<R> {
     /// The next item of the file; `None` at its end.
     ///
     /// # Errors
-    /// [`FileError`] has the reason why the file ends early, and the offset.
+    /// [`FileError`] has the reason why the file ends early, and the offset at which the invalid or incomplete message
+    /// begins.
     pub fn next_item(&mut self) -> Result<Option<Item>, FileError> {
         loop {
             if let Some(item) = self.items.pop_front() {

@@ -17,7 +17,7 @@ pub(crate) struct Field {
     pub index: usize,
 }
 
-/// A number of a series row.
+/// Gives access to a number of a series row that has a field of its own.
 macro_rules! at {
     ($($field:tt)+) => {
         Access { get: |r, _| u128::from(r.$($field)+), set: |r, _, v| r.$($field)+ = v as _ }

@@ -128,8 +128,8 @@ impl Verdict {
         Self { classes, hash, hash2, mark, state, kind: kind as u8, kernel: 0 }
     }
 
-    /// Converts the record to the type that the interpreter uses, so that the interpreter can continue with it as the
-    /// initial record.
+    /// Converts the verdict to the type that the interpreter uses, so that the interpreter can continue with it as the
+    /// initial verdict record.
     pub(crate) fn outcome(&self) -> Execution {
         let Self { classes, hash, hash2, mark, state, .. } = *self;
         let (kind, kernel) = (self.kind(), self.kernel());

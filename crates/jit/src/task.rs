@@ -6,8 +6,8 @@
 pub(crate) enum Task {
     /// Evaluates packets.
     Evaluate = 0,
-    /// Evaluates packets like `Evaluate`, but the initial record is the one in the packet's verdict, because the first
-    /// stages of the program ran outside of the function, for example in the kernel.
+    /// Evaluates packets like `Evaluate`, but begins with the values in the packet's verdict, because the first stages
+    /// of the program ran outside of the function, for example in the kernel.
     Resume,
     /// Announces the keys that the evaluation will look up in flow maps.
     Prefetch,

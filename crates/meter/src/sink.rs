@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// takes. A sink that depends on other hosts therefore has its own queue and thread, and counts the records and rows
 /// for which the queue has no space.
 pub trait Sink: Send {
-    /// The kind of the sink: a reload replaces the sinks of one kind together.
+    /// The kind of the sink. A reload replaces all sinks of one kind together.
     fn kind(&self) -> &'static str;
 
     /// Receives a flow record. The meter passes records in the order in which it makes them.

@@ -41,7 +41,7 @@ pub(super) fn socket_error(name: &str, queue: u32, failure: StepError) -> Source
     SourceError::System { name: name.to_owned(), what: step, error, advice }
 }
 
-/// The error for a program that could not be attached to `name`.
+/// Returns the error for a program that could not be attached to the interface `name`.
 pub(super) fn dispatcher_error(name: &str, failure: DispatcherError) -> SourceError {
     let system =
         |what, error: io::Error, advice: String| SourceError::System { name: name.to_owned(), what, error, advice };

@@ -7,7 +7,7 @@ use engine::EngineError;
 use meter::{CollectorSink, Pace, RowRetention, RowRetentionRules, Sink, StoreSink};
 use std::io::{IsTerminal, Write};
 
-/// The common name of the sinks for collectors.
+/// The kind of all sinks for collectors, as [`Sink::kind`] returns it.
 pub const EXPORT: &str = "export";
 
 /// All sinks of one interface.

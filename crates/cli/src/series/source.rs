@@ -111,8 +111,8 @@ impl Rows {
         Ok(None)
     }
 
-    /// True if the interface and the time of the row are selected. The query of a store selects rows itself; files and
-    /// the network also give other rows.
+    /// True if the interface and the time of the row are selected. A store returns only selected rows, but files and
+    /// the network also contain others.
     fn is_wanted(&self, row: &Row) -> bool {
         let wanted = |name: String| self.interfaces.is_empty() || self.interfaces.contains(&name);
         (self.from.secs()..=self.to.secs()).contains(&row.second) && wanted(self.names.interface(row.interface))

@@ -137,7 +137,7 @@ fn nfacctd_counts_all_exported_flows() {
             "aggregate[sums]: proto, flows".into(),
             "print_output[sums]: json".into(),
             format!("print_output_file[sums]: {}", out.display()),
-            // The flows of each second are appended to the file.
+            // nfacctd appends the flows of each second to the file.
             "print_output_file_append[sums]: true".into(),
             "print_refresh_time[sums]: 1".into(),
         ];
