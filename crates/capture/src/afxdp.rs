@@ -68,7 +68,7 @@ pub struct AfXdpConfig {
     pub copy: CopyMode,
     /// Native XDP if the driver supports it, unless a mode is forced.
     pub xdp: AttachMode,
-    /// Receive frames that span several chunks; `None` enables this if the MTU requires it.
+    /// Whether to receive frames that span several chunks; `None` means that the MTU decides.
     pub multi_buffer: Option<bool>,
     /// Number of entries of each receive ring, a power of two. A prototype with 4096 entries lost 0.3 to 0.8 % of the
     /// packets at 1.6 Mpps.
@@ -351,7 +351,7 @@ impl AfXdp {
             return false;
         }
         self.gone = true;
-        // The kernel has unbound the socket, so later frames of this queue belong to the kernel again.
+        // The kernel has unbound the socket, so later frames of this queue reach the kernel's network stack again.
         let _ = self.dispatcher.give_back(self.queue);
         sys::bpf::wait_for_running_programs();
         true

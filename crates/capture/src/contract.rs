@@ -44,7 +44,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// An untruncated received frame without a timestamp.
+    /// Creates a received frame without a timestamp, all of whose bytes were captured.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self {
             bytes,

@@ -18,7 +18,7 @@ pub struct Egress {
 }
 
 impl Egress {
-    /// Opens the interface of this name.
+    /// Opens the interface with this name for sending.
     ///
     /// # Errors
     /// The reason why nothing can be sent through the interface.
@@ -84,7 +84,7 @@ impl Egress {
 pub enum EgressError {
     /// There is no such interface.
     Missing(String, io::Error),
-    /// The kernel does not permit a packet socket.
+    /// The kernel does not permit this process to open a packet socket.
     Socket(String, io::Error),
     /// The packet socket cannot be bound to the interface.
     Bind(String, io::Error),

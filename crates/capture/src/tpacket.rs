@@ -71,7 +71,7 @@ enum Phase {
     Broken(io::Error),
 }
 
-/// Queries to the interface, by index, because names change.
+/// Sends queries about an interface to the kernel. The interface is identified by its index, because names change.
 struct Port {
     netlink: Netlink,
     link: u32,

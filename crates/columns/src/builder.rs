@@ -55,7 +55,7 @@ impl<T: Schema> Builder<T> {
         }
     }
 
-    /// Appends the rows that are not yet in a block as a block.
+    /// Makes a block of the rows that are not yet in a block, and appends it to `out`.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         self.empty_tile();
         if self.rows == 0 {
@@ -116,7 +116,7 @@ impl SimdLoop for Emptying<'_> {
     fn run(self) {
         let Self { tile, every, maybe, entries, rows, before } = self;
         // PERF: with a length known at compile time the loops over a column have no remainder. Functions must be
-        // inlined to be compiled with wide registers, and closures passed to `for_each` often are not.
+        // inlined to be compiled with wide registers, and closures passed to `for_each` are often not inlined.
         if rows == TILE {
             for (packed, numbers) in every.iter_mut().zip(&tile.every) {
                 packed.push(numbers);

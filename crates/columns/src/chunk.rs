@@ -308,7 +308,7 @@ fn numbers<T: Number + Key>(
     PageForm::of(Encoding::PLAIN)
 }
 
-/// Numbers of 128 bits, with a dictionary if each distinct number occurs twice on average.
+/// Encodes numbers of 128 bits, with a dictionary if each distinct number occurs at least twice on average.
 fn squares(
     coding: EncodingHint,
     values: &[u128],

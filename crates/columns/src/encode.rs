@@ -104,8 +104,8 @@ impl Key for i64 {
 impl Key for i32 {
     const IS_WORD: bool = true;
 
-    /// Zigzag encoding, so that small numbers of either sign are small: packet lengths carry the direction as their
-    /// sign.
+    /// Zigzag encoding, so that small numbers of either sign are small. The sign of a packet length is the direction of
+    /// the packet.
     #[inline]
     fn word(self) -> u64 {
         u64::from((self << 1 ^ self >> 31) as u32)
@@ -175,8 +175,8 @@ impl<K: Key> Dictionary<K> {
         Self { keys: Vec::new(), places: Vec::new(), slots: Vec::new() }
     }
 
-    /// Replaces the content by these values. Returns false and leaves the content invalid if more than `most` values
-    /// are distinct.
+    /// Replaces the content of the dictionary by these values. Returns false and leaves the content invalid if more
+    /// than `most` values are distinct.
     pub fn fill(&mut self, values: &[K], most: usize) -> bool {
         if values.iter().fold(0, |all, value| all | value.word()) < SMALL as u64 && K::IS_WORD {
             return self.fill_small(values, most);
@@ -188,7 +188,8 @@ impl<K: Key> Dictionary<K> {
         self.slots.resize(2 * NARROW, 0);
         let mut last = None;
         for value in values {
-            // Most repetitions of a value follow each other directly.
+            // Most repetitions of a value follow each other directly, so each value is first compared with the previous
+            // one.
             let place = match last {
                 Some((before, place)) if before == *value => place,
                 _ => match self.place(*value, most) {

@@ -427,7 +427,8 @@ impl Group<'_> {
 
     /// True if a column may contain this value, by its minimum, maximum and Bloom filter.
     fn may_have(&self, name: &str, value: Option<i64>, bytes: &[u8]) -> bool {
-        // Unsigned 64-bit columns have an unsigned order, but are read as signed numbers here.
+        // The bounds of unsigned 64-bit columns are read as signed numbers here. So they are used only if neither is
+        // negative.
         if let (Some((min, max)), Some(value)) = (range(self.group, name), value)
             && min >= 0
             && max >= min
@@ -484,7 +485,7 @@ pub struct TableRows<T: Schema> {
     readers: Vec<Option<ColumnReader>>,
     /// The current row group, and the number of its rows that were read.
     at: (usize, usize),
-    /// Damage that does not affect the requested fields.
+    /// Errors for damage that does not affect the requested fields.
     hints: Vec<ColumnsError>,
     cells: Cells,
 }

@@ -49,7 +49,7 @@ pub enum Step<T> {
     End,
 }
 
-/// The flow records of an interval. Those that one poll finds are in order of their begin.
+/// The flow records of an interval. The records that one poll finds are in order of their begin.
 pub struct FlowLoop {
     polls: Polls<Record>,
     late: Option<Duration>,

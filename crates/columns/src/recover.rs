@@ -308,7 +308,7 @@ fn sealed_from(
             let path = directory.join(name);
             // Skips unreadable files, as queries do.
             if Sealed::origin_of(disk, &path, kind).is_ok_and(|origin| origin.has(journal)) {
-                // The directory entry of the found file may not have been synced.
+                // The directory is synced, because the name of the found file may not have been synced before the crash.
                 disk.sync(&directory).map_err(ColumnsError::io(&directory))?;
                 return Ok(Some(path));
             }

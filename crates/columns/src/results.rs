@@ -96,7 +96,7 @@ impl FileScan {
         }
     }
 
-    /// Holds and lists the hour directories of the next day that has any.
+    /// Locks and lists the hour directories of the next day that has hour directories.
     fn enter_day(&mut self) -> bool {
         const DAY: Duration = Duration::from_secs(86_400);
         let mut hours: Vec<Hour> = self.ahead.take().into_iter().collect();
@@ -122,7 +122,7 @@ impl FileScan {
         // All hour directories of the day are locked before the first of them is listed. Otherwise a file that a day's
         // file replaces could be removed in between.
         self.holds = hours.iter().filter_map(|hour| Hold::reader(&hour.directory).ok()).collect();
-        // One warning suffices, because most likely the same process prevents the holds of all hours.
+        // One warning suffices, because the hour directories of a day most likely cannot be locked for the same reason.
         if let Some(why) = self.holds.iter().find_map(Hold::obstacle) {
             add_warning(&self.warnings, why);
         }

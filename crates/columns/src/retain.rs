@@ -37,7 +37,7 @@ impl Default for RetentionRules {
 #[derive(Clone, Debug, Default)]
 pub struct HeldSince(BTreeMap<PathBuf, Duration>);
 
-/// The result of applying the rules.
+/// The result of applying the retention rules.
 #[derive(Debug, Default)]
 pub struct RetentionResult {
     /// The removed files, with the number of bytes of each.
@@ -164,7 +164,7 @@ impl RetentionResult {
     }
 }
 
-/// Removes a file; returns false if a reader holds its hour. Empty parent directories are removed too.
+/// Removes a file; returns false if a reader holds its hour directory. Empty parent directories are removed too.
 pub(crate) fn remove(disk: &mut dyn Housekeeping, path: &Path) -> Result<bool, ColumnsError> {
     let directory = path.parent().unwrap_or(path);
     match disk.lock_for_removal(directory) {
@@ -177,7 +177,7 @@ pub(crate) fn remove(disk: &mut dyn Housekeeping, path: &Path) -> Result<bool, C
     Ok(true)
 }
 
-/// Removes a file even if a reader holds its hour.
+/// Removes a file even if a reader holds its hour directory.
 fn remove_from(disk: &mut dyn Housekeeping, path: &Path) -> Result<(), ColumnsError> {
     match disk.remove(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(ColumnsError::io(path)(e)),

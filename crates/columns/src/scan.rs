@@ -61,7 +61,7 @@ columns! {
     Last => "last",
     /// Flow ID.
     Id => "id",
-    /// Number of records of the flow before this one.
+    /// Number of earlier records of the flow.
     Part => "record_index",
     /// Number of the interface.
     Interface => "interface_id",
@@ -253,7 +253,7 @@ pub fn scan_shared<S: Send>(
         }
         let mut given = |batch: &Batch| each(&mut mine[0], batch);
         let outcome = scan_files(query, columns, &warnings, &mut given, |part, given| {
-            // If the queue is full, the calling thread processes the part itself.
+            // If the queue is full, the calling thread scans this row group itself.
             if let Err(TrySendError::Full(part) | TrySendError::Disconnected(part)) = sender.try_send(part) {
                 part.give(query, columns, &warnings, given);
             }

@@ -23,7 +23,7 @@ pub enum EncodingHint {
 }
 
 impl EncodingHint {
-    /// True if a dictionary is used where possible.
+    /// True if the values get a dictionary where possible.
     pub fn has_dictionary(self) -> bool {
         matches!(self, Self::Distinct | Self::Often | Self::Wide)
     }

@@ -72,7 +72,7 @@ pub(crate) fn as_io(error: ParquetError) -> io::Error {
 pub struct StandaloneFile<T: Schema = Record> {
     table_rows: TableRows<T>,
     ready: std::vec::IntoIter<T>,
-    /// Errors to return next, in reverse order.
+    /// Errors that the next calls return; the last error of the list is returned first.
     warnings: Vec<ColumnsError>,
     names: Vec<(u16, String)>,
 }

@@ -76,7 +76,7 @@ impl Memo {
     }
 }
 
-/// A MAC address as the number that represents it in memory.
+/// Returns the number that represents a MAC address in memory.
 pub fn mac_number(mac: MacAddr) -> i64 {
     let [a, b, c, d, e, f] = mac.0;
     i64::from_be_bytes([0, 0, a, b, c, d, e, f])

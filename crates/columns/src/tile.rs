@@ -2,7 +2,7 @@
 
 use crate::schema::{Column, Repetition, ValueType};
 
-/// Rows of a tile. A power of two, so that a masked index needs no bounds check.
+/// Number of rows of a tile. It is a power of two, so that a masked index needs no bounds check.
 pub const TILE: usize = 32;
 
 /// Rows that are not yet appended to the packed columns.
@@ -23,7 +23,7 @@ pub struct Tile {
 pub struct NullableColumn {
     /// For each row, 1 if it has a value, otherwise 0.
     pub present: [u8; TILE],
-    /// The values, of which `count` are valid.
+    /// The values that are present. Only the first `count` elements are valid.
     pub values: [i64; TILE],
     /// Number of values.
     pub count: usize,
@@ -32,7 +32,7 @@ pub struct NullableColumn {
 /// The numbers of one leaf of a list.
 #[derive(Default)]
 pub struct Entries {
-    /// The numbers, of which `count` are valid.
+    /// The numbers of the list entries. Only the first `count` elements are valid.
     pub values: Vec<i64>,
     /// Number of numbers.
     pub count: usize,
@@ -75,7 +75,7 @@ impl Tile {
         }
     }
 
-    /// The next row; `None` if the schema has other numbers of packed columns.
+    /// The next row; `None` if `EVERY` and `MAYBE` differ from the numbers of packed columns of the schema.
     #[inline(always)]
     pub fn row<const EVERY: usize, const MAYBE: usize>(&mut self) -> Option<Row<'_, EVERY, MAYBE>> {
         let every: &mut [_; EVERY] = self.every.as_mut_slice().try_into().ok()?;

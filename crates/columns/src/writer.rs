@@ -161,15 +161,16 @@ pub struct Writer {
     now: Timestamp,
     /// True after the packet time has gone back by more than [`SETTLED`].
     goes_back: bool,
-    /// The time of the last tick that passed on batches; `None` if time has gone back since.
+    /// The packet time of the last tick that passed batches to the journaling thread; `None` if time has gone back
+    /// since.
     handed_over: Option<Timestamp>,
-    /// The time of the last tick that passed on batches, by the monotonic clock.
+    /// The time, by the monotonic clock, of the last tick that passed batches to the journaling thread.
     handed_over_at: Instant,
     hand_over_pause: Duration,
     submitted: u64,
 }
 
-/// The queue of batches to the journaling thread.
+/// The queue through which batches get to the journaling thread.
 struct ToDisk {
     shared: Arc<Shared>,
     sender: Option<Sender<Message>>,
@@ -179,7 +180,7 @@ struct ToDisk {
 }
 
 impl Writer {
-    /// Starts the two threads. No file is created before there is a row.
+    /// Starts the journaling thread and the sealing thread. No file is created before there is a row.
     ///
     /// # Errors
     /// If a thread cannot be started.

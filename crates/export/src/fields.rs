@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 use wire::{IpProtocol, MacAddr};
 
-/// The templates that contain a certain field.
+/// Tells which templates contain a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TemplateScope {
     Always,
@@ -47,7 +47,7 @@ pub(crate) enum Body {
 /// An entry of the table.
 pub(crate) struct Field {
     pub element: Element,
-    /// Octets on the wire, or [`VARIABLE`].
+    /// Length of the exported field in octets, or [`VARIABLE`].
     pub len: u16,
     pub when: TemplateScope,
     pub body: Body,
@@ -133,7 +133,8 @@ impl Draft {
             }
             side.length.sum = side.ip_bytes;
         }
-        // Records without our own elements do not contain the begin of the flow.
+        // In a record without our own elements, the begin of the flow is unknown and is replaced by the begin of the
+        // record.
         if record.flow_start == base::Timestamp::ZERO {
             record.flow_start = record.first();
         }

@@ -71,7 +71,7 @@ impl MessageBuilder {
         (self.set, self.records, self.data, self.items) = (None, 0, 0, 0);
     }
 
-    /// The length with padding; header lengths are multiples of four.
+    /// Returns the length rounded up to a multiple of `align`. Lengths of message headers are multiples of four.
     fn padded(&self, len: usize) -> usize {
         len.next_multiple_of(self.align)
     }

@@ -228,7 +228,7 @@ fn ledger() -> Vec<Field> {
     table
 }
 
-/// A counter that has an element of our own, of 8 octets.
+/// Makes the field of a counter that has an element of our own, of 8 octets.
 fn count(id: u16, name: String, unit: Unit, index: usize, Access { get, set }: Access, meaning: String) -> Field {
     let (name, meaning) = (Cow::Owned(name), Cow::Owned(meaning));
     let (data_type, semantics) = (DataType::Unsigned64, Semantics::DeltaCounter);

@@ -143,7 +143,8 @@ pub(crate) fn put_row(columns: &[&rows::Field], row: &Row, out: &mut Vec<u8>) {
     }
 }
 
-/// A big-endian number of `len` octets; a number that is too large is replaced by the largest number of that length.
+/// Appends a big-endian number of `len` octets; a number that is too large is replaced by the largest number of that
+/// length.
 #[inline]
 pub(crate) fn put_number(out: &mut Vec<u8>, value: u128, len: usize) {
     // PERF: the usual lengths are written as one word; for other lengths the number of copied bytes is known only at
@@ -161,8 +162,8 @@ pub(crate) fn put_number(out: &mut Vec<u8>, value: u128, len: usize) {
     }
 }
 
-/// Octets, preceded by their length (RFC 7011, section 7). They are truncated to 65535 octets, which no message can
-/// hold, so that the record is rejected.
+/// Appends octets, preceded by their length (RFC 7011, section 7). They are truncated to 65535 octets, which no message
+/// can hold, so that the record is rejected.
 pub(crate) fn put_octets(out: &mut Vec<u8>, octets: &[u8]) {
     let octets = &octets[..octets.len().min(usize::from(u16::MAX))];
     match u8::try_from(octets.len()) {
@@ -182,7 +183,7 @@ const ORDERED: u8 = 4;
 /// file.
 pub(crate) const NAME: u16 = 64;
 
-/// A text in `len` octets: truncated at a character boundary, or padded with zeros.
+/// Appends a text of `len` octets: truncated at a character boundary, or padded with zeros.
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &str, len: u16) {
     let end = out.len() + usize::from(len);
     out.extend_from_slice(&text.as_bytes()[..text.floor_char_boundary(len.into())]);
@@ -198,7 +199,7 @@ pub(crate) fn directions(record: &Record) -> &'static [usize] {
     }
 }
 
-/// A basicList (RFC 6313, section 4.5.1) with the recommended three-octet length.
+/// Appends a basicList (RFC 6313, section 4.5.1) with the recommended three-octet length.
 fn put_list(out: &mut Vec<u8>, of: u16, pen: Option<u32>, len: u16, count: usize, get: impl Fn(usize) -> u128) {
     out.extend_from_slice(&[255, 0, 0]);
     let begin = out.len();

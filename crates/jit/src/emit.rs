@@ -423,7 +423,7 @@ impl Emitter<'_> {
         let value = self.operand(from);
         let kept = match var {
             Var::Classes => value,
-            // An unknown number of a verdict kind is stored as `Drop`.
+            // A verdict kind with an unknown number is stored as `Drop`.
             Var::Kind => {
                 let (most, drop) = (self.number(VerdictKind::Pick as u64), self.number(VerdictKind::Drop as u64));
                 let known = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, value, most);
@@ -510,7 +510,7 @@ impl Emitter<'_> {
         self.b.ins().load(ty, FIXED, from, at as i32)
     }
 
-    /// Emits a load of a fact from the headers.
+    /// Emits a load of a fact that was computed from the headers.
     fn found(&mut self, ty: Type, at: usize) -> Value {
         let value = self.b.ins().load(ty, FOUND, self.here, at as i32);
         self.b.ins().uextend(I64, value)

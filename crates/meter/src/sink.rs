@@ -53,9 +53,9 @@ pub struct Sinks {
     left: SinkReport,
     /// Number of records by flow end reason.
     ends: [u64; REASONS.len()],
-    /// Sum of the packets in the records.
+    /// Number of packets in all flow records together.
     pub in_records: u64,
-    /// Sum of the packets in the series rows.
+    /// Number of packets in all series rows together.
     pub in_rows: u64,
     pub rows: u64,
 }

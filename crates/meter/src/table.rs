@@ -178,7 +178,7 @@ struct Reply {
     next_due: Option<u64>,
 }
 
-/// Packets with copies of the bytes that a flow table reads.
+/// Packets for a shard thread, with copies of the bytes that a flow table reads.
 #[derive(Default)]
 struct Batch {
     packets: Vec<Copied>,

@@ -10,7 +10,7 @@ use sys::xsk::StepError;
 /// Capabilities required to load and attach a program.
 const XDP: Capabilities = Capabilities::of(&[Capability::NetAdmin, Capability::Bpf]);
 
-/// The error for a socket of `queue` of `name` that could not be opened.
+/// Returns the error for an AF_XDP socket of queue `queue` of the interface `name` that could not be opened.
 pub(super) fn socket_error(name: &str, queue: u32, failure: StepError) -> SourceError {
     let StepError { step, error } = failure;
     let binding = step == "bind to the queue";

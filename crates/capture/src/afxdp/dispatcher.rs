@@ -58,7 +58,7 @@ pub struct XdpDispatcher {
     sockets: Arc<RawMap>,
     outcomes: Arc<RawMap>,
     generations: Arc<RawMap>,
-    /// Held while the single value of `generations` is read, changed and written back.
+    /// This lock is held while the single value of `generations` is read, changed and written back.
     generations_update: Mutex<()>,
     queues: u32,
     frames: Frames,
@@ -378,7 +378,7 @@ fn of_queue(all: &mut [u8], queue: u32) -> Option<&mut [u8; QueueGenerations::BY
     all.get_mut(QueueGenerations::BYTES * queue as usize..)?.first_chunk_mut()
 }
 
-/// The program shown above; with `programs` it first makes a tail call to the slot.
+/// The program shown in the documentation of this module; with `programs` it first makes a tail call to the slot.
 fn code(programs: Option<&RawMap>, sockets: &impl AsFd, outcomes: &impl AsFd) -> Code {
     const QUEUE_ON_STACK: i16 = -4;
     let mut asm = Asm::new();

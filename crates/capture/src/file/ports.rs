@@ -96,7 +96,7 @@ impl PortMatcher {
         Self::port(&port_of(reader, interface))
     }
 
-    /// True if a packet of this interface matches.
+    /// True if the packets of this interface belong to the selected interface.
     #[inline]
     pub fn matches<R: Read>(&mut self, reader: &Reader<R>, interface: u32) -> bool {
         let name = reader.interfaces().get(interface as usize).map_or("", |name| name);

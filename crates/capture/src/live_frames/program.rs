@@ -78,8 +78,8 @@ fn words(part: FlowPart) -> [u32; flow::WORDS] {
     std::array::from_fn(|i| u32::from_ne_bytes(std::array::from_fn(|byte| bytes[i * 4 + byte])))
 }
 
-/// The program shown above, for frames of `len` bytes in `flows` flows, sent through the interface `ifindex`. TAI is
-/// `tai_ahead` nanoseconds ahead of UTC.
+/// The program shown in the documentation of this module, for frames of `len` bytes in `flows` flows, sent through the
+/// interface `ifindex`. TAI is `tai_ahead` nanoseconds ahead of UTC.
 pub(super) fn code(maps: &Maps, len: usize, flows: u32, ifindex: u32, tai_ahead: u64) -> Code {
     const INDEX_ON_STACK: i16 = -4;
     let (flow_at, stamp_at, crc_at) = (Parts::FLOW_AT as i16, Parts::STAMP_AT as i16, len as i16 - 4);

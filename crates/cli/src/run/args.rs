@@ -247,7 +247,7 @@ fn with_key(arg: Arg) -> Arg {
     }
 }
 
-/// The beginning of the default in a help text.
+/// The text with which the default begins in a help text.
 const DEFAULT: &str = " [default";
 
 /// The argument with the default of its key in the help text, if the text has none. It is not a default of the parser,

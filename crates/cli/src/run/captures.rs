@@ -92,7 +92,7 @@ impl RunningCaptures {
     /// Serves metrics, if the configuration has an address for them.
     ///
     /// # Errors
-    /// The address cannot be served.
+    /// netgrain cannot listen at the address.
     pub fn serve_metrics(&self) -> Result<Option<MetricsServer>, Failure> {
         let Some(address) = &self.config.status.metrics else { return Ok(None) };
         let observers: Vec<Observer> = self.interfaces.iter().map(|i| i.capture.observer()).collect();

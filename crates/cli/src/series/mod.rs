@@ -120,7 +120,7 @@ enum RowSource {
     Network(SocketAddr, Option<String>),
 }
 
-/// A direction, as flags name it.
+/// The direction of packets, as a value of a command-line flag.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DirectionArg {
     /// Received by the interface

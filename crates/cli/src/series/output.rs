@@ -87,8 +87,8 @@ impl<T: table::LineSubject> Output<T> {
         })
     }
 
-    /// Writes one row or step. The time of the output is that of `row`. `step` is the duration of the row or step in
-    /// seconds; `known` is the number of seconds in it for which there is data.
+    /// Writes one row or step. The output has the time of `row`. `step` is the duration of the row or step in seconds;
+    /// `known` is the number of seconds in it for which there is data.
     pub fn write(&mut self, subject: &T, row: Row, step: u64, known: u64, names: &Names) -> Result<(), Failure> {
         self.step = step;
         let gap = self.gaps.before(&row, step);
@@ -158,7 +158,7 @@ impl<T: table::LineSubject> Output<T> {
     }
 }
 
-/// The mean in bits per second over those seconds of the step about which there is data.
+/// The mean rate in bits per second over those seconds of the step for which there is data.
 fn bit_rate(row: &Row, known: u64) -> f64 {
     row.total.bytes as f64 * 8.0 / known.max(1) as f64
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use store::device::{Fault, MemoryDevice, Surviving};
 use testkit::TempDir;
 
-/// The store, on the volume in memory.
+/// The path of the store, on the volume in memory.
 const STORE: &str = "/store";
 
 /// Number of records: enough for three full files and an incomplete one.

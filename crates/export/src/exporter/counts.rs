@@ -8,7 +8,7 @@ use std::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Unsent {
-    /// The queue was full although the collector accepts messages: it is slower than the meter.
+    /// The queue was full although the collector accepts messages: the collector is slower than the meter.
     QueueFull = 0,
     /// The collector could not be reached, or closed the connection.
     Unreachable,
@@ -101,7 +101,7 @@ pub(super) struct Shared {
     pub abandoned: AtomicBool,
     /// Jobs added to the queue.
     pub queued: AtomicU64,
-    /// Jobs that the thread has taken from the queue.
+    /// Number of jobs that the thread has taken from the queue.
     pub taken: AtomicU64,
     /// When an offer has timed out, this field is set to the value of `taken` plus one. As long as `taken` does not
     /// increase after that, further offers do not wait. So the timeout applies once to an unresponsive collector, and

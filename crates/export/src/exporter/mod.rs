@@ -38,7 +38,7 @@ const MARGIN: Duration = Duration::from_millis(200);
 /// The reason why an exporter does not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// Neither flows nor series are to be exported.
+    /// The settings export neither flow records nor series rows.
     Nothing,
     /// NetFlow v9 supports neither files nor streams.
     Netflow(Target),

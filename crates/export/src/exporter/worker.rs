@@ -167,7 +167,7 @@ impl Worker {
         }
     }
 
-    /// Opens the connections that are not open; returns false if that fails.
+    /// Opens the connections that are not open; returns false if one of them cannot be opened.
     fn connect(&mut self) -> bool {
         if self.sessions.values().all(|l| l.channel.is_some()) {
             return true;

@@ -54,7 +54,7 @@ pub enum Item {
 pub struct StreamCounts {
     /// Complete messages.
     pub messages: u64,
-    /// Data records in those messages whose template had arrived.
+    /// Data records of known templates in the complete messages.
     pub records: u64,
     /// Data records that are missing according to the sequence numbers.
     pub missed: u64,
@@ -64,7 +64,7 @@ pub struct StreamCounts {
     pub foreign: u64,
 }
 
-/// The reason why a message is invalid. The items before the error have been passed on.
+/// The reason why a message is invalid. The items before the invalid part have been passed to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageError {
     /// The message has fewer bytes than a structure needs.

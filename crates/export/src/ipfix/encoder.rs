@@ -345,7 +345,8 @@ const ELEMENTS: Options = Options {
 
 const OPTIONS: [&Options; 5] = [&SAMPLING, &STATISTICS, &LOSS, &INTERFACES, &ELEMENTS];
 
-/// All of our own elements by their number on the wire, including reverse ones under the names of RFC 5103.
+/// All of our own elements with the numbers that templates contain. The reverse elements are included, under the names
+/// of RFC 5103.
 fn own_elements() -> Vec<(u16, Element)> {
     let mut elements = Vec::new();
     for field in FLOW.iter().filter(|f| f.element.is_enterprise) {

@@ -30,7 +30,7 @@ pub enum Value<'a> {
     Protocol(IpProtocol),
     /// The Community ID of a flow; for ICMP, the ports of the key are type and code.
     Community(FlowKey),
-    /// An interface, by the name given to the writer, or by its number.
+    /// An interface, printed as the name that the writer knows for it, or as its number.
     Interface(u16),
     /// Bytes, as hexadecimal digits.
     Bytes(&'a [u8]),

@@ -197,7 +197,7 @@ while flows < int(sys.argv[1]):
 print(flows, packets, octets)
 "#;
 
-/// As [`NETFLOW`], for a TCP stream, until its end.
+/// A Python program like [`NETFLOW`], which reads a TCP stream until its end.
 const IPFIX: &str = r#"
 import socket
 import ipfix.ie, ipfix.reader

@@ -104,7 +104,7 @@ pub fn nfdump(test: &str, send: impl FnOnce(SocketAddr), arguments: &[&str]) -> 
     }
     assert!(listens(), "nfcapd does not listen");
     send(([127, 0, 0, 1], port).into());
-    // In this table, the line of nfcapd's socket has the number of bytes that nfcapd has not yet read.
+    // In `/proc/net/udp`, the line of nfcapd's socket has the number of bytes that nfcapd has not yet read.
     let has_read = || {
         let sockets = std::fs::read_to_string("/proc/thread-self/net/udp").expect("sockets");
         sockets.lines().any(|line| line.contains(":270B ") && line.contains(":00000000 00:"))
