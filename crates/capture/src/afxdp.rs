@@ -476,12 +476,12 @@ impl Source for AfXdp {
         if let Some(interface_counts) = &mut self.interface_counts {
             interface_counts.refresh();
         }
-        // From here on no reader collects the results of a program in the kernel, so the slot is emptied. Packets that
-        // still arrive are undecided and are filtered in user space. The call fails only if the interface has
-        // disappeared.
+        // After the stop, no reader collects the results of a program in the kernel, so the slot is emptied. Packets
+        // that still arrive are undecided and are filtered in user space. Emptying the slot fails only if the interface
+        // has disappeared.
         let _ = self.dispatcher.empty_slot();
-        // The call fails only if the queue is not in the map. In that case the interface has disappeared, and the queue
-        // was already returned to the kernel.
+        // Returning the queue fails only if the queue is not in the map. Then the interface has disappeared, and the
+        // queue was already returned to the kernel.
         let _ = self.dispatcher.give_back(self.queue);
         self.phase = Phase::Draining { drained: sys::bpf::wait_for_running_programs(), since: Instant::now() };
     }

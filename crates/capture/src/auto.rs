@@ -78,7 +78,7 @@ pub enum Reason {
     NativeXdp {
         /// The driver.
         driver: String,
-        /// The interface is dedicated although the host uses it.
+        /// True if the interface is dedicated although the host uses it.
         is_dedicated: bool,
         /// The driver has zero copy.
         has_zero_copy: bool,
@@ -161,7 +161,7 @@ pub struct PortFacts {
     pub name: String,
     /// The ways in which the host uses the interface; empty if it does not.
     pub uses: Vec<HostUse>,
-    /// The driver, if the kernel reports it.
+    /// The name of the driver of the interface, if the kernel reports it.
     pub driver: Option<String>,
     /// The XDP features of the driver, if the kernel reports them.
     pub xdp: Option<XdpFeatures>,

@@ -58,8 +58,8 @@ impl Egress {
         index == self.index() && self.socket.bound_link().is_ok_and(|bound| bound == Some(index))
     }
 
-    /// True if the interface is up and has a carrier; `None` if no interface of this name exists, or it is not bound
-    /// again yet.
+    /// True if the interface is up and has a carrier; `None` if no interface of this name exists, or the socket is not
+    /// yet bound again to the interface.
     pub fn is_ready(&self) -> Option<bool> {
         let link = link_of(&self.name).ok()?;
         self.is_bound(link.index).then_some(link.is_up() && link.carrier)

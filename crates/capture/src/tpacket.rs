@@ -104,7 +104,7 @@ impl Port {
         Some(missed(&link).saturating_sub(before))
     }
 
-    /// Reads the MTU again, because it may have been raised.
+    /// Reads the MTU of the interface again, because it may have been raised.
     fn refresh_mtu(&mut self) {
         if let Ok(link) = self.netlink.link_by_index(self.link) {
             self.longest = link.mtu + Self::LINK_OVERHEAD;

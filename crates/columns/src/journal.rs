@@ -233,7 +233,7 @@ impl<T: Schema> LoadedJournal<T> {
         self.bytes
     }
 
-    /// The blocks of columns, in order of arrival; `None` if they are invalid.
+    /// The complete batches of the journal as blocks, in order of arrival; `None` if the blocks are invalid.
     pub fn blocks(&self) -> Option<Blocks<'_>> {
         let blocks = Blocks::of(self.found.batches.iter().map(|(from, to)| &self.bytes[*from..*to]))?;
         (blocks.rows() == self.found.rows).then_some(blocks)

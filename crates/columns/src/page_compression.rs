@@ -17,10 +17,10 @@ use zstd::zstd_safe::{CParameter, ParamSwitch, compress_bound};
 /// Least number of bytes of a part: each frame adds about a dozen bytes.
 const PART: usize = 4 << 10;
 
-/// Pages with fewer bytes than this are not compressed.
+/// Pages with fewer bytes than this number are not compressed.
 const WORTH: usize = 64;
 
-/// The search step of the quick compressor: so large that it never searches for matches.
+/// The search step of the quick compressor. It is so large that this compressor never searches for matches.
 ///
 /// PERF: smaller steps of 64 and of 512 bytes were measured on all parts of a site's records
 /// (records/2026-11-22-columns.md). Compression took 126 and 115 ns per record instead of 230, and the result had 52.5
@@ -28,7 +28,7 @@ const WORTH: usize = 64;
 /// chose 64.
 const STEP: u32 = 128 << 10;
 
-/// Samples of numbers begin at a multiple of this offset.
+/// The offset at which a sample of numbers begins is a multiple of this number.
 const NUMBER: usize = 16;
 
 /// Number of samples on which a choice is based, and greatest number of bytes of each sample.

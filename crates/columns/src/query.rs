@@ -19,8 +19,8 @@ pub struct Query {
     pub from: Timestamp,
     /// The inclusive end of the interval: records that begin later are left out.
     pub to: Timestamp,
-    /// A condition on records; records that do not meet it may be returned too, because it only excludes whole row
-    /// groups. Queries of series rows ignore it.
+    /// A condition that excludes whole row groups. So records that do not meet the condition may be returned too.
+    /// Queries of series rows ignore the condition.
     pub need: KeyCondition,
     /// Return only records with this flow id.
     pub id: Option<u64>,

@@ -164,7 +164,7 @@ fn set_aside(disk: &mut dyn Housekeeping, path: &Path, kind: DataFileKind) -> Re
     loop {
         let aside = path.with_file_name(format!("{}.{}.damaged", names::stem(start, None, copy), kind.name()));
         match disk.rename(path, &aside) {
-            // The name is used by the journal of another replay that began at the same timestamp.
+            // A journal of another replay that began at the same timestamp has this name, so the next name is tried.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => copy += 1,
             Err(e) => return Err(ColumnsError::io(path)(e)),
             Ok(()) => return Ok(aside),
@@ -185,7 +185,7 @@ pub(crate) struct Draft {
 enum Content {
     /// There are no rows.
     Nothing,
-    /// The journal was sealed before, into this file.
+    /// The rows are in this file, into which the journal was sealed before.
     Published(PathBuf),
     Hidden(Hidden),
 }
@@ -308,7 +308,7 @@ fn sealed_from(
             let path = directory.join(name);
             // Skips unreadable files, as queries do.
             if Sealed::origin_of(disk, &path, kind).is_ok_and(|origin| origin.has(journal)) {
-                // The directory is synced, because the name of the found file may not have been synced before the crash.
+                // The name of the found file may not have been synced before the crash, so the directory is synced.
                 disk.sync(&directory).map_err(ColumnsError::io(&directory))?;
                 return Ok(Some(path));
             }

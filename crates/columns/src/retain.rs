@@ -19,7 +19,7 @@ use sys::locks::Holder;
 /// Retention rules for the files of one table (flow records or series rows); `None` disables a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetentionRules {
-    /// Files that begin longer ago than this are removed.
+    /// Files whose first row began more than this duration ago are removed.
     pub max_age: Option<Duration>,
     /// The greatest total size of the files in bytes; the oldest files above it are removed.
     pub max_size: Option<u64>,

@@ -108,7 +108,7 @@ pub struct Column<T> {
     pub repetition: Repetition,
     /// The encoding.
     pub coding: EncodingHint,
-    /// How queries use this column to exclude row groups.
+    /// How queries use the values of this column to exclude row groups.
     pub predicate: ColumnPredicate,
     /// An argument for `take`.
     pub arg: usize,

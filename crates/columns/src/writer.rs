@@ -46,8 +46,8 @@ const BATCH: usize = 128 << 10;
 /// journal.
 const OPEN_MOST: usize = 32;
 
-/// A replay writer completes a file when the packet time is this far past the file's period, unless the time has gone
-/// back before.
+/// A replay writer completes a file when the packet time exceeds the period of the file by this duration. After the
+/// packet time has gone back by more than this duration, the writer no longer does so.
 const SETTLED: Duration = Duration::from_secs(3600);
 
 /// Configuration of a writer.
@@ -314,7 +314,7 @@ impl<T: Schema> GrowingFiles<T> {
         }
     }
 
-    /// Moves the file for a row of this span to the end of the list, or adds a new file there.
+    /// Moves the file to which a row of this span belongs to the end of the list, or adds a new file there.
     #[cold]
     fn find(
         &mut self,

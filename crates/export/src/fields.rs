@@ -118,7 +118,8 @@ impl Default for Draft {
 const NOWHERE: flow::PacketLocation = flow::PacketLocation { queue: u16::MAX, first: u64::MAX, last: u64::MAX };
 
 impl Draft {
-    /// Completes the record after all fields have been set; `None` if its addresses are missing or of two families.
+    /// Completes the record after all fields have been set; `None` if its addresses are missing or belong to different
+    /// address families.
     pub fn finish(self) -> Option<Record> {
         let mut record = self.record;
         if record.key.src.is_ipv4() != record.key.dst.is_ipv4() {

@@ -99,7 +99,7 @@ impl Table {
         }
     }
 
-    /// Returns the counters. With several threads they are as of the last reply of all threads.
+    /// Returns the counters. If there are several threads, the counters are those of the last reply of all threads.
     pub fn counts(&self) -> Counts {
         match self {
             Self::Here(shards) => shards.counts(),

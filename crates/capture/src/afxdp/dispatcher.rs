@@ -49,8 +49,9 @@ pub struct DispatcherCounts {
 /// The attached program with its maps. It is detached when the last source that uses it is dropped.
 #[derive(Debug)]
 pub struct XdpDispatcher {
-    /// First field, so that it is dropped first: dropping `programs` empties the slot, and a dispatcher that is still
-    /// attached would then run without the program of the slot.
+    /// This is the first field, so the link is dropped first and the dispatcher is detached. If `programs` were dropped
+    /// first, the slot would be empty while the dispatcher is still attached, and frames would be processed without the
+    /// program of the slot.
     link: Link,
     /// The program array with one slot.
     programs: RawMap,

@@ -91,7 +91,7 @@ impl PortMatcher {
         Self { port: port.to_owned(), last: None }
     }
 
-    /// A matcher for the interface of this packet.
+    /// Creates a matcher that selects the interface of this packet.
     pub fn of_packet<R: Read>(reader: &Reader<R>, interface: u32) -> Self {
         Self::port(&port_of(reader, interface))
     }

@@ -50,7 +50,7 @@ fn try_reload(verb: Verb<'_>, captures: &mut RunningCaptures) -> Result<String, 
             new_sinks.push(sinks::exports(&come, &interface.label, interface.number, &captures.pace)?);
         }
     }
-    // The kernel may reject a program, so it is swapped before anything else is changed.
+    // The kernel may reject a packet program, so the program is swapped before anything else is changed.
     let mut changes = match program {
         Some(program) => swap_programs(captures, &program)?,
         None => Vec::new(),

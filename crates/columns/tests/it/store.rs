@@ -207,7 +207,7 @@ fn a_flipped_bit_in_a_page_is_reported_and_changes_no_value() {
     let columns = opened.metadata().row_group(0).columns().to_vec();
     for round in 0..300 {
         let column = &columns[prng.below(columns.len() as u64) as usize];
-        // A page header is shorter than this; page checksums do not cover the headers.
+        // A page header is shorter than this number of bytes; page checksums do not cover the headers.
         const HEADER: u64 = 48;
         let (begin, len) = column.byte_range();
         let data = column.data_page_offset() as u64 + HEADER;

@@ -269,7 +269,7 @@ impl Worker {
         let mut config = self.settings.encode.clone();
         let multicast = matches!(self.settings.target, Target::Multicast { .. });
         if multicast {
-            // A receiver of several groups at one port distinguishes them by their domains.
+            // A receiver of several groups at one port distinguishes the groups by their observation domains.
             config.domain = config.domain.wrapping_add(u32::from(to.1)).wrapping_add((to.0 as u32) << 16);
         }
         let mut encoder: Box<dyn Encode> = match self.settings.protocol {
