@@ -16,7 +16,7 @@ pub enum Cause {
     Source = 4,
     /// Unit: packets. Read from the ring and not written, because the volume refused writes until the recorder's grace period after a stop was over.
     Disk = 5,
-    /// Unit: packets. Were written to a file, and recovery or repair did not find them complete, because a crash or a power failure cut them off or the volume damaged them.
+    /// Unit: packets. Written to a file, but not found complete by recovery or repair, because a crash or a power failure cut them off or the volume damaged them.
     Crash = 6,
 }
 
@@ -56,7 +56,7 @@ impl Cause {
                 "read from the ring and not written, because the volume refused writes until the recorder's grace period after a stop was over"
             }
             Self::Crash => {
-                "were written to a file, and recovery or repair did not find them complete, because a crash or a power failure cut them off or the volume damaged them"
+                "written to a file, but not found complete by recovery or repair, because a crash or a power failure cut them off or the volume damaged them"
             }
         }
     }
@@ -80,7 +80,7 @@ impl Cause {
         }
     }
 
-    /// The counter with this number, if there is one.
+    /// The counter with this number; `None` if no counter has it.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }
@@ -96,7 +96,7 @@ pub enum Note {
     Malformed = 1,
     /// Unit: packets. Merged by the NIC or the kernel (GRO, LRO), so that one packet holds several frames of the wire.
     SuperFrame = 2,
-    /// Unit: packets. Had a VLAN tag that the kernel removed and netgrain restored.
+    /// Unit: packets. With a VLAN tag that the kernel removed and netgrain restored.
     VlanRestored = 3,
     /// Unit: packets. Sent by this host.
     Outgoing = 4,
@@ -110,7 +110,7 @@ pub enum Note {
     Unverified = 8,
     /// Unit: files. A recorder ended abnormally while it wrote this file, and its offered counter page is lost too (power failure), so the number of lost packets is unknown.
     TailUnknown = 9,
-    /// Unit: packets. Came from a capture with a wire length below the caplen; the wire length was raised to the caplen.
+    /// Unit: packets. Read from a capture file that states a wire length below the caplen; the wire length was raised to the caplen.
     WireRaised = 10,
 }
 
@@ -159,7 +159,7 @@ impl Note {
             Self::SuperFrame => {
                 "merged by the NIC or the kernel (GRO, LRO), so that one packet holds several frames of the wire"
             }
-            Self::VlanRestored => "had a VLAN tag that the kernel removed and netgrain restored",
+            Self::VlanRestored => "with a VLAN tag that the kernel removed and netgrain restored",
             Self::Outgoing => "sent by this host",
             Self::Clamped => {
                 "with a timestamp earlier than that of the packet before in the same queue, raised to that timestamp; or later than 2106-02-07T06:28:15Z, the last second of the pcap format, lowered to that second"
@@ -173,7 +173,7 @@ impl Note {
                 "a recorder ended abnormally while it wrote this file, and its offered counter page is lost too (power failure), so the number of lost packets is unknown"
             }
             Self::WireRaised => {
-                "came from a capture with a wire length below the caplen; the wire length was raised to the caplen"
+                "read from a capture file that states a wire length below the caplen; the wire length was raised to the caplen"
             }
         }
     }
@@ -195,7 +195,7 @@ impl Note {
         }
     }
 
-    /// The counter with this number, if there is one.
+    /// The counter with this number; `None` if no counter has it.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }

@@ -73,7 +73,7 @@ impl Ledger {
         self.rows.iter().map(|(second, (_, tally))| Row { second, tally })
     }
 
-    /// True if the ledger has no row.
+    /// True if the ledger has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

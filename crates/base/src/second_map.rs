@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// most twice as many runs.
 const CHUNK: usize = 32;
 
-/// Runs of seconds with the same tally, by first second.
+/// The runs of seconds with the same tally, sorted by the first second of each run.
 #[derive(Clone, Debug)]
 pub struct SecondMap {
     packed: BTreeMap<u64, Box<[u8]>>,
@@ -36,18 +36,18 @@ impl SecondMap {
         self.len
     }
 
-    /// True if there is no run.
+    /// True if the map contains no run.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The run that begins with this second.
+    /// The number of seconds and the tally of the run that begins with this second, if there is such a run.
     pub fn get_mut(&mut self, second: u64) -> Option<&mut (u64, Tally)> {
         self.decode_chunk_of(second);
         self.open.get_mut(&second)
     }
 
-    /// Replaces the run that begins with this second.
+    /// Sets the number of seconds and the tally of the run that begins with this second, or inserts this run.
     pub fn insert(&mut self, second: u64, seconds: u64, tally: Tally) {
         self.decode_chunk_of(second);
         self.len += usize::from(self.open.insert(second, (seconds, tally)).is_none());
@@ -68,7 +68,7 @@ impl SecondMap {
         removed
     }
 
-    /// The last run that begins at or before this second.
+    /// The last of the runs that begin at or before this second.
     pub fn at_or_before(&mut self, second: u64) -> Option<Entry> {
         self.decode_chunk_of(second);
         let found = self.open.range(..=second).next_back().map(|(second, run)| (*second, *run));
@@ -93,7 +93,7 @@ impl SecondMap {
         self.remove(second).map(|run| (second, run))
     }
 
-    /// The runs in order of time.
+    /// The runs, in the order of their seconds.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Entry> + '_ {
         let earlier = self.packed.range(..self.from).flat_map(|(_, bytes)| decode(bytes));
         let open = self.open.iter().map(|(second, run)| (*second, *run));

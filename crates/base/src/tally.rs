@@ -7,11 +7,11 @@ use std::ops::AddAssign;
 /// The terms of the accounting equation over some period, in packets. Bytes are counted as on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Packets that reached the counting point.
+    /// Packets that reached the point at which the source counts packets.
     pub offered: u64,
     /// Packets stored.
     pub stored: u64,
-    /// Wire bytes of the packets stored.
+    /// Bytes of the frames of stored packets on the wire.
     pub stored_bytes: u64,
     /// Packets rejected by the capture filter.
     pub filtered: u64,
@@ -27,7 +27,7 @@ impl Tally {
     /// Number of counters.
     pub const TERMS: usize = 5 + Cause::COUNT + Note::COUNT;
 
-    /// The counters in the order of declaration.
+    /// All counters of the tally, in the order of declaration.
     pub fn terms(&self) -> [u64; Self::TERMS] {
         let mut out = [0; Self::TERMS];
         out[..5].copy_from_slice(&[self.offered, self.stored, self.stored_bytes, self.filtered, self.duplicate]);

@@ -25,9 +25,9 @@ use std::time::Duration;
 pub enum TimeSpec {
     /// An absolute time.
     At(Timestamp),
-    /// This duration before the current time.
+    /// The time this long before the current time.
     Ago(Duration),
-    /// This duration after the current time, or after the argument `anchor` of [`TimeSpec::at`] if it is present.
+    /// The time this long after the current time, or after the argument `anchor` of [`TimeSpec::at`] if it is present.
     FromNow(Duration),
     /// A date and a time of day, or a time of day alone.
     Civil {

@@ -68,7 +68,7 @@ pub struct AfXdpConfig {
     pub copy: CopyMode,
     /// Native XDP if the driver supports it, unless a mode is forced.
     pub xdp: AttachMode,
-    /// Receive frames that span several chunks; `None` enables this if the MTU requires it.
+    /// Whether to receive frames that span several chunks; `None` means that the MTU decides.
     pub multi_buffer: Option<bool>,
     /// Number of entries of each receive ring, a power of two. A prototype with 4096 entries lost 0.3 to 0.8 % of the
     /// packets at 1.6 Mpps.
@@ -351,7 +351,7 @@ impl AfXdp {
             return false;
         }
         self.gone = true;
-        // The kernel has unbound the socket, so later frames of this queue belong to the kernel again.
+        // The kernel has unbound the socket, so later frames of this queue reach the kernel's network stack again.
         let _ = self.dispatcher.give_back(self.queue);
         sys::bpf::wait_for_running_programs();
         true
@@ -476,12 +476,12 @@ impl Source for AfXdp {
         if let Some(interface_counts) = &mut self.interface_counts {
             interface_counts.refresh();
         }
-        // From here on no reader collects the results of a program in the kernel, so the slot is emptied. Packets that
-        // still arrive are undecided and are filtered in user space. The call fails only if the interface has
-        // disappeared.
+        // After the stop, no reader collects the results of a program in the kernel, so the slot is emptied. Packets
+        // that still arrive are undecided and are filtered in user space. Emptying the slot fails only if the interface
+        // has disappeared.
         let _ = self.dispatcher.empty_slot();
-        // The call fails only if the queue is not in the map. In that case the interface has disappeared, and the queue
-        // was already returned to the kernel.
+        // Returning the queue fails only if the queue is not in the map. Then the interface has disappeared, and the
+        // queue was already returned to the kernel.
         let _ = self.dispatcher.give_back(self.queue);
         self.phase = Phase::Draining { drained: sys::bpf::wait_for_running_programs(), since: Instant::now() };
     }
@@ -506,7 +506,7 @@ impl InterfaceCounts {
     }
 }
 
-/// The present state of the interface.
+/// Returns the present state of the interface with this name.
 fn look_up(name: &str) -> Result<Link, SourceError> {
     Netlink::route().and_then(|mut netlink| netlink.link(name)).map_err(|error| {
         let advice =

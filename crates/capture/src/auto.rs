@@ -30,7 +30,7 @@ pub enum SourceKind {
 pub struct Choice {
     /// The interface.
     pub interface: String,
-    /// The reason, which determines the source.
+    /// The reason for the choice; it determines the source.
     pub reason: Reason,
 }
 
@@ -50,12 +50,12 @@ impl fmt::Display for Choice {
     }
 }
 
-/// The reason for a source; the text names the source.
+/// The reason for the choice of a source; its text names the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// TPACKET_V3 is chosen because the interface is a loopback interface.
     Loopback,
-    /// TPACKET_V3 is chosen because the host uses the interface. The list contains the ways of use.
+    /// TPACKET_V3 is chosen because the host uses the interface in the listed ways.
     HostUse(Vec<HostUse>),
     /// TPACKET_V3 is chosen because another XDP program is attached.
     XdpAttached,
@@ -78,7 +78,7 @@ pub enum Reason {
     NativeXdp {
         /// The driver.
         driver: String,
-        /// The interface is dedicated although the host uses it.
+        /// True if the interface is dedicated although the host uses it.
         is_dedicated: bool,
         /// The driver has zero copy.
         has_zero_copy: bool,
@@ -161,11 +161,11 @@ pub struct PortFacts {
     pub name: String,
     /// The ways in which the host uses the interface; empty if it does not.
     pub uses: Vec<HostUse>,
-    /// The driver, if the kernel reports it.
+    /// The name of the driver of the interface, if the kernel reports it.
     pub driver: Option<String>,
     /// The XDP features of the driver, if the kernel reports them.
     pub xdp: Option<XdpFeatures>,
-    /// Another process has attached an XDP program.
+    /// Another process has attached an XDP program to the interface.
     pub has_xdp: bool,
     /// The MTU in bytes.
     pub mtu: u32,

@@ -44,7 +44,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// An untruncated received frame without a timestamp.
+    /// Creates a received frame without a timestamp, all of whose bytes were captured.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self {
             bytes,
@@ -83,7 +83,7 @@ pub enum Polled {
 /// The clock that made the timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimestampSource {
-    /// The engine thread, when it reads the frame (calibrated TSC).
+    /// The engine thread makes the timestamp when it reads the frame (calibrated TSC).
     Engine,
     /// The kernel, in software.
     Kernel,
@@ -115,7 +115,7 @@ impl TimestampSource {
     }
 }
 
-/// The description of an open source.
+/// The description of a source after opening.
 #[derive(Clone, Debug)]
 pub struct SourceInfo {
     /// The interface, file or simulation: `eth1`, `trace.pcap`, `sim:60`.
@@ -237,8 +237,8 @@ impl fmt::Display for SourceError {
         match self {
             Self::System { name, what, error, advice } => {
                 match *what {
-                    // Only these two operations are operations on files, and their errors get the text of
-                    // [`sys::advice::cause`]. Errors of operations on interfaces have the kernel's text.
+                    // Of all operations, only "open" and "read" are operations on files, and their errors get the text
+                    // of [`sys::advice::cause`]. Errors of operations on interfaces have the kernel's text.
                     "open" | "read" => write!(f, "{name}: cannot {what}: {}", sys::advice::cause(error))?,
                     _ => write!(f, "{name}: cannot {what}: {error}")?,
                 }

@@ -18,7 +18,7 @@ pub struct Egress {
 }
 
 impl Egress {
-    /// Opens the interface of this name.
+    /// Opens the interface with this name for sending.
     ///
     /// # Errors
     /// The reason why nothing can be sent through the interface.
@@ -58,8 +58,8 @@ impl Egress {
         index == self.index() && self.socket.bound_link().is_ok_and(|bound| bound == Some(index))
     }
 
-    /// True if the interface is up and has a carrier; `None` if no interface of this name exists, or it is not bound
-    /// again yet.
+    /// True if the interface is up and has a carrier; `None` if no interface of this name exists, or the socket is not
+    /// yet bound again to the interface.
     pub fn is_ready(&self) -> Option<bool> {
         let link = link_of(&self.name).ok()?;
         self.is_bound(link.index).then_some(link.is_up() && link.carrier)
@@ -84,9 +84,9 @@ impl Egress {
 pub enum EgressError {
     /// There is no such interface.
     Missing(String, io::Error),
-    /// The kernel does not permit a packet socket.
+    /// The kernel does not permit this process to open a packet socket.
     Socket(String, io::Error),
-    /// The socket cannot be bound to the interface.
+    /// The packet socket cannot be bound to the interface.
     Bind(String, io::Error),
 }
 

@@ -211,17 +211,17 @@ impl LiveFrames {
 
 /// The reason why this method cannot send these frames on this interface.
 enum Unsuitable {
-    /// The frames have this many bytes.
+    /// The frames have this number of bytes, which is too large.
     FrameLength(usize),
     /// There are this many flows.
     Flows(u32),
-    /// A batch has this many frames.
+    /// A batch has this number of frames, which is not permitted.
     Batch(u32),
     /// The interface is no veth interface, so the frames cannot be counted.
     Kind,
     /// The interface of this name or its peer is down.
     Down(String),
-    /// The frames do not fit the MTU.
+    /// A frame of this length does not fit the MTU of the interface.
     Mtu { frame: usize, mtu: u32 },
     /// The peer does not accept XDP frames.
     Peer,
@@ -288,7 +288,7 @@ fn check(config: &LiveFramesConfig, parts: &Parts, link: &Link) -> Result<(), Un
     }
 }
 
-/// A program could not be loaded or not be run.
+/// The reason why the clock could not be read: the program could not be loaded, or not run.
 enum ClockError {
     Load(LoadError),
     Run(io::Error),

@@ -20,8 +20,8 @@ pub use r#gen::{Spec, SpecError};
 /// Target size of the prepared frames: half of a second-level cache of 1 MiB; the ring uses the other half.
 const TABLE_BYTES: usize = 512 << 10;
 
-/// Maximum size of the prepared frames if the table needs more to contain every flow; this size fits a third-level
-/// cache.
+/// Maximum size of the prepared frames if one frame for each flow takes more than `TABLE_BYTES`; this size fits a
+/// third-level cache.
 const TABLE_LIMIT: usize = 4 << 20;
 
 /// Prepared frames begin at multiples of a cache line.
@@ -34,7 +34,7 @@ pub struct Sim {
     frames: Frames,
     clock: Clock,
     pacer: Pacer,
-    /// Length of the longest frame: the pacer counts due frames in this length, so that a rate in bits is never
+    /// Length of the longest frame. The pacer assumes this length for every due frame, so that a rate in bits is never
     /// exceeded.
     max_len: usize,
     handed: u64,
@@ -313,7 +313,7 @@ mod tests {
             .unwrap(),
             Polled::End
         ) {
-            // The last frame may have only just started.
+            // At the time of the check, the last frame may just have begun, so its bits do not count.
             assert!((bits - last) as f64 <= started.elapsed().as_secs_f64() * 20e6 + 1.0);
         }
     }

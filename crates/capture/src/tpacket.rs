@@ -39,7 +39,7 @@ pub struct Tpacket {
     info: SourceInfo,
     socket: PacketSocket,
     ring: Ring,
-    /// The position of the next frame.
+    /// The position in the ring of the next frame to deliver.
     position: BlockPosition,
     phase: Phase,
     account: SocketCounts,
@@ -71,7 +71,7 @@ enum Phase {
     Broken(io::Error),
 }
 
-/// Queries to the interface, by index, because names change.
+/// Sends queries about an interface to the kernel. The interface is identified by its index, because names change.
 struct Port {
     netlink: Netlink,
     link: u32,
@@ -104,7 +104,7 @@ impl Port {
         Some(missed(&link).saturating_sub(before))
     }
 
-    /// Reads the MTU again, because it may have been raised.
+    /// Reads the MTU of the interface again, because it may have been raised.
     fn refresh_mtu(&mut self) {
         if let Ok(link) = self.netlink.link_by_index(self.link) {
             self.longest = link.mtu + Self::LINK_OVERHEAD;
@@ -236,7 +236,8 @@ impl Tpacket {
         Ok(())
     }
 
-    /// The ring is empty: returns `Idle`, `End` or the end of the interface, depending on the phase and the counters.
+    /// Called when the ring is empty. Returns `Idle` if further frames may arrive, `End` after a complete drain, or an
+    /// error if the interface disappeared.
     fn finish_counts(&mut self) -> Result<Polled, SourceError> {
         let Phase::Draining(drain) = &self.phase else { return Ok(Polled::Idle) };
         let (drain, now) = (*drain, Instant::now());

@@ -39,7 +39,7 @@ const HEAD: usize = at::CHECK.end;
 /// was written to its end.
 const END: u8 = 0xe5;
 
-/// The rows of the next batch, encoded as they arrive.
+/// The rows of the next batch. Each row is encoded when it is added.
 pub struct BatchBytes<T: Schema> {
     builder: Builder<T>,
     bytes: Vec<u8>,
@@ -74,10 +74,9 @@ impl<T: Schema> BatchBytes<T> {
     }
 
     /// Returns the batch, and begins the next one in the empty buffer `room`. The header of the returned batch still
-    /// lacks journal, offset and synced length, which [`place`] writes.
-    /// `room` gets the length of the returned batch as its capacity. If it got the capacity of the returned batch, each
-    /// buffer would become as large as the largest batch so far, but the limit for batches that wait for the disk
-    /// counts only their lengths.
+    /// lacks the number of synced bytes and the checksum, which [`place`] writes. `room` gets the length of the
+    /// returned batch as its capacity. If it got the capacity of the returned batch, each buffer would become as large
+    /// as the largest batch so far, but the limit for batches that wait for the disk counts only their lengths.
     pub fn take(&mut self, mut room: Vec<u8>) -> Vec<u8> {
         if !self.bytes.is_empty() {
             self.builder.finish(&mut self.bytes);
@@ -93,8 +92,8 @@ impl<T: Schema> BatchBytes<T> {
     }
 }
 
-/// Completes a batch header: the journal's id, the batch's offset in the journal, and the number of bytes that were
-/// synced so far.
+/// Completes the header of a batch: writes the number of bytes of the journal that were synced so far, and the
+/// checksum, which also covers the journal's id and the offset of the batch.
 pub fn place(batch: &mut [u8], id: u64, place: u64, synced: u64) {
     if let Some(head) = batch.first_chunk_mut::<HEAD>() {
         head[at::VERIFIED].copy_from_slice(&(synced as u32).to_le_bytes());
@@ -119,7 +118,7 @@ pub struct JournalBatches {
     pub batches: Vec<(usize, usize)>,
     /// Number of rows in all complete batches of the journal.
     pub rows: usize,
-    /// Ranges of bytes that belong to no complete batch.
+    /// Ranges of bytes of the journal that belong to no complete batch.
     gaps: Vec<Gap>,
     /// Number of bytes at the beginning of the journal that are known to have been synced; more may have been synced.
     verified: usize,
@@ -172,8 +171,8 @@ pub struct Damage {
     pub at: u64,
     /// Number of damaged bytes.
     pub bytes: u64,
-    /// True if the cause may instead be a write that a crash interrupted: no sync is known to have covered any of these
-    /// bytes.
+    /// True if a crash may have interrupted the write of these bytes. No sync is known to have covered any of them, so
+    /// they may be incomplete and not damaged.
     pub or_torn: bool,
 }
 
@@ -204,7 +203,8 @@ impl JournalBatches {
                     found.batches.push((begin, end - 1));
                     found.rows += head.rows;
                 }
-                // The header's checksum covers its length, so no other batch begins within that length.
+                // The checksum of the header covers the length of the batch, so no other batch begins within that
+                // length.
                 _ => found.gaps.push(Gap::of_batch(bytes, place, end.min(bytes.len()), end > bytes.len())),
             }
             at = end;
@@ -212,13 +212,13 @@ impl JournalBatches {
         found
     }
 
-    /// Number of bytes in incompletely written batches.
+    /// Number of bytes in batches of which a crash interrupted the write.
     pub fn torn(&self) -> u64 {
         self.gaps.iter().filter(|gap| !self.is_damaged(gap)).map(Gap::len).sum()
     }
 
-    /// The range that was written completely and is damaged now: it was synced, or does not look like an interrupted
-    /// write.
+    /// The range of bytes that was written completely and is damaged now: it was synced, or does not look like an
+    /// interrupted write.
     pub fn damage(&self) -> Option<Damage> {
         let damaged = || self.gaps.iter().filter(|gap| self.is_damaged(gap));
         let at = damaged().next()?.begin as u64;
@@ -231,7 +231,7 @@ impl JournalBatches {
     }
 }
 
-/// The fields of a batch header.
+/// The fields of a batch header that a reader needs.
 struct BatchHeader {
     length: usize,
     rows: usize,

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-/// Number of bytes in a block before its columns.
+/// Length of the header of a block, which precedes the columns.
 const HEAD: usize = 8;
 
 /// Blocks that are decoded column by column, in schema order.
@@ -61,7 +61,7 @@ impl<'a> Blocks<'a> {
         })
     }
 
-    /// Number of rows of all blocks.
+    /// Number of rows in all blocks together.
     pub fn rows(&self) -> usize {
         self.rows
     }
@@ -96,8 +96,8 @@ impl<'a> Blocks<'a> {
         Some(FlatColumn { values, present, starts: is_list.then(|| Arc::clone(&self.starts)) })
     }
 
-    /// Decodes the presence bitmap of `counts` positions of each block; returns it with the number of present values of
-    /// each block.
+    /// Decodes the presence bitmap of each block; `counts` has the number of positions of each block. Returns the
+    /// bitmaps as one, and the number of present values of each block.
     fn presence(&mut self, is_list: bool, counts: &[usize]) -> Option<(Arc<Bits>, Vec<usize>)> {
         let bitmaps: Option<Vec<PresenceMap<'_>>> =
             self.left.iter_mut().zip(counts).map(|((left, _), count)| PresenceMap::take(left, *count)).collect();
@@ -182,7 +182,7 @@ pub struct FlatColumn {
     values: Values,
     /// Presence bitmap of the rows or list entries, if values may be missing.
     present: Option<Arc<Bits>>,
-    /// For a list: the first entry of each row, and the end of the last row's entries.
+    /// For a list: the index of the first entry of each row, and at the end the number of all entries.
     starts: Option<Arc<Vec<u32>>>,
 }
 
@@ -262,7 +262,7 @@ enum Values {
     Wide(Narrow, Narrow),
     /// Lower halves of all addresses, bitmap of the IPv6 addresses, and upper halves of the IPv6 addresses.
     Addresses(Narrow, Arc<Bits>, Narrow),
-    /// The bytes, and begin and end of each string.
+    /// The bytes of all strings, and the begin and the end of each string in them.
     Bytes(Vec<u8>, Vec<(u32, u32)>),
 }
 
@@ -275,7 +275,7 @@ impl FlatColumn {
         }
     }
 
-    /// The number in this row; the column has one number per row.
+    /// The number in this row of a column with one number per row.
     pub fn number(&self, row: usize) -> u64 {
         match &self.values {
             Values::Numbers(numbers) => numbers.at(row) as u64,

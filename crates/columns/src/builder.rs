@@ -42,7 +42,7 @@ impl<T: Schema> Default for Builder<T> {
 }
 
 impl<T: Schema> Builder<T> {
-    /// Adds a row; a full block is appended to `out`.
+    /// Adds a row. If this completes a block, the block is appended to `out`.
     #[inline]
     pub fn push(&mut self, row: &T, out: &mut Vec<u8>) {
         row.put(&mut self.tile);
@@ -55,7 +55,7 @@ impl<T: Schema> Builder<T> {
         }
     }
 
-    /// Appends the pending rows as a block.
+    /// Makes a block of the rows that are not yet in a block, and appends it to `out`.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         self.empty_tile();
         if self.rows == 0 {
@@ -105,7 +105,7 @@ struct Emptying<'a> {
     entries: &'a mut [PackedColumnBuilder],
     /// Rows in the tile.
     rows: usize,
-    /// Number of rows of the block that were in earlier tiles.
+    /// Number of rows of the block that earlier tiles contained.
     before: usize,
 }
 
@@ -116,7 +116,7 @@ impl SimdLoop for Emptying<'_> {
     fn run(self) {
         let Self { tile, every, maybe, entries, rows, before } = self;
         // PERF: with a length known at compile time the loops over a column have no remainder. Functions must be
-        // inlined to be compiled with wide registers, and closures passed to `for_each` often are not.
+        // inlined to be compiled with wide registers, and closures passed to `for_each` are often not inlined.
         if rows == TILE {
             for (packed, numbers) in every.iter_mut().zip(&tile.every) {
                 packed.push(numbers);

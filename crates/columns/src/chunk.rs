@@ -308,7 +308,7 @@ fn numbers<T: Number + Key>(
     PageForm::of(Encoding::PLAIN)
 }
 
-/// Numbers of 128 bits, with a dictionary if each distinct number occurs twice on average.
+/// Encodes numbers of 128 bits, with a dictionary if each distinct number occurs at least twice on average.
 fn squares(
     coding: EncodingHint,
     values: &[u128],
@@ -351,7 +351,7 @@ fn names<K: Key>(
     Ok(())
 }
 
-/// Writes the length of a text, then the text.
+/// Writes the length of a text in four bytes, then the text.
 fn named(text: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     let begin = out.len();
     out.extend([0; 4]);
@@ -360,7 +360,7 @@ fn named(text: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     out[begin..begin + 4].copy_from_slice(&len.to_le_bytes());
 }
 
-/// Minimum and maximum, in the sort order of the column's type.
+/// The least and the greatest value of the cells, in the sort order of the column's type.
 fn range(order: SortOrder, holds: ValueType, cells: &Cells) -> Option<Statistics> {
     fn ends<T: Number>(order: SortOrder, values: &[T]) -> Option<(T, T)> {
         // With the highest bit inverted, signed numbers have the order of unsigned numbers.

@@ -2,7 +2,7 @@
 //!
 //! The bytes come from a file and may be damaged: invalid input yields `None`.
 
-/// Numbers in PLAIN encoding, of `width` bytes each.
+/// Decodes numbers in PLAIN encoding with `width` bytes each.
 pub fn plain(bytes: &[u8], width: usize, out: &mut Vec<u64>) -> Option<()> {
     out.clear();
     match width {
@@ -13,7 +13,7 @@ pub fn plain(bytes: &[u8], width: usize, out: &mut Vec<u64>) -> Option<()> {
     bytes.len().is_multiple_of(width).then_some(())
 }
 
-/// `count` dictionary indexes or levels of `bits` bits, in runs (hybrid of RLE and bit packing).
+/// Decodes `count` dictionary indexes or levels of `bits` bits, in runs (hybrid of RLE and bit packing).
 pub fn runs(mut bytes: &[u8], bits: u32, count: usize, out: &mut Vec<u16>) -> Option<()> {
     out.clear();
     if bits > 16 {

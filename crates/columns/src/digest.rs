@@ -31,7 +31,7 @@ pub struct Digests {
 }
 
 impl Digests {
-    /// Adds the next column chunk of the row group.
+    /// Adds the checksums of the next column chunk of the row group and of its Bloom filter.
     ///
     /// # Errors
     /// If the library cannot encode the filter.
@@ -50,7 +50,7 @@ impl Digests {
         self.all += &std::mem::take(&mut self.filters);
     }
 
-    /// The entries for the file metadata.
+    /// Returns the entries of the file metadata that contain the checksums.
     pub fn notes(&mut self) -> [KeyValue; 2] {
         let all = std::mem::take(&mut self.all);
         [KeyValue::new(DIGESTS.to_owned(), all), KeyValue::new(FOOTER.to_owned(), "0".repeat(DIGITS))]
@@ -61,8 +61,8 @@ fn digits(bytes: &[u8]) -> String {
     format!("{:08x}", crc32c::crc32c(bytes))
 }
 
-/// Computes the checksum of the footer that ends these bytes; returns it with the offset at which its digits are
-/// stored, or `None` if the footer has no such entry.
+/// Computes the checksum of the footer at the end of `bytes`. Returns it with the offset in `bytes` at which the file
+/// stores the digits of the checksum, or `None` if the footer has no entry for the checksum.
 fn of_footer(bytes: &[u8]) -> Option<(String, usize)> {
     // The digits follow the key of the footer checksum, one byte with number and type of the next field, and one byte
     // with the length of the value (Thrift's compact protocol).

@@ -12,7 +12,7 @@ use crate::stripe::Numbers;
 use std::hash::Hash;
 use std::net::IpAddr;
 
-/// A number of a column, in its in-memory width.
+/// The type of the numbers of a column in memory: `i32` or `i64`.
 pub trait Number: Copy + Eq {
     /// Its representation in a page.
     const AS: Numbers;
@@ -26,10 +26,10 @@ pub trait Number: Copy + Eq {
     /// Sign-extends these bits.
     fn signed(self) -> i64;
 
-    /// The number whose bits are the lowest bits of `bits`.
+    /// The number whose bits are the lowest bits of `bits`, as many as the type has.
     fn of(bits: i64) -> Self;
 
-    /// Appends the numbers in PLAIN encoding.
+    /// Appends these numbers in PLAIN encoding.
     fn plain(values: &[Self], out: &mut Vec<u8>);
 }
 
@@ -83,9 +83,9 @@ impl Number for i32 {
     }
 }
 
-/// A value that a dictionary can hold.
+/// The type of the values in a dictionary.
 pub trait Key: Copy + Eq + Hash {
-    /// True if keys with equal words are equal.
+    /// True if two different keys never have the same word.
     const IS_WORD: bool;
 
     /// A word that mostly differs for different keys; the input of the hash.
@@ -104,8 +104,8 @@ impl Key for i64 {
 impl Key for i32 {
     const IS_WORD: bool = true;
 
-    /// Zigzag encoding, so that small numbers of either sign are small: packet lengths carry the direction as their
-    /// sign.
+    /// Zigzag encoding, so that small numbers of either sign are small. The sign of a packet length is the direction of
+    /// the packet.
     #[inline]
     fn word(self) -> u64 {
         u64::from((self << 1 ^ self >> 31) as u32)
@@ -148,7 +148,7 @@ pub const WIDE: usize = 1 << 16;
 /// Values below this limit are looked up directly in a table, without hashing.
 const SMALL: usize = 1 << 12;
 
-/// The index of a small value that has not occurred yet.
+/// The index that the lookup table of small values contains for a value that has not occurred yet.
 const NOWHERE: u16 = u16::MAX;
 
 /// True if all values are equal.
@@ -157,7 +157,8 @@ pub fn is_constant<T: Number>(values: &[T]) -> bool {
     values.chunks(64).all(|some| some.iter().fold(0, |differ, value| differ | value.bits() ^ first) == 0)
 }
 
-/// The distinct values in order of first occurrence, and the index of each value among them. Its memory is reused.
+/// The distinct values in order of first occurrence, and the index of each value among them. The next use of the
+/// dictionary reuses its memory.
 pub struct Dictionary<K> {
     /// The distinct values.
     pub keys: Vec<K>,
@@ -174,8 +175,8 @@ impl<K: Key> Dictionary<K> {
         Self { keys: Vec::new(), places: Vec::new(), slots: Vec::new() }
     }
 
-    /// Replaces the content by these values. Returns false and leaves the content invalid if more than `most` values
-    /// are distinct.
+    /// Replaces the content of the dictionary by these values. Returns false and leaves the content invalid if more
+    /// than `most` values are distinct.
     pub fn fill(&mut self, values: &[K], most: usize) -> bool {
         if values.iter().fold(0, |all, value| all | value.word()) < SMALL as u64 && K::IS_WORD {
             return self.fill_small(values, most);
@@ -187,7 +188,8 @@ impl<K: Key> Dictionary<K> {
         self.slots.resize(2 * NARROW, 0);
         let mut last = None;
         for value in values {
-            // Most repetitions of a value follow each other directly.
+            // Most repetitions of a value follow each other directly, so each value is first compared with the previous
+            // one.
             let place = match last {
                 Some((before, place)) if before == *value => place,
                 _ => match self.place(*value, most) {
@@ -411,7 +413,7 @@ fn pack_by<const N: usize, T: Copy>(
     }
 }
 
-/// Appends the numbers in PLAIN encoding.
+/// Appends these numbers in PLAIN encoding.
 pub fn plain<T: Number>(values: &[T], out: &mut Vec<u8>) {
     T::plain(values, out);
 }

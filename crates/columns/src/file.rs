@@ -38,7 +38,7 @@ use store::device::Housekeeping;
 /// Number of rows that are decoded together.
 const LINES: usize = 512;
 
-/// The bytes of a file, on disk or in memory.
+/// The bytes of a file, which are on disk or in memory.
 #[derive(Clone)]
 enum Source {
     File(Arc<File>),
@@ -91,14 +91,14 @@ impl ChunkReader for ColumnChunkRange {
         let from = start.checked_sub(self.at).and_then(|from| usize::try_from(from).ok());
         match from.filter(|from| *from <= self.bytes.len()) {
             Some(from) => Ok(self.bytes.slice(from..).reader()),
-            None => Err(ParquetError::EOF(format!("{start} lies outside of the column"))),
+            None => Err(ParquetError::EOF(format!("offset {start} lies outside of the column"))),
         }
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
         let mut all = self.get_read(start)?.into_inner();
         if length > all.len() {
-            return Err(ParquetError::EOF(format!("{length} bytes at {start} lie beyond the end of the column")));
+            return Err(ParquetError::EOF(format!("{length} bytes at offset {start} lie beyond the end of the column")));
         }
         Ok(all.split_to(length))
     }
@@ -109,7 +109,7 @@ impl ChunkReader for ColumnChunkRange {
 pub struct Origin {
     /// The file's own id ([`key::ID`]); `None` for a file outside of a store.
     pub id: Option<u64>,
-    /// The ids of the files that it replaced.
+    /// The ids of the files that this file replaced.
     pub replaces: Vec<u64>,
 }
 
@@ -124,9 +124,9 @@ impl Origin {
 pub struct Sealed {
     /// Its path.
     pub path: PathBuf,
-    /// The file's id, and the ids of the files that it replaced.
+    /// The id of the file, and the ids of the files that it replaced.
     pub origin: Origin,
-    /// Interface names by interface number, from the metadata.
+    /// Interface names by interface number, from the metadata of the file.
     pub interfaces: Vec<(u16, String)>,
     source: Source,
     metadata: ParquetMetaData,
@@ -143,7 +143,7 @@ impl Sealed {
         Self::of(path, kind, Source::File(Arc::new(file)))
     }
 
-    /// As [`Self::open`], but reads the whole file from a volume.
+    /// As [`Self::open`], but reads the whole file from a volume into memory.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -152,7 +152,7 @@ impl Sealed {
         Self::of(path, kind, Source::Memory(bytes.into()))
     }
 
-    /// Reads the origin of a file from its footer, without reading rows.
+    /// Reads the id of a file and the ids of the files that it replaced from its footer, without reading rows.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -207,7 +207,7 @@ impl Sealed {
         Ok(Self { path: path.to_owned(), origin, interfaces, source, metadata, stored_digests })
     }
 
-    /// The indexes of all row groups.
+    /// The indexes of all row groups of the file.
     pub fn all(&self) -> Vec<usize> {
         (0..self.metadata.num_row_groups()).collect()
     }
@@ -385,7 +385,7 @@ type Readers = (Vec<Option<ColumnReader>>, Vec<(usize, String)>);
 /// A column chunk that is read page by page.
 pub type Leaf = (ColumnDescPtr, Box<dyn PageReader>);
 
-/// A row group's metadata and Bloom filters.
+/// The metadata and the Bloom filters of a row group, to which a condition is applied.
 struct Group<'a> {
     sealed: &'a Sealed,
     at: usize,
@@ -427,7 +427,8 @@ impl Group<'_> {
 
     /// True if a column may contain this value, by its minimum, maximum and Bloom filter.
     fn may_have(&self, name: &str, value: Option<i64>, bytes: &[u8]) -> bool {
-        // Unsigned 64-bit columns have an unsigned order, but are read as signed numbers here.
+        // The bounds of unsigned 64-bit columns are read as signed numbers here. So they are used only if neither is
+        // negative.
         if let (Some((min, max)), Some(value)) = (range(self.group, name), value)
             && min >= 0
             && max >= min
@@ -474,17 +475,17 @@ impl Group<'_> {
     }
 }
 
-/// The rows of some row groups, in file order.
+/// Reads the rows of some row groups, in the order of the file.
 pub struct TableRows<T: Schema> {
     sealed: Sealed,
     groups: std::vec::IntoIter<usize>,
-    /// The requested fields; `None` for all.
+    /// The fields that the caller requested; `None` for all fields.
     fields: Option<Vec<String>>,
     columns: Arc<Vec<crate::schema::Column<T::Line>>>,
     readers: Vec<Option<ColumnReader>>,
     /// The current row group, and the number of its rows that were read.
     at: (usize, usize),
-    /// Damage that does not affect the requested fields.
+    /// Errors for damage that does not affect the requested fields.
     hints: Vec<ColumnsError>,
     cells: Cells,
 }
@@ -508,10 +509,11 @@ impl<T: Schema> TableRows<T> {
         std::mem::take(&mut self.hints)
     }
 
-    /// The next few hundred rows; empty at the end.
+    /// Returns the next few hundred rows; none at the end of the file.
     ///
     /// # Errors
-    /// If the row group is damaged, with the rows that are missing; the next call continues with the next row group.
+    /// If the row group is damaged; the error names the rows that are missing. The next call continues with the next
+    /// row group.
     pub fn next(&mut self) -> Result<Vec<T>, ColumnsError> {
         loop {
             if !self.readers.is_empty() {
@@ -592,7 +594,7 @@ fn named(line: &str) -> Option<(u16, String)> {
     Some((number.parse().ok()?, name.to_owned()))
 }
 
-/// The footer of a file of this length, with the bytes after it.
+/// Reads the footer of a file of length `len`, with the bytes that follow the footer.
 fn footer(len: u64, mut read: impl FnMut(u64, u64) -> io::Result<Bytes>) -> io::Result<Bytes> {
     let mut exactly = |at: u64, length: u64| {
         let bytes = read(at, length)?;

@@ -24,7 +24,7 @@ pub enum DataFileKind {
 }
 
 impl DataFileKind {
-    /// The name of the kind, which is part of the file names.
+    /// The name of this table, which is part of the file names.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Flows => "flows",
@@ -181,7 +181,7 @@ pub(crate) fn journals(root: &Path, kind: DataFileKind) -> io::Result<Vec<(Times
     Ok(journals_of(root, kind, entries.into_iter().filter_map(|(name, _)| name.into_string().ok())))
 }
 
-/// As `journals`, from a list of names.
+/// As `journals`, but from a list of file names.
 pub(crate) fn journals_of(
     root: &Path,
     kind: DataFileKind,

@@ -34,10 +34,10 @@ const SETTLE_TIME: u64 = 3;
 /// again. After a longer step, the earlier time is regarded as wrong, and polling restarts at the new time.
 const STEP_BACK: Duration = Duration::from_secs(60);
 
-/// Interval between polls, if polling takes no time.
+/// The shortest pause between two polls. The pause is longer if a poll takes long.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The result of one call of the `next` function of a loop.
+/// The result of one call of `next` of a [`FlowLoop`] or [`SeriesLoop`].
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "nearly all values are `One`, and the caller drops each after use")]
 pub enum Step<T> {
@@ -49,11 +49,11 @@ pub enum Step<T> {
     End,
 }
 
-/// The flow records of an interval. Those that one poll finds are in order of their begin.
+/// The flow records of an interval. The records that one poll finds are in order of their begin.
 pub struct FlowLoop {
     polls: Polls<Record>,
     late: Option<Duration>,
-    /// Live mode: flow id, record index and end of the returned records that the next poll may find again.
+    /// Live mode: flow id, record index and end time of those returned records that the next poll may find again.
     reported: HashSet<(u64, u32, Timestamp)>,
 }
 
@@ -63,7 +63,7 @@ pub struct SeriesLoop {
     polls: Polls<Row>,
     live: bool,
     ready: VecDeque<Row>,
-    /// Live mode: the last second returned, by interface.
+    /// Live mode: for each interface, the last second whose rows were returned.
     reported: HashMap<u16, u64>,
 }
 
@@ -91,7 +91,7 @@ impl FlowLoop {
         self.polls.begin(now)
     }
 
-    /// The next record at the time `now`.
+    /// The next record; `now` is the current time.
     ///
     /// # Errors
     /// If the store cannot be read, or has no such interface.
@@ -157,7 +157,7 @@ impl SeriesLoop {
         self.polls.begin(now)
     }
 
-    /// The next row at the time `now`.
+    /// The next row; `now` is the current time.
     ///
     /// # Errors
     /// If the store cannot be read, or has no such interface.
@@ -206,7 +206,7 @@ impl SeriesLoop {
         &self.polls.names
     }
 
-    /// How long to wait after [`Step::Idle`].
+    /// How long the caller should wait after [`Step::Idle`].
     pub fn pause(&self) -> Duration {
         self.polls.pause()
     }
@@ -217,16 +217,16 @@ impl SeriesLoop {
     }
 }
 
-/// Consecutive polls of all queried interfaces.
+/// Repeated polls of the store for all queried interfaces.
 struct Polls<T: Schema> {
     query: Query,
     kind: DataFileKind,
     names: Vec<String>,
-    /// The streams of the poll in progress.
+    /// The results that the poll in progress reads, one stream for each interface.
     streams: Option<Vec<InterfaceStream<T>>>,
     /// The begin of the queried interval; no poll reads from an earlier time.
     from: Timestamp,
-    /// The time at which the poll began.
+    /// The time at which the latest poll began.
     at: Timestamp,
     duration: Duration,
     /// Each poll reads from the time of the previous poll minus this duration.
@@ -301,7 +301,7 @@ impl<T: Schema> Polls<T> {
         self.first()?.next.as_ref()
     }
 
-    /// The next record or row, and its interface.
+    /// Returns the next record or row of all streams, and its interface.
     fn take(&mut self) -> Option<(T, u16)> {
         let stream = self.first()?;
         let next = stream.results.next();

@@ -120,7 +120,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Syncs all appended batches to disk and returns them.
+    /// Syncs the journal to disk, and returns the buffers of the batches that were not synced before.
     ///
     /// # Errors
     /// Errors of the file system; the next call tries again.
@@ -144,7 +144,8 @@ impl Journal {
         }
         self.disk.sync(&self.path)?;
         if !self.is_named {
-            // The first sync includes the directory entry.
+            // The first sync also syncs the directory of the journal, so that the name of the journal survives a power
+            // failure.
             self.disk.sync(self.path.parent().unwrap_or(Path::new(".")))?;
             self.is_named = true;
         }
@@ -186,13 +187,13 @@ fn shape<T: Schema>() -> u32 {
     crc32c::crc32c((declaration(T::NAME, &columns) + &coded).as_bytes())
 }
 
-/// A journal that was read into memory: its complete batches.
+/// A journal that was read into memory and scanned for its complete batches.
 pub struct LoadedJournal<T> {
-    /// The journal's id, which is also the id of the sealed file.
+    /// The id of the journal, which is also the id of the sealed file.
     pub id: u64,
-    /// Number of bytes in incompletely written batches.
+    /// Number of bytes in batches of which a crash interrupted the write.
     pub torn: u64,
-    /// The range that was written completely and is damaged now.
+    /// The range of bytes that was written completely and is damaged now, if there is one.
     pub damage: Option<Damage>,
     bytes: Vec<u8>,
     found: JournalBatches,
@@ -203,7 +204,7 @@ pub struct LoadedJournal<T> {
 pub const NO_COLUMNS: &str = "has matching checksums but invalid columns: it is of another netgrain version";
 
 impl<T: Schema> LoadedJournal<T> {
-    /// Scans the bytes of a journal.
+    /// Finds the complete batches in the bytes of a journal.
     ///
     /// # Errors
     /// If the bytes are not a journal of this kind.
@@ -232,7 +233,7 @@ impl<T: Schema> LoadedJournal<T> {
         self.bytes
     }
 
-    /// The blocks of columns, in order of arrival; `None` if they are invalid.
+    /// The complete batches of the journal as blocks, in order of arrival; `None` if the blocks are invalid.
     pub fn blocks(&self) -> Option<Blocks<'_>> {
         let blocks = Blocks::of(self.found.batches.iter().map(|(from, to)| &self.bytes[*from..*to]))?;
         (blocks.rows() == self.found.rows).then_some(blocks)
@@ -247,7 +248,7 @@ pub struct OrderedJournal<'a> {
     pub ahead: Vec<FlatColumn>,
     /// Row numbers in sort order.
     pub order: Vec<u32>,
-    /// The sort key of the first row, if there is a row.
+    /// The sort key of the first row; `None` if there is no row.
     pub first: Option<Order>,
     /// The latest timestamp in the column [`Schema::LAST`].
     pub end: Timestamp,
@@ -325,7 +326,7 @@ pub struct SortedRows<T: Schema> {
 const LINES: usize = 512;
 
 impl<T: Schema> SortedRows<T> {
-    /// Decodes all columns; `None` if they are invalid.
+    /// Decodes all columns of the journal; `None` if they are invalid.
     pub fn new(journal: &LoadedJournal<T>) -> Option<Self> {
         let columns = T::columns();
         let OrderedJournal { mut blocks, ahead: mut flats, order, .. } = journal.ordered(&columns)?;
@@ -335,7 +336,7 @@ impl<T: Schema> SortedRows<T> {
         Some(Self { columns, flats, order, at: 0, cells: Cells::default() })
     }
 
-    /// The next few hundred rows; empty at the end.
+    /// Returns the next few hundred rows; none at the end of the journal.
     ///
     /// # Errors
     /// If the columns contain invalid values.

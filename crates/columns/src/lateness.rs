@@ -1,5 +1,5 @@
-//! The greatest delay of the flow records of an interface, stored in the interface's directory. Each poll of a live
-//! query must read from that long before the previous poll, and the delay depends only on the meter's timeouts.
+//! The greatest delay of the flow records of an interface, stored in the interface's directory. It depends only on the
+//! timeouts of the meter. Each poll of a live query must read from the time of the previous poll minus this delay.
 
 use crate::follow::FLOW_LATE;
 use std::fs::File;
@@ -39,7 +39,8 @@ pub fn keep_flow_lateness(store: &Path, interface: &str, lateness: Duration) -> 
         .and_then(|()| nofollow::rename(&complete, &path))
 }
 
-/// The greatest delay of the records of these interfaces; [`FLOW_LATE`] where it is unknown.
+/// The greatest delay of the records of these interfaces. If the delay of an interface is unknown, [`FLOW_LATE`] is
+/// used for it.
 pub fn kept_flow_lateness(store: &Path, interfaces: &[String]) -> Duration {
     let read = |name: &String| {
         let text = nofollow::read_to_string(&interface_directory(store, name).join(FLOW_LATENESS)).ok()?;

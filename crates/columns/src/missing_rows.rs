@@ -219,13 +219,13 @@ impl MissingSeconds {
 
     fn with_too_few(&self, first: base::Timestamp) -> String {
         format!(
-            "one-second rows count {} packets fewer than are stored in {} of their seconds, first at {first}",
-            self.count, self.seconds
+            "the one-second rows of {} seconds, the first at {first}, count {} packets fewer than are stored",
+            self.seconds, self.count
         )
     }
 
     fn without_rows(&self, first: base::Timestamp) -> String {
-        format!("{} seconds of {} packets have no one-second row, first at {first}", self.seconds, self.count)
+        format!("{} seconds with {} packets have no one-second row, the first at {first}", self.seconds, self.count)
     }
 }
 

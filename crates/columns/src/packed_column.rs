@@ -71,23 +71,23 @@ fn words<const N: usize>(bytes: &[u8], word: impl Fn([u8; N]) -> u64, mut each: 
     bytes.as_chunks().0.iter().for_each(|bytes| each(word(*bytes)));
 }
 
-/// Presence bitmap: no position has a value.
+/// First byte of a presence bitmap: no position has a value, and nothing follows.
 pub const NONE: u8 = 0;
 
 /// All positions have a value.
 pub const ALL: u8 = 1;
 
-/// Presence bitmap: some positions have a value, and one bit per position follows.
+/// First byte of a presence bitmap: some positions have a value, and one bit per position follows.
 pub const SOME: u8 = 2;
 
-/// The presence bitmap of one block.
+/// The presence bitmap of one block, as stored.
 #[derive(Clone, Copy)]
 pub struct PresenceMap<'a> {
     /// Number of positions.
     places: usize,
     /// Number of positions with a value.
     pub count: usize,
-    /// The bitmap, unless all positions or none have a value.
+    /// The bits of the positions; empty if all positions or no positions have a value.
     bits: &'a [u8],
 }
 
@@ -147,7 +147,7 @@ impl Row {
 }
 
 impl Bits {
-    /// Concatenates the bitmaps of all blocks.
+    /// Concatenates the presence bitmaps of all blocks into one bitmap.
     pub fn of(bitmaps: &[PresenceMap<'_>]) -> Self {
         let (places, count) =
             bitmaps.iter().fold((0, 0), |(places, count), bitmap| (places + bitmap.places, count + bitmap.count));
@@ -226,7 +226,7 @@ impl SimdLoop for Finding<'_> {
 pub enum Narrow {
     /// All numbers are equal.
     Same(i64),
-    /// Base, and differences of one byte.
+    /// The base, and the differences from the base in one byte each.
     Bytes(i64, Vec<u8>),
     /// Differences of two bytes.
     Shorts(i64, Vec<u16>),
@@ -247,7 +247,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Retains the buffer of these numbers for reuse.
+    /// Retains the buffer that held these numbers for reuse.
     pub fn keep(&mut self, numbers: Narrow) {
         match numbers {
             Narrow::Same(_) => {}
@@ -296,7 +296,7 @@ impl Narrow {
         }
     }
 
-    /// Appends the numbers at these positions, in this order.
+    /// Appends the numbers at these positions, in the order of the positions.
     #[inline]
     pub fn gather<T: Clone>(&self, places: &[u32], made: impl Fn(i64) -> T, out: &mut Vec<T>) {
         match self {
@@ -309,7 +309,7 @@ impl Narrow {
     }
 }
 
-/// Appends the numbers at these positions.
+/// Appends the numbers at these positions of `all`.
 #[inline]
 pub fn pick<N: Copy, T>(all: &[N], places: &[u32], made: impl Fn(N) -> T, out: &mut Vec<T>) {
     out.extend(places.iter().map(|place| made(all[*place as usize])));

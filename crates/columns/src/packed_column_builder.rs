@@ -127,7 +127,7 @@ fn spread<const N: usize>(from: &[u8], to: &mut [u8], need: usize) {
     to.chunks_exact_mut(need).zip(from.as_chunks::<N>().0).for_each(|(to, n)| to[..N].copy_from_slice(n));
 }
 
-/// Writes numbers of `N` bytes in the least width.
+/// Writes numbers of `N` bytes with only as many bytes as the largest of them needs.
 fn above<const N: usize>(from: &[u8], number: impl Fn([u8; N]) -> i64, out: &mut Vec<u8>) {
     simd(Exceptions { from: from.as_chunks().0, number, out });
 }
@@ -169,8 +169,9 @@ impl<const N: usize, F: Fn([u8; N]) -> i64> SimdLoop for Exceptions<'_, N, F> {
     }
 }
 
-/// Writes a presence bitmap (from 1 or 0 for each position): a byte for none, all or some, and then the bits, the first
-/// in the lowest bit.
+/// Writes a presence bitmap; `present` has 1 or 0 for each position. The bitmap begins with a byte that says whether
+/// no, all or some positions have a value. If some have a value, one bit per position follows, the first in the lowest
+/// bit.
 pub fn write_bits(present: &[u8], out: &mut Vec<u8>) {
     simd(Marking { present, out });
 }

@@ -17,20 +17,21 @@ use zstd::zstd_safe::{CParameter, ParamSwitch, compress_bound};
 /// Least number of bytes of a part: each frame adds about a dozen bytes.
 const PART: usize = 4 << 10;
 
-/// Pages with fewer bytes than this are not compressed.
+/// Pages with fewer bytes than this number are not compressed.
 const WORTH: usize = 64;
 
-/// The search step of the quick compressor: so large that it never searches for matches.
+/// The search step of the quick compressor. It is so large that this compressor never searches for matches.
 ///
-/// PERF: with steps of 64 and of 512 bytes, compressing all parts of a site's records took 126 and 115 instead of 230
-/// ns per record, and the result had 52.5 and 53.2 instead of 49.5 bytes per record (records/2026-11-22-columns.md);
-/// with this step as the alternative, no part chose a step of 64.
+/// PERF: smaller steps of 64 and of 512 bytes were measured on all parts of a site's records
+/// (records/2026-11-22-columns.md). Compression took 126 and 115 ns per record instead of 230, and the result had 52.5
+/// and 53.2 bytes per record instead of 49.5. If the method could be chosen between a step of 64 and this step, no part
+/// chose 64.
 const STEP: u32 = 128 << 10;
 
-/// Samples of numbers begin at a multiple of this offset.
+/// The offset at which a sample of numbers begins is a multiple of this number.
 const NUMBER: usize = 16;
 
-/// Number of samples on which a choice is based, and greatest length of each.
+/// Number of samples on which a choice is based, and greatest number of bytes of each sample.
 const PIECES: (usize, usize) = (4, 4 << 10);
 
 /// No samples are taken of parts with fewer bytes, because the samples would not be representative.
@@ -39,11 +40,11 @@ const LEARNT: usize = 16 << 10;
 /// Greatest number of picoseconds that saving one byte may take: the method with the lowest total cost at this price is
 /// chosen.
 ///
-/// PERF: at prices of 17 000, 20 000 and 24 000, a site's records take 88.6, 88.5 and 87.6 bytes each
-/// (records/2026-11-23-columns.md).
+/// PERF: with prices of 17 000, 20 000 and 24 000 picoseconds per byte, each of a site's records takes 88.6, 88.5 and
+/// 87.6 bytes (records/2026-11-23-columns.md).
 const PRICE: usize = 20_000;
 
-/// The method that makes a frame of a part.
+/// How a part of a page is compressed into a zstd frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
     /// zstd level 1, which searches for matches at every byte.
@@ -60,7 +61,7 @@ enum Method {
 
 impl Method {
     /// Estimated picoseconds for compressing `raw` bytes to `made`; `stripes` is the length that [`Method::Stripes`]
-    /// would yield. Fitted to the times of all methods for all parts of a site's records
+    /// would yield. The estimate was fitted to the measured times of all methods for all parts of a site's records
     /// (records/2026-11-23-columns.md): the fewer matches there are, the longer the search for them takes.
     fn picoseconds(self, raw: usize, made: usize, stripes: usize) -> usize {
         match self {
@@ -99,7 +100,7 @@ impl Page {
         self.bytes.len()
     }
 
-    /// Ends a part: the data that follow are of another kind.
+    /// Ends a part of the page, because the next data are of another kind.
     pub fn cut(&mut self) {
         if self.bytes.len() - self.from >= PART {
             self.end_part();
@@ -138,7 +139,7 @@ impl PageCompressor {
     /// # Errors
     /// If there is no memory for the compressors.
     pub fn new() -> Result<Self> {
-        // Level 1: docs/reference/parquet.md compares it with other levels.
+        // Compression level 1: docs/reference/parquet.md compares it with other levels.
         let level = || Compressor::new(ZstdLevel::default().compression_level());
         let mut zstd = [level()?, level()?];
         zstd[1].set_parameter(CParameter::TargetLength(STEP))?;

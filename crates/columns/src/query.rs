@@ -19,10 +19,10 @@ pub struct Query {
     pub from: Timestamp,
     /// The inclusive end of the interval: records that begin later are left out.
     pub to: Timestamp,
-    /// A condition on records; records that do not meet it may be returned too, because it only excludes whole row
-    /// groups. Queries of series rows ignore it.
+    /// A condition that excludes whole row groups. So records that do not meet the condition may be returned too.
+    /// Queries of series rows ignore the condition.
     pub need: KeyCondition,
-    /// The only flow id to return.
+    /// Return only records with this flow id.
     pub id: Option<u64>,
     /// The requested fields of each record, by column name, if the caller reads no others; `None` for all. Damage in a
     /// column that none of them needs removes no record from the result. Other fields have unspecified values.
@@ -72,7 +72,7 @@ impl Query {
         Ok(if self.interfaces.is_empty() { known } else { self.interfaces.clone() })
     }
 
-    /// True if this span overlaps the interval.
+    /// True if the span from `first` to `last` overlaps the interval of the query.
     pub(crate) fn overlaps(&self, (first, last): (Timestamp, Timestamp)) -> bool {
         first <= self.to && last >= self.from
     }

@@ -45,17 +45,17 @@ pub struct RecoveryReport {
 pub struct DamagedJournal {
     /// Its path.
     pub path: PathBuf,
-    /// The damaged range of the journal, whose rows are not sealed.
+    /// The damaged range of the journal; its rows are not sealed.
     pub damage: Damage,
 }
 
-/// The result of sealing a journal.
+/// The result of sealing one journal.
 pub(crate) struct FromJournal {
     pub rows: u64,
     pub torn: u64,
     /// The journal, if it was damaged and therefore renamed instead of removed.
     pub damaged: Option<DamagedJournal>,
-    /// The published file; `None` for a journal without rows.
+    /// The published file; `None` if the journal had no rows.
     pub path: Option<PathBuf>,
 }
 
@@ -164,7 +164,7 @@ fn set_aside(disk: &mut dyn Housekeeping, path: &Path, kind: DataFileKind) -> Re
     loop {
         let aside = path.with_file_name(format!("{}.{}.damaged", names::stem(start, None, copy), kind.name()));
         match disk.rename(path, &aside) {
-            // The name is used by the journal of another replay that began at the same timestamp.
+            // A journal of another replay that began at the same timestamp has this name, so the next name is tried.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => copy += 1,
             Err(e) => return Err(ColumnsError::io(path)(e)),
             Ok(()) => return Ok(aside),
@@ -172,7 +172,7 @@ fn set_aside(disk: &mut dyn Housekeeping, path: &Path, kind: DataFileKind) -> Re
     }
 }
 
-/// A journal, and its rows in a file that is not yet published.
+/// A journal whose rows are in a file that is not yet published.
 pub(crate) struct Draft {
     journal: PathBuf,
     rows: u64,
@@ -181,11 +181,11 @@ pub(crate) struct Draft {
     file: Content,
 }
 
-/// The place of the rows of a journal.
+/// Tells whether the rows of a journal are in a file, and in which.
 enum Content {
     /// There are no rows.
     Nothing,
-    /// The journal was sealed before, into this file.
+    /// The rows are in this file, into which the journal was sealed before.
     Published(PathBuf),
     Hidden(Hidden),
 }
@@ -282,8 +282,8 @@ pub(crate) fn finish(
 }
 
 /// Finds the file that an earlier process made of this journal without removing the journal, or the day's file into
-/// which that file was merged. Damage may have removed the earliest rows of the journal since, so the file may begin
-/// earlier than the journal, by at most the reach of a file.
+/// which that file was merged. Damage may have removed the earliest rows of the journal since, so the first timestamp
+/// of the file may be earlier than that of the journal.
 fn sealed_from(
     disk: &mut dyn Housekeeping,
     root: &Path,
@@ -308,7 +308,7 @@ fn sealed_from(
             let path = directory.join(name);
             // Skips unreadable files, as queries do.
             if Sealed::origin_of(disk, &path, kind).is_ok_and(|origin| origin.has(journal)) {
-                // The directory entry of the found file may not have been synced.
+                // The name of the found file may not have been synced before the crash, so the directory is synced.
                 disk.sync(&directory).map_err(ColumnsError::io(&directory))?;
                 return Ok(Some(path));
             }

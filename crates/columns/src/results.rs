@@ -77,7 +77,7 @@ impl FileScan {
         }
     }
 
-    /// The timestamp at which the next file begins.
+    /// The timestamp in the name of the next file.
     pub fn peek(&mut self) -> Option<Timestamp> {
         while self.day.is_empty() && self.enter_day() {}
         self.day.front().map(|file| file.start)
@@ -96,7 +96,7 @@ impl FileScan {
         }
     }
 
-    /// Holds and lists the hour directories of the next day that has any.
+    /// Locks and lists the hour directories of the next day that has hour directories.
     fn enter_day(&mut self) -> bool {
         const DAY: Duration = Duration::from_secs(86_400);
         let mut hours: Vec<Hour> = self.ahead.take().into_iter().collect();
@@ -122,7 +122,7 @@ impl FileScan {
         // All hour directories of the day are locked before the first of them is listed. Otherwise a file that a day's
         // file replaces could be removed in between.
         self.holds = hours.iter().filter_map(|hour| Hold::reader(&hour.directory).ok()).collect();
-        // One warning suffices, because most likely the same process prevents the holds of all hours.
+        // One warning suffices, because the hour directories of a day most likely cannot be locked for the same reason.
         if let Some(why) = self.holds.iter().find_map(Hold::obstacle) {
             add_warning(&self.warnings, why);
         }
@@ -207,7 +207,7 @@ pub fn judge_journal(path: &Path) -> io::Result<Option<(Option<u64>, String)>> {
     }
 }
 
-/// The source of a stream of rows.
+/// The origin of a stream of rows: a journal or a sealed file.
 enum Feed<T: Schema> {
     Journal(Box<SortedRows<T>>),
     File(Box<TableRows<T>>),
@@ -215,7 +215,7 @@ enum Feed<T: Schema> {
 
 struct Stream<T: Schema> {
     feed: Feed<T>,
-    /// Rows that were read and not yet returned.
+    /// Rows that were read from the journal or file and not yet returned.
     ready: std::vec::IntoIter<T>,
 }
 

@@ -16,14 +16,14 @@ use store::DiskDevice;
 use store::device::Housekeeping;
 use sys::locks::Holder;
 
-/// Retention rules of one kind of files; `None` disables a rule.
+/// Retention rules for the files of one table (flow records or series rows); `None` disables a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetentionRules {
-    /// The greatest age of the begin of a file.
+    /// Files whose first row began more than this duration ago are removed.
     pub max_age: Option<Duration>,
-    /// The greatest total size of the files.
+    /// The greatest total size of the files in bytes; the oldest files above it are removed.
     pub max_size: Option<u64>,
-    /// How long to wait for a reader that holds an hour directory.
+    /// How long retention waits for a reader that holds an hour directory, before it removes files in that directory.
     pub wait: Duration,
 }
 
@@ -37,10 +37,10 @@ impl Default for RetentionRules {
 #[derive(Clone, Debug, Default)]
 pub struct HeldSince(BTreeMap<PathBuf, Duration>);
 
-/// The result of applying the rules.
+/// The result of applying the retention rules.
 #[derive(Debug, Default)]
 pub struct RetentionResult {
-    /// The removed files, with their bytes.
+    /// The removed files, with the number of bytes of each.
     pub removed: Vec<(PathBuf, u64)>,
     /// Files that should have been removed but are held by a reader.
     pub held: u64,
@@ -90,13 +90,13 @@ pub fn retain(
     Ok(kept)
 }
 
-/// The result of trying to remove a file.
+/// The result of an attempt to remove a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RemovalResult {
     Gone,
-    /// A reader holds the file's hour, and the wait is not over.
+    /// A reader holds the hour directory of the file, and retention still waits for the reader.
     Awaited,
-    /// A reader holds the file's hour, and the wait is over.
+    /// A reader holds the hour directory of the file, and retention has waited long enough.
     Held,
 }
 
@@ -164,7 +164,7 @@ impl RetentionResult {
     }
 }
 
-/// Removes a file; returns false if a reader holds its hour. Empty parent directories are removed too.
+/// Removes a file; returns false if a reader holds its hour directory. Empty parent directories are removed too.
 pub(crate) fn remove(disk: &mut dyn Housekeeping, path: &Path) -> Result<bool, ColumnsError> {
     let directory = path.parent().unwrap_or(path);
     match disk.lock_for_removal(directory) {
@@ -177,7 +177,7 @@ pub(crate) fn remove(disk: &mut dyn Housekeeping, path: &Path) -> Result<bool, C
     Ok(true)
 }
 
-/// Removes a file even if a reader holds its hour.
+/// Removes a file even if a reader holds its hour directory.
 fn remove_from(disk: &mut dyn Housekeeping, path: &Path) -> Result<(), ColumnsError> {
     match disk.remove(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(ColumnsError::io(path)(e)),

@@ -61,7 +61,7 @@ columns! {
     Last => "last",
     /// Flow ID.
     Id => "id",
-    /// Number of records of the flow before this one.
+    /// Number of earlier records of the flow.
     Part => "record_index",
     /// Number of the interface.
     Interface => "interface_id",
@@ -89,7 +89,7 @@ columns! {
     EndReason => "end_reason",
     /// State of the TCP connection, numbered as [`flow::TcpState`].
     TcpState => "tcp_state",
-    /// Packets that the interface lost during the record.
+    /// Packets that the interface lost in the seconds of the record.
     Lost => "lost",
     /// Nanoseconds from SYN to SYN+ACK; 0 if one of them was not seen.
     SynRtt => "syn_rtt_ns",
@@ -174,7 +174,7 @@ impl Batch {
     pub fn numbers(&self, place: usize) -> &[u64] {
         match &self.columns[place] {
             Values::Numbers(numbers) => numbers,
-            Values::Addresses(_) => panic!("column {place} of the scan holds addresses"),
+            Values::Addresses(_) => panic!("column {place} of the scan has addresses instead of numbers"),
         }
     }
 
@@ -185,7 +185,7 @@ impl Batch {
     pub fn addresses(&self, place: usize) -> &[IpAddr] {
         match &self.columns[place] {
             Values::Addresses(addresses) => addresses,
-            Values::Numbers(_) => panic!("column {place} of the scan holds numbers"),
+            Values::Numbers(_) => panic!("column {place} of the scan has numbers instead of addresses"),
         }
     }
 
@@ -253,7 +253,7 @@ pub fn scan_shared<S: Send>(
         }
         let mut given = |batch: &Batch| each(&mut mine[0], batch);
         let outcome = scan_files(query, columns, &warnings, &mut given, |part, given| {
-            // If the queue is full, the calling thread processes the part itself.
+            // If the queue is full, the calling thread scans this row group itself.
             if let Err(TrySendError::Full(part) | TrySendError::Disconnected(part)) = sender.try_send(part) {
                 part.give(query, columns, &warnings, given);
             }
@@ -334,7 +334,7 @@ impl Part {
         let mut columns = Vec::with_capacity(selected.len());
         for column in selected {
             let leaves = self.sealed.pages(self.group, column.paths())?;
-            // `each` is called outside of `guarded`, so that a panic of the caller is not reported as damage.
+            // `each` is called outside of `guarded`, so that a panic of `each` is not reported as damage.
             let values = guarded(&self.sealed.path, || {
                 let mut parts = Vec::new();
                 for (leaf, path) in leaves.into_iter().zip(column.paths()) {
@@ -448,7 +448,7 @@ fn texts(mut dictionary: &[u8], mut each: impl FnMut(&[u8])) -> Option<()> {
     Some(())
 }
 
-/// Parses the text of a column into a number.
+/// A function that converts the text of a column to a number.
 type ReadWord = fn(&[u8]) -> Option<i64>;
 
 /// The parser for the column of this name, if its texts represent numbers.

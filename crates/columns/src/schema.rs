@@ -7,23 +7,23 @@ use parquet::data_type::{ByteArray, FixedLenByteArray};
 use parquet::errors::Result;
 use std::net::IpAddr;
 
-/// How the values of a page are encoded.
+/// How the values of a column are encoded in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EncodingHint {
     /// Small dictionary, for values that repeat; PLAIN if there are many distinct values.
     Distinct,
-    /// Dictionary, also with many distinct values.
+    /// Dictionary encoding, also with many distinct values.
     Wide,
     /// Dictionary of up to [`crate::encode::OFTEN`] values; with more, PLAIN numbers are shorter.
     Often,
-    /// PLAIN and compressed, for values that mostly differ.
+    /// PLAIN encoding with compression, for values that mostly differ.
     Noise,
     /// PLAIN and not compressed.
     Plain,
 }
 
 impl EncodingHint {
-    /// True if a dictionary is used where possible.
+    /// True if the values get a dictionary where possible.
     pub fn has_dictionary(self) -> bool {
         matches!(self, Self::Distinct | Self::Often | Self::Wide)
     }
@@ -48,7 +48,7 @@ pub enum ValueType {
     Ints,
     /// Numbers of 128 bits, as decimals.
     Squares,
-    /// Numbers that are text in the file, with formatter and parser.
+    /// Numbers that are text in the file; the functions format and parse this text.
     Names(fn(i64, &mut Vec<u8>), fn(&[u8]) -> Option<i64>),
     /// Addresses that are text in the file, with formatter.
     Addresses(fn(IpAddr, &mut Vec<u8>)),
@@ -89,9 +89,9 @@ impl Repetition {
 pub enum ColumnPredicate {
     /// Not at all.
     Never,
-    /// By the minimum and maximum of the row group.
+    /// Queries compare the searched value with the minimum and maximum of the row group.
     Range,
-    /// By a Bloom filter of the row group.
+    /// Queries compare the searched value with a Bloom filter of the row group.
     Member,
 }
 
@@ -99,27 +99,28 @@ pub enum ColumnPredicate {
 pub struct Column<T> {
     /// Its path in Parquet.
     pub path: String,
-    /// Its declaration in Parquet's schema language; the first leaf of a group has the declaration of the whole group.
+    /// The declaration of the column in Parquet's schema language; the first leaf of a group has the declaration of the
+    /// whole group.
     pub declared: String,
     /// The type of its values.
     pub value_type: ValueType,
-    /// The number of values per row.
+    /// How many values each row has in this column.
     pub repetition: Repetition,
     /// The encoding.
     pub coding: EncodingHint,
-    /// How queries use this column to exclude row groups.
+    /// How queries use the values of this column to exclude row groups.
     pub predicate: ColumnPredicate,
     /// An argument for `take`.
     pub arg: usize,
-    /// Writes the cells into `lines`, one row per line; `None` if [`crate::tables::Schema::put`] cannot have produced
-    /// the cells.
+    /// Writes the cells into `lines`, one row per line. Returns `None` if the cells have values that
+    /// [`crate::tables::Schema::put`] never writes.
     pub take: fn(&mut [T], usize, &Cells) -> Option<()>,
 }
 
 /// Decoded or not yet encoded values of one column, for some rows.
 #[derive(Default)]
 pub struct Cells {
-    /// Values of 64-bit columns, and of columns of names.
+    /// Values of 64-bit columns, and of columns whose numbers are names in the file.
     pub longs: Vec<i64>,
     /// Values of 32-bit columns.
     pub ints: Vec<i32>,
@@ -136,11 +137,11 @@ pub struct Cells {
     /// Number of list entries of each row: when reading, only in the first leaf of a list; when writing, in all its
     /// leaves.
     pub counts: Vec<u32>,
-    /// Instead of numbers: one number and how often it is repeated.
+    /// If all numbers are equal, the number and how often it occurs; the numbers are then not stored otherwise.
     pub same: Option<(i64, usize)>,
-    /// Instead of numbers: the base that is added to each byte of `octets`.
+    /// If the numbers are stored as one byte each in `octets`, the base that is added to each byte.
     pub narrow: Option<i64>,
-    /// Numbers of one byte, above the base `narrow`.
+    /// Numbers that are stored as one byte each: the difference from the base `narrow`.
     pub octets: Vec<u8>,
     /// Buffers of the parquet library.
     read: Levels,
@@ -247,7 +248,7 @@ impl Cells {
     }
 }
 
-/// The Parquet schema of these columns.
+/// The Parquet schema with these columns, in Parquet's schema language.
 pub fn declaration<'a, T: 'a>(name: &str, columns: impl IntoIterator<Item = &'a Column<T>>) -> String {
     let fields: Vec<&str> = columns.into_iter().map(|c| c.declared.as_str()).collect();
     format!("message {name} {{ {} }}", fields.join(" "))

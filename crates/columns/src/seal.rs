@@ -58,12 +58,12 @@ pub fn new_id(of: &Path) -> u64 {
     RandomState::new().hash_one(of)
 }
 
-/// An id as text in the metadata.
+/// The text form of an id, as it is stored in the metadata.
 pub fn id_text(id: u64) -> String {
     format!("{id:016x}")
 }
 
-/// The path and the metadata of a file that is to be published.
+/// The directory and the metadata of a file that is to be published.
 pub struct Plan<'a> {
     /// The interface's directory.
     pub root: &'a Path,
@@ -90,7 +90,7 @@ pub struct Hidden {
 /// Writes a new file, whose rows `fill` adds, under a hidden name.
 ///
 /// # Errors
-/// Errors of the file system, or damage of the rows' source; the hidden file is removed then.
+/// Errors of the file system, or damage of the source of the rows. In both cases the hidden file is removed.
 pub fn write<T: Schema>(
     disk: &mut dyn Housekeeping,
     plan: Plan<'_>,
@@ -241,11 +241,11 @@ struct RemainingColumns<'b> {
     place: usize,
     /// Columns that are already decoded.
     ahead: std::vec::IntoIter<FlatColumn>,
-    /// The blocks with the remaining columns.
+    /// The blocks from which the columns after `ahead` are decoded.
     blocks: Blocks<'b>,
 }
 
-/// The data that the encoding threads share.
+/// The data that the encoding threads share, with the columns that they take one by one.
 struct SharedColumns<'a, 'b, L> {
     columns: &'a [Column<L>],
     descriptors: &'a [ColumnDescPtr],
@@ -290,7 +290,7 @@ impl<'b, L> SharedColumns<'_, 'b, L> {
     }
 }
 
-/// The interface names in a file.
+/// The interface names that are written into a file.
 #[derive(Clone)]
 pub enum Names<'n> {
     /// One name for all rows: that of the interface's directory.
@@ -334,7 +334,7 @@ impl<'n, T: Schema, W: io::Write + Send> Parquet<'n, T, W> {
         self.groups(journal.blocks, journal.ahead, &journal.order, None, threads)
     }
 
-    /// Writes rows, which arrive in order.
+    /// Writes rows, which must arrive in sort order.
     ///
     /// # Errors
     /// Errors of the file system or of the parquet library.
@@ -362,8 +362,9 @@ impl<'n, T: Schema, W: io::Write + Send> Parquet<'n, T, W> {
         self.writer.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
     }
 
-    /// Writes the rows of these blocks, whose first columns `ahead` are already decoded. `table_rows` are the same
-    /// rows, if the caller has them.
+    /// Writes the rows of these blocks as row groups, in the order of the row numbers in `order`. `ahead` contains the
+    /// first columns, which are already decoded. `table_rows` are the same rows as values, if the caller has them;
+    /// extra columns are computed from them.
     fn groups(
         &mut self,
         blocks: Blocks<'_>,
@@ -438,7 +439,7 @@ impl<'n, T: Schema, W: io::Write + Send> Parquet<'n, T, W> {
     }
 }
 
-/// The text of an extra column for these rows.
+/// Appends the text of an extra column to `cells` for each of these rows.
 fn extra<T: Schema>(column: &Column<T::Line>, table_rows: &[T], names: &[(u16, String)], cells: &mut Cells) {
     for table_row in table_rows {
         let before = cells.raw.len();

@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 use store::names;
 use sys::priority::{Background, lower_priority};
 
-/// How long the buffer for reading a journal is kept for the next one.
+/// How long the buffer for reading a journal is kept for the next journal.
 const ROOM_KEPT: Duration = Duration::from_secs(1);
 
-/// How long a replay writer's journal waits for others to be sealed in the same group.
+/// How long a complete journal of a replay writer waits for further journals, so that they are sealed in one group.
 const GATHERED: Duration = Duration::from_millis(250);
 
 /// Greatest size of a group of journals that are sealed together; a longer journal is sealed alone.
@@ -37,7 +37,7 @@ const BATCH_FILES: usize = 64;
 /// A complete journal.
 pub(crate) struct CompleteJournal {
     pub kind: DataFileKind,
-    /// The first timestamp of its rows.
+    /// The first timestamp of the rows of the journal.
     pub first: Timestamp,
     /// The open journal, whose file is locked until it is removed.
     pub journal: Journal,

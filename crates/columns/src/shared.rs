@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// An event of the sealing or journaling thread.
+/// An event that the sealing thread or the journaling thread reports.
 #[derive(Debug)]
 pub enum Event {
     /// A file was published.
@@ -29,7 +29,7 @@ const SPARE: usize = 128;
 /// See the module.
 #[derive(Default)]
 pub struct Shared {
-    /// Bytes that wait for the disk.
+    /// Number of bytes in batches that are not yet written to a journal.
     pub waiting: Mutex<u64>,
     /// Buffers of synced batches, for reuse.
     pub spare: Mutex<Vec<Vec<u8>>>,
@@ -39,7 +39,7 @@ pub struct Shared {
     pub refused: AtomicU64,
     pub sealed: AtomicU64,
     pub files: AtomicU64,
-    /// Bytes of the journals that are being sealed or wait for it.
+    /// Number of bytes in complete journals that are being sealed or wait to be sealed.
     pub closed: AtomicU64,
     pub events: Mutex<Vec<Event>>,
 }

@@ -25,7 +25,7 @@ pub fn write_flows(
     write(to, DataFileKind::Flows, names, records)
 }
 
-/// As [`write_flows`], for rows, in order of time.
+/// As [`write_flows`], for series rows in order of time.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -68,11 +68,11 @@ pub(crate) fn as_io(error: ParquetError) -> io::Error {
     }
 }
 
-/// The rows of one file, in file order.
+/// The rows of one file, in the order of the file.
 pub struct StandaloneFile<T: Schema = Record> {
     table_rows: TableRows<T>,
     ready: std::vec::IntoIter<T>,
-    /// Errors to return next, in reverse order.
+    /// Errors that the next calls return; the last error of the list is returned first.
     warnings: Vec<ColumnsError>,
     names: Vec<(u16, String)>,
 }
@@ -111,7 +111,7 @@ impl<T: Schema> StandaloneFile<T> {
     }
 }
 
-/// A damaged part yields an error, and the rows after it follow.
+/// Returns an error for a damaged row group, and then continues with the rows after it.
 impl<T: Schema> Iterator for StandaloneFile<T> {
     type Item = Result<T, ColumnsError>;
 

@@ -17,10 +17,11 @@
 
 use sys::simd::{SimdLoop, simd};
 
-/// Greatest length of a block and of its content.
+/// Greatest length of a zstd block, compressed and uncompressed.
 const BLOCK: usize = 128 << 10;
 
-/// Numbers of fewer bytes are stored uncompressed: no block may be longer than the content of its frame.
+/// Pages with fewer bytes of numbers than this are stored uncompressed: no block may be longer than the content of its
+/// frame.
 const LEAST: usize = 1 << 10;
 
 /// Least length of a match.
@@ -29,15 +30,15 @@ const MATCH: usize = 3;
 /// Greatest width of a number.
 const MOST: usize = 16;
 
-/// Assumed cost of a raw number in bytes: 24 bytes for the block boundaries around it; the other bytes stand for the
-/// time that it takes.
+/// Assumed cost of a raw number in bytes: 24 bytes for the block boundaries around the number; the other 36 bytes stand
+/// for the time to process these blocks.
 const ALONE: usize = 60;
 
-/// The assumed cost of a raw number if literals are compressed, including the Huffman tree for the literals that
-/// follow.
+/// The assumed cost of a raw number in bytes if literals are compressed, including the Huffman tree for the literals
+/// that follow.
 const ALONE_TREE: usize = 250;
 
-/// Representation of the numbers of a page.
+/// The format of the numbers in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbers {
     /// Four bytes, little-endian.
@@ -58,7 +59,7 @@ impl Numbers {
         }
     }
 
-    /// Bytes of a number before its `lowest` least significant bytes, in the byte order of the page.
+    /// Number of bytes of a number that precede its `lowest` least significant bytes, in the byte order of the page.
     const fn ahead(self, lowest: usize) -> usize {
         match self {
             Self::Ints | Self::Longs => 0,
@@ -108,7 +109,7 @@ impl<const W: usize, F: Fn([u8; W], [u8; W]) -> u32> SimdLoop for Differing<'_, 
     }
 }
 
-/// Writes frames and reuses its buffers.
+/// Encodes numbers as zstd frames, and reuses its buffers.
 ///
 /// PERF: 89.4 → 86.1 B per record, and 1850 → 1631 ns together with the other changes of that day
 /// (records/2026-11-23-columns.md).
@@ -122,7 +123,7 @@ pub struct Striper {
 pub type Shorten<'a> = dyn FnMut(&[u8], &mut Vec<u8>) + 'a;
 
 impl Striper {
-    /// Appends the frame of these numbers.
+    /// Appends a frame with these numbers.
     pub fn frame(&mut self, content: &[u8], of: Numbers, mut shorten: Option<&mut Shorten<'_>>, out: &mut Vec<u8>) {
         let alone = if shorten.is_some() { ALONE_TREE } else { ALONE };
         let Self { needs, literals } = self;
@@ -163,8 +164,8 @@ impl Striper {
     }
 }
 
-/// The number of lowest bytes with the least total size, if each number that needs more bytes costs `each` bytes in
-/// addition to its own.
+/// Returns how many of the lowest bytes of each number are stored as literals, so that the total size is least. A
+/// number that needs more bytes is stored raw, which takes its `width` bytes and `each` bytes more.
 fn lowest(needs: &[u8], width: usize, each: usize) -> usize {
     let mut counts = [0; MOST + 1];
     needs.iter().for_each(|need| counts[usize::from(*need) % (MOST + 1)] += 1);
@@ -175,7 +176,7 @@ fn lowest(needs: &[u8], width: usize, each: usize) -> usize {
     (1..=width - MATCH).min_by_key(|lowest| cost(*lowest)).unwrap_or(1)
 }
 
-/// Appends the lowest bytes of each number.
+/// Appends the `lowest` lowest bytes of each number in `run`.
 ///
 /// PERF: stores a full word per number; the excess bytes are overwritten by the next number.
 fn gather(run: &[u8], width: usize, lowest: usize, out: &mut Vec<u8>) {
@@ -199,7 +200,7 @@ fn gather_by<const W: usize>(run: &[u8], lowest: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&rest[..lowest.min(rest.len())]);
 }
 
-/// Writes the blocks of a frame.
+/// The blocks of a zstd frame under construction.
 struct Blocks<'a> {
     out: &'a mut Vec<u8>,
     /// Where the last block begins.
@@ -207,7 +208,7 @@ struct Blocks<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    /// Begins a frame of `content` bytes.
+    /// Begins a zstd frame whose content has `content` bytes.
     fn begin(content: usize, out: &'a mut Vec<u8>) -> Self {
         /// The frame header descriptor: a single segment, a content size of four bytes, no checksum.
         const DESCRIPTOR: u8 = 0xa0;
@@ -231,8 +232,9 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Appends a block with a sequence for each complete width in the run, each of `lowest` literals. Literals may
-    /// follow the last sequence.
+    /// Appends a compressed block for the numbers in `run`. It has a sequence for each complete number of `width`
+    /// bytes; each sequence has `lowest` literals. If the run ends with a part of a number, its bytes are literals
+    /// after the last sequence.
     fn sequences(
         &mut self,
         run: &[u8],
@@ -251,7 +253,7 @@ impl<'a> Blocks<'a> {
             shorten(literals, self.out);
         }
         if self.out.len() == begin {
-            // Uncompressed literals: type, size format and length.
+            // The header of a section of uncompressed literals: type, size format and length.
             self.out.extend_from_slice(&((literals.len() as u32) << 4 | 0b1100).to_le_bytes()[..3]);
             self.out.extend_from_slice(literals);
         }
@@ -264,9 +266,9 @@ impl<'a> Blocks<'a> {
                 self.out.extend(((count - 0x7f00) as u16).to_le_bytes());
             }
         }
-        // For lengths as small as these, a literal length code equals the length, and a match length code counts from
-        // the least match. An offset is stored plus three, and its code is the number of bits below the highest; code 0
-        // is the last offset. The bit stream ends with a 1 bit.
+        // For lengths as small as these, a literal length code equals the literal length, and a match length code
+        // equals the match length minus the least length of a match. An offset is stored plus three, and its code is
+        // the number of bits below the highest; code 0 is the last offset. The bit stream ends with a 1 bit.
         let far = width + 3;
         let code = if is_far { far.ilog2() } else { 0 };
         let bits = if is_far { far } else { 1 };
@@ -275,7 +277,7 @@ impl<'a> Blocks<'a> {
         self.out[self.last..begin].copy_from_slice(&((size as u32) << 3 | 2 << 1).to_le_bytes()[..3]);
     }
 
-    /// Marks the last block; a frame without blocks gets an empty one.
+    /// Marks the last block as the last one. A frame without blocks gets an empty block.
     fn end(self) {
         if self.last == self.out.len() {
             self.out.extend([0; 3]);

@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 /// One column: its name, and its values from the first row to the last. An unknown value is null.
 pub struct TableColumn {
-    /// Letters, digits and underscores; unique within the table.
+    /// The name of the column: letters, digits and underscores; no other column of the table has this name.
     pub name: String,
-    /// The values; all columns of a table have the same number.
+    /// The values of the column; all columns of a table have the same number of values.
     pub values: Values,
 }
 

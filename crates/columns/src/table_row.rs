@@ -17,7 +17,7 @@ pub trait TableRow: Sized + Clone + Send {
     /// The sort key of sealed files and of results.
     fn order(&self) -> Order;
 
-    /// The begin of a row with this sort key.
+    /// The begin of the row to which this sort key belongs.
     fn moment(order: &Order) -> Timestamp;
 }
 
@@ -70,7 +70,7 @@ impl Vocabulary {
     }
 }
 
-/// The IP protocol: its name in filters, or its number.
+/// The type of a column that holds the IP protocol: its name in filters, or its number.
 pub const PROTOCOL: Vocabulary = Vocabulary {
     write: |number, out| {
         // Writing into memory does not fail.
@@ -106,7 +106,7 @@ pub const TCP_STATES: Vocabulary = Vocabulary {
     },
 };
 
-/// The tunnel kind with this number.
+/// The tunnel kind with this number in a column; `None` for 0 and for unknown numbers.
 pub fn tunnel(number: u64) -> Option<TunnelKind> {
     TunnelKind::ALL.get(usize::try_from(number.checked_sub(1)?).ok()?).copied()
 }

@@ -19,7 +19,7 @@ pub trait Schema: TableRow {
     const NAME: &'static str;
     /// The columns that form the sort key.
     const ORDER: [&'static str; 3];
-    /// The column with the end of a row, in the unit of the first column of [`Self::ORDER`].
+    /// The column with the timestamp at which a row ends, in the unit of the first column of [`Self::ORDER`].
     const LAST: &'static str;
 
     /// Columns that are derived from others and ignored when reading.

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use wire::MacAddr;
 
-/// As the `Display` of `IpAddr`, with faster code for IPv4, the most frequent case.
+/// Writes an address like the `Display` of `IpAddr`, with faster code for IPv4, the most frequent case.
 pub fn write_address(address: IpAddr, out: &mut Vec<u8>) {
     match address {
         IpAddr::V4(four) => {
@@ -76,7 +76,7 @@ impl Memo {
     }
 }
 
-/// A MAC address as the number that represents it in memory.
+/// Returns the number that represents a MAC address in memory.
 pub fn mac_number(mac: MacAddr) -> i64 {
     let [a, b, c, d, e, f] = mac.0;
     i64::from_be_bytes([0, 0, a, b, c, d, e, f])

@@ -2,28 +2,28 @@
 
 use crate::schema::{Column, Repetition, ValueType};
 
-/// Rows of a tile. A power of two, so that a masked index needs no bounds check.
+/// Number of rows of a tile. It is a power of two, so that a masked index needs no bounds check.
 pub const TILE: usize = 32;
 
 /// Rows that are not yet appended to the packed columns.
 pub struct Tile {
     /// The numbers of each packed column that has a number in every row.
     pub every: Vec<[i64; TILE]>,
-    /// The numbers of each nullable packed column.
+    /// The numbers of each packed column whose values may be missing.
     pub maybe: Vec<NullableColumn>,
-    /// The numbers of the leaves of lists.
+    /// The numbers of each leaf column of a list.
     pub entries: Vec<Entries>,
-    /// The byte strings of the block, concatenated.
+    /// For each column of byte strings, the strings of all rows of the block, concatenated.
     pub raw: Vec<Vec<u8>>,
     /// Number of complete rows.
     pub rows: usize,
 }
 
-/// The numbers of a nullable column.
+/// The numbers of a packed column whose values may be missing.
 pub struct NullableColumn {
     /// For each row, 1 if it has a value, otherwise 0.
     pub present: [u8; TILE],
-    /// The values, of which `count` are valid.
+    /// The values that are present. Only the first `count` elements are valid.
     pub values: [i64; TILE],
     /// Number of values.
     pub count: usize,
@@ -32,14 +32,14 @@ pub struct NullableColumn {
 /// The numbers of one leaf of a list.
 #[derive(Default)]
 pub struct Entries {
-    /// The numbers, of which `count` are valid.
+    /// The numbers of the list entries. Only the first `count` elements are valid.
     pub values: Vec<i64>,
     /// Number of numbers.
     pub count: usize,
 }
 
 impl Entries {
-    /// Appends `count` numbers, which the caller writes.
+    /// Appends `count` numbers and returns them, so that the caller writes their values.
     #[inline]
     pub fn reserve(&mut self, count: usize) -> &mut [i64] {
         let begin = self.count;
@@ -51,8 +51,9 @@ impl Entries {
     }
 }
 
-/// A row of a tile, filled column by column in schema order. `EVERY` and `MAYBE` are the numbers of packed columns of
-/// each kind; as constants they let the compiler compute all offsets.
+/// A row of a tile, filled column by column in schema order. `EVERY` is the number of packed columns with a number in
+/// every row, `MAYBE` the number of packed columns whose values may be missing. Both are constants, so that the
+/// compiler computes all offsets.
 pub struct Row<'a, const EVERY: usize, const MAYBE: usize> {
     every: std::slice::IterMut<'a, [i64; TILE]>,
     maybe: std::slice::IterMut<'a, NullableColumn>,
@@ -74,7 +75,7 @@ impl Tile {
         }
     }
 
-    /// The next row; `None` if the schema has other numbers of packed columns.
+    /// The next row; `None` if `EVERY` and `MAYBE` differ from the numbers of packed columns of the schema.
     #[inline(always)]
     pub fn row<const EVERY: usize, const MAYBE: usize>(&mut self) -> Option<Row<'_, EVERY, MAYBE>> {
         let every: &mut [_; EVERY] = self.every.as_mut_slice().try_into().ok()?;
@@ -82,7 +83,7 @@ impl Tile {
         Some(Row { every: every.iter_mut(), maybe: maybe.iter_mut(), row: self.rows % TILE })
     }
 
-    /// The cells of the next row, of the packed columns that have a number in every row.
+    /// The cells of the next row in those packed columns that have a number in every row.
     pub fn every(&mut self) -> impl Iterator<Item = &mut i64> {
         let row = self.rows % TILE;
         self.every.iter_mut().map(move |packed| &mut packed[row])

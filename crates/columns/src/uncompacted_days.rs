@@ -40,7 +40,7 @@ pub fn uncompacted_days(store: &Path, interface: &str, before: Timestamp) -> Res
         .collect())
 }
 
-/// Why this file cannot be merged with others. A file that was removed meanwhile is no obstacle.
+/// Returns the reason why this file cannot be merged with others; `None` if it can be merged or was removed meanwhile.
 fn obstacle(path: &Path) -> Option<String> {
     match judge_sealed(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,

@@ -53,7 +53,7 @@ pub fn read_into(disk: &mut dyn Housekeeping, path: &Path, most: u64, mut bytes:
     outcome
 }
 
-/// A file that is written from beginning to end.
+/// A file that is written once, from beginning to end.
 pub struct Output<'a> {
     /// The volume.
     pub disk: &'a mut dyn Housekeeping,

@@ -39,14 +39,15 @@ const SYNC_EVERY: Duration = Duration::from_millis(500);
 /// Longest time that a row waits in memory, measured in the packet time that [`Writer::tick`] gets.
 const HAND_OVER_EVERY: Duration = Duration::from_millis(250);
 
-/// Length in bytes at which a batch is passed on.
+/// A batch of this number of bytes is passed to the journaling thread.
 const BATCH: usize = 128 << 10;
 
-/// Greatest number of growing files of one kind of a replay writer. Each has an open journal.
+/// Greatest number of growing files of one table that a replay writer has at the same time. Each of them has an open
+/// journal.
 const OPEN_MOST: usize = 32;
 
-/// A replay writer completes a file when the packet time is this far past the file's period, unless the time has gone
-/// back before.
+/// A replay writer completes a file when the packet time exceeds the period of the file by this duration. After the
+/// packet time has gone back by more than this duration, the writer no longer does so.
 const SETTLED: Duration = Duration::from_secs(3600);
 
 /// Configuration of a writer.
@@ -63,13 +64,14 @@ pub struct Config {
     pub flows_most: u32,
     /// A file of series rows ends at each multiple of this duration, which is at most a day.
     pub series_every: Duration,
-    /// Greatest number of bytes that wait for the disk.
+    /// Greatest number of bytes in batches that wait to be written to a journal.
     pub waiting_most: u64,
-    /// True to block at that limit instead of dropping rows: for captures that are read from files (a replay writer).
+    /// True if the writer blocks at the limit `waiting_most` and does not drop rows: for captures that are read from
+    /// files (a replay writer).
     pub wait_when_full: bool,
-    /// Least time by the monotonic clock between two ticks that pass on batches; zero for none. The packet time of a
-    /// replay passes faster than the clock, and a batch of a single row takes a multiple of the memory and disk space
-    /// that the row takes in a batch of many.
+    /// The shortest time, by the monotonic clock, between two ticks that pass batches to the journaling thread; zero
+    /// for no limit. The packet time of a replay advances faster than the clock. Without this limit, many batches would
+    /// contain a single row, which takes several times the memory and disk space of a row in a large batch.
     pub hand_over_pause: Duration,
     /// Number of threads that seal a journal together. During a live capture it is 1, so that the capture can use the
     /// other processors.
@@ -112,7 +114,8 @@ pub struct Counts {
     pub files: u64,
 }
 
-/// Identifies a growing file: there is at most one of each kind and period.
+/// Identifies a growing file by its table and the begin of its period. A writer has at most one growing file of each
+/// table and period.
 type Which = (DataFileKind, Timestamp);
 
 enum Message {
@@ -122,17 +125,17 @@ enum Message {
         bytes: Vec<u8>,
         count: u32,
     },
-    /// The file is complete; the first timestamp of its rows.
+    /// The file is complete. The timestamp is the first timestamp of its rows.
     Close(Which, Timestamp),
 }
 
-/// The growing files of one kind.
+/// The growing files of one table (flow records or series rows).
 struct GrowingFiles<T: Schema> {
     kind: DataFileKind,
     every: Duration,
     /// Greatest number of growing files.
     open_most: usize,
-    /// The growing files, the most recently used last.
+    /// The growing files; the most recently used file is the last.
     open: Vec<GrowingFile<T>>,
 }
 
@@ -147,8 +150,8 @@ struct GrowingFile<T: Schema> {
     bytes: u64,
 }
 
-/// Stores flow records and series rows; see the module. If a writer is dropped, every batch that was passed on is still
-/// written, but sealing is not awaited.
+/// Stores flow records and series rows; see the module. If a writer is dropped, its batches are still written to the
+/// journals, but the drop does not wait until the files are sealed.
 pub struct Writer {
     flows_most: u32,
     flows: GrowingFiles<Record>,
@@ -158,15 +161,16 @@ pub struct Writer {
     now: Timestamp,
     /// True after the packet time has gone back by more than [`SETTLED`].
     goes_back: bool,
-    /// The time of the last tick that passed on batches; `None` if time has gone back since.
+    /// The packet time of the last tick that passed batches to the journaling thread; `None` if time has gone back
+    /// since.
     handed_over: Option<Timestamp>,
-    /// The time of the last tick that passed on batches, by the monotonic clock.
+    /// The time, by the monotonic clock, of the last tick that passed batches to the journaling thread.
     handed_over_at: Instant,
     hand_over_pause: Duration,
     submitted: u64,
 }
 
-/// The queue of batches to the journaling thread.
+/// The queue through which batches get to the journaling thread.
 struct ToDisk {
     shared: Arc<Shared>,
     sender: Option<Sender<Message>>,
@@ -176,7 +180,7 @@ struct ToDisk {
 }
 
 impl Writer {
-    /// Starts the two threads. No file is created before there is a row.
+    /// Starts the journaling thread and the sealing thread. No file is created before there is a row.
     ///
     /// # Errors
     /// If a thread cannot be started.
@@ -235,7 +239,8 @@ impl Writer {
         self.series.keep(row, period, u32::MAX, &mut self.to_disk);
     }
 
-    /// Advances the packet time: batches are passed on, and a file of records is completed at the end of its period.
+    /// Advances the packet time. Passes batches to the journaling thread, and completes a file of flow records at the
+    /// end of its period.
     pub fn tick(&mut self, now: Timestamp) {
         let stepped_back = now < self.now;
         self.goes_back |= stepped_back && self.now.since(now) > SETTLED;
@@ -273,7 +278,7 @@ impl Writer {
         }
     }
 
-    /// Takes the events since the last call.
+    /// Returns the events since the last call, and removes them.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut *self.to_disk.shared.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -309,7 +314,7 @@ impl<T: Schema> GrowingFiles<T> {
         }
     }
 
-    /// Moves the file for a row of this span to the end of the list, or adds a new file there.
+    /// Moves the file to which a row of this span belongs to the end of the list, or adds a new file there.
     #[cold]
     fn find(
         &mut self,
@@ -364,9 +369,8 @@ impl<T: Schema> GrowingFile<T> {
         to_disk.send(Message::Close((kind, self.period), self.span.0));
     }
 
-    /// True if a row of this span may be added to the file. The limit exists because queries select a file by the
-    /// timestamp in its name, and would not find a row whose distance from this timestamp is greater than the reach of
-    /// the file.
+    /// True if a row of this span may be added to the file. The limit `reach` exists because queries select a file by
+    /// the timestamp in its name, and would not find a row that is further from this timestamp.
     fn has_capacity(&self, span: (Timestamp, Timestamp), reach: Duration, most: u32) -> bool {
         let (first, last) = (self.span.0.min(span.0), self.span.1.max(span.1));
         self.rows < most

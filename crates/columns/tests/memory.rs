@@ -17,7 +17,7 @@ fn peak(seconds: u64) -> usize {
     let config = Config {
         series_every: day,
         wait_when_full: true,
-        // The pause is longer than the test, so the writer passes on only full batches.
+        // The pause is longer than the test, so the writer passes only full batches to the journaling thread.
         hand_over_pause: Duration::from_secs(3600),
         ..Config::new(dir.path(), "eth1")
     };

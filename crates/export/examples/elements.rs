@@ -1,5 +1,5 @@
-//! Prints the tables of docs/reference/export.md. After a change of the elements, copy them between the markers of that
-//! page.
+//! Prints the tables of docs/reference/export.md. After a change of the elements, copy the printed tables between the
+//! markers of that page.
 
 fn main() {
     print!("{}", netgrain_export::document::tables());

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs,
 use std::time::{Duration, Instant};
 use sys::netlink::Netlink;
 
-/// Bounds on the duration of calls.
+/// Limits on the time for which the calls of a connection may block.
 #[derive(Clone, Copy)]
 pub(crate) struct CallTimeout<'a> {
     /// Greatest time to establish a connection, and greatest time without progress of the peer.
@@ -45,9 +45,9 @@ pub(crate) enum Channel {
 pub(crate) enum SendError {
     /// The message is longer than the transport permits.
     TooLarge,
-    /// This message could not be sent; the next message may be sent.
+    /// This message could not be sent. The connection remains usable.
     Refused(io::Error),
-    /// The connection is no longer usable.
+    /// The connection cannot be used any more.
     Broken(io::Error),
 }
 

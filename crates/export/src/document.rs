@@ -7,7 +7,7 @@ use crate::fields::{FLOW, initial_packet_reverse};
 use crate::rows::SERIES;
 use std::fmt::Write;
 
-/// The text between the markers of the page.
+/// The text that docs/reference/export.md contains between its markers.
 pub fn tables() -> String {
     let mut text = format!(
         "\n### Flow records\n\nOur elements have the enterprise number {PEN} ({PEN:#x}). Elements with ↔ are exported for \

@@ -129,8 +129,8 @@ pub struct Element {
 /// Seconds from 1900, the epoch of NTP, to 1970.
 const NTP_EPOCH: u64 = 2_208_988_800;
 
-/// As dateTimeNanoseconds (RFC 7011, section 6.1.10): seconds since 1900 modulo 2^32 and a binary fraction, which is
-/// rounded up, so that decoding yields the same nanosecond.
+/// Converts a timestamp to dateTimeNanoseconds (RFC 7011, section 6.1.10): seconds since 1900 modulo 2^32 and a binary
+/// fraction. The fraction is rounded up, so that decoding yields the same nanosecond.
 pub(crate) fn to_ntp(t: Timestamp) -> u128 {
     let seconds = t.secs().wrapping_add(NTP_EPOCH) & 0xffff_ffff;
     let fraction = (u64::from(t.subsec_nanos()) << 32).div_ceil(1_000_000_000);

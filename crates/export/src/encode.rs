@@ -39,9 +39,9 @@ pub enum Fields {
 /// Template refresh: when templates and options data are sent again over UDP (RFC 7011, section 8.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refresh {
-    /// Time after which templates are sent again.
+    /// Time after which the exporter sends its templates again.
     pub every: Duration,
-    /// Number of messages after which templates are sent again, even if the time is not over.
+    /// Number of messages after which the exporter sends its templates again, even if the time `every` is not over.
     pub messages: u32,
 }
 
@@ -54,9 +54,9 @@ impl Default for Refresh {
 /// `interval` of `interval + space` packets are metered (RFC 5477, systematic count-based sampling).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// Number of consecutive packets that are metered.
+    /// Number of consecutive packets that the meter processes before it skips packets.
     pub interval: u32,
-    /// Number of packets that are skipped after the metered packets.
+    /// Number of packets that the meter skips after the processed packets.
     pub space: u32,
 }
 
@@ -79,7 +79,7 @@ pub struct Config {
     pub fields: Fields,
     /// Template refresh; `None` if the transport loses nothing (TCP, files).
     pub refresh: Option<Refresh>,
-    /// The sampling that the meter applied.
+    /// The packet sampling that the meter applied.
     pub sampling: Sampling,
 }
 
@@ -97,7 +97,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// For TCP and files: long messages, no template refresh.
+    /// The configuration for transports without loss (TCP, files): long messages, no template refresh.
     pub fn reliable() -> Self {
         Self { message: MESSAGE_MAX, refresh: None, ..Self::default() }
     }
@@ -119,7 +119,7 @@ pub struct Message<'a> {
 /// A function that receives each complete message.
 pub type MessageSink<'a> = &'a mut dyn FnMut(Message<'_>);
 
-/// How a submitted record was encoded.
+/// How completely a submitted record was encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EncodeResult {
     /// The record was encoded completely.

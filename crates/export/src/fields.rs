@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 use wire::{IpProtocol, MacAddr};
 
-/// The templates that contain a certain field.
+/// Tells which templates contain a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TemplateScope {
     Always,
@@ -29,7 +29,8 @@ pub(crate) enum TemplateScope {
 pub(crate) enum Body {
     /// A number that occurs once per record.
     Flow { get: fn(&Record, usize) -> u128, set: fn(&mut Draft, u128) },
-    /// A number that occurs once per direction; `index` distinguishes numbers of the same kind.
+    /// A number that occurs once per direction. `get` and `set` receive `index`, which selects one of several numbers
+    /// that the same functions access.
     Direction { get: fn(&Record, usize, usize) -> u128, set: fn(&mut Draft, usize, usize, u128), index: usize },
     /// A list with one element of `len` octets per initial packet.
     InitialPacket {
@@ -46,7 +47,7 @@ pub(crate) enum Body {
 /// An entry of the table.
 pub(crate) struct Field {
     pub element: Element,
-    /// Octets on the wire, or [`VARIABLE`].
+    /// Length of the exported field in octets, or [`VARIABLE`].
     pub len: u16,
     pub when: TemplateScope,
     pub body: Body,
@@ -68,7 +69,7 @@ pub(crate) struct Draft {
     pub initial_packets: Vec<DraftInitialPacket>,
     pub location: flow::PacketLocation,
     pub tunnel: (u128, u32),
-    /// The sides whose sequence numbers are present.
+    /// For each side, true if a packet that it sent had a tunnel sequence number.
     pub numbered: [bool; 2],
 }
 
@@ -117,7 +118,8 @@ impl Default for Draft {
 const NOWHERE: flow::PacketLocation = flow::PacketLocation { queue: u16::MAX, first: u64::MAX, last: u64::MAX };
 
 impl Draft {
-    /// Completes the record after all fields have been set; `None` if its addresses are missing or of two families.
+    /// Completes the record after all fields have been set; `None` if its addresses are missing or belong to different
+    /// address families.
     pub fn finish(self) -> Option<Record> {
         let mut record = self.record;
         if record.key.src.is_ipv4() != record.key.dst.is_ipv4() {
@@ -132,7 +134,8 @@ impl Draft {
             }
             side.length.sum = side.ip_bytes;
         }
-        // Records without our own elements do not contain the begin of the flow.
+        // In a record without our own elements, the begin of the flow is unknown and is replaced by the begin of the
+        // record.
         if record.flow_start == base::Timestamp::ZERO {
             record.flow_start = record.first();
         }
@@ -165,7 +168,8 @@ pub(crate) fn is_icmp(key: &flow::Key) -> bool {
     }
 }
 
-/// Source and destination port of a side. The fields of ICMP hold type and code, which are the same for both sides.
+/// Returns the source and the destination port of the packets that `side` sent. For ICMP, the two fields hold type and
+/// code, which are the same for both sides.
 fn ports(record: &Record, side: usize) -> (u16, u16) {
     let (src, dst) = (record.key.src_port, record.key.dst_port);
     if side == 0 || is_icmp(&record.key) { (src, dst) } else { (dst, src) }
@@ -196,7 +200,7 @@ fn to_mac(value: u128) -> Option<MacAddr> {
     (mac != [0; 6]).then_some(MacAddr(mac))
 }
 
-/// The union of the TCP flags that were seen.
+/// The union of the TCP flags in the packets that `side` sent.
 pub(crate) fn flags_union(record: &Record, side: usize) -> u8 {
     record.directions[side].flags.iter().enumerate().fold(0, |bits, (bit, n)| bits | u8::from(*n > 0) << bit)
 }
@@ -328,7 +332,7 @@ fn standard(table: &mut Vec<Field>) {
     }
     t.row(52, "minimumTTL", Unsigned8, Semantics::Default, Hops, 1, Always, side!(ttl.0), "least TTL or hop limit");
     t.row(53, "maximumTTL", Unsigned8, Semantics::Default, Hops, 1, Always, side!(ttl.1), "greatest TTL or hop limit");
-    t.row(5, "ipClassOfService", Unsigned8, Identifier, None, 1, Always, Body::Direction { get: |r, s, _| u128::from(r.directions[s].dscp.0 << 2), set: |d, s, _, v| d.record.directions[s].dscp.0 = v as u8 >> 2, index: 0 }, "least DSCP × 4; maximumDiffServCodePoint has the greatest");
+    t.row(5, "ipClassOfService", Unsigned8, Identifier, None, 1, Always, Body::Direction { get: |r, s, _| u128::from(r.directions[s].dscp.0 << 2), set: |d, s, _, v| d.record.directions[s].dscp.0 = v as u8 >> 2, index: 0 }, "least DSCP × 4; the greatest DSCP is in maximumDiffServCodePoint");
     t.row(56, "sourceMacAddress", MacAddress, Semantics::Default, None, 6, Always, Body::Flow { get: |r, s| mac(r.directions[s].mac), set: |d, v| d.record.directions[0].mac = to_mac(v) }, "MAC address of the source; 0 if unknown");
     t.row(80, "destinationMacAddress", MacAddress, Semantics::Default, None, 6, Always, Body::Flow { get: |r, s| mac(r.directions[1 - s].mac), set: |d, v| d.record.directions[1].mac = to_mac(v) }, "MAC address of the destination, known only if it has sent packets; 0 if unknown");
     t.row(58, "vlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.encapsulation.vlans[0].unwrap_or(0).into(), set: |d, v| d.record.encapsulation.vlans[0] = (v != 0).then_some(v as u16) }, "outer VLAN; 0 if there is none");

@@ -95,7 +95,7 @@ pub enum FileError {
     Io(io::Error),
     /// The file ends within a message.
     Torn {
-        /// Offset at which that message begins.
+        /// Offset in the file at which the incomplete message begins.
         offset: u64,
     },
     /// A message is invalid.
@@ -137,7 +137,7 @@ impl<R: Read> Reader<R> {
         Self { input, offset: 0, decoder: Decoder::new(pen), items: VecDeque::new(), buffer: Vec::new() }
     }
 
-    /// Counters of what was read so far.
+    /// Counters of the messages and records that were read so far.
     pub fn arrived(&self) -> StreamCounts {
         self.decoder.arrived()
     }
@@ -145,7 +145,8 @@ impl<R: Read> Reader<R> {
     /// The next item of the file; `None` at its end.
     ///
     /// # Errors
-    /// [`FileError`] has the reason why the file ends early, and the offset.
+    /// [`FileError`] has the reason why the file ends early, and the offset at which the invalid or incomplete message
+    /// begins.
     pub fn next_item(&mut self) -> Result<Option<Item>, FileError> {
         loop {
             if let Some(item) = self.items.pop_front() {
@@ -162,7 +163,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Fills the buffer with one message; returns false at the end.
+    /// Reads one message into the buffer; returns false at the end of the file.
     fn read_message(&mut self) -> Result<bool, FileError> {
         let offset = self.offset;
         self.buffer.clear();

@@ -4,7 +4,7 @@
 //!
 //! Invariant: a message is never longer than its limit, and its records keep the order of insertion.
 
-/// Bytes of a set header: id and length.
+/// Length in bytes of a set header: id and length of the set.
 const SET_HEADER: usize = 4;
 
 #[derive(Debug)]
@@ -14,9 +14,9 @@ pub(crate) struct MessageBuilder {
     limit: usize,
     /// Sets are padded to a multiple of this many octets.
     align: usize,
-    /// Id of the open set, and the offset at which it begins.
+    /// Id of the set to which records are being added, and the offset at which this set begins.
     set: Option<(u16, usize)>,
-    /// Records in the message, including templates.
+    /// Number of records in the message, including templates.
     pub records: u32,
     /// Data records in the message.
     pub data: u32,
@@ -47,7 +47,7 @@ impl MessageBuilder {
         self.padded(self.header + SET_HEADER + len) <= self.limit
     }
 
-    /// Adds a record, which must fit, to set `id`.
+    /// Adds a record to set `id` of the message. The record must fit into the message ([`Self::fits`]).
     pub fn put(&mut self, id: u16, record: &[u8]) {
         if self.set.is_none_or(|(set, _)| set != id) {
             self.close();
@@ -71,12 +71,12 @@ impl MessageBuilder {
         (self.set, self.records, self.data, self.items) = (None, 0, 0, 0);
     }
 
-    /// The length with padding; header lengths are multiples of four.
+    /// Returns the length rounded up to a multiple of `align`. Lengths of message headers are multiples of four.
     fn padded(&self, len: usize) -> usize {
         len.next_multiple_of(self.align)
     }
 
-    /// Closes the open set: the next record begins another.
+    /// Closes the open set, so that the next record begins a new set.
     pub fn close(&mut self) {
         let Some((_, at)) = self.set.take() else { return };
         let end = self.padded(self.bytes.len());
@@ -107,7 +107,7 @@ mod tests {
             }
             let whole = message.finish();
             assert!(whole.len() <= limit && whole.len().is_multiple_of(align), "{} of {limit}", whole.len());
-            // The sets' lengths lead from the header exactly to the end.
+            // With the lengths of its sets, the message can be traversed from the header exactly to its end.
             let mut at = 16;
             while at < whole.len() {
                 at += usize::from(u16::from_be_bytes([whole[at + 2], whole[at + 3]]));

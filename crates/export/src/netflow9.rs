@@ -63,7 +63,7 @@ const UPTIME_MAX: u64 = u32::MAX as u64;
 pub struct Encoder {
     config: Config,
     message: MessageBuilder,
-    /// Number of messages before the current one.
+    /// Number of NetFlow messages sent before the current message.
     sequence: u32,
     flows: Vec<Vec<Column>>,
     series: Vec<&'static rows::Field>,
@@ -73,7 +73,7 @@ pub struct Encoder {
     has_rows: bool,
     /// When the uptime began, in whole seconds.
     boot: Option<Timestamp>,
-    /// The latest end of the flows in the current message.
+    /// The latest end of a flow in the current message.
     latest: Timestamp,
     exported: Exported,
     scratch: Vec<u8>,
@@ -90,7 +90,7 @@ struct Exported {
 impl Encoder {
     /// A new encoder. [`Config::pen`] and [`Config::fields`] have no effect.
     pub fn new(config: Config) -> Self {
-        // The first four shapes are templates of one direction.
+        // The first four shapes describe records of one direction.
         let one_direction = |number| template::columns(Shape::from_number(number), Fields::Standard);
         let kept = |c: &Column| !REPLACED.contains(&c.field.element.id);
         Self {
@@ -328,7 +328,7 @@ struct Options {
     fields: &'static [(u16, u16)],
 }
 
-/// Scopes: the exporter, one of its interfaces.
+/// The scopes of options templates, as type and length in octets: the exporter, or one of its interfaces.
 const SYSTEM: (u16, u16) = (1, 4);
 const INTERFACE: (u16, u16) = (2, 4);
 

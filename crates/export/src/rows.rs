@@ -13,11 +13,11 @@ pub(crate) struct Field {
     pub len: u16,
     pub get: fn(&Row, usize) -> u128,
     pub set: fn(&mut Row, usize, u128),
-    /// Index of the field among fields of the same kind.
+    /// The index that `get` and `set` receive: it selects one of several numbers that the same functions access.
     pub index: usize,
 }
 
-/// A number of a series row.
+/// Gives access to a number of a series row that has a field of its own.
 macro_rules! at {
     ($($field:tt)+) => {
         Access { get: |r, _| u128::from(r.$($field)+), set: |r, _, v| r.$($field)+ = v as _ }
@@ -41,7 +41,7 @@ struct Access {
 const LOST: u16 = 220;
 const NOTES: u16 = 260;
 
-/// The table, in the order of its fields on the wire.
+/// The table of exported fields, in the order in which they are encoded.
 pub(crate) static SERIES: LazyLock<Vec<Field>> = LazyLock::new(|| {
     let mut table = standard();
     table.extend(own());
@@ -238,7 +238,7 @@ fn ledger() -> Vec<Field> {
     table
 }
 
-/// One of our own counters, of 8 octets.
+/// Makes the field of a counter that has an element of our own, of 8 octets.
 fn count(id: u16, name: String, unit: Unit, index: usize, Access { get, set }: Access, meaning: String) -> Field {
     let (name, meaning) = (Cow::Owned(name), Cow::Owned(meaning));
     let (data_type, semantics) = (DataType::Unsigned64, Semantics::DeltaCounter);

@@ -47,7 +47,7 @@ pub enum Target {
         /// The destination port; `None` for the default port.
         port: Option<u16>,
     },
-    /// One [`group`] for each data type and interface.
+    /// Multicast: one [`group`] for each data type and interface.
     Multicast {
         /// The egress interface; empty if the kernel chooses.
         interface: String,

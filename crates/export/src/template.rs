@@ -24,7 +24,7 @@ impl Shape {
         Self { v6: number & 1 != 0, icmp: number & 2 != 0, is_biflow: number & 4 != 0 }
     }
 
-    /// The shape of a record whose directions share a data record.
+    /// The shape of a record if both directions share one data record.
     pub fn of(record: &Record) -> Self {
         let is_biflow = record.directions.iter().all(|s| s.packets > 0);
         Self { v6: record.key.src.is_ipv6(), icmp: fields::is_icmp(&record.key), is_biflow }
@@ -54,7 +54,7 @@ pub(crate) struct Column {
     pub len: u16,
 }
 
-/// The part of a record that a column contains.
+/// The fields of a record that a data record contains: all, all but the payload, or all but payload and lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FieldSelection {
     All,
@@ -67,7 +67,7 @@ pub(crate) enum FieldSelection {
 /// squares (198).
 const NOT_STANDARD: [u16; 4] = [156, 157, 198, 243];
 
-/// True if a field set has a field.
+/// True if this field belongs to the field set `which`.
 fn has(which: Fields, field: &Field) -> bool {
     let is_fixed_iana = !field.element.is_enterprise && field.len != VARIABLE;
     match which {
@@ -143,7 +143,8 @@ pub(crate) fn put_row(columns: &[&rows::Field], row: &Row, out: &mut Vec<u8>) {
     }
 }
 
-/// A big-endian number of `len` octets; a number that is too large is replaced by the largest number of that length.
+/// Appends a big-endian number of `len` octets; a number that is too large is replaced by the largest number of that
+/// length.
 #[inline]
 pub(crate) fn put_number(out: &mut Vec<u8>, value: u128, len: usize) {
     // PERF: the usual lengths are written as one word; for other lengths the number of copied bytes is known only at
@@ -161,8 +162,8 @@ pub(crate) fn put_number(out: &mut Vec<u8>, value: u128, len: usize) {
     }
 }
 
-/// Octets, preceded by their length (RFC 7011, section 7). They are truncated to 65535 octets, which no message can
-/// hold, so that the record is rejected.
+/// Appends octets, preceded by their length (RFC 7011, section 7). They are truncated to 65535 octets, which no message
+/// can hold, so that the record is rejected.
 pub(crate) fn put_octets(out: &mut Vec<u8>, octets: &[u8]) {
     let octets = &octets[..octets.len().min(usize::from(u16::MAX))];
     match u8::try_from(octets.len()) {
@@ -182,14 +183,14 @@ const ORDERED: u8 = 4;
 /// file.
 pub(crate) const NAME: u16 = 64;
 
-/// A text in `len` octets: truncated at a character boundary, or padded with zeros.
+/// Appends a text of `len` octets: truncated at a character boundary, or padded with zeros.
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &str, len: u16) {
     let end = out.len() + usize::from(len);
     out.extend_from_slice(&text.as_bytes()[..text.floor_char_boundary(len.into())]);
     out.resize(end, 0);
 }
 
-/// The sides of a record that have packets; the source if neither has.
+/// The sides of a record that have sent packets; only the source if neither side has.
 pub(crate) fn directions(record: &Record) -> &'static [usize] {
     match record.directions.each_ref().map(|s| s.packets > 0) {
         [true, true] => &[0, 1],
@@ -198,7 +199,7 @@ pub(crate) fn directions(record: &Record) -> &'static [usize] {
     }
 }
 
-/// A basicList (RFC 6313, section 4.5.1) with the recommended three-octet length.
+/// Appends a basicList (RFC 6313, section 4.5.1) with the recommended three-octet length.
 fn put_list(out: &mut Vec<u8>, of: u16, pen: Option<u32>, len: u16, count: usize, get: impl Fn(usize) -> u128) {
     out.extend_from_slice(&[255, 0, 0]);
     let begin = out.len();
@@ -223,7 +224,7 @@ pub(crate) fn put_specifier(out: &mut Vec<u8>, id: u16, pen: Option<u32>, len: u
     }
 }
 
-/// Id and enterprise number of a column on the wire.
+/// The element id and the enterprise number of a column, as they are sent in a template.
 pub(crate) fn wire_id(own: bool, id: u16, reverse: bool, pen: u32) -> (u16, Option<u32>) {
     match (own, reverse) {
         (false, false) => (id, None),

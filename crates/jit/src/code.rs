@@ -34,8 +34,8 @@ pub(crate) struct Code {
 
 impl Code {
     /// Compiles one function for each task; each task is passed together with the specialisations of the verified
-    /// program for which the function is compiled. The code contains addresses of the program's sets, so the
-    /// specialisations must not move while the code can run.
+    /// program for which the function is compiled. The code contains the memory addresses of the program's address
+    /// sets, so the specialisations must not move while the code can run.
     pub fn of(tasks: &[(Task, &Specialisations)]) -> Result<Self, Refusal> {
         let mut code = Self { functions: [None; 4], bytes: 0, module: Mutex::new(Some(module()?)) };
         let Some(module) = code.module.get_mut().ok().and_then(|m| m.as_mut()) else { return Ok(code) };

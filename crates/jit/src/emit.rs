@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! entry:  end = packets + count · size
-//! head:   packet == end → return, else a fresh record              registers and record are SSA variables
+//! head:   packet == end → return, else a new verdict record        registers and record are SSA variables
 //! tests:  common case? → b0 of the program for this case           `emit/common_case.rs`
 //! look:   parse the headers, unless they are parsed → b0 of the whole program
 //! b0 … bn the blocks of the program                                once for each form
@@ -49,7 +49,7 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_module::{Linkage, Module};
 use std::collections::HashMap;
 
-/// The fields of the record, with their types and their offsets in a verdict.
+/// The fields of the verdict record, with their types and their offsets in a verdict.
 const RECORD: [(Var, Type, usize); 6] = [
     (Var::Classes, I64, at::CLASSES),
     (Var::Hash, I32, at::HASH),
@@ -235,7 +235,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Emits the initial record.
+    /// Emits the initial values of the verdict record.
     fn begin(&mut self, start: ir::Block) {
         self.on_in(start);
         let zero = self.number(0);
@@ -268,7 +268,7 @@ impl Emitter<'_> {
         self.b.def_var(self.kernel, no);
     }
 
-    /// Emits the stores of the record into the verdict; which variables are stored depends on the task.
+    /// Emits the stores of the verdict record into the verdict; the task determines which variables are stored.
     fn write(&mut self) {
         let to = self.b.use_var(self.verdict);
         if self.task == Task::Match {
@@ -399,8 +399,8 @@ impl Emitter<'_> {
             Inst::Forward { device } => self.act(Action::Forward(device))?,
             Inst::Log(log) => {
                 if log == Log::Trace {
-                    // The trace needs the current values of the record; the stores at the end of the program overwrite
-                    // them.
+                    // The trace needs the current values of the verdict record; the stores at the end of the program
+                    // overwrite them.
                     self.write();
                     let (traces, so_far) =
                         (self.fixed(I64, self.context, host::at::TRACES), self.b.use_var(self.verdict));
@@ -423,7 +423,7 @@ impl Emitter<'_> {
         let value = self.operand(from);
         let kept = match var {
             Var::Classes => value,
-            // A kind with an unknown number is stored as `Drop`.
+            // A verdict kind with an unknown number is stored as `Drop`.
             Var::Kind => {
                 let (most, drop) = (self.number(VerdictKind::Pick as u64), self.number(VerdictKind::Drop as u64));
                 let known = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, value, most);
@@ -510,7 +510,7 @@ impl Emitter<'_> {
         self.b.ins().load(ty, FIXED, from, at as i32)
     }
 
-    /// Emits a load of a fact from the headers.
+    /// Emits a load of a fact that was computed from the headers.
     fn found(&mut self, ty: Type, at: usize) -> Value {
         let value = self.b.ins().load(ty, FOUND, self.here, at as i32);
         self.b.ins().uextend(I64, value)

@@ -41,11 +41,11 @@ struct Shared {
 #[derive(Debug)]
 #[expect(clippy::vec_box, reason = "the code contains the addresses of the boxed values")]
 struct Native {
-    /// The machine code. The field precedes `forms` and is thus dropped first, because the code contains addresses of
-    /// the sets in `forms`.
+    /// The machine code. The field precedes `forms` and is thus dropped first, because the code contains the memory
+    /// addresses of the address sets in `forms`.
     code: Code,
-    /// The specialisations from which the code was compiled. They are boxed, because the code contains addresses of
-    /// their sets.
+    /// The specialisations from which the code was compiled. They are boxed, because the code contains the memory
+    /// addresses of their address sets.
     forms: Vec<Box<Specialisations>>,
     compile_time: Duration,
 }
@@ -268,7 +268,7 @@ impl Worker {
     }
 
     /// Evaluates packets for which the first stages of the program ran outside of this executable. Before the call,
-    /// `verdicts` contains the records after these first stages; the call overwrites them with the final records. The
+    /// `verdicts` contains the verdicts after these first stages; the call replaces them by the final verdicts. The
     /// call uses the same flow maps and counters as [`Worker::evaluate`].
     ///
     /// # Panics
@@ -338,7 +338,7 @@ impl Worker {
         &self.acts
     }
 
-    /// For each [`::ir::Log::Trace`] among the actions, in order: the record at the time of that instruction.
+    /// For each [`::ir::Log::Trace`] among the actions, in order: the verdict record at the time of that instruction.
     pub fn traces(&self) -> &[Execution] {
         &self.traces
     }
@@ -397,11 +397,11 @@ impl Worker {
         &self.executable
     }
 
-    /// Takes over state from `before`, the worker of the previous program: the counters, the packet sequence number,
-    /// the fragment tracking, and the entries of each map that both programs have with equal name, key and capacity.
-    /// Both workers then share the fragment tracker, because other workers may still run the previous program. No map
-    /// entries are transferred between a native and an interpreted worker. State that is not transferred remains in
-    /// `before`, so that a thread that does not process packets can free its memory.
+    /// Transfers state from `before`, the worker of the previous program, to this worker: the counters, the packet
+    /// sequence number, the fragment tracking, and the entries of each map that both programs have with equal name, key
+    /// and capacity. Both workers then share the fragment tracker, because other workers may still run the previous
+    /// program. No map entries are transferred between a native and an interpreted worker. State that is not
+    /// transferred remains in `before`, so that a thread that does not process packets can free its memory.
     pub fn transfer_state(&mut self, before: &mut Self) {
         self.sequence = before.sequence;
         self.follow(Arc::clone(&before.datagrams));

@@ -1,4 +1,4 @@
-//! The frames of a matcher, as generated code reads them.
+//! The type in which generated code reads the frames that a matcher tests.
 
 use std::marker::PhantomData;
 

@@ -67,9 +67,9 @@ pub(crate) unsafe extern "C" fn act(acts: *mut Vec<PacketAction>, packet: u64, c
     acts.push(PacketAction { packet: packet as u32, action: action(code) });
 }
 
-/// Appends the current record of a packet to the list of traces.
+/// Appends the current state of a packet's verdict to the list of traces.
 pub(crate) unsafe extern "C" fn trace(traces: *mut Vec<Execution>, record: *const Verdict) {
-    // SAFETY: `traces` is the list of the context, and `verdict` is among the verdicts that were passed to the code; no
+    // SAFETY: `traces` is the list of the context, and `record` is among the verdicts that were passed to the code; no
     // other code uses them during the call.
     let (traces, record) = unsafe { (&mut *traces, &*record) };
     traces.push(record.outcome());
@@ -104,7 +104,7 @@ pub(crate) unsafe extern "C" fn datagram(
     datagrams.number(packet.bytes(), &packet.facts, parts, form, number)
 }
 
-/// Encodes the fragment scope and the form as one number.
+/// Encodes the two parameters of fragment tracking, `parts` and `form`, as one number.
 pub(crate) const fn of_datagram(parts: FragmentScope, form: u32) -> u64 {
     (parts as u64) << 32 | form as u64
 }
@@ -174,7 +174,8 @@ pub(crate) enum HostCall {
 }
 
 impl HostCall {
-    /// The address of the function. Functions of flow maps exist once for each number of key words.
+    /// The address of this function. A function for flow maps is compiled once for each number of words of a key;
+    /// `words` selects the version.
     pub fn address(self, words: u8) -> *const u8 {
         macro_rules! by_words {
             ($f:ident) => {

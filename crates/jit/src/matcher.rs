@@ -14,8 +14,8 @@ use ::ir::{Inst, Meta, Program, Start};
 #[derive(Debug)]
 pub struct Matcher {
     code: Code,
-    /// The specialisations from which the code was compiled. They are boxed, because the code contains addresses of
-    /// their sets.
+    /// The specialisations from which the code was compiled. They are boxed, because the code contains the memory
+    /// addresses of their address sets.
     _form: Box<Specialisations>,
 }
 

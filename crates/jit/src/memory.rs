@@ -18,7 +18,7 @@ pub(crate) struct Memory {
 impl JITMemoryProvider for Memory {
     fn allocate(&mut self, size: usize, align: u64, kind: JITMemoryKind) -> io::Result<*mut u8> {
         if !matches!(kind, JITMemoryKind::Executable) {
-            // Compiled programs have no data sections: their data is in the context.
+            // The data of compiled programs is in the context, so the programs have no data sections.
             return Err(io::Error::new(io::ErrorKind::Unsupported, "the module requests memory for data"));
         }
         let align = align as usize;

@@ -41,7 +41,7 @@ pub enum ParseDepth {
 }
 
 impl ParseDepth {
-    /// The parse depth that a program needs.
+    /// The depth to which a program needs the headers parsed.
     pub fn of(program: &Program) -> Self {
         let insts = program.blocks.iter().flat_map(|b| &b.code);
         insts.map(Self::of_inst).max().unwrap_or_default()
@@ -102,7 +102,8 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// The verdict: the record after the program has evaluated a packet. [`crate::Worker::actions`] returns the actions.
+/// The result of a program for one packet: kind of delivery, classes, hashes, mark and state.
+/// [`crate::Worker::actions`] returns the actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Verdict {
@@ -121,15 +122,14 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Creates a verdict from the record that the first part of a program produced, as input for
-    /// [`crate::Worker::resume`].
+    /// Creates the verdict that the first part of a program produced elsewhere, as input for [`crate::Worker::resume`].
     #[inline]
     pub const fn resumed(kind: VerdictKind, classes: u64, [hash, hash2]: [u32; 2], mark: u32, state: u32) -> Self {
         Self { classes, hash, hash2, mark, state, kind: kind as u8, kernel: 0 }
     }
 
-    /// Converts the record to the type that the interpreter uses, so that the interpreter can continue with it as the
-    /// initial record.
+    /// Converts the verdict to the type that the interpreter uses, so that the interpreter can continue with it as the
+    /// initial verdict record.
     pub(crate) fn outcome(&self) -> Execution {
         let Self { classes, hash, hash2, mark, state, .. } = *self;
         let (kind, kernel) = (self.kind(), self.kernel());

@@ -13,7 +13,7 @@ const MAX_INSTRUCTIONS: usize = 500;
 /// The specialisations from which the code of one task is generated.
 #[derive(Debug)]
 pub(crate) struct Specialisations {
-    /// The program for any packet. It owns the sets and maps that all specialisations use.
+    /// The program for any packet. It owns the address sets and flow maps that all specialisations use.
     pub whole: Program,
     /// The programs for common cases. The list is empty if the specialised programs would not be faster, or if the
     /// program has more than `MAX_INSTRUCTIONS` instructions.
@@ -29,7 +29,8 @@ impl Specialisations {
         let depth = ParseDepth::of(&whole);
         let size = whole.blocks.iter().map(|b| b.code.len() + 1).sum::<usize>();
         let shapes = if depth == ParseDepth::Bytes || size > MAX_INSTRUCTIONS { &[][..] } else { &CommonCase::ALL };
-        // The specialisations use the sets and maps of the unspecialised program, so their own lists are empty.
+        // The specialisations use the address sets and flow maps of the unspecialised program, so their own lists are
+        // empty.
         let of = |shape: CommonCase| Program { sets: vec![], maps: vec![], ..program.simplified_for(shape, start) };
         let plain = shapes.iter().map(|shape| (*shape, of(*shape))).collect();
         Self { whole, common_case: plain, parse_depth: depth }

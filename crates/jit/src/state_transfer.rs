@@ -22,7 +22,7 @@ pub struct StateTransfer {
 pub struct RestartedMap {
     /// The map's name.
     pub map: String,
-    /// The difference that prevents the transfer.
+    /// The difference between the old and the new map that prevents the transfer of the entries.
     pub why: String,
 }
 
@@ -55,8 +55,8 @@ impl StateTransfer {
     }
 }
 
-/// Returns the reason why the flow maps in user space cannot be taken over, if one of the two programs runs as machine
-/// code and the other in the interpreter: their tables have different layouts.
+/// Returns the reason why the entries of the flow maps in user space cannot be transferred, if one of the two programs
+/// runs as machine code and the other in the interpreter: their tables have different layouts.
 pub fn changes_form(was_native: bool, native: bool) -> Option<&'static str> {
     (was_native != native).then_some(if native { "now machine code" } else { "now interpreted" })
 }
@@ -77,7 +77,9 @@ impl MapState {
     pub fn wall(self, next: Self) -> Option<&'static str> {
         let changes_form = changes_form(self.native, next.native);
         match (self.in_kernel, next.in_kernel) {
-            (true, true) => changes_form.map(|_| "only in user space, whose half changes form"),
+            (true, true) => {
+                changes_form.map(|_| "only in user space, where machine code and interpreter are exchanged")
+            }
             (false, true) => Some("now in the kernel"),
             (true, false) => Some("now in user space"),
             (false, false) => changes_form,
@@ -88,13 +90,13 @@ impl MapState {
 fn differences(old: &Map, new: &Map) -> Vec<String> {
     let mut all = Vec::new();
     if (old.key, old.words) != (new.key, new.words) {
-        all.push(format!("its key is {}, not {}", new.key, old.key));
+        all.push(format!("its key is {} instead of {}", new.key, old.key));
     }
     if old.capacity != new.capacity {
-        all.push(format!("up_to {}, not {}", new.capacity, old.capacity));
+        all.push(format!("up_to {} instead of {}", new.capacity, old.capacity));
     }
     if old.expiry != new.expiry {
-        all.push(format!("{}, not {}", words(new.expiry), words(old.expiry)));
+        all.push(format!("{} instead of {}", words(new.expiry), words(old.expiry)));
     }
     all
 }
@@ -113,7 +115,7 @@ impl fmt::Display for StateTransfer {
         if !self.kept.is_empty() {
             parts.push(format!("keeps {}", self.kept.join(", ")));
         }
-        parts.extend(self.restarted.iter().map(|RestartedMap { map, why }| format!("{map} begins anew ({why})")));
+        parts.extend(self.restarted.iter().map(|RestartedMap { map, why }| format!("{map} starts empty ({why})")));
         if !self.dropped.is_empty() {
             parts.push(format!("forgets {}", self.dropped.join(", ")));
         }
@@ -140,10 +142,11 @@ mod tests {
              main = incr_fstate a >-> incr_fstate b >-> incr_fstate d",
         );
         let transfer = StateTransfer::between(&old, &new, |_, _| None);
-        let said = "keeps a; b begins anew (its key is ip_dst, not ip_src, up_to 1200, not 1000); forgets c";
+        let said =
+            "keeps a; b starts empty (its key is ip_dst instead of ip_src, up_to 1200 instead of 1000); forgets c";
         assert_eq!(transfer.to_string(), said);
         let transfer = StateTransfer::between(&old, &new, |_, _| Some("now in the kernel"));
-        assert!(transfer.to_string().starts_with("a begins anew (now in the kernel); b begins anew (its key"));
+        assert!(transfer.to_string().starts_with("a starts empty (now in the kernel); b starts empty (its key"));
         assert!(StateTransfer::between(&[], &new, |_, _| None).is_empty(), "nothing was there before");
     }
 

@@ -201,7 +201,7 @@ impl Table {
         self.len
     }
 
-    /// True if the table contains no entry.
+    /// True if the table has no entries.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -224,7 +224,8 @@ impl Table {
         true
     }
 
-    /// Returns the slot of a key; if the key is absent, the empty slot at which the search ended as an error.
+    /// Returns the slot of a key as `Ok`. If the table does not contain the key, returns the empty slot at which the
+    /// search ended as `Err`.
     #[inline]
     fn find<const W: usize>(&self, key: &[u64; W], tag: u64) -> Result<usize, usize> {
         debug_assert_eq!(W, self.words);
@@ -320,8 +321,8 @@ impl Table {
         let mut next = self.after(hole);
         while self.slots[next + at::TAG] != 0 {
             let home = self.home(self.slots[next + at::TAG]);
-            // Compares two distances of a later entry, in words and modulo the size of the table: from the home slot of
-            // the entry to its slot, and from the empty slot to its slot.
+            // The entry moves into the empty slot if its distance from its home slot is at least its distance from the
+            // empty slot. The distances are in words, modulo the size of the table.
             let len = self.slots.len();
             if next.wrapping_sub(home) & (len - 1) >= next.wrapping_sub(hole) & (len - 1) {
                 self.slots.copy_within(next..next + (1 << self.stride_log2), hole);

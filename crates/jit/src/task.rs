@@ -6,13 +6,13 @@
 pub(crate) enum Task {
     /// Evaluates packets.
     Evaluate = 0,
-    /// Evaluates packets like `Evaluate`, but the initial record is the one in the packet's verdict, because the first
-    /// stages of the program ran outside of the function, for example in the kernel.
+    /// Evaluates packets like `Evaluate`, but begins with the values in the packet's verdict, because the first stages
+    /// of the program ran outside of the function, for example in the kernel.
     Resume,
     /// Announces the keys that the evaluation will look up in flow maps.
     Prefetch,
-    /// Tests which frames match a filter. The function has no context. Of the record it evaluates only whether the
-    /// frame is dropped.
+    /// Tests which frames match a filter. The function has no context. Of each verdict it uses only whether the frame
+    /// is dropped.
     Match,
 }
 

@@ -84,7 +84,7 @@ impl Destination {
     }
 }
 
-/// The pace of the source of the packets from which the flow records and series rows are made.
+/// How fast the packets come from which the flow records and series rows are made, and whether their source can wait.
 #[derive(Clone, Debug)]
 pub enum Pace {
     /// Packets arrive in real time.

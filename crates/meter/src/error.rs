@@ -47,9 +47,9 @@ pub enum DestinationError {
     Target(ParseTargetError),
     /// NetFlow v9 was requested over a transport other than UDP.
     Netflow(String),
-    /// The value of `kinds` is unknown.
+    /// The export target has the suffix `kinds=` with an unknown value.
     Kinds(String, String),
-    /// The value of `fields` is unknown.
+    /// The export target has the suffix `fields=` with an unknown value.
     Fields(String, String),
     /// NetFlow v9 was requested with fields that it cannot encode.
     NetflowFields(String, String),

@@ -39,11 +39,11 @@ const WAIT: Duration = Duration::from_millis(100);
 pub enum MeterOutput {
     /// A flow record. Records arrive in order of the second of packet time in which the meter made them.
     Record(Record),
-    /// The series row of one second and direction.
+    /// The series row of one second and one direction.
     Row(Row),
 }
 
-/// The result of reading the files.
+/// The result of reading the capture files.
 #[derive(Debug, Default)]
 pub struct OfflineResult {
     /// Warnings about the files.
@@ -147,7 +147,7 @@ impl Drop for OfflineMeter {
     }
 }
 
-/// The sink that passes records and series rows to the caller.
+/// The sink that passes flow records and series rows to the caller of the iterator.
 struct CallerSink {
     sender: SyncSender<Vec<MeterOutput>>,
     part: Vec<MeterOutput>,

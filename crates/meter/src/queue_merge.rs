@@ -37,7 +37,7 @@ pub struct QueueReader {
     next: usize,
     /// The position after the last metered descriptor.
     done: DescPosition,
-    /// The latest timestamp of a released descriptor.
+    /// The latest timestamp of the descriptors that were released.
     reached: Timestamp,
     shedding: bool,
     ended: bool,
@@ -53,16 +53,16 @@ pub struct QueueMerge {
 /// The next step of the meter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextRun {
-    /// Meter a run of descriptors of one queue.
+    /// A run of descriptors of one queue is to be metered.
     Run {
         /// Index of the queue reader.
         reader: usize,
-        /// Number of descriptors, at most [`BATCH`].
+        /// Number of descriptors in the run, at most [`BATCH`].
         descs: usize,
         /// True if the packets are to be counted as unmetered and skipped.
         skipped: bool,
     },
-    /// Nothing to meter at the moment.
+    /// At the moment there are no packets to meter.
     Idle,
     /// All queues have ended.
     End,
@@ -183,7 +183,7 @@ impl QueueMerge {
         Self { readers, live }
     }
 
-    /// Returns the packet memory of the smallest ring in bytes.
+    /// Returns the size in bytes of the packet memory of the smallest ring.
     pub fn least_bytes(&self) -> u64 {
         self.readers.iter().map(|reader| reader.reader.memory().byte_capacity()).min().unwrap_or(0)
     }

@@ -61,11 +61,11 @@ pub struct TunnelReport {
     pub sessions: u64,
     /// Number of sequence numbers skipped.
     pub missing: u64,
-    /// Number of skipped sequence numbers that arrived later.
+    /// Number of skipped sequence numbers that arrived later than higher numbers.
     pub late: u64,
     /// Number of sequence numbers that arrived twice.
     pub duplicate: u64,
-    /// Number of sequence numbers too far from the others to be classified.
+    /// Number of sequence numbers that differ too much from the earlier numbers of their session to be classified.
     pub out_of_window: u64,
     /// Number of sessions that restarted with another sequence number.
     pub restarts: u64,
@@ -110,17 +110,13 @@ impl MeterReport {
                 faults.push(format!("{what} differ: {a} and {b} packets; please report this"));
             }
         };
-        differ(
-            "the meter's packets (metered and unmetered) and the stored packets",
-            self.packets + self.unmetered,
-            stored,
-        );
+        differ("metered plus unmetered packets, and stored packets,", self.packets + self.unmetered, stored);
         if series {
-            differ("the packets in series rows and the metered packets", self.in_rows, self.packets);
+            differ("packets in series rows, and metered packets,", self.in_rows, self.packets);
         }
         if flows {
             differ(
-                "the packets in flow records or without a flow and the metered packets",
+                "packets in flow records plus packets without a flow, and metered packets,",
                 self.in_records + self.without_flow,
                 self.packets,
             );

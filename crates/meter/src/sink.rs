@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// takes. A sink that depends on other hosts therefore has its own queue and thread, and counts the records and rows
 /// for which the queue has no space.
 pub trait Sink: Send {
-    /// The kind of the sink: a reload replaces the sinks of one kind together.
+    /// The kind of the sink. A reload replaces all sinks of one kind together.
     fn kind(&self) -> &'static str;
 
     /// Receives a flow record. The meter passes records in the order in which it makes them.
@@ -37,7 +37,7 @@ pub trait Sink: Send {
     /// Returns the report.
     fn report(&self) -> SinkReport;
 
-    /// Returns the warnings since the last call.
+    /// Returns the warnings that arose since the last call.
     fn warnings(&mut self) -> Vec<String> {
         Vec::new()
     }
@@ -53,9 +53,9 @@ pub struct Sinks {
     left: SinkReport,
     /// Number of records by flow end reason.
     ends: [u64; REASONS.len()],
-    /// Sum of the packets in the records.
+    /// Number of packets in all flow records together.
     pub in_records: u64,
-    /// Sum of the packets in the series rows.
+    /// Number of packets in all series rows together.
     pub in_rows: u64,
     pub rows: u64,
 }
@@ -91,8 +91,8 @@ impl Sinks {
         self.all.extend(sinks);
     }
 
-    /// Removes the replaced sinks that have ended and adds their counts to `left`. With `wait`, waits for all replaced
-    /// sinks.
+    /// Removes those replaced sinks that have ended, and adds their counts to `left`. With `wait`, waits until all
+    /// replaced sinks have ended.
     fn finish_replaced(&mut self, wait: bool) {
         let left = &mut self.left;
         self.leaving.retain_mut(|sink| {

@@ -34,8 +34,8 @@ const SETTLE_TIME: Duration = Duration::from_secs(3600);
 /// file by its name.
 const REPLAYED: Duration = Duration::from_secs(86_400);
 
-/// The shortest system time between two ticks of a replay that pass series rows to the writer. With it, rows reach the
-/// volume within a second, for any speed of the replay.
+/// The shortest system time between two ticks of a replay that pass series rows to the writer. It is short enough that
+/// rows reach the volume within a second, for any speed of the replay.
 const PASSED_ON_EVERY: Duration = Duration::from_millis(250);
 
 /// The largest number of threads that seal one file of a replay together.
@@ -170,7 +170,7 @@ pub struct RowRetention {
 }
 
 impl RowRetention {
-    /// Starts the thread, which passes warnings to `report`.
+    /// Starts the retention thread, which passes its warnings to `report`.
     ///
     /// # Errors
     /// The system cannot create the thread.
@@ -223,7 +223,7 @@ struct RowRetentionWorker<F> {
     rules: Arc<Mutex<RowRetentionRules>>,
     stop: Arc<AtomicBool>,
     report: F,
-    /// Since when queries have prevented the removal of files: first for flow records, then for series rows.
+    /// The times since which queries have prevented the removal of files: first for flow records, then for series rows.
     waiting: [HeldSince; 2],
     /// The days that were reported because they are not compacted into one file.
     uncompacted: Vec<String>,
@@ -233,7 +233,7 @@ struct RowRetentionWorker<F> {
 impl<F: FnMut(&str)> RowRetentionWorker<F> {
     fn run(mut self) {
         // If the priority cannot be lowered, this thread competes with other threads of normal priority; capture
-        // threads have a higher one.
+        // threads have a higher priority.
         let _ = lower_priority(Background::Batch);
         match recover(&self.store, &self.label) {
             Ok(recovered) => self.report_recovered(&recovered),

@@ -47,7 +47,7 @@ impl Hints for MemoryHints {
 
 /// See the module documentation.
 pub enum Table {
-    /// A table in the meter's thread.
+    /// One or more shards in the thread of the meter.
     Here(Box<Shards<MemoryHints>>),
     /// A table in several threads.
     Threads(Box<ShardThreads>),
@@ -99,7 +99,7 @@ impl Table {
         }
     }
 
-    /// Returns the counters. With several threads they are as of the last reply of all threads.
+    /// Returns the counters. If there are several threads, the counters are those of the last reply of all threads.
     pub fn counts(&self) -> Counts {
         match self {
             Self::Here(shards) => shards.counts(),
@@ -107,7 +107,7 @@ impl Table {
         }
     }
 
-    /// Returns the counters as of now.
+    /// Returns the counters at the time of the call; waits for the threads if there are several.
     pub fn counts_now(&mut self) -> Counts {
         match self {
             Self::Here(shards) => shards.counts(),
@@ -143,7 +143,7 @@ pub struct ShardThreads {
     next_due: Option<u64>,
     /// The begin of the current second, if it has not been sent to the threads yet.
     passed: Option<Timestamp>,
-    /// The number of times that the meter waited for the threads.
+    /// Number of times that the meter has waited for the threads.
     waits: u64,
 }
 
@@ -151,7 +151,7 @@ pub struct ShardThreads {
 struct ShardThread {
     jobs: SyncSender<Job>,
     replies: Receiver<Reply>,
-    /// Processed batches that the thread returned for reuse.
+    /// Buffers of processed batches, which the thread returned for reuse.
     spare: Receiver<Batch>,
     batch: Batch,
     thread: Option<JoinHandle<()>>,
@@ -162,7 +162,7 @@ enum Job {
     Lost(u64, u64),
     /// Advance the time; send no reply.
     Pass(Timestamp),
-    /// Reply with the counters after all earlier jobs.
+    /// Reply with the counters as of the end of all earlier jobs.
     Count,
     /// Advance the time and reply.
     Tick(Timestamp),
@@ -178,7 +178,7 @@ struct Reply {
     next_due: Option<u64>,
 }
 
-/// Packets with copies of the bytes that a flow table reads.
+/// Packets for a shard thread, with copies of the bytes that a flow table reads.
 #[derive(Default)]
 struct Batch {
     packets: Vec<Copied>,
@@ -191,7 +191,8 @@ struct Copied {
     position: u64,
     queue: u16,
     decoded: Decoded,
-    /// End of the packet's bytes; they begin at the end of the previous packet's bytes.
+    /// Offset in the copied bytes at which the bytes of this packet end. They begin at the end of the previous packet's
+    /// bytes.
     end: usize,
 }
 
@@ -315,7 +316,7 @@ impl ShardThread {
         Ok(Self { jobs, replies, spare, batch: Batch::default(), thread: Some(thread) })
     }
 
-    /// Sends the current batch, if it has packets.
+    /// Sends the current batch to the thread, if it has packets.
     fn send(&mut self) {
         if !self.batch.packets.is_empty() {
             let next = self.spare.try_recv().unwrap_or_default();

@@ -33,7 +33,7 @@ pub struct Work {
     key: u64,
     /// True if the packets are stored, so that [`Packet::position`] is valid.
     located: bool,
-    /// The second of the packets that are being metered.
+    /// The second of packet time to which the packets belong that are being metered.
     second: Option<u64>,
     /// Numbers of packets of this second by outcome (stored, filtered, lost) that the time series does not contain yet.
     tally: Tally,
@@ -44,14 +44,14 @@ pub struct Work {
     bytes: u64,
     unmetered: u64,
     decode_errors: [u64; DecodeError::COUNT],
-    /// Numbers of flows begun and ended, as of the last series row.
+    /// The numbers of flows begun and ended when the last series row was made.
     reported: (u64, u64),
-    /// The tunnel counters, as of the last series row.
+    /// The tunnel counters when the last series row was made.
     tunnel_report: SessionCounts,
 }
 
 impl Work {
-    /// A meter that has seen no packets.
+    /// The state of a meter before the first packet.
     pub fn new(flows: Option<Table>, series_meter: Option<SeriesMeter>, out: Sinks, key: u64, located: bool) -> Self {
         Self {
             fragments: Fragments::new(key),
@@ -106,7 +106,8 @@ impl Work {
         self.tally.offered += descs.len() as u64;
         self.tally.stored += descs.len() as u64;
         self.tally.stored_bytes += bytes;
-        // Most stretches have no packet with a note, so the packets are counted only for the notes that occur.
+        // Most stretches have no packet with a note. So the packets with a note are counted only if the flags of all
+        // packets together contain this note.
         for (bit, note) in flag::NOTE_FLAGS.into_iter().filter(|(bit, _)| flags & bit != 0) {
             self.tally.notes[note as usize] += descs.iter().filter(|desc| desc.flags & bit != 0).count() as u64;
         }

@@ -108,7 +108,7 @@ fn rust(spec: &Spec) -> String {
             out.push_str("        }\n    }\n\n");
         }
         out.push_str(
-            "    /// The counter with this number, if there is one.\n    pub fn from_number(number: u8) -> \
+            "    /// The counter with this number; `None` if no counter has it.\n    pub fn from_number(number: u8) -> \
          Option<Self> {\n        Self::ALL.get(usize::from(number)).copied()\n    }\n}\n",
         );
     };

@@ -10,7 +10,7 @@ use sys::xsk::StepError;
 /// Capabilities required to load and attach a program.
 const XDP: Capabilities = Capabilities::of(&[Capability::NetAdmin, Capability::Bpf]);
 
-/// The error for a socket of `queue` of `name` that could not be opened.
+/// Returns the error for an AF_XDP socket of queue `queue` of the interface `name` that could not be opened.
 pub(super) fn socket_error(name: &str, queue: u32, failure: StepError) -> SourceError {
     let StepError { step, error } = failure;
     let binding = step == "bind to the queue";
@@ -41,7 +41,7 @@ pub(super) fn socket_error(name: &str, queue: u32, failure: StepError) -> Source
     SourceError::System { name: name.to_owned(), what: step, error, advice }
 }
 
-/// The error for a program that could not be attached to `name`.
+/// Returns the error for a program that could not be attached to the interface `name`.
 pub(super) fn dispatcher_error(name: &str, failure: DispatcherError) -> SourceError {
     let system =
         |what, error: io::Error, advice: String| SourceError::System { name: name.to_owned(), what, error, advice };

@@ -16,7 +16,7 @@ pub(super) struct Assembly {
 }
 
 impl Assembly {
-    /// True if the next piece continues a frame.
+    /// True if some pieces of a frame were added, but not yet its last piece.
     pub(super) const fn is_open(&self) -> bool {
         self.open
     }

@@ -33,12 +33,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use sys::packet::PacketSocket;
 
-/// The counters of the XDP program for one queue.
+/// The counts of the XDP program for one queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DispatcherCounts {
     /// Frames redirected to the socket.
     pub redirected: u64,
-    /// Redirected packets that the program left undecided.
+    /// Frames that were redirected to the socket and on which the program did not decide.
     pub undecided: u64,
     /// Frames passed to the kernel because the queue has no socket.
     pub passed: u64,
@@ -49,8 +49,9 @@ pub struct DispatcherCounts {
 /// The attached program with its maps. It is detached when the last source that uses it is dropped.
 #[derive(Debug)]
 pub struct XdpDispatcher {
-    /// First field, so that it is dropped first: dropping `programs` empties the slot, and a dispatcher that is still
-    /// attached would then run without the program of the slot.
+    /// This is the first field, so the link is dropped first and the dispatcher is detached. If `programs` were dropped
+    /// first, the slot would be empty while the dispatcher is still attached, and frames would be processed without the
+    /// program of the slot.
     link: Link,
     /// The program array with one slot.
     programs: RawMap,
@@ -58,7 +59,7 @@ pub struct XdpDispatcher {
     sockets: Arc<RawMap>,
     outcomes: Arc<RawMap>,
     generations: Arc<RawMap>,
-    /// Held while the single value of `generations` is read, changed and written back.
+    /// This lock is held while the single value of `generations` is read, changed and written back.
     generations_update: Mutex<()>,
     queues: u32,
     frames: Frames,
@@ -378,7 +379,7 @@ fn of_queue(all: &mut [u8], queue: u32) -> Option<&mut [u8; QueueGenerations::BY
     all.get_mut(QueueGenerations::BYTES * queue as usize..)?.first_chunk_mut()
 }
 
-/// The program shown above; with `programs` it first makes a tail call to the slot.
+/// The program shown in the documentation of this module; with `programs` it first makes a tail call to the slot.
 fn code(programs: Option<&RawMap>, sockets: &impl AsFd, outcomes: &impl AsFd) -> Code {
     const QUEUE_ON_STACK: i16 = -4;
     let mut asm = Asm::new();

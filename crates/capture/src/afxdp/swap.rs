@@ -17,7 +17,8 @@ pub struct PreparedProgram {
 }
 
 impl PreparedProgram {
-    /// Number of instructions that the verifier processed, counted once per pass over each.
+    /// Number of instructions that the verifier processed. An instruction counts once for each time that the verifier
+    /// passed over it.
     pub fn verified(&self) -> u32 {
         self.program.info().map_or(0, |info| info.verified_insns)
     }

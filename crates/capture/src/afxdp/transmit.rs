@@ -64,11 +64,11 @@ pub struct Transmitter {
 /// The condition that ends a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WaitFor {
-    /// The driver has accepted all frames.
+    /// Wait until the driver has accepted all frames.
     AllAccepted,
     /// There is a free buffer.
     FreeBuffer,
-    /// The driver has completed all frames.
+    /// Wait until the driver has completed all frames.
     AllCompleted,
 }
 

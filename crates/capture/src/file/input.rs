@@ -63,7 +63,7 @@ impl Input {
         Ok(Self { source: Bytes::Piped(pipe), compression })
     }
 
-    /// The name of the compression, if there is one.
+    /// The name of the compression of the input; `None` if it is not compressed.
     pub fn compression(&self) -> Option<&'static str> {
         self.compression
     }

@@ -15,7 +15,7 @@ const MAX: usize = 64;
 pub struct Port {
     /// Its name.
     pub name: String,
-    /// The link type of its first packet.
+    /// The link type of the first packet of this interface.
     pub link_type: u16,
     /// The files with packets of this interface.
     pub paths: Vec<PathBuf>,
@@ -49,7 +49,7 @@ fn open(path: &Path) -> Option<Reader<Input>> {
     Reader::open(input.ok()?).ok()
 }
 
-/// Adds the interfaces of a file.
+/// Adds the interfaces of a file to `found`.
 fn examine(path: &Path, stop: &AtomicBool, found: &mut Vec<Port>) {
     let Some(mut reader) = open(path) else { return };
     let mut last: Option<PortMatcher> = None;
@@ -78,7 +78,7 @@ fn port_of<R: Read>(reader: &Reader<R>, interface: u32) -> String {
     if clean.is_empty() { interface.to_string() } else { clean }
 }
 
-/// Decides whether packets belong to one interface.
+/// Decides for each packet whether it belongs to one selected interface.
 pub struct PortMatcher {
     port: String,
     /// The interface of the last packet by number and name (numbers restart in each section of a file), and true if it
@@ -91,12 +91,12 @@ impl PortMatcher {
         Self { port: port.to_owned(), last: None }
     }
 
-    /// A matcher for the interface of this packet.
+    /// Creates a matcher that selects the interface of this packet.
     pub fn of_packet<R: Read>(reader: &Reader<R>, interface: u32) -> Self {
         Self::port(&port_of(reader, interface))
     }
 
-    /// True if a packet of this interface matches.
+    /// True if the packets of this interface belong to the selected interface.
     #[inline]
     pub fn matches<R: Read>(&mut self, reader: &Reader<R>, interface: u32) -> bool {
         let name = reader.interfaces().get(interface as usize).map_or("", |name| name);

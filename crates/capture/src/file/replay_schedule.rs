@@ -1,5 +1,5 @@
-//! The due time of each packet of a file: the intervals of the file divided by the speed. Pure; the caller reads the
-//! clock.
+//! The due time of each packet of a file, computed from the intervals of the file and the speed. The functions read no
+//! clock: the caller passes the time.
 
 use base::Timestamp;
 use std::fmt;
@@ -42,7 +42,7 @@ pub(super) struct ReplaySchedule {
 }
 
 impl ReplaySchedule {
-    /// `None` for a factor that is not a positive finite number.
+    /// Creates a schedule; `None` if the factor is not a positive finite number.
     pub fn new(speed: Speed) -> Option<Self> {
         let factor = match speed {
             Speed::Flat => None,
@@ -58,7 +58,7 @@ impl ReplaySchedule {
         self.factor.is_some()
     }
 
-    /// Adds the interval of the next packet.
+    /// Adds the interval from the previous packet to this packet.
     #[inline]
     pub fn schedule(&mut self, ts: Timestamp) {
         if self.is_paced() {

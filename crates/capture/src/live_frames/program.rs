@@ -31,7 +31,7 @@ mod context {
 mod flow {
     /// 14 bytes.
     pub const BYTES: i16 = 0;
-    /// The CRC: 4 bytes in network byte order.
+    /// The CRC of the flow's bytes: 4 bytes in network byte order.
     pub const CRC: i16 = 16;
     /// Number of 4-byte words in a value of the map of flows.
     pub const WORDS: usize = 5;
@@ -39,7 +39,7 @@ mod flow {
 
 /// Size in bytes of one CRC table, which has 256 CRCs of 4 bytes.
 const TABLE_BYTES: i16 = 1024;
-/// Bytes of a timestamp field; each has a table.
+/// Number of bytes of a timestamp field. For each of these bytes there is a CRC table.
 const STAMP_BYTES: i16 = 12;
 
 /// The maps of the program.
@@ -78,8 +78,8 @@ fn words(part: FlowPart) -> [u32; flow::WORDS] {
     std::array::from_fn(|i| u32::from_ne_bytes(std::array::from_fn(|byte| bytes[i * 4 + byte])))
 }
 
-/// The program shown above, for frames of `len` bytes in `flows` flows, sent through the interface `ifindex`. TAI is
-/// `tai_ahead` nanoseconds ahead of UTC.
+/// The program shown in the documentation of this module, for frames of `len` bytes in `flows` flows, sent through the
+/// interface `ifindex`. TAI is `tai_ahead` nanoseconds ahead of UTC.
 pub(super) fn code(maps: &Maps, len: usize, flows: u32, ifindex: u32, tai_ahead: u64) -> Code {
     const INDEX_ON_STACK: i16 = -4;
     let (flow_at, stamp_at, crc_at) = (Parts::FLOW_AT as i16, Parts::STAMP_AT as i16, len as i16 - 4);

@@ -12,11 +12,11 @@ use std::io;
 use std::thread;
 use sys::netns::Namespace;
 
-/// An XDP program with the link and the network namespace that keep it in the kernel's table of directly called
-/// programs.
+/// An XDP program that is attached to an interface in a network namespace of its own. As long as it is attached, it
+/// stays in the kernel's table of programs that XDP calls directly.
 pub(super) struct PreparedRun {
     link: Link,
-    /// The interface lives as long as its namespace.
+    /// The interface to which the link is attached exists as long as this namespace.
     _namespace: Namespace,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct PreparedRun {
 const LOOPBACK: u32 = 1;
 
 impl PreparedRun {
-    /// Keeps `program` attached until the value is dropped.
+    /// Attaches `program` to the loopback interface of a new namespace until the value is dropped.
     pub(super) fn keep(program: Program) -> io::Result<Self> {
         // The attachment is made on a new thread, because a namespace belongs to a thread, and the present thread must
         // remain in the namespace of its interface.

@@ -17,13 +17,13 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Cumulative counts of one socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketCounts {
-    /// Frames that passed the filter, counted by the kernel.
+    /// Frames that passed the filter, as counted by the kernel.
     packets: u64,
-    /// Frames included in `packets` for which the ring had no space.
+    /// Frames that passed the filter but found no space in the ring; `packets` includes them.
     drops: u64,
-    /// Delivered frames, counted by this process.
+    /// Frames that this process has delivered to the caller, counted by this process.
     pub delivered: u64,
-    /// Frames in a block that could not be read.
+    /// Frames that the source could not read from a block of the ring, or did not get in time.
     pub broken: u64,
     /// Frames that the NIC missed; not part of `packets`.
     pub nic: u64,
@@ -68,7 +68,7 @@ pub struct Drain {
     /// Until this time, the kernel's count may lack a frame that passed the filter just before the filter began to
     /// refuse all frames.
     quiet_until: Instant,
-    /// True if the interface disappeared, false after a stop.
+    /// True if the capture ends because the interface disappeared, false if it ends because of a stop.
     pub gone: bool,
 }
 
@@ -78,12 +78,12 @@ impl Drain {
         Self { since: now, quiet_until: now + retire, gone }
     }
 
-    /// True if the capture may end as soon as no frame is pending.
+    /// True if the capture may end as soon as no frames are owed.
     pub fn may_be_over(&self, now: Instant) -> bool {
         now >= self.quiet_until
     }
 
-    /// True if the capture ends although frames are pending.
+    /// True if the drain has lasted so long that the capture ends even with owed frames.
     pub fn must_be_over(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.since) >= TIMEOUT
     }

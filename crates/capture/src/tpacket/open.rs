@@ -34,7 +34,7 @@ pub struct TpacketConfig {
     pub threads: u16,
     /// Bytes of a block: 128 KiB to 4 MiB, in steps of 64 KiB.
     pub block_bytes: u32,
-    /// Blocks of each source, at least 2.
+    /// Number of blocks of each source, at least 2.
     pub blocks: u32,
     /// Longest time that a frame waits in a block that is not full: 1 to 10 ms. The kernel rounds up to its timer tick.
     pub retire: Duration,
@@ -54,7 +54,8 @@ impl TpacketConfig {
             threads: 1,
             block_bytes: 1 << 20,
             blocks: 64,
-            // One tick of a kernel with 250 Hz: with the rounding, below 10 ms on every kernel.
+            // One tick of a kernel with 250 Hz. The kernel rounds the retire time up to its ticks; on every kernel the
+            // result is at most 10 ms.
             retire: Duration::from_millis(4),
             fanout: Fanout::Hash,
             promiscuous: true,

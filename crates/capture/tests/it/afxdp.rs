@@ -555,7 +555,7 @@ fn with_a_slow_peer(
     }
     let mut source = open_one(&AfXdpConfig::new(&b.name));
     let Some(mut unshare) = testkit::tool(test, "unshare") else { return };
-    // A mount of /sys shows the interfaces of the namespace that mounted it.
+    // A mount of /sys shows the interfaces of the namespace that mounted it, so the command mounts /sys again.
     let script = format!("mount -t sysfs none /sys && echo 1 > /sys/class/net/{}/threaded", b.name);
     if !unshare.args(["-m", "sh", "-c", &script]).status().expect("unshare").success() {
         testkit::skip(test, "NAPI threads cannot be enabled");

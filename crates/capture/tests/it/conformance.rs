@@ -8,8 +8,8 @@ use common::{Delivered, Memory, WAIT, frame, lost, numbered, read, stop_and_drai
 use netgrain_capture::{Frame, Polled, Source};
 use std::time::{Duration, SystemTime};
 
-/// One module of tests for each source. A new source adds a rig in `rigs` and a line below: in `live` if frames arrive
-/// without a request, else in `replayed`.
+/// One module of tests for each source. A test module for a new source needs a rig in `rigs` and a line below: in
+/// `live` if frames arrive without a request, else in `replayed`.
 macro_rules! conformance {
     (live { $($live:ident = $live_rig:ty,)* } replayed { $($replayed:ident = $replayed_rig:ty,)* }) => {
         $(mod $live {
@@ -63,7 +63,7 @@ pub trait Rig: Sized {
     /// frames on the wire; a source that generates frames returns its own.
     fn start(&mut self, frames: &[Vec<u8>], memory: Memory) -> (Self::Source, Vec<Vec<u8>>);
 
-    /// Makes more frames arrive. Called only for live rigs.
+    /// Makes more frames arrive at the source. Called only for live rigs.
     fn send(&mut self, frames: &[Vec<u8>]);
 }
 

@@ -201,7 +201,8 @@ fn each_direction_is_captured_once_and_marked() {
     let (a, b) = sandbox.veth("a", "b");
     let mut source = open_one(&config(&b, Memory::Usual));
     RawSender::new(&a).send(&numbered(0..20, |_| 60));
-    // The kernel removes VLAN tags of received frames only; frames that this host sends must look the same.
+    // The kernel removes VLAN tags of received frames only. The source must deliver the tagged frames that this host
+    // sends in the same form.
     RawSender::new(&b).send(&[frame(100, 64, &[]), frame(101, 68, &[(0x8100, 5)])]);
     let delivered = read(&mut source, 22);
     assert_eq!(numbers(&delivered[..21]), (0..20).chain([100]).collect::<Vec<_>>());
@@ -304,7 +305,7 @@ fn send_until(stop: &Arc<AtomicBool>, port: &Port) -> std::thread::JoinHandle<u3
         while !stop.load(Ordering::Relaxed) {
             sender.send(&(next..next + 8).map(|n| ipv4((n % 40) as u8, 0, false, n)).collect::<Vec<_>>());
             next += 8;
-            // The receiver exists only until the first message.
+            // Only the first of these messages has a receiver; later sends fail.
             let _ = begun.send(());
         }
         next

@@ -7,7 +7,7 @@ use pcap::{MAX_PACKET, ng};
 use ring::Listener;
 use std::io::{self, Write};
 
-/// A capture being written; see the module.
+/// A capture file that is being written; see the module.
 pub enum CaptureOutput<W: Write> {
     Pcap(W),
     Ng(ng::Writer<W>, Vec<InterfaceRecord>),
@@ -100,11 +100,11 @@ impl<W: Write> CaptureOutput<W> {
     }
 }
 
-/// A packet as stored in the ring.
+/// A packet as it is stored in the ring.
 pub struct RingPacket<'a> {
     pub ts: Timestamp,
     pub wire_len: u32,
     pub frame: &'a [u8],
-    /// The packet with its pcap record header.
+    /// The pcap record of the packet: record header and bytes.
     pub record: &'a [u8],
 }

@@ -86,7 +86,7 @@ impl BackgroundWriter {
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has already printed its message.
+            // If the thread panicked, the message of the panic has been printed already.
             let _ = thread.join();
         }
     }
@@ -162,7 +162,7 @@ mod tests {
     use base::Prng;
     use std::sync::mpsc;
 
-    /// Accepts a few bytes, then fails.
+    /// A writer that accepts a few bytes and then fails.
     struct Full(usize);
 
     impl Write for Full {

@@ -28,7 +28,7 @@ impl CaptureFormat {
     }
 }
 
-/// Refuses the extension of a compressed file.
+/// Returns an error if the file name has the extension of a compressed file.
 pub fn unpacked(path: &Path) -> Result<(), Failure> {
     match convert::packer_of(path) {
         None => Ok(()),

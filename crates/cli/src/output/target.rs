@@ -15,7 +15,7 @@ pub struct ProtectedPaths<'a> {
     pub store: Option<&'a Path>,
     /// The files that the query reads.
     pub files: &'a [PathBuf],
-    /// If false, an output must not overwrite any other existing regular file either.
+    /// True if an output may overwrite other regular files.
     pub force: bool,
 }
 
@@ -123,7 +123,7 @@ impl Target {
     pub fn remove(&self) -> bool {
         match self {
             Self::Renamed(_, made) | Self::InPlace { path: made, new: true } => {
-                // If this fails, an empty file remains, whose name shows its origin.
+                // If the file cannot be removed, it remains, and its name shows its origin.
                 let _ = std::fs::remove_file(made);
                 true
             }

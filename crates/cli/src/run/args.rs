@@ -1,5 +1,6 @@
-//! The arguments of `netgrain run` and `netgrain record`. Both verbs have those of [`CaptureArgs`], with one definition
-//! and one help text; the help of `run` adds the key of the configuration, and the default is that of the key.
+//! The arguments of `netgrain run` and `netgrain record`. Both verbs have the arguments of [`CaptureArgs`], each with
+//! one definition and one help text. The help of `run` also names the configuration key of an argument, and shows the
+//! default of this key.
 
 use crate::port::SourceKindArg;
 use crate::program::PortProgramArgs;
@@ -247,7 +248,7 @@ fn with_key(arg: Arg) -> Arg {
     }
 }
 
-/// The beginning of the default in a help text.
+/// The text with which the default begins in a help text.
 const DEFAULT: &str = " [default";
 
 /// The argument with the default of its key in the help text, if the text has none. It is not a default of the parser,

@@ -19,7 +19,7 @@ pub struct RunningCaptures {
     pub config: Config,
     /// The plan of each interface.
     pub plans: Vec<Plan>,
-    /// The interfaces, in the order of their plans.
+    /// The captured interfaces, in the order of `plans`.
     pub interfaces: Vec<CapturedInterface>,
     /// The kind of source (live, simulated or a replay), which the sinks depend on.
     pub pace: Pace,
@@ -92,7 +92,7 @@ impl RunningCaptures {
     /// Serves metrics, if the configuration has an address for them.
     ///
     /// # Errors
-    /// The address cannot be served.
+    /// netgrain cannot listen at the address.
     pub fn serve_metrics(&self) -> Result<Option<MetricsServer>, Failure> {
         let Some(address) = &self.config.status.metrics else { return Ok(None) };
         let observers: Vec<Observer> = self.interfaces.iter().map(|i| i.capture.observer()).collect();
@@ -148,7 +148,7 @@ fn keep_flow_lateness(config: &Config, plans: &[Plan]) -> Result<(), Failure> {
         columns::keep_flow_lateness(store, &label, late).map_err(|e| {
             let path = names::interface_directory(store, &label).join(names::FLOW_LATENESS);
             let cause = sys::advice::uncreatable(&e);
-            Failure::Said(format!("{}: {cause}; the file has the greatest delay of flow records", path.display()))
+            Failure::Said(format!("{}: {cause}; this file stores the greatest delay of flow records", path.display()))
         })?;
     }
     Ok(())

@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use verb::Verb;
 
-/// How often the loop checks signals and the end of the captures.
+/// Interval at which the loop checks for signals and for the end of the captures.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs `netgrain run`; returns `No` if packets were lost, or the data types contradict each other.

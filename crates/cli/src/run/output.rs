@@ -20,7 +20,7 @@ pub struct StatusOutput {
 }
 
 enum StatusFormat {
-    /// One JSON object for each interface.
+    /// Status as JSON: one object for each interface.
     Json,
     /// One line for all interfaces, and warnings.
     Line,
@@ -87,7 +87,8 @@ impl StatusOutput {
 /// # Errors
 /// An output error.
 pub fn finish(interface: &mut CapturedInterface, report: &Report, as_json: bool) -> Result<(), Failure> {
-    // Retention ends first, so that the report is the last line and counts the files of all earlier messages.
+    // Retention ends before the report is printed. So the report is the last line, and its number of removed files
+    // includes all removals that were printed before.
     let kept = interface.retention.take().map(Retention::end);
     let groups = interface.capture.group_accounting();
     if as_json {

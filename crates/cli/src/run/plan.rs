@@ -65,7 +65,8 @@ pub fn plans(verb: Verb<'_>, config: &Config, stop: &AtomicBool) -> Result<Vec<P
     sources.into_iter().enumerate().map(plan).collect()
 }
 
-/// The program of the interfaces, from the command line or from the file of its key.
+/// The program of the packet language for the interfaces: the expression on the command line, or the file that the
+/// configuration key `capture.program` names.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -129,8 +130,9 @@ fn id(name: Option<&str>, file: &str) -> Result<Option<u32>, Failure> {
         .ok_or_else(|| Failure::Said(format!("{name}: not a number and not in {file}")))
 }
 
-/// The groups for these interfaces, each restricted to its interfaces among them. Interfaces of files and simulations
-/// have other names than the configured interfaces.
+/// The groups of the configuration that get packets of these interfaces. Each group is restricted to those of its
+/// interfaces that are among them. An interface of a capture file or simulation is matched by its own name or by the
+/// name of the capture.
 pub fn groups<'a>(config: &Config, ports: impl Iterator<Item = &'a str> + Clone) -> Vec<GroupPlan> {
     let here = |group: &Group| {
         // A group for a capture applies to all interfaces that are found in the files of the capture.

@@ -50,7 +50,7 @@ fn try_reload(verb: Verb<'_>, captures: &mut RunningCaptures) -> Result<String, 
             new_sinks.push(sinks::exports(&come, &interface.label, interface.number, &captures.pace)?);
         }
     }
-    // The kernel may reject a program, so it is swapped before anything else is changed.
+    // The kernel may reject a packet program, so the program is swapped before anything else is changed.
     let mut changes = match program {
         Some(program) => swap_programs(captures, &program)?,
         None => Vec::new(),
@@ -105,7 +105,7 @@ fn reconcile_groups(captures: &RunningCaptures, next: &Config) -> bool {
 /// The keys with different values.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Difference {
-    /// The changed keys whose new values apply at this reload.
+    /// The changed keys whose new values the reload applies.
     now: Vec<&'static str>,
     /// The changed keys whose new values apply only at the next start.
     later: Vec<String>,
@@ -160,7 +160,7 @@ impl Difference {
     }
 }
 
-/// The existing group of this name.
+/// The group of the same name in the old configuration.
 fn existing<'a>(old: &'a Config, new: &Group) -> Option<&'a Group> {
     old.group.iter().find(|old| old.name == new.name)
 }

@@ -7,7 +7,7 @@ use engine::EngineError;
 use meter::{CollectorSink, Pace, RowRetention, RowRetentionRules, Sink, StoreSink};
 use std::io::{IsTerminal, Write};
 
-/// The common name of the sinks for collectors.
+/// The kind of all sinks for collectors, as [`Sink::kind`] returns it.
 pub const EXPORT: &str = "export";
 
 /// All sinks of one interface.
@@ -35,7 +35,8 @@ pub fn exports(targets: &[String], label: &str, number: u16, pace: &Pace) -> Res
     Ok(all)
 }
 
-/// Starts the retention of flow records and rows of one interface, if the store gets any.
+/// Starts the retention of the flow records and series rows of one interface, if the capture writes flow records or
+/// series rows to a store.
 ///
 /// # Errors
 /// The thread cannot be started.

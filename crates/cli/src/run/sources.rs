@@ -57,7 +57,7 @@ pub fn captures(
 
 /// The setting that does not work with several interfaces, for files whose number of interfaces was not known before.
 pub fn refused_for_several(config: &Config, interfaces: usize) -> Option<Problem> {
-    let advice = "give the capture by standard input (-r -) to have it as one interface";
+    let advice = "pass the capture through standard input (-r -) to record it as one interface";
     let problem = |key: &str, cause: String| Problem { key: key.into(), text: format!("{key}: {cause}; {advice}") };
     if let Some(target) = config.export.targets.iter().find(|target| target.starts_with(FILE)) {
         let cause = format!("{target}: a file has the data of one interface, but the capture has {interfaces}");

@@ -1,5 +1,5 @@
-//! The verb and its arguments, `run` or `record`. `record` is `run` without a meter; each method here is a difference
-//! between the two verbs, or code that both share.
+//! The verb and its arguments, `run` or `record`. `record` is `run` without a meter. Each method in this module
+//! implements a difference between the two verbs, or contains code that both share.
 
 use super::args::{CaptureArgs, FileFormat, RecordArgs, RunArgs, flag_of};
 use crate::outcome::Failure;
@@ -50,8 +50,8 @@ impl<'a> Verb<'a> {
         }
     }
 
-    /// The configuration from defaults, file, `--set` and flags, in increasing priority. That of `record` makes neither
-    /// flow records nor rows, so its plans have no meter.
+    /// The configuration, from defaults, configuration files, `--set` and flags; later sources replace earlier ones.
+    /// The configuration of `record` makes neither flow records nor series rows, so its plans have no meter.
     ///
     /// # Errors
     /// The file or a value of `--set` is invalid.
@@ -65,7 +65,8 @@ impl<'a> Verb<'a> {
         Ok(config)
     }
 
-    /// The failure of an invalid value: `run` names the key, `record` the flag.
+    /// Returns the error for an invalid value. Its text names the key of the value for `run`, and the flag for
+    /// `record`.
     pub fn refused(self, problem: &Problem) -> Failure {
         let Problem { key, text } = problem;
         let (Verb::Record(_), Some(flag)) = (self, flag_of(key)) else { return Failure::say(text) };
@@ -75,7 +76,7 @@ impl<'a> Verb<'a> {
     }
 }
 
-/// The settings that only `run` has.
+/// Sets the configuration keys that only `run` has: a given flag replaces the value of its key.
 fn configure_run(args: &RunArgs, config: &mut Config) -> Result<(), Failure> {
     if let Some(path) = &args.config {
         *config = config::load(path).map_err(Failure::say)?;
@@ -97,7 +98,7 @@ fn configure_run(args: &RunArgs, config: &mut Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The settings of both verbs: a flag that is given replaces the value.
+/// Sets the configuration keys that both verbs have: a given flag replaces the value of its key.
 fn configure_capture(args: &CaptureArgs, config: &mut Config) {
     let Config { capture, store, packets, listen, status, .. } = config;
     if !args.interface.is_empty() {

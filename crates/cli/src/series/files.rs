@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 pub struct SeriesFromFiles {
     rows: std::vec::IntoIter<Row>,
     pub names: Names,
-    /// The errors that ended files early.
+    /// Errors because of which files were not read to their ends.
     pub warnings: Vec<String>,
 }
 

@@ -3,7 +3,7 @@
 use series::Row;
 use std::collections::BTreeMap;
 
-/// A range of unknown seconds, both ends included.
+/// Consecutive seconds without data; `from` and `to` are the first and the last of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     pub from: u64,

@@ -113,14 +113,14 @@ enum RowSource {
     Store(PathBuf),
     /// Matching packets of a store.
     Packets(PathBuf, Filter),
-    /// Files of rows, or captures, of which matching packets are counted.
+    /// Files of series rows, or capture files whose matching packets are counted.
     Files(Vec<PathBuf>, Filter),
     /// IPFIX messages that arrive at this address. A multicast group is received by the named interface, or by the
     /// interface that the kernel chooses.
     Network(SocketAddr, Option<String>),
 }
 
-/// A direction, as flags name it.
+/// The direction of packets, as a value of a command-line flag.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DirectionArg {
     /// Received by the interface

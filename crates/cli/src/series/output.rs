@@ -18,8 +18,8 @@ use std::io::{self, Write};
 /// The maximum width of a sparkline on a terminal, in characters.
 const WIDTH: usize = 100;
 
-/// Number of characters before a sparkline, for interface and direction. The same space before the axis has the date
-/// and the zone offset.
+/// Number of characters before a sparkline, for interface and direction. Before the axis, the same space contains the
+/// date and the zone offset.
 const NAME: usize = 17;
 
 /// Number of characters after a sparkline, for the maximum of the series.
@@ -87,8 +87,8 @@ impl<T: table::LineSubject> Output<T> {
         })
     }
 
-    /// Writes one row or step. The time of the output is that of `row`. `step` is the duration of the row or step in
-    /// seconds; `known` is the number of seconds in it for which there is data.
+    /// Writes one row or step. The output has the time of `row`. `step` is the duration of the row or step in seconds;
+    /// `known` is the number of seconds in it for which there is data.
     pub fn write(&mut self, subject: &T, row: Row, step: u64, known: u64, names: &Names) -> Result<(), Failure> {
         self.step = step;
         let gap = self.gaps.before(&row, step);
@@ -158,7 +158,7 @@ impl<T: table::LineSubject> Output<T> {
     }
 }
 
-/// The mean in bits per second over those seconds of the step about which there is data.
+/// The mean rate in bits per second over those seconds of the step for which there is data.
 fn bit_rate(row: &Row, known: u64) -> f64 {
     row.total.bytes as f64 * 8.0 / known.max(1) as f64
 }
@@ -173,7 +173,8 @@ struct Drawing<'a> {
 }
 
 impl Drawing<'_> {
-    /// Lines of at most `width` characters, except for long names.
+    /// Returns the lines of the sparklines and of the axis, with at most `width` characters each. Long names make lines
+    /// longer.
     fn text(&self, width: usize, names: &Names) -> String {
         let room = width.saturating_sub(NAME + 1 + MAX).clamp(10, WIDTH);
         let Some(axis) = TimeAxis::of(self.sparklines.values(), self.step, room) else { return String::new() };

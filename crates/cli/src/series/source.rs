@@ -77,7 +77,7 @@ impl Rows {
         }
     }
 
-    /// The next row of either direction.
+    /// The next row, of any direction.
     fn next_of_any_direction(&mut self) -> Result<Option<Row>, Failure> {
         while !self.is_stopped() {
             match &mut self.feed {
@@ -111,8 +111,8 @@ impl Rows {
         Ok(None)
     }
 
-    /// True if the interface and the time of the row are selected. The query of a store selects rows itself; files and
-    /// the network also give other rows.
+    /// True if the interface and the time of the row are selected. A store returns only selected rows, but files and
+    /// the network also contain others.
     fn is_wanted(&self, row: &Row) -> bool {
         let wanted = |name: String| self.interfaces.is_empty() || self.interfaces.contains(&name);
         (self.from.secs()..=self.to.secs()).contains(&row.second) && wanted(self.names.interface(row.interface))
@@ -141,7 +141,7 @@ impl Rows {
         }
     }
 
-    /// True if packets were read and none matched.
+    /// True if packets were read and none of them matched the filter.
     pub fn is_empty_series(&self) -> bool {
         matches!(&self.feed, Feed::Packets(rows) if rows.is_empty()) && !self.is_stopped()
     }

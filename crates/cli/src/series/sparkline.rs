@@ -5,7 +5,7 @@ use crate::zone::Zone;
 use base::Timestamp;
 use std::collections::BTreeMap;
 
-/// The characters from the smallest nonzero value to the maximum.
+/// The characters for the values of a sparkline, from the smallest nonzero value to the maximum.
 const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Possible distances of axis marks in seconds: the divisions of clocks and calendars.
@@ -38,7 +38,7 @@ impl Sparkline {
         self.values.values().copied().fold(0.0, f64::max)
     }
 
-    /// The line over an axis: each character stands for the maximum of its seconds.
+    /// The line of the sparkline over an axis: each character stands for the maximum of its seconds.
     pub fn line(&self, axis: &TimeAxis) -> String {
         let mut cells: Vec<Option<f64>> = vec![None; axis.cells];
         for (second, value) in &self.values {
@@ -121,7 +121,7 @@ impl TimeAxis {
     }
 }
 
-/// The width of a label for marks at this distance.
+/// The width of a time label if the marks are this many seconds apart.
 fn label_width(every: u64) -> usize {
     match every {
         0..60 => 8,

@@ -83,7 +83,7 @@ const STEPS_STEPS: [Step; 9] = [
     Step::Drop(3),
 ];
 
-/// The subject of a line: a second or a step.
+/// A type whose values are printed as lines: a second or a step.
 pub trait LineSubject: export::text::FieldTable {
     /// The columns, and the order in which a narrow terminal omits them.
     fn columns() -> (&'static [Column], &'static [Step]);
@@ -146,7 +146,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Lines of at most `room` characters.
+    /// Prepares a table whose lines have at most `room` characters.
     pub fn new<T: LineSubject>(room: Option<usize>, paint: Paint, zone: &Zone) -> Self {
         let (columns, steps) = T::columns();
         let mut columns = columns.to_vec();
@@ -168,7 +168,7 @@ impl Lines {
         self.layout.dropped()
     }
 
-    /// The line of one second or step.
+    /// Returns the line of one second or step.
     pub fn line<T: LineSubject>(&mut self, subject: &T, second: u64, names: &Names, filtered: bool) -> String {
         let (date, time) = self.time(second);
         let mut cells = vec![(time, Some(StylePart::Faint))];
@@ -216,7 +216,7 @@ fn bits(bytes: u64, scale: f64) -> String {
     show_si(bytes as f64 * 8.0 * scale, "b/s")
 }
 
-/// A number of flows; `-` if unknown.
+/// A number of flows as text; `-` if it is unknown.
 fn flows(count: u64, filtered: bool) -> String {
     if filtered { "-".to_owned() } else { show_count(count) }
 }

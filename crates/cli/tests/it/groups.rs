@@ -370,13 +370,13 @@ fn a_full_map_is_counted_and_a_swap_reports_maps_that_begin_empty() {
     let output = engine.group("stats", &["g"]);
     assert!(output.out.contains("map m: 3 of 3 entries, refused 74"), "{output:?}");
     let output = engine.group("swap", &["g", &with_map_of(5)]);
-    assert!(output.err.contains("m begins anew (up_to 5, not 3)"), "{output:?}");
+    assert!(output.err.contains("m starts empty (up_to 5 instead of 3)"), "{output:?}");
     let output = engine.group("swap", &["g", &(with_map_of(5) + " >-> mark 1")]);
     assert!(output.err.contains("keeps m"), "{output:?}");
     write(&with_map_of(7));
     signal(&engine.running.0, "HUP");
     let line = engine.message("generation 4");
-    assert!(line.contains("m begins anew (up_to 7, not 5)"), "{line}");
+    assert!(line.contains("m starts empty (up_to 7 instead of 5)"), "{line}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::schema::{Cells, Column, ColumnPredicate, EncodingHint, Repetition, Va
 use crate::tile::Entries;
 use flow::{InitialPacket, Record};
 
-/// Lengths, flags and inter-arrival times, in this order.
+/// The three columns: lengths, TCP flags and inter-arrival times of the initial packets, in this order.
 pub fn initial_packet_columns() -> [Column<RecordLine>; 3] {
     let column = |name: &str, element: &str, shape, holds, coding, take| Column {
         path: format!("{name}.list.element"),

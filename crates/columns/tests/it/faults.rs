@@ -20,7 +20,7 @@ use std::time::Duration;
 use store::device::{Fault, MemoryDevice, Surviving};
 use testkit::TempDir;
 
-/// The store, on the volume in memory.
+/// The path of the store, on the volume in memory.
 const STORE: &str = "/store";
 
 /// Number of records: enough for three full files and an incomplete one.
@@ -164,7 +164,7 @@ fn power_fails(
                 "{note}: unsynced bytes were reported as damage: {:?}",
                 recovered.damaged
             );
-            // A journal whose header was not synced has no synced rows.
+            // If the header of a journal was not synced, the journal has no synced rows.
             let damaged = recovered.warnings.iter().filter(|e| e.to_string().contains("header")).count();
             assert_eq!(recovered.warnings.len(), damaged, "{note}: {:?}", recovered.warnings);
             assert_eq!(found(&store, &given, &note), before, "{note}: recovery changed the result");

@@ -34,7 +34,7 @@ fn writer(store: &Path, interface: &str) -> Writer {
     Writer::new(Config { wait_when_full: true, ..Config::new(store, interface) }).expect("threads")
 }
 
-/// Waits until the writer has journaled all its rows; it does so within half a second of engine time.
+/// Advances the time by 300 ms, and waits until the writer has journaled all rows that were added before.
 fn journaled(writer: &mut Writer, now: &mut Timestamp) {
     *now = now.after(Duration::from_millis(300));
     writer.tick(*now);
@@ -116,7 +116,7 @@ fn live_records_are_returned_once_during_sealing_and_clock_steps() {
     let mut now = at(START, 0);
     let to = at(START + 3000, 0);
     let mut flows = FlowLoop::new(Query { to, ..Query::new(store.path()) }).live(Duration::from_secs(60));
-    // How often each record was returned, by interface and id.
+    // How often each record was returned, by interface and flow id.
     let mut given: BTreeMap<(String, u64), u32> = BTreeMap::new();
     let name_and_id = |flows: &FlowLoop, r: &Record| (flows.interfaces()[usize::from(r.interface)].clone(), r.id);
     for round in 0..200 {

@@ -207,7 +207,7 @@ fn a_flipped_bit_in_a_page_is_reported_and_changes_no_value() {
     let columns = opened.metadata().row_group(0).columns().to_vec();
     for round in 0..300 {
         let column = &columns[prng.below(columns.len() as u64) as usize];
-        // A page header is shorter than this; page checksums do not cover the headers.
+        // A page header is shorter than this number of bytes; page checksums do not cover the headers.
         const HEADER: u64 = 48;
         let (begin, len) = column.byte_range();
         let data = column.data_page_offset() as u64 + HEADER;
@@ -714,7 +714,8 @@ fn a_capture_that_alternates_between_days_makes_one_file_per_day() {
     let store = TempDir::new("columns-back-and-forth");
     let seconds: Vec<u64> = (0..600).map(|i| common::START + i % 8 * DAY + i).collect();
     let records = replay_flows(store.path(), &seconds, 23);
-    // The first pass over the eight days may make separate files, because the days repeat only afterwards.
+    // The time goes back only after the first pass over the eight days. During that pass the writer may complete a file
+    // for each day, so each day may get two files.
     let (flows, rows) = (count(store.path(), DataFileKind::Flows), count(store.path(), DataFileKind::Series));
     assert!(flows <= 16 && rows <= 16, "{flows} and {rows} files");
     assert_eq!(all(store.path()), records);

@@ -264,7 +264,8 @@ fn a_swap_reports_which_maps_are_transferred_and_which_begin_empty() {
         let plan = live(&b, kind, &of(1000), dir.path());
         let capture = start(&plan);
         let report = capture.swap_program(&text(&of(1200))).expect("a valid program").expect("a new program");
-        assert_eq!(report.state_transfer.to_string(), "keeps a; m begins anew (up_to 1200, not 1000)", "{kind:?}");
+        let transfer = report.state_transfer.to_string();
+        assert_eq!(transfer, "keeps a; m starts empty (up_to 1200 instead of 1000)", "{kind:?}");
         let report = capture.swap_program(&text("main = drop")).expect("a valid program").expect("a new program");
         assert_eq!(report.state_transfer.to_string(), "forgets a, m", "{kind:?}");
         stop(capture, &plan);

@@ -8,13 +8,13 @@ use std::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Unsent {
-    /// The queue was full although the collector accepts messages: it is slower than the meter.
+    /// The queue was full although the collector accepts messages: the collector is slower than the meter.
     QueueFull = 0,
     /// The collector could not be reached, or closed the connection.
     Unreachable,
-    /// The record does not fit into a message.
+    /// The record does not fit into a message of the permitted length.
     TooLarge,
-    /// The record was offered after the exporter ended.
+    /// The record was offered after the exporter had ended.
     Stopped,
 }
 
@@ -34,7 +34,7 @@ impl Unsent {
         }
     }
 
-    /// The description of the cause for one record.
+    /// The description of the cause, as a sentence about one record.
     pub const fn description(self) -> &'static str {
         match self {
             Self::QueueFull => {
@@ -52,7 +52,7 @@ impl Unsent {
 /// Counters of offered records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Flow records and series rows offered.
+    /// Flow records and series rows that were offered to the exporter.
     pub offered: u64,
     /// Flow records and series rows that were passed to the kernel and not reported as undeliverable afterwards.
     pub sent: u64,
@@ -67,7 +67,7 @@ pub struct Counts {
     pub octets: u64,
     /// Connections opened to collectors.
     pub sessions: u64,
-    /// The current error of the connection, if there is one.
+    /// The error that currently prevents the connection to the collector, if there is one.
     pub error: Option<String>,
 }
 
@@ -78,7 +78,7 @@ impl Counts {
     }
 }
 
-/// The counters while the exporter runs.
+/// The counters, which the exporter and its handles update while the exporter runs.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub offered: AtomicU64,
@@ -101,7 +101,7 @@ pub(super) struct Shared {
     pub abandoned: AtomicBool,
     /// Jobs added to the queue.
     pub queued: AtomicU64,
-    /// Jobs that the thread has taken from the queue.
+    /// Number of jobs that the thread has taken from the queue.
     pub taken: AtomicU64,
     /// When an offer has timed out, this field is set to the value of `taken` plus one. As long as `taken` does not
     /// increase after that, further offers do not wait. So the timeout applies once to an unresponsive collector, and
@@ -117,8 +117,8 @@ impl Shared {
         self.unsent[cause as usize].fetch_add(items, SeqCst);
     }
 
-    /// Corrects the counters for records that were counted as sent but did not arrive. `sent` contains their number.
-    /// They are counted as unsent with the cause "unreachable" instead. Returns their number.
+    /// Moves records that were counted as sent but did not arrive to the records counted as unsent, with the cause
+    /// "unreachable". `sent` contains their number and is cleared. Returns the number.
     pub fn take_back(&self, sent: &mut Option<u64>) -> u64 {
         let items = sent.take().unwrap_or(0);
         self.sent.fetch_sub(items, SeqCst);

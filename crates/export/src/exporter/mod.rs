@@ -31,14 +31,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use worker::Worker;
 
-/// How much longer than the grace [`Exporter::finish`] waits for the thread to end. If the thread is still blocked in a
-/// call after this time, the exporter ends without waiting for the thread.
+/// [`Exporter::finish`] waits this much longer than [`Settings::grace`] for the thread to end. If the thread is still
+/// blocked in a call after this time, the exporter ends without waiting for the thread.
 const MARGIN: Duration = Duration::from_millis(200);
 
 /// The reason why an exporter does not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// Neither flows nor series are to be exported.
+    /// The settings export neither flow records nor series rows.
     Nothing,
     /// NetFlow v9 supports neither files nor streams.
     Netflow(Target),
@@ -109,7 +109,7 @@ impl Exporter {
         self.handle.clone()
     }
 
-    /// Counters of the offered records so far.
+    /// Counters of the records offered so far.
     pub fn counts(&self) -> Counts {
         self.handle.counts()
     }
@@ -127,8 +127,9 @@ impl Exporter {
         self.thread.is_finished() || self.handle.shared.until.get().is_some_and(|t| Instant::now() >= *t + MARGIN)
     }
 
-    /// Sends the waiting records until the grace is over, and ends. Afterwards `offered = sent + unsent`. A thread that
-    /// is in a call which the system does not bound is abandoned; the waiting records count as unreachable.
+    /// Sends the waiting records until [`Settings::grace`] is over, and ends the exporter. Afterwards `offered = sent +
+    /// unsent`. If the thread is blocked in a call whose duration the system does not limit, the exporter ends without
+    /// waiting for the thread; the waiting records count as unreachable.
     pub fn finish(self) -> Counts {
         self.leave();
         let shared = &self.handle.shared;

@@ -66,7 +66,7 @@ pub struct Settings {
     pub io_timeout: Duration,
     /// The source of export times.
     pub clock: Clock,
-    /// Numbers and names of the interfaces.
+    /// Numbers and names of the interfaces whose data are exported.
     pub interfaces: Vec<(u16, String)>,
 }
 
@@ -75,7 +75,8 @@ impl Settings {
     /// files get flow records and series rows with [`Fields::Full`].
     pub fn new(target: Target) -> Self {
         let encode = if target.is_reliable() { Config::reliable() } else { Config::default() };
-        // `netgrain flows` and `netgrain series` read groups and files; collectors are other programs.
+        // Multicast groups and files are read by `netgrain flows` and `netgrain series`, which support all fields.
+        // Collectors are other programs.
         let ours = matches!(target, Target::Multicast { .. } | Target::File(_));
         let fields = if ours { Fields::Full } else { Fields::Standard };
         let encode = Config { fields, ..encode };

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// One session: an encoder and its connection.
+/// A session with a collector: an encoder and its connection.
 struct Session {
     to: (ExportKind, u16),
     encoder: Box<dyn Encode>,
@@ -167,7 +167,7 @@ impl Worker {
         }
     }
 
-    /// Opens the connections that are not open; returns false if that fails.
+    /// Opens the connections that are not open; returns false if one of them cannot be opened.
     fn connect(&mut self) -> bool {
         if self.sessions.values().all(|l| l.channel.is_some()) {
             return true;
@@ -269,7 +269,7 @@ impl Worker {
         let mut config = self.settings.encode.clone();
         let multicast = matches!(self.settings.target, Target::Multicast { .. });
         if multicast {
-            // A receiver of several groups at one port distinguishes them by their domains.
+            // A receiver of several groups at one port distinguishes the groups by their observation domains.
             config.domain = config.domain.wrapping_add(u32::from(to.1)).wrapping_add((to.0 as u32) << 16);
         }
         let mut encoder: Box<dyn Encode> = match self.settings.protocol {

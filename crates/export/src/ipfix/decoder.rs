@@ -29,7 +29,7 @@ pub const DOMAINS_MAX: usize = 1024;
 pub enum Item {
     /// A flow record.
     Flow(Record),
-    /// A row of a time series.
+    /// A series row.
     Row(Row),
     /// The name of an interface.
     Interface {
@@ -38,7 +38,7 @@ pub enum Item {
         /// Its name.
         name: String,
     },
-    /// The losses of an interface since its meter began.
+    /// The losses of an interface since the begin of its meter.
     Loss {
         /// Its number.
         interface: u16,
@@ -54,7 +54,7 @@ pub enum Item {
 pub struct StreamCounts {
     /// Complete messages.
     pub messages: u64,
-    /// Data records in those messages whose template had arrived.
+    /// Data records of known templates in the complete messages.
     pub records: u64,
     /// Data records that are missing according to the sequence numbers.
     pub missed: u64,
@@ -64,10 +64,10 @@ pub struct StreamCounts {
     pub foreign: u64,
 }
 
-/// The reason why a message is invalid. The items before the error have been passed on.
+/// The reason why a message is invalid. The items before the invalid part have been passed to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageError {
-    /// Fewer bytes than a structure needs.
+    /// The message has fewer bytes than a structure needs.
     TooShort {
         /// Offset of the structure.
         offset: usize,
@@ -76,9 +76,9 @@ pub enum MessageError {
         /// Bytes that remain.
         have: usize,
     },
-    /// A version other than that of IPFIX.
+    /// The message has another version than IPFIX.
     Version(u16),
-    /// The length in the header differs from that of the message.
+    /// The length in the header differs from the length of the message.
     Length {
         /// The length in the header.
         item: usize,
@@ -92,9 +92,9 @@ pub enum MessageError {
     },
     /// Too many templates, fields or domains.
     TooMany {
-        /// The structure of which there are too many.
+        /// The kind of structure that exceeds its limit: templates, fields or domains.
         what: &'static str,
-        /// The greatest permitted number of such structures.
+        /// The greatest permitted number of structures of this kind.
         limit: usize,
     },
 }
@@ -180,7 +180,7 @@ impl Decoder {
         Self { pen, templates: HashMap::new(), expected: HashMap::new(), counts: StreamCounts::default() }
     }
 
-    /// Counters of the stream so far.
+    /// Counters of the messages, records and errors in the stream so far.
     pub fn arrived(&self) -> StreamCounts {
         self.counts
     }

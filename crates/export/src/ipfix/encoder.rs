@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 pub struct Encoder {
     config: Config,
     message: MessageBuilder,
-    /// The domain of the current message.
+    /// The domain to which the current message belongs.
     kind: Kind,
     /// For each [`Kind`], the number of data records that the earlier messages of its observation domain contained,
     /// modulo 2^32. The current message is not included.
@@ -46,7 +46,7 @@ pub struct Encoder {
 /// The two observation domains of an encoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// The domain of flow records and series rows.
+    /// The domain for flow records and series rows.
     Flows = 0,
     /// Options data.
     Options = 1,
@@ -69,7 +69,7 @@ struct Exported {
 impl Encoder {
     /// A new encoder.
     pub fn new(config: Config) -> Self {
-        // The first half of the shapes are templates of one direction.
+        // The first half of the shapes describe records of one direction.
         let shapes = if config.fields == Fields::Standard { Shape::COUNT / 2 } else { Shape::COUNT };
         Self {
             message: MessageBuilder::new(HEADER, config.limit(), 1),
@@ -86,7 +86,7 @@ impl Encoder {
         }
     }
 
-    /// Completes the message and passes it on, unless it is empty.
+    /// Completes the message and passes it to `out`, unless the message is empty.
     fn emit(&mut self, now: Timestamp, out: MessageSink<'_>) {
         if self.message.is_empty() {
             return;
@@ -305,7 +305,7 @@ impl Encode for Encoder {
     }
 }
 
-/// The header of a template record or options template record.
+/// Appends the header of a template record or of an options template record.
 fn put_template(out: &mut Vec<u8>, id: u16, fields: usize, scopes: Option<u16>) {
     out.extend_from_slice(&id.to_be_bytes());
     out.extend_from_slice(&(fields as u16).to_be_bytes());
@@ -345,7 +345,8 @@ const ELEMENTS: Options = Options {
 
 const OPTIONS: [&Options; 5] = [&SAMPLING, &STATISTICS, &LOSS, &INTERFACES, &ELEMENTS];
 
-/// All of our own elements by their number on the wire, including reverse ones under the names of RFC 5103.
+/// All of our own elements with the numbers that templates contain. The reverse elements are included, under the names
+/// of RFC 5103.
 fn own_elements() -> Vec<(u16, Element)> {
     let mut elements = Vec::new();
     for field in FLOW.iter().filter(|f| f.element.is_enterprise) {

@@ -6,7 +6,7 @@ mod encoder;
 pub use decoder::{Decoder, Item, MessageError, StreamCounts};
 pub use encoder::Encoder;
 
-/// The version in a message's header.
+/// The version number in the header of an IPFIX message.
 pub(crate) const VERSION: u16 = 10;
 
 /// Bytes of a message header.

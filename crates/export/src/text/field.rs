@@ -6,9 +6,9 @@ use std::fmt;
 
 /// A field of a `T`.
 pub struct Field<T> {
-    /// Its name: lower-case letters, digits and `_`.
+    /// The name of the field: lower-case letters, digits and `_`.
     pub name: Cow<'static, str>,
-    /// Its unit; empty if it has none.
+    /// The unit of the values; empty if they have no unit.
     pub unit: &'static str,
     /// Its description, as a phrase.
     pub meaning: Cow<'static, str>,
@@ -36,7 +36,7 @@ impl<T> Field<T> {
 
 /// A type with a table of fields: [`flow::Record`], [`series::Row`], [`series::Rollup`].
 pub trait FieldTable: Sized + 'static {
-    /// The name of one such value in messages.
+    /// What error messages call a value of this type, such as "a flow record".
     const ITEM_NAME: &'static str;
 
     /// All fields, in output order.
@@ -46,7 +46,7 @@ pub trait FieldTable: Sized + 'static {
 /// The field with this name.
 ///
 /// # Errors
-/// If there is none; the error names the nearest field, or all fields.
+/// If no field has this name. The error names the field with the most similar name, or all fields.
 pub fn field<T: FieldTable>(name: &str) -> Result<&'static Field<T>, UnknownField> {
     T::fields().iter().find(|field| field.name == name).ok_or_else(|| {
         let known = T::fields().iter().map(|field| &*field.name).collect();
@@ -67,7 +67,7 @@ pub fn choose<T: FieldTable>(list: &str) -> Result<Vec<&'static Field<T>>, Unkno
 pub struct UnknownField {
     /// The name.
     pub name: String,
-    /// The type of value that the name was looked up for.
+    /// What the field name was looked up for, such as "a flow record".
     pub what: &'static str,
     /// The existing names.
     pub known: Vec<&'static str>,

@@ -24,7 +24,7 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use wire::MacAddr;
 
-/// Writes flow lines, and the payload file.
+/// Writes the lines of flow records, and the file of payload bytes.
 pub struct LegacyFlows<W, P> {
     text: W,
     payload: P,

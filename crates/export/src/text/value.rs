@@ -26,11 +26,11 @@ pub enum Value<'a> {
     Address(IpAddr),
     /// A MAC address.
     Mac(MacAddr),
-    /// A protocol, by its name in filters or by its number.
+    /// A protocol, printed as its name in filters or as its number.
     Protocol(IpProtocol),
     /// The Community ID of a flow; for ICMP, the ports of the key are type and code.
     Community(FlowKey),
-    /// An interface, by the name given to the writer, or by its number.
+    /// An interface, printed as the name that the writer knows for it, or as its number.
     Interface(u16),
     /// Bytes, as hexadecimal digits.
     Bytes(&'a [u8]),
@@ -40,7 +40,7 @@ pub enum Value<'a> {
 }
 
 impl Value<'_> {
-    /// True if there is no value.
+    /// True if the record or row has no value for the field.
     pub fn is_absent(&self) -> bool {
         match self {
             Self::Absent => true,
@@ -51,7 +51,7 @@ impl Value<'_> {
         }
     }
 
-    /// As JSON; an absent value is `null`.
+    /// The value as JSON; an absent value is `null`.
     pub fn json(&self, interface: Option<&str>, out: &mut Vec<u8>) {
         if self.is_absent() {
             return out.extend_from_slice(b"null");

@@ -53,7 +53,7 @@ impl<T: FieldTable, W: Write> Writer<T, W> {
     /// Writes a line.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the line cannot be written.
     pub fn write(&mut self, item: &T) -> io::Result<()> {
         self.line.clear();
         match self.format {

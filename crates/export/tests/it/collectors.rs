@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Number of unidirectional flows, with their packets and octets.
+/// Numbers of unidirectional flows, packets and octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Totals {
     flows: u64,
@@ -137,7 +137,7 @@ fn nfacctd_counts_all_exported_flows() {
             "aggregate[sums]: proto, flows".into(),
             "print_output[sums]: json".into(),
             format!("print_output_file[sums]: {}", out.display()),
-            // The flows of each second are appended to the file.
+            // nfacctd appends the flows of each second to the file.
             "print_output_file_append[sums]: true".into(),
             "print_refresh_time[sums]: 1".into(),
         ];
@@ -165,7 +165,7 @@ fn goflow2_counts_all_exported_flows() {
         let Some(_sandbox) = testkit::Sandbox::new(test) else { return };
         let directory = testkit::TempDir::new(test);
         let out = directory.join("out.json");
-        // With several workers a message can overtake the one with its template.
+        // With several workers, a message can be processed before the message with its template.
         goflow2.args(["-listen", "netflow://127.0.0.1:2055?workers=1", "-addr", "127.0.0.1:8080", "-transport.file"]);
         goflow2.arg(&out).stdout(Stdio::null()).stderr(Stdio::null());
         let _collector = Collector(goflow2.spawn().expect("goflow2 starts"));
@@ -197,7 +197,7 @@ while flows < int(sys.argv[1]):
 print(flows, packets, octets)
 "#;
 
-/// As [`NETFLOW`], for a TCP stream, until its end.
+/// A Python program like [`NETFLOW`], which reads a TCP stream until its end.
 const IPFIX: &str = r#"
 import socket
 import ipfix.ie, ipfix.reader

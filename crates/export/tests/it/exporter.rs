@@ -159,7 +159,7 @@ fn a_peer_that_does_not_read_only_fills_the_queue() {
     assert!(counts.sent > 0 && unsent(&counts, Unsent::QueueFull) >= 1000);
 }
 
-/// Ends an exporter whose collector receives nothing, with an I/O timeout of a day: the end does not wait for it.
+/// Ends an exporter whose collector receives nothing. The I/O timeout is a day; the end must not wait for this timeout.
 fn ends_without_its_collector(settings: Settings) -> Counts {
     let exporter = Exporter::start(settings).expect("it starts");
     let handle = exporter.handle();

@@ -163,7 +163,7 @@ fn standard_fields_make_one_data_record_per_direction_with_packets() {
 /// The structure of messages, parsed independently of the decoder.
 #[derive(Default)]
 struct MessageStructure {
-    /// Octets of a record, by domain and template.
+    /// Length in octets of a record, by domain and template.
     lengths: HashMap<(u32, u16), usize>,
     /// Templates whose records are options data.
     options: HashSet<(u32, u16)>,
@@ -284,7 +284,7 @@ fn reverse_elements_have_the_numbers_of_rfc_5103() {
     assert!(has(&[0, 2, 0, 8]) && has(&[0x80, 2, 0, 8, 0, 0, 0x72, 0x79]));
     // Own element 28, and its reverse with bit 14, with our enterprise number.
     assert!(has(b"\x80\x1c\x00\x08ngrn") && has(b"\xc0\x1c\x00\x08ngrn"));
-    // An element of the whole flow has no reverse element: flowId.
+    // flowId describes the whole flow, so no reverse element is exported.
     assert!(has(&[0, 148, 0, 8]) && !has(&[0x80, 148, 0, 8, 0, 0, 0x72, 0x79]));
 }
 

@@ -96,7 +96,7 @@ pub fn nfdump(test: &str, send: impl FnOnce(SocketAddr), arguments: &[&str]) -> 
         .spawn()
         .expect("nfcapd starts");
     let mut collector = Collector(collector);
-    // nfcapd listens as soon as the kernel lists the port.
+    // nfcapd can receive messages as soon as the kernel lists its port.
     let listens = || std::fs::read_to_string("/proc/thread-self/net/udp").is_ok_and(|t| t.contains(":270B"));
     let deadline = Instant::now() + Duration::from_secs(120);
     while !listens() && Instant::now() < deadline {
@@ -104,7 +104,7 @@ pub fn nfdump(test: &str, send: impl FnOnce(SocketAddr), arguments: &[&str]) -> 
     }
     assert!(listens(), "nfcapd does not listen");
     send(([127, 0, 0, 1], port).into());
-    // The line of its socket has the number of waiting bytes.
+    // In `/proc/net/udp`, the line of nfcapd's socket has the number of bytes that nfcapd has not yet read.
     let has_read = || {
         let sockets = std::fs::read_to_string("/proc/thread-self/net/udp").expect("sockets");
         sockets.lines().any(|line| line.contains(":270B ") && line.contains(":00000000 00:"))

@@ -72,7 +72,7 @@ fn queues_report_shared_maps_and_a_swap_reports_transferred_maps() {
     queues.iter().for_each(|queue| assert_eq!(queue.maps(), std::slice::from_ref(&usage)));
     let transfer = |new: &str, old: &str| compile(new).state_transfer(&*compile(old));
     assert_eq!(transfer(&with(1), &with(1)).as_deref(), Some("keeps m"));
-    assert_eq!(transfer(&with(2), &with(1)).as_deref(), Some("m begins anew (up_to 2, not 1)"));
+    assert_eq!(transfer(&with(2), &with(1)).as_deref(), Some("m starts empty (up_to 2 instead of 1)"));
     assert_eq!(transfer("main = ip", "main = tcp"), None);
 }
 

@@ -6,7 +6,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64};
 use cranelift_codegen::ir::{self, InstBuilder, MemFlagsData, Type, Value};
 
-/// Flags of loads of bytes whose capture was tested.
+/// Flags of loads of packet bytes. A test before each of these loads has shown that the bytes were captured.
 const GUARANTEED: MemFlagsData = MemFlagsData::new().with_notrap().with_readonly().with_can_move();
 
 impl Emitter<'_> {

@@ -151,7 +151,7 @@ fn random_programs_over_real_packets() {
     assert!(evaluated > 1000, "only {evaluated} packets were evaluated");
 }
 
-/// A program that stores all packet facts of these layers in its record.
+/// A program that stores all packet facts of these layers in its verdict record.
 fn facts_in_record(layers: [Layer; 2]) -> Program {
     let mut b = Builder::default();
     let mut words = layers.map(|layer| {

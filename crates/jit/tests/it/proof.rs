@@ -103,7 +103,7 @@ struct SplitRun<'a> {
     head: Program,
     memory: ProgramState,
     stages: usize,
-    /// The number of packets that the worker has evaluated.
+    /// The number of packets that the worker has evaluated so far.
     number: u64,
 }
 

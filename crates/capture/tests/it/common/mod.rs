@@ -10,7 +10,7 @@ use testkit::Port;
 const WAIT_MAX: Duration = Duration::from_secs(120);
 pub const WAIT: Duration = Duration::from_millis(20);
 
-/// How many frames a source can buffer.
+/// How many frames the buffer of a source must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// The buffer has space for every burst of the tests.

@@ -10,7 +10,7 @@ use wire::{IpProtocol, MacAddr, TunnelKind};
 /// 2026-11-22T00:00:00Z.
 pub const DAY: u64 = 1_795_305_600;
 
-/// A number that is small as often as large.
+/// A random number. Each number of significant bits, from 0 to 64, is equally likely.
 pub fn any(prng: &mut Prng) -> u64 {
     let bits = prng.below(65) as u32;
     prng.next_u64().checked_shr(64 - bits).unwrap_or(0)
@@ -169,7 +169,7 @@ pub fn row(prng: &mut Prng) -> Row {
     for number in numbers {
         *number = any(prng);
     }
-    // Smaller numbers, because the terms of the ledger are summed.
+    // The numbers of the ledger are limited, so that the sum of its terms does not overflow.
     let ledger = &mut row.ledger;
     ledger.stored = prng.below(1 << 40);
     ledger.filtered = prng.below(1 << 40);

@@ -163,7 +163,7 @@ fn every_field_of_a_record_has_the_expected_value() {
         "first": "1970-01-01T00:00:00.000000001Z", "last": "1970-01-01T00:01:41.000000002Z",
         "duration_ns": 101_000_000_001u64, "record_index": 10, "end_reason": "active_timeout",
         "src": "10.0.0.1", "dst": "10.0.0.2", "src_port": 1000, "dst_port": 443, "protocol": "tcp",
-        // SHA-1 and base64 of Python, by the specification.
+        // The Community ID was computed with SHA-1 and base64 of Python, following its specification.
         "community_id": "1:DDhmOm0xnuMo3+jHHkLHYVv3udY=",
         "vlan": 5, "vlan_inner": 6, "mpls": 7, "tunnel": "vxlan", "tunnel_id": 8,
         "packets": 6, "bytes": 106, "tcp_state": "established", "syn_rtt_ns": 11, "ack_rtt_ns": 12, "lost": 16,

@@ -77,7 +77,7 @@ pub fn rollup(prng: &mut Prng) -> Rollup {
     builder.finish()[0]
 }
 
-/// A number of random size; sometimes the greatest.
+/// A random number. Each number of significant bits is about equally likely.
 fn number(prng: &mut Prng) -> u64 {
     let bits = prng.below(64);
     prng.next_u64() >> bits

@@ -19,9 +19,9 @@ pub enum To {
     None,
     /// All members of these classes.
     All(u64),
-    /// To the member that this key selects.
+    /// The member that this key selects.
     One(Vec<u8>),
-    /// To the two members that these keys select.
+    /// The two members that these keys select.
     Two(Vec<u8>, Vec<u8>),
     /// The member in this slot.
     Slot(u32),
