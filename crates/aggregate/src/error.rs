@@ -28,7 +28,7 @@ impl fmt::Display for ReportError {
         match self {
             Self::UnknownField(word) => {
                 write!(f, "no field {word:?} to group by; ")?;
-                // In `sourc/24` the field is misspelt, but the prefix length is valid.
+                // The suggestion is searched by the name before the slash: in `sourc/24` only the name is misspelt.
                 match base::nearest(word.split('/').next().unwrap_or(word), super::Field::names()) {
                     Some(near) => write!(f, "did you mean {near}?"),
                     None => write!(f, "write {}", super::Field::WORDS),

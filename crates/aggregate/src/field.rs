@@ -177,8 +177,8 @@ impl Field {
         matches!(self, Self::Src(_) | Self::Dst(_) | Self::SrcPort | Self::DstPort)
     }
 
-    /// The number of bits of the field in a key. Addresses take two words; one further bit of the key has the address
-    /// family of all addresses.
+    /// The number of bits of the field in a key. An address takes two 64-bit words; one further bit of the key says
+    /// whether all addresses of the key are IPv6.
     pub(crate) fn bits(self) -> u32 {
         match self {
             Self::Src(_) | Self::Dst(_) | Self::Host(_) => 128,
@@ -210,7 +210,7 @@ impl Field {
         }
     }
 
-    /// The bits of a field that is not an address.
+    /// Returns the value that the key stores for this field of the record; the field must not be an address.
     #[inline]
     pub(crate) fn packed_bits(self, record: &Record, from_destination: bool) -> u64 {
         let key = &record.key;
@@ -308,7 +308,7 @@ fn small_letters(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
     Ok(())
 }
 
-/// The value as in tables; `-` if a record has no such value.
+/// Writes the value as tables show it; `-` if the record has no value for the field.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

@@ -148,7 +148,8 @@ impl Measure {
         }
     }
 
-    /// The amount of one record, seen from its source or (`from_destination`) from its destination.
+    /// Returns the amount of one record. With `from_destination`, the amounts of [`Self::Sent`] and [`Self::Received`]
+    /// are those of the destination, otherwise those of the source.
     #[inline]
     pub fn of(self, record: &Record, from_destination: bool) -> u64 {
         let [a, b] = &record.directions;

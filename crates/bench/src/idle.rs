@@ -105,7 +105,7 @@ pub fn run(flows: u64, sheet: &mut Output<'_>) -> Result<(), Stop> {
     sheet.row("idle", &row, text)
 }
 
-/// A meter that holds all flows, idle for some seconds.
+/// Returns a meter whose flow table contains all flows, none of which had a packet for some seconds.
 fn meter(count: u32, compress_after: Duration) -> Meter<MemoryHints> {
     let idle = Duration::from_secs(3600);
     let config = Config {

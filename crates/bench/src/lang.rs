@@ -117,7 +117,7 @@ struct FilterRow {
     ratio: f64,
 }
 
-/// Nanoseconds per packet of one variant.
+/// The cost of one way to evaluate packets, in nanoseconds per packet.
 #[derive(Debug, Serialize)]
 struct Variant {
     way: String,
@@ -149,7 +149,7 @@ pub fn run(args: &LangArgs, out: &mut dyn Write) -> Result<(), Stop> {
         return Ok(());
     }
     let work = ScratchDir::below(&args.dir)?;
-    // The frames fit the second-level cache; with more frames, the memory would limit both filters.
+    // The frames fit the second-level cache. With more frames, the speed of both filters would depend on the memory.
     let near = Frames::make(NEAR, 100_000)?;
     let Some(baseline) = libpcap::LibpcapFilter::build(&work, &near.bytes)? else {
         return sheet.note("libpcap or a C compiler is not installed: the comparison is omitted");
@@ -160,7 +160,8 @@ pub fn run(args: &LangArgs, out: &mut dyn Write) -> Result<(), Stop> {
     FILTERS.iter().try_for_each(|text| filter(args, text, &baseline, &near, &mut sheet))
 }
 
-/// Measures the floor, and one program with batches of packets and with single packets.
+/// Measures the hand-written loop (the floor), and one program that evaluates a batch of packets or a single packet per
+/// call.
 fn variants(args: &LangArgs, frames: &Frames, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let floor = MedianRange::of((0..args.repeat).map(|_| frames.minimum(args.batch as usize)));
     let mut row = |way: &str, ns: MedianRange| {
@@ -194,7 +195,8 @@ fn case(args: &LangArgs, case: &Case, default_frames: &Frames, sheet: &mut Outpu
     let (mut native_worker, mut interpreter_worker) =
         (executable.worker(KEY).map_err(Stop::error)?, interpreted.worker(KEY).map_err(Stop::error)?);
     let batch = args.batch as usize;
-    // The first round fills the maps. For the interpreter, a part of the frames suffices.
+    // This first evaluation fills the flow maps and is not counted. The interpreter is slow, so it evaluates only a
+    // part of the frames.
     let part = frames.count.min(1 << 20);
     frames.evaluate(&mut native_worker, batch, frames.count);
     frames.evaluate(&mut interpreter_worker, batch, part);

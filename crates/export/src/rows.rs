@@ -218,7 +218,7 @@ fn ledger() -> Vec<Field> {
     let lost = || Access { get: |r, i| r.ledger.lost[i].into(), set: |r, i, v| r.ledger.lost[i] = v as u64 };
     for cause in Cause::ALL {
         let (i, name) = (cause as usize, camel("ledgerLost", cause.name()));
-        table.push(count(LOST + i as u16, name, Packets, i, lost(), format!("packets {}", cause.description())));
+        table.push(count(LOST + i as u16, name, Packets, i, lost(), format!("lost packets: {}", cause.description())));
     }
     let notes = || Access { get: |r, i| r.ledger.notes[i].into(), set: |r, i, v| r.ledger.notes[i] = v as u64 };
     for note in Note::ALL {

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// repetition would be compressible.
 pub const SET: usize = 200_000;
 
-/// Records prepared together: few enough to stay in the processor's cache.
+/// Number of records that are prepared together: few enough to stay in the processor's cache.
 pub const LENT: usize = 256;
 
 /// For each source address: bytes on the wire, and bytes of IP packets from the source.
