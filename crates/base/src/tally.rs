@@ -7,7 +7,7 @@ use std::ops::AddAssign;
 /// The terms of the accounting equation over some period, in packets. Bytes are counted as on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Packets that reached the counting point.
+    /// Packets that reached the point at which the source counts.
     pub offered: u64,
     /// Packets stored.
     pub stored: u64,

@@ -23,7 +23,7 @@ pub struct DoctorArgs {
     /// Check the volume of this store, with a test file (at most 256 MiB and 2 s; removed afterwards)
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
-    /// Check for a capture with --dedicated
+    /// Check the settings for a capture with --dedicated
     #[arg(long)]
     pub dedicated: bool,
     /// Size of the ring that must fit into memory [default: the ring of `netgrain record`]

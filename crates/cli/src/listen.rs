@@ -154,7 +154,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Opens the output of the flags. Drops all privileges that neither the output nor the ring socket needs.
+    /// Opens the output that the flags name. Drops all privileges that neither the output nor the ring socket needs.
     ///
     /// # Errors
     /// The output exists, or cannot be written.

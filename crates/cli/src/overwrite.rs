@@ -37,7 +37,7 @@ pub fn check(path: &Path, force: bool) -> io::Result<()> {
     }
 }
 
-/// The error of an existing file.
+/// Returns the error for an output file that exists already.
 pub fn exists(path: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, format!("{} exists: --force replaces it", path.display()))
 }

@@ -172,7 +172,7 @@ impl ProgressLine {
         let open = if totals.open > 0 { format!(" ({} being recorded)", totals.open) } else { String::new() };
         let verdict = match totals.damage {
             0 if totals.unreadable > 0 && totals.files + totals.row_files == 0 => "nothing could be checked".to_owned(),
-            0 if totals.unreadable > 0 => "no problem in what could be checked".to_owned(),
+            0 if totals.unreadable > 0 => "no problem in the files that could be checked".to_owned(),
             0 => "no problems".to_owned(),
             n => plural(n, "problem", "problems"),
         };

@@ -20,7 +20,7 @@ pub enum State {
 }
 
 impl State {
-    /// Returns the name in tables and documents.
+    /// Returns the name of the state in tables and documents.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Good => "good",

@@ -39,7 +39,7 @@ pub fn run() -> Finding {
 fn attempt() -> Result<(u32, String), Finding> {
     let s = Subject::Machine;
     let cannot = |e: io::Error| {
-        Finding::new(&checks::TRIAL, &s, State::Unknown, format!("no private pair of interfaces: {e}"))
+        Finding::new(&checks::TRIAL, &s, State::Unknown, format!("cannot create a private pair of interfaces: {e}"))
             .fix("run as root: the trial needs CAP_SYS_ADMIN and CAP_NET_ADMIN")
     };
     let (near, far) = pair().map_err(cannot)?;

@@ -38,8 +38,8 @@ const WAIT: Duration = Duration::from_millis(20);
 /// thread: the kernel retires a block within 10 ms, and a timer tick may take as long again.
 const ARRIVAL_DELAY_MAX: Duration = Duration::from_millis(25);
 
-/// Numbers of frames in a batch after which the thread sleeps for [`IDLE_AFTER`]. On a busy interface, waking up for so
-/// few frames costs too much CPU time per frame.
+/// If the number of frames in a batch is in this range, the thread sleeps for [`IDLE_AFTER`] before the next batch. On
+/// a busy interface, waking up for so few frames costs too much CPU time per frame.
 const SMALL: std::ops::Range<usize> = 8..BATCH / 2;
 
 /// The sleep after a small batch. More frames arrive during the sleep, so the next batch is larger. A thread with its
@@ -69,7 +69,7 @@ pub struct Settings {
     pub duration: Option<Duration>,
     /// Files that follow the current source in the same stream.
     pub more: VecDeque<PathBuf>,
-    /// The options of these files, such as the replay speed.
+    /// The options of the capture files, such as the replay speed.
     pub options: capture::file::Options,
 }
 
@@ -104,7 +104,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Creates an engine thread; the clock is already calibrated.
+    /// Creates the state of an engine thread. The caller must have calibrated `clock`.
     pub fn new(source: AnySource, producer: Producer, clock: Clock, settings: Settings, links: WorkerLinks) -> Self {
         let hasher = FlowHasher::new(settings.hash_key);
         let info = source.info().clone();

@@ -9,7 +9,7 @@ use store::Claim;
 use store::claim::ClaimError;
 use testkit::{ChildTest, TempDir};
 
-/// The environment variable that names the store of a child process, which only records.
+/// The environment variable that names the store for a child process. The child process only records into this store.
 const STORE: &str = "NETGRAIN_TEST_STORE";
 
 fn endless(store: &Path) -> Plan {

@@ -13,7 +13,8 @@ use testkit::TempDir;
 
 /// The name of the listener process; the engine appends a number.
 const OTHER: &str = "other process";
-/// The environment variables for the socket and the mode of a child process, which only listens.
+/// The environment variables that give a child process the path of the ring socket and the mode of its listener. The
+/// child process only listens.
 const SOCKET: &str = "NETGRAIN_TEST_SOCKET";
 const MODE: &str = "NETGRAIN_TEST_MODE";
 

@@ -164,7 +164,8 @@ fn a_volume_with_varying_free_space_loses_old_files_and_no_packet() {
     }
 }
 
-/// Records 4 MB/s into files of 2 MiB. The ring has space for 16 s, which is enough for retention on a busy machine.
+/// Records 4 MB/s into files of 2 MiB. The ring has space for the packets of 16 s, so on a busy machine retention has
+/// that long to free space on the volume.
 fn recording(store: &Path) -> Plan {
     Plan { ring: Some(64 << 20), segment: 2 << 20, ..plan(sim("1000,rate=4kpps,truth"), store) }
 }
