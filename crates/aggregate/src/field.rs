@@ -191,8 +191,8 @@ impl Field {
         }
     }
 
-    /// The two words of an address field, and true if the address is IPv6. With `from_destination`, [`Field::Host`] is
-    /// the destination.
+    /// Returns the two words of a key that contain the address of this field, and true if the address is IPv6. With
+    /// `from_destination`, [`Field::Host`] is the destination.
     #[inline]
     pub(crate) fn address(self, record: &Record, from_destination: bool) -> ([u64; 2], bool) {
         let (address, prefix) = match self {
@@ -236,7 +236,7 @@ impl Field {
         }
     }
 
-    /// The value of the words of an address field.
+    /// Returns the address that the two words of a key contain.
     pub(crate) fn address_value(self, words: [u64; 2], is_v6: bool) -> Value {
         let (Self::Src(prefix) | Self::Dst(prefix) | Self::Host(prefix)) = self else { return Value::Port(0) };
         match is_v6 {
@@ -248,7 +248,7 @@ impl Field {
         }
     }
 
-    /// The value of the bits of a field that is not an address.
+    /// Returns the value that the bits of a key contain for a field that is not an address.
     pub(crate) fn packed_value(self, bits: u64) -> Value {
         match self {
             Self::Flow => Value::Flow(bits),

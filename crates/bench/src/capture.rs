@@ -347,7 +347,7 @@ impl BareLoops {
     }
 }
 
-/// Polls until the span is over; returns nanoseconds of processor time per frame.
+/// Polls the source of frames until the time `span` is over; returns nanoseconds of processor time per frame.
 fn poll(
     spec: &sim::Spec,
     span: Duration,

@@ -100,7 +100,7 @@ pub fn run(args: &DiskArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let written = volume::write(work.path(), mode, Duration::from_secs_f64(args.sustained), MIN)?;
     let study = SampleStats::of(&written.rates());
     row(&mut sheet, "as recorded", mode, study)?;
-    // fio creates all of its files at once, so their number is small.
+    // fio creates all of its files before it writes, so it writes only a few files.
     match volume::fio(work.path(), mode, &written)? {
         Some(gbps) => row(&mut sheet, "fio", mode, SampleStats::of(&[gbps]))?,
         None => sheet.note("fio is not installed: its row is omitted")?,

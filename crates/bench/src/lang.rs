@@ -283,7 +283,7 @@ fn filter(
     sheet.row("filter", &row, line)
 }
 
-/// The key of the hash functions.
+/// The key of the hash functions in the measured programs.
 const KEY: u64 = 0x6e67;
 
 fn compile(source: &str) -> Result<Program, Stop> {
@@ -313,7 +313,7 @@ impl Frames {
         let mut bytes = vec![0; count * PLACE];
         let mut prng = base::Prng::new(1);
         for (i, place) in bytes.chunks_exact_mut(PLACE).enumerate() {
-            // The first frames are one of each flow, the others of random flows.
+            // The first frames contain one frame of each flow; each of the other frames belongs to a random flow.
             let flow = if i < flows as usize { i as u64 } else { prng.below(flows.into()) };
             let n = mix64(flow);
             let (src, dst) = (0x0a00_0000 | (n as u32 & 0xffff), [172, 16, (n >> 16) as u8, (n >> 24) as u8]);
@@ -332,7 +332,7 @@ impl Frames {
         Packet::new(&place[..FRAME], link::ETHERNET, Facts { time, wire_len: FRAME as u32, ..Facts::default() })
     }
 
-    /// Runs the first `count` frames through a worker.
+    /// Evaluates the program of `worker` for the first `count` frames.
     fn evaluate(&self, worker: &mut Worker, batch: usize, count: usize) -> EvaluatedFrames {
         let mut packets = vec![Self::packet(&self.bytes, 0); batch];
         let mut verdicts = vec![Verdict::default(); batch];

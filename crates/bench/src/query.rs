@@ -272,7 +272,7 @@ fn full_scan(store: &Path, files: &[PathBuf], bytes: u64, sheet: &mut Output<'_>
     sheet.row("everything", &row, line)
 }
 
-/// Queries the same traffic in increasing numbers of files.
+/// Queries stores that contain the same traffic in an increasing number of files.
 fn depths(args: &QueryArgs, store: &Path, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let mut rows: Vec<Depth> = Vec::new();
     for wanted in &args.files {

@@ -218,8 +218,9 @@ fn await_one(device: &mut DiskDevice) -> io::Result<io::Result<usize>> {
 }
 
 /// Returns the write rate of `fio` in gigabits per second; `None` if `fio` is not installed. `fio` uses the block size,
-/// queue depth and page size of the direct writer, and writes as many new files as the direct writer, one after the
-/// other. (By default `fio` would write the same file repeatedly, which costs the file system less than new files.)
+/// queue depth and page size of the direct writer, and writes new files one after the other: as many as the direct
+/// writer, but at most [`FIO_FILES`]. (By default `fio` would write the same file repeatedly, which costs the file
+/// system less than new files.)
 pub fn fio(directory: &Path, mode: WriteMode, written: &Written) -> Result<Option<f64>, Stop> {
     let Some(program) = find("fio") else { return Ok(None) };
     let mut command = Command::new(program);
@@ -228,7 +229,7 @@ pub fn fio(directory: &Path, mode: WriteMode, written: &Written) -> Result<Optio
     command.arg(format!("--directory={}", directory.display()));
     command.args([format!("--bs={}", mode.block), format!("--iodepth={}", mode.depth)]);
     if written.pages == Some(Pages::Huge) {
-        // The same page size as in our writer (see `NoiseBuffer`).
+        // `fio` uses the page size of the buffer of the direct writer (see `NoiseBuffer`).
         command.args(["--iomem=shmhuge", "--hugepage-size=2m", "--fixedbufs=1"]);
     }
     let (size, files) = (mode.file.next_multiple_of(mode.block), written.files.len().min(FIO_FILES));

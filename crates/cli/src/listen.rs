@@ -47,7 +47,8 @@ pub struct ListenArgs {
     /// Only packets that match
     #[arg(long, value_name = "EXPRESSION")]
     pub filter: Option<String>,
-    /// Attach as a lossless reader: the engine waits for this listener, and loses packets if it is too slow
+    /// Attach as a lossless reader: the engine waits for this listener, and packets are lost if the listener is too
+    /// slow
     #[arg(long)]
     pub lossless: bool,
     /// Stop after this many packets

@@ -53,7 +53,7 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
     }
 }
 
-/// The number of files as text.
+/// Returns the number of files as text.
 pub fn file_count(n: u64) -> String {
     plural(n, "file or directory", "files and directories")
 }
@@ -62,7 +62,7 @@ fn plural(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", show_count(n), if n == 1 { one } else { many })
 }
 
-/// The lines about losses: the losses in the counts of the ledger, by cause, and the losses whose number is unknown.
+/// Returns the lines about losses: the losses that the ledger counts, by cause, and the losses whose number is unknown.
 fn losses(ledger: &Tally, has_leftovers: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let causes: Vec<String> =

@@ -140,7 +140,7 @@ impl Zone {
         }
     }
 
-    /// `from … to …`, for messages.
+    /// Returns the text `from … to …` with the two times, for messages.
     pub fn interval_in_words(&self, from: Timestamp, to: Timestamp) -> String {
         let begin = if from == Timestamp::ZERO { "the beginning".to_owned() } else { self.show(from) };
         let end = if to == Timestamp::MAX { "the end".to_owned() } else { self.show(to) };

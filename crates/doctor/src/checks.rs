@@ -87,7 +87,7 @@ checks! {
     SENDING: "sending-offloads", Port, Lies, command,
         "packets that this host sends are captured before the NIC segments them and fills in checksums";
     VLAN: "vlan-stripping", Port, Lies, fix,
-        "the NIC removes the VLAN tag before AF_XDP sees the packet, and it cannot be restored";
+        "the NIC removes the VLAN tag before AF_XDP gets the packet, and netgrain cannot restore the tag";
     RX_RING: "rx-ring", Port, Loses, fix,
         "the ring of the NIC is short, and overflows in bursts that a longer ring would hold";
     QUEUES: "queues", Port, Slows, fix,

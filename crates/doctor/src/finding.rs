@@ -11,9 +11,9 @@ use std::fmt;
 pub enum State {
     /// The setting is good, or the check does not apply to this machine or interface.
     Good,
-    /// The kernel does not report the fact that the check evaluates.
+    /// The kernel does not report the value that the check evaluates.
     Unknown,
-    /// The setting could be better, or the kernel reports a fact that the user of a capture should consider.
+    /// The setting could be better, or the kernel reports a condition that the user of a capture should consider.
     Warning,
     /// The setting makes capture fail, lose packets or record them wrongly.
     Bad,
@@ -60,7 +60,7 @@ pub struct Finding {
     pub subject: Subject,
     /// The state.
     pub state: State,
-    /// The observed fact, in a few words.
+    /// The observed value or condition, in a few words.
     pub found: String,
     /// The command or the step by which a user can fix the finding.
     pub fix: Option<String>,

@@ -61,7 +61,7 @@ pub struct Softnet {
 }
 
 impl Facts {
-    /// Reads these values from the kernel.
+    /// Reads the features, memory and losses of the kernel from procfs and sysfs.
     pub fn gather(tree: &Tree) -> Self {
         let protocols = tree.text("proc/net/protocols").unwrap_or_default();
         let available = tree.text("proc/meminfo").unwrap_or_default();

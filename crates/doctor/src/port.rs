@@ -63,7 +63,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads these values from the kernel.
+    /// Reads the state, settings and counters of the interface from the kernel.
     pub fn gather(name: &str, dedicated: bool, tree: &Tree) -> Result<Self, SourceError> {
         let port = PortFacts::gather(name)?;
         let name = port.name.clone();

@@ -28,7 +28,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads these values from the kernel.
+    /// Reads the state of the processors from the kernel.
     pub fn gather(tree: &Tree) -> Self {
         const CPUS: &str = "sys/devices/system/cpu";
         let cpus: Vec<usize> = tree.names(CPUS).iter().filter_map(|n| n.strip_prefix("cpu")?.parse().ok()).collect();

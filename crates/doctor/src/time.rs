@@ -23,7 +23,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads these values from the kernel.
+    /// Reads the state of the clocks from the kernel.
     pub fn gather(tree: &Tree) -> Self {
         const DIRECTORY: &str = "sys/devices/system/clocksource/clocksource0";
         let cpuinfo = tree.text("proc/cpuinfo").unwrap_or_default();

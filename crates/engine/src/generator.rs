@@ -190,8 +190,8 @@ fn send_live_frames(
     let elapsed = started.elapsed();
     out.flush()?;
     let counts = out.counts()?;
-    // Frames that are after the flush counted neither as sent nor as dropped did not reach the peer interface, so they
-    // are reported as dropped.
+    // Frames that count neither as sent nor as dropped after the flush did not reach the peer interface, so they are
+    // reported as dropped.
     Ok(reported(LiveCounts { dropped: counts.dropped + counts.under_way, under_way: 0, ..counts }, elapsed))
 }
 

@@ -26,7 +26,7 @@ pub struct Counts {
     pub lost_total: u64,
     /// Packets lost by cause; causes that did not occur are omitted.
     pub lost: BTreeMap<&'static str, u64>,
-    /// Number of notes on stored packets by kind; kinds that did not occur are omitted.
+    /// Number of packets for each note; a note without packets is omitted.
     pub notes: BTreeMap<&'static str, u64>,
     /// The difference `offered - stored - filtered - duplicate - lost_total`. It is zero unless netgrain has a bug.
     pub residue: i64,

@@ -304,8 +304,8 @@ fn check_flows(memory_limit: &MemoryLimit, flows: u64) -> Result<(), SizesError>
     Err(SizesError::Flows { flows, memory_limit: *memory_limit })
 }
 
-/// Returns an error if the plan exceeds the limit of the address space. It cannot be checked later, because a failed
-/// allocation ends the process.
+/// Returns an error if the plan exceeds the limit of the address space. The limit must be checked before the
+/// allocations, because a failed allocation ends the process.
 fn check_address_space(memory_limit: &MemoryLimit, ring: u64, queues: u16, flows: u64) -> Result<(), SizesError> {
     if memory_limit.bound != LimitSource::AddressSpace {
         return Ok(());

@@ -85,8 +85,8 @@ pub struct Worker {
     clock: Clock,
     info: SourceInfo,
     counted: Counts,
-    /// Outcomes of the packets that the kernel part of the interface's program decided, summed over all sources that
-    /// this thread has had, and the number of packets that the kernel part left undecided.
+    /// Counters of the packets that the kernel part of the interface's program decided, by outcome, and the number of
+    /// packets that it left undecided. The counters are sums over all sources that this thread has had.
     kernel_outcomes: ProgramOutcomes,
     undecided: u64,
     /// Number of frames that this source has delivered. When the source is closed, this number is compared with the

@@ -352,7 +352,7 @@ fn open_egresses(program: &Program) -> Result<Vec<Egress>, ProgramError> {
     program.devices.iter().map(|name| Ok(Egress::open(name)?)).collect()
 }
 
-/// Returns one plus the index of the interface among the program's egress interfaces, or 0.
+/// Returns one plus the index of the interface among the program's egress interfaces; 0 if it is not one of them.
 fn ingress(program: &Program, interface: &str) -> u16 {
     program.devices.iter().position(|name| name == interface).map_or(0, |i| i as u16 + 1)
 }

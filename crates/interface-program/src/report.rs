@@ -106,7 +106,7 @@ pub struct MapUsage {
     /// than 1023 entries, because counting stops there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used: Option<u64>,
-    /// The largest possible number of entries.
+    /// The largest number of entries that the map can contain.
     pub capacity: u64,
     /// Insertions refused because the map was full.
     pub refused: u64,
@@ -156,7 +156,7 @@ impl ProgramReport {
 }
 
 impl UserOutcomes {
-    /// Adds the outcomes of further packets.
+    /// Adds the counters of further packets.
     pub(crate) fn add(&mut self, other: &Self) {
         self.dropped += other.dropped;
         self.forwarded += other.forwarded;

@@ -64,7 +64,7 @@ impl Set {
     }
 }
 
-/// Shifts the times of a record by `rounds` rounds.
+/// Adds 10 s to the times of a record for each of `rounds` repetitions of the sample records.
 fn later(record: &mut Record, rounds: u64) {
     let shift = Duration::from_nanos(10_000_000_007 * rounds);
     for direction in record.directions.iter_mut().filter(|direction| direction.packets > 0) {

@@ -114,7 +114,7 @@ pub(super) fn rates(args: &XdpArgs, places: &CpuPlacement, sheet: &mut Output<'_
     candidates.into_iter().try_for_each(|c| show(c, sheet))
 }
 
-/// Opens the interfaces and runs `rounds` rounds over them.
+/// Opens the interfaces and runs `rounds` rounds of the measurement on them.
 fn one_opening(frames: u64, rounds: u32, places: &CpuPlacement, candidates: &mut [Candidate]) -> Result<(), Stop> {
     let ((bare, bare_source), (programmed, source)) = (port(BARE, false)?, port(PROGRAMMED, true)?);
     for (number, candidate) in (0..).zip(&mut *candidates).filter(|(_, c)| c.port == 1) {

@@ -146,7 +146,7 @@ struct SetWeightArgs {
     weight: u8,
 }
 
-/// The packets that a member gets.
+/// The flags that select the packets that a member gets.
 #[derive(Args)]
 struct MemberArgs {
     /// Classes of the member: default, user, control, or numbers

@@ -126,7 +126,7 @@ fn program_stats(g: &GroupReport, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// The packets of current and former members.
+/// Prints the packet counters of current and former members.
 fn member_stats(g: &GroupReport, out: &mut impl Write) -> io::Result<()> {
     let n = show_count;
     if !g.members.is_empty() {

@@ -282,7 +282,7 @@ fn programmed(program: &ProgramReport, mut family: impl FnMut(&str, &str, &str, 
     family(
         "program_map_entries",
         "gauge",
-        "Entries of a flow map of the interface's program; absent above the largest number that is counted.",
+        "Entries of a flow map of the interface's program; absent for a map in the kernel with more than 1023 entries.",
         &used,
     );
     let refused: Vec<_> = maps.iter().map(|(labels, it)| (labels.clone(), it.refused as f64)).collect();

@@ -16,7 +16,7 @@ fn endless(store: &Path) -> Plan {
     Plan { cpus: vec![0], ..plan(sim("200,rate=1kpps,truth"), store) }
 }
 
-/// The body of [`recorder_process`]; without the variable this test does nothing.
+/// The body of [`recorder_process`]; without the environment variable [`STORE`] this test does nothing.
 #[test]
 fn child_process_that_records() {
     let Some(store) = std::env::var_os(STORE) else { return };

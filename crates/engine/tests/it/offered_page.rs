@@ -20,7 +20,7 @@ fn endless(store: &Path) -> Plan {
     Plan { store: Some(StorePlan { dir: store.to_owned(), format, depth: 8 }), segment: 16 << 20, ..base }
 }
 
-/// The body of the child process that is killed; without the variable this test does nothing.
+/// The body of the child process that is killed; without the environment variable [`STORE`] this test does nothing.
 #[test]
 fn child_process_that_records() {
     let Some(store) = std::env::var_os(STORE) else { return };

@@ -531,7 +531,8 @@ fn a_program_can_filter_replayed_packets_and_cannot_forward_them() {
 
 const DIRECTORY: &str = "NETGRAIN_TEST_PROGRAM";
 
-/// The body of the child process that is killed below; without the variable this test does nothing.
+/// The body of the child process that is killed below; without the environment variable [`DIRECTORY`] this test does
+/// nothing.
 #[test]
 fn child_process_with_a_program() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
