@@ -14,7 +14,8 @@ pub enum ReportError {
     Twice(String),
     /// A prefix length exceeds the length of an address.
     Prefix(String),
-    /// `host` and `port` refer to both endpoints, `src`, `dst`, `sport` and `dport` to one; they cannot be combined.
+    /// `host` and `port` refer to both endpoints, `src`, `dst`, `sport` and `dport` to one; fields of the two kinds
+    /// cannot be combined.
     MixedEnds,
     /// There are more groups than the limit.
     TooManyGroups {

@@ -108,7 +108,8 @@ impl Measure {
         }
     }
 
-    /// The name in machine-readable results: the name in `flow::schema` if a record has the same field.
+    /// Returns the name of the measure in machine-readable results. If a flow record has the same field, this is the
+    /// name of the field in `flow::schema`.
     pub const fn column(self) -> &'static str {
         match self {
             Self::IpBytes => "ip_bytes",

@@ -232,7 +232,7 @@ fn flood(args: &FlowArgs, sheet: &mut Output<'_>) -> Result<(), Stop> {
                 }
                 meter.push(&packets, &mut counted);
             }
-            // The first round fills the table and is not counted.
+            // The first round fills the flow table and is not counted.
             if round == 0 {
                 full = meter.counts().bytes;
             } else {

@@ -391,7 +391,7 @@ impl Frames {
         EvaluatedFrames { ns: begun.elapsed().as_secs_f64() * 1e9 / self.count as f64, passed }
     }
 
-    /// The floor: the least possible work, hand-written.
+    /// Measures the floor: a hand-written loop that does the least possible work for each packet.
     fn minimum(&self, batch: usize) -> f64 {
         let mut packets = vec![Self::packet(&self.bytes, 0); batch];
         let mut verdicts = vec![Verdict::default(); batch];

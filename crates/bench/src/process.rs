@@ -96,7 +96,7 @@ impl Helper {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        // Both calls fail only if the process has already ended.
+        // Killing the process and waiting for it fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -59,7 +59,7 @@ pub struct QueryArgs {
 #[derive(Clone, Debug, Serialize)]
 struct QueryRow {
     question: String,
-    /// Bytes of the result as pcap.
+    /// Size of the result as a pcap file, in bytes.
     bytes: u64,
     /// Duration of the query process if the query ends after its first packet.
     first_ms: f64,

@@ -111,7 +111,7 @@ struct Row {
     together_mrps: MedianRange,
     /// Processor time of a listener per record.
     listener_ns: MedianRange,
-    /// Published records, and records that listeners missed, in all runs.
+    /// Number of published records, and number of records that listeners missed, in all runs together.
     published: u64,
     missed: u64,
 }

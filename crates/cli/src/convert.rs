@@ -123,11 +123,11 @@ pub enum Layer {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MacRule {
-    /// All 48 bits are mapped
+    /// Anonymise all 48 bits
     All,
-    /// The vendor part (OUI) is unchanged; the other 24 bits are mapped
+    /// Keep the vendor part (OUI), and anonymise the other 24 bits
     Vendor,
-    /// MAC addresses are unchanged
+    /// Keep MAC addresses unchanged
     Keep,
 }
 

@@ -48,7 +48,7 @@ pub struct TzArgs {
     pub zone: Zone,
 }
 
-/// A time with the precision at which it is written.
+/// A time, and the precision with which the user wrote it.
 #[derive(Clone, Copy, Debug)]
 pub struct AroundTime {
     moment: TimeSpec,

@@ -5,7 +5,7 @@ use clap::Args;
 use std::io;
 use std::path::Path;
 
-/// The flag of all verbs that write a file.
+/// The flag `--force`, which all verbs that write a file have.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct OverwriteArgs {
     /// Replace the output file if it exists

@@ -168,8 +168,8 @@ pub fn for_repair(args: &RepairArgs) -> Result<(), Failure> {
         return for_reading(&[], &[]);
     }
     let named = || args.store.iter().chain(&args.paths).filter(|path| path.exists());
-    // If a path is a link, repair opens the target of the link but renames the link itself. So it needs the directories
-    // of both.
+    // If a path is a link, repair opens the target of the link but renames the link itself. So repair needs the
+    // directory of the link and the directory of its target.
     let paths = || named().map(|path| existing(path)).chain(named().filter_map(|path| path.canonicalize().ok()));
     let mut roots: Vec<PathBuf> = paths().map(|path| interface_of(&path)).collect();
     roots.sort();

@@ -184,7 +184,7 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::of(content && kept))
 }
 
-/// One JSON object with a result; that of a dry run has the key `dry_run` too.
+/// Returns a JSON object that contains `value` with the key `what`. The object of a dry run also has the key `dry_run`.
 fn result_object(args: &RetainArgs, what: &str, value: Value) -> Value {
     if args.dry_run { json!({ what: value, "dry_run": true }) } else { json!({ what: value }) }
 }

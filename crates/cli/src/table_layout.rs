@@ -73,7 +73,7 @@ impl Layout {
         layout
     }
 
-    /// True if the column is narrowed.
+    /// True if the column with this index is narrowed.
     pub fn is_narrow(&self, column: usize) -> bool {
         self.narrow[column]
     }

@@ -107,7 +107,7 @@ impl Zone {
         }
     }
 
-    /// The date and the zone, printed above times of day.
+    /// Returns the date and the zone, which are printed above a list of times of day.
     pub fn show_date(&self, at: Timestamp) -> String {
         match self.local(at) {
             None => format!("{} UTC", &at.to_string()[..10]),

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::ser::SerializeMap;
 use std::fmt;
 
-/// The state of the subject of a finding.
+/// The state of the setting or condition that a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     /// The setting is good, or the check does not apply to this machine or interface.

@@ -77,8 +77,8 @@ impl Generator {
     /// Those of [`LiveFrames::open`] if `method` requires live frames, and those of [`Transmitter::open`].
     pub fn open(spec: &Spec, interface: &str, queue: u16, method: Method) -> Result<Self, SourceError> {
         let mut description = format!("AF_XDP transmit on {interface} queue {queue}");
-        // If a rate is given, live frames would be sent in bursts, so they are used then only if `method` requests
-        // them.
+        // If a rate is given, live frames are sent in bursts. Therefore they are used with a rate only if `method`
+        // requests them.
         if method == Method::LiveFrames || method == Method::Auto && spec.rate == Rate::Flat {
             match live_frames(spec, interface) {
                 Ok(out) => {

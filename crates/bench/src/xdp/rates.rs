@@ -86,7 +86,7 @@ struct Port {
     received: Arc<AtomicU64>,
 }
 
-/// A program that is measured in turn with the others.
+/// A program that is measured in turn with the other programs.
 struct Candidate {
     name: &'static str,
     port: usize,

@@ -73,7 +73,7 @@ const FULL: &[u8] =
 /// A server that responds to `GET /metrics` until it is dropped.
 pub struct MetricsServer {
     address: SocketAddr,
-    /// The drop of this sender ends the thread.
+    /// The thread ends when this sender is dropped.
     stop: Option<oneshot::Sender<Infallible>>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -204,7 +204,7 @@ fn keep_serving(
 struct Connection {
     /// The time at which the request was complete; `None` before.
     requested: Rc<Cell<Option<Instant>>>,
-    /// The drop of this sender ends the task.
+    /// The task ends when this sender is dropped.
     close: oneshot::Sender<Infallible>,
     task: JoinHandle<()>,
 }
