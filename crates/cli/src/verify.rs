@@ -83,7 +83,7 @@ fn losses(ledger: &Tally, has_leftovers: bool) -> Vec<String> {
     }
     if has_leftovers {
         lines.push(
-            "lost, unknown: the losses of a dead recorder, which netgrain repair or the next recorder counts"
+            "lost, unknown: the losses of a killed recorder, which netgrain repair or the next recorder counts"
                 .to_owned(),
         );
     }

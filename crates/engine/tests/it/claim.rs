@@ -1,4 +1,4 @@
-//! At most one recorder per interface and store, within a process and between processes.
+//! Tests that at most one recorder records an interface into a store, within a process and between processes.
 
 use crate::common;
 
