@@ -11,7 +11,7 @@ use wire::IpProtocol;
 /// Records of a run.
 const RECORDS: usize = 4_000_000;
 
-/// Source hosts and destination hosts; a few hosts have most of the records.
+/// Number of source hosts, and number of destination hosts; most of the records belong to a few of the hosts.
 const HOSTS: u64 = 100_000;
 
 fn host(prng: &mut Prng) -> IpAddr {

@@ -14,7 +14,8 @@ pub enum ReportError {
     Twice(String),
     /// A prefix length exceeds the length of an address.
     Prefix(String),
-    /// `host` and `port` refer to both endpoints, `src`, `dst`, `sport` and `dport` to one; they cannot be combined.
+    /// `host` and `port` refer to both endpoints, `src`, `dst`, `sport` and `dport` to one; fields of the two kinds
+    /// cannot be combined.
     MixedEnds,
     /// There are more groups than the limit.
     TooManyGroups {
@@ -28,7 +29,7 @@ impl fmt::Display for ReportError {
         match self {
             Self::UnknownField(word) => {
                 write!(f, "no field {word:?} to group by; ")?;
-                // In `sourc/24` the field is misspelt, but the prefix length is valid.
+                // The suggestion is searched by the name before the slash: in `sourc/24` only the name is misspelt.
                 match base::nearest(word.split('/').next().unwrap_or(word), super::Field::names()) {
                     Some(near) => write!(f, "did you mean {near}?"),
                     None => write!(f, "write {}", super::Field::WORDS),

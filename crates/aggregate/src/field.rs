@@ -177,8 +177,8 @@ impl Field {
         matches!(self, Self::Src(_) | Self::Dst(_) | Self::SrcPort | Self::DstPort)
     }
 
-    /// The number of bits of the field in a key. Addresses take two words; one further bit of the key has the address
-    /// family of all addresses.
+    /// The number of bits of the field in a key. An address takes two 64-bit words; one further bit of the key says
+    /// whether all addresses of the key are IPv6.
     pub(crate) fn bits(self) -> u32 {
         match self {
             Self::Src(_) | Self::Dst(_) | Self::Host(_) => 128,
@@ -191,8 +191,8 @@ impl Field {
         }
     }
 
-    /// The two words of an address field, and true if the address is IPv6. With `from_destination`, [`Field::Host`] is
-    /// the destination.
+    /// Returns the two words of a key that contain the address of this field, and true if the address is IPv6. With
+    /// `from_destination`, [`Field::Host`] is the destination.
     #[inline]
     pub(crate) fn address(self, record: &Record, from_destination: bool) -> ([u64; 2], bool) {
         let (address, prefix) = match self {
@@ -210,7 +210,7 @@ impl Field {
         }
     }
 
-    /// The bits of a field that is not an address.
+    /// Returns the value that the key stores for this field of the record; the field must not be an address.
     #[inline]
     pub(crate) fn packed_bits(self, record: &Record, from_destination: bool) -> u64 {
         let key = &record.key;
@@ -236,7 +236,7 @@ impl Field {
         }
     }
 
-    /// The value of the words of an address field.
+    /// Returns the address that the two words of a key contain.
     pub(crate) fn address_value(self, words: [u64; 2], is_v6: bool) -> Value {
         let (Self::Src(prefix) | Self::Dst(prefix) | Self::Host(prefix)) = self else { return Value::Port(0) };
         match is_v6 {
@@ -248,7 +248,7 @@ impl Field {
         }
     }
 
-    /// The value of the bits of a field that is not an address.
+    /// Returns the value that the bits of a key contain for a field that is not an address.
     pub(crate) fn packed_value(self, bits: u64) -> Value {
         match self {
             Self::Flow => Value::Flow(bits),
@@ -297,7 +297,7 @@ const STATES: [TcpState; 8] = [
     TcpState::Reset,
 ];
 
-/// The value as in tables; `-` if a record has no such value.
+/// Writes the value as tables show it; `-` if the record has no value for the field.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

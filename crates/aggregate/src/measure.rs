@@ -108,7 +108,8 @@ impl Measure {
         }
     }
 
-    /// The name in machine-readable results: the name in `flow::schema` if a record has the same field.
+    /// Returns the name of the measure in machine-readable results. If a flow record has the same field, this is the
+    /// name of the field in `flow::schema`.
     pub const fn column(self) -> &'static str {
         match self {
             Self::IpBytes => "ip_bytes",
@@ -148,7 +149,8 @@ impl Measure {
         }
     }
 
-    /// The amount of one record, seen from its source or (`from_destination`) from its destination.
+    /// Returns the amount of one record. With `from_destination`, the amounts of [`Self::Sent`] and [`Self::Received`]
+    /// are those of the destination, otherwise those of the source.
     #[inline]
     pub fn of(self, record: &Record, from_destination: bool) -> u64 {
         let [a, b] = &record.directions;

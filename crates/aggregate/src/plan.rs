@@ -89,7 +89,7 @@ impl Plan {
         })
     }
 
-    /// Sets the length of the ranking.
+    /// Sets the number of groups in the ranking.
     pub fn keep(mut self, groups: usize) -> Self {
         self.keep = groups;
         self
@@ -154,8 +154,8 @@ impl Plan {
         self.fields.contains(&Field::Flow)
     }
 
-    /// Writes the key of a record, seen from its source or (`from_destination`) from its destination, to words of
-    /// zeros.
+    /// Writes the key of a record to `key`, whose words must be 0. With `from_destination`, [`Field::Host`] and
+    /// [`Field::Port`] are those of the destination, otherwise those of the source.
     #[inline]
     pub(crate) fn key(&self, record: &Record, from_destination: bool, key: &mut [u64]) {
         let mut is_v6 = false;

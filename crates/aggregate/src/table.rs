@@ -39,8 +39,8 @@ impl Table {
         self.rows.chunks_exact(self.stride().max(1))
     }
 
-    /// Reads the slot of a key, so that the cache misses of a batch overlap. The result has no use except to prevent
-    /// that the compiler removes the read.
+    /// Reads the slot of a key, so that the cache misses of a batch overlap. The caller passes the result to
+    /// `black_box`, because the compiler would otherwise remove the read.
     #[inline]
     pub fn prefetch(&self, hash: u64) -> u64 {
         let slot = self.slots[self.slot_index(hash >> 32)];

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Cause {
-    /// Unit: packets. Lost by the NIC or its driver before the kernel counted them.
+    /// Unit: packets. The NIC or its driver lost the packets before the kernel counted them.
     Nic = 0,
     /// Unit: packets. The AF_XDP fill ring had no free buffer, or the frame did not fit into a buffer.
     FillEmpty = 1,
@@ -14,9 +14,9 @@ pub enum Cause {
     RingFull = 3,
     /// Unit: packets. The source could not deliver the complete packet (invalid descriptor, frame longer than the limit, damaged record of a file).
     Source = 4,
-    /// Unit: packets. Read from the ring and not written, because the volume refused writes until the recorder's grace period after a stop was over.
+    /// Unit: packets. The packets were read from the ring and not written, because the volume refused writes until the end of the recorder's grace period after a stop.
     Disk = 5,
-    /// Unit: packets. Written to a file, but not found complete by recovery or repair, because a crash or a power failure cut them off or the volume damaged them.
+    /// Unit: packets. The packets were written to a file, and recovery or repair did not find them complete, because a crash or a power failure cut them off or the volume damaged them.
     Crash = 6,
 }
 
@@ -43,7 +43,7 @@ impl Cause {
     /// The meaning of the counter.
     pub const fn description(self) -> &'static str {
         match self {
-            Self::Nic => "lost by the NIC or its driver before the kernel counted them",
+            Self::Nic => "the NIC or its driver lost the packets before the kernel counted them",
             Self::FillEmpty => "the AF_XDP fill ring had no free buffer, or the frame did not fit into a buffer",
             Self::ReceiveFull => {
                 "the receive ring between the kernel and the engine thread was full (AF_XDP or TPACKET)"
@@ -53,10 +53,10 @@ impl Cause {
                 "the source could not deliver the complete packet (invalid descriptor, frame longer than the limit, damaged record of a file)"
             }
             Self::Disk => {
-                "read from the ring and not written, because the volume refused writes until the recorder's grace period after a stop was over"
+                "the packets were read from the ring and not written, because the volume refused writes until the end of the recorder's grace period after a stop"
             }
             Self::Crash => {
-                "written to a file, but not found complete by recovery or repair, because a crash or a power failure cut them off or the volume damaged them"
+                "the packets were written to a file, and recovery or repair did not find them complete, because a crash or a power failure cut them off or the volume damaged them"
             }
         }
     }
@@ -90,27 +90,27 @@ impl Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Note {
-    /// Unit: packets. Stored with fewer bytes than were on the wire, because of the snaplen or because the source truncated them.
+    /// Unit: packets. Packets stored with fewer bytes than were on the wire, because of the snaplen or because the source truncated them.
     Truncated = 0,
-    /// Unit: packets. Stored although a header contradicts its length.
+    /// Unit: packets. Packets stored although a header contradicts its length.
     Malformed = 1,
-    /// Unit: packets. Merged by the NIC or the kernel (GRO, LRO), so that one packet holds several frames of the wire.
+    /// Unit: packets. Packets that the NIC or the kernel merged from several frames of the wire (GRO, LRO).
     SuperFrame = 2,
-    /// Unit: packets. With a VLAN tag that the kernel removed and netgrain restored.
+    /// Unit: packets. Packets with a VLAN tag that the kernel removed and netgrain restored.
     VlanRestored = 3,
-    /// Unit: packets. Sent by this host.
+    /// Unit: packets. Packets sent by this host.
     Outgoing = 4,
-    /// Unit: packets. With a timestamp earlier than that of the packet before in the same queue, raised to that timestamp; or later than 2106-02-07T06:28:15Z, the last second of the pcap format, lowered to that second.
+    /// Unit: packets. Packets with a changed timestamp: a timestamp earlier than that of the previous packet of the queue was raised to that timestamp; a timestamp later than 2106-02-07T06:28:15Z, the last second of the pcap format, was lowered to that second.
     Clamped = 5,
-    /// Unit: steps. The system clock was changed by more than a millisecond between two clock fits.
+    /// Unit: steps. Changes of the system clock by more than a millisecond between two clock fits.
     ClockStep = 6,
-    /// Unit: packets. Passed to the network stack of the host by the XDP program, because no AF_XDP socket is bound to their queue.
+    /// Unit: packets. Packets that the XDP program passed to the network stack of the host, because no AF_XDP socket is bound to their queue.
     Passed = 7,
-    /// Unit: packets. Found in a file whose index was lost, so that no checksum covers the packets.
+    /// Unit: packets. Packets found in a file whose index was lost, so that no checksum covers them.
     Unverified = 8,
-    /// Unit: files. A recorder ended abnormally while it wrote this file, and its offered counter page is lost too (power failure), so the number of lost packets is unknown.
+    /// Unit: files. Files for which the number of packets lost at the end is unknown, because a recorder ended abnormally while it wrote the file, and its offered counter page is lost too (power failure).
     TailUnknown = 9,
-    /// Unit: packets. Read from a capture file that states a wire length below the caplen; the wire length was raised to the caplen.
+    /// Unit: packets. Packets from a capture that gave a wire length below the caplen; the wire length was raised to the caplen.
     WireRaised = 10,
 }
 
@@ -153,27 +153,25 @@ impl Note {
     pub const fn description(self) -> &'static str {
         match self {
             Self::Truncated => {
-                "stored with fewer bytes than were on the wire, because of the snaplen or because the source truncated them"
+                "packets stored with fewer bytes than were on the wire, because of the snaplen or because the source truncated them"
             }
-            Self::Malformed => "stored although a header contradicts its length",
-            Self::SuperFrame => {
-                "merged by the NIC or the kernel (GRO, LRO), so that one packet holds several frames of the wire"
-            }
-            Self::VlanRestored => "with a VLAN tag that the kernel removed and netgrain restored",
-            Self::Outgoing => "sent by this host",
+            Self::Malformed => "packets stored although a header contradicts its length",
+            Self::SuperFrame => "packets that the NIC or the kernel merged from several frames of the wire (GRO, LRO)",
+            Self::VlanRestored => "packets with a VLAN tag that the kernel removed and netgrain restored",
+            Self::Outgoing => "packets sent by this host",
             Self::Clamped => {
-                "with a timestamp earlier than that of the packet before in the same queue, raised to that timestamp; or later than 2106-02-07T06:28:15Z, the last second of the pcap format, lowered to that second"
+                "packets with a changed timestamp: a timestamp earlier than that of the previous packet of the queue was raised to that timestamp; a timestamp later than 2106-02-07T06:28:15Z, the last second of the pcap format, was lowered to that second"
             }
-            Self::ClockStep => "the system clock was changed by more than a millisecond between two clock fits",
+            Self::ClockStep => "changes of the system clock by more than a millisecond between two clock fits",
             Self::Passed => {
-                "passed to the network stack of the host by the XDP program, because no AF_XDP socket is bound to their queue"
+                "packets that the XDP program passed to the network stack of the host, because no AF_XDP socket is bound to their queue"
             }
-            Self::Unverified => "found in a file whose index was lost, so that no checksum covers the packets",
+            Self::Unverified => "packets found in a file whose index was lost, so that no checksum covers them",
             Self::TailUnknown => {
-                "a recorder ended abnormally while it wrote this file, and its offered counter page is lost too (power failure), so the number of lost packets is unknown"
+                "files for which the number of packets lost at the end is unknown, because a recorder ended abnormally while it wrote the file, and its offered counter page is lost too (power failure)"
             }
             Self::WireRaised => {
-                "read from a capture file that states a wire length below the caplen; the wire length was raised to the caplen"
+                "packets from a capture that gave a wire length below the caplen; the wire length was raised to the caplen"
             }
         }
     }

@@ -83,17 +83,17 @@ struct CostBreakdown {
     /// Cost of the loop that copies the frames with a record header and a descriptor into cached memory, without
     /// simulation and ring.
     copy: f64,
-    /// Cost of simulation and ring, without timestamps and hashes.
+    /// Cost of the loop that simulates frames and writes them into the ring, without timestamps and hashes.
     plain: f64,
-    /// Cost of simulation and ring, with hashes.
+    /// Cost of that loop with a hash for each packet.
     hashed: f64,
-    /// Cost of simulation and ring, with timestamps.
+    /// Cost of that loop with a timestamp for each packet.
     stamped: f64,
-    /// Cost of simulation and ring, with timestamps and hashes, in a plain loop instead of the engine.
+    /// Cost of that loop with a timestamp and a hash for each packet: the work of the engine in a plain loop.
     both: f64,
 }
 
-/// Measures all sizes and prints the results.
+/// Measures all frame sizes and prints the results.
 pub fn run(args: &CaptureArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let specs = args.sizes.iter().map(|s| spec(s, args.flows)).collect::<Result<Vec<_>, _>>()?;
     let places = CpuPlacement::find();
@@ -274,7 +274,8 @@ impl BareLoops {
         })
     }
 
-    /// Copies frames of the same lengths; the memory limits this rate.
+    /// Copies frames, whose lengths are those of the simulated traffic, into a buffer; returns nanoseconds per frame.
+    /// Only the memory limits the rate of these copies.
     fn copy(&mut self, spec: &sim::Spec, span: Duration) -> f64 {
         let mut traffic = r#gen::Traffic::new(spec);
         let mut frame = vec![0; traffic.max_len()];
@@ -307,7 +308,8 @@ impl BareLoops {
         (sys::cpu::thread_time() - before).as_nanos() as f64 / copied as f64
     }
 
-    /// Simulation and ring, with or without timestamps and hashes.
+    /// Simulates frames and writes them into the ring, with or without a timestamp and a hash for each packet; returns
+    /// nanoseconds per frame.
     fn source_to_ring<const STAMP: bool, const HASH: bool>(
         &mut self,
         spec: &sim::Spec,
@@ -345,7 +347,7 @@ impl BareLoops {
     }
 }
 
-/// Polls until the span is over; returns nanoseconds of processor time per frame.
+/// Polls the source of frames until the time `span` is over; returns nanoseconds of processor time per frame.
 fn poll(
     spec: &sim::Spec,
     span: Duration,

@@ -231,7 +231,7 @@ fn top(query: &Query, threads: usize) -> Result<aggregate::Aggregation, Stop> {
     all.ok_or_else(|| Stop::error("no thread returned sums"))?.finish().map_err(Stop::error)
 }
 
-/// Compares a result with the records that were written.
+/// Compares the ranking that the query returned with the records that were written.
 fn check(found: &aggregate::Aggregation, records: u64, expected_totals: &ExpectedTotals) -> Result<(), Stop> {
     let mut is_correct = found.records == records && found.lines.len() == TOP.min(expected_totals.len());
     for line in &found.lines {

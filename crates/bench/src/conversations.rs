@@ -10,7 +10,8 @@ use std::io::Write;
 use std::net::Ipv4Addr;
 use wire::{build::Frame, link, tcp_flags as flag};
 
-/// Snaplen: headers of the link, network and transport layer with options, and a few bytes of payload.
+/// The snaplen: space for the headers of the link, network and transport layer with options, and for a few bytes of
+/// payload.
 pub const SNAPLEN: usize = 96;
 
 /// Parameters of the generated traffic.

@@ -9,7 +9,7 @@ pub struct CpuPlacement {
 }
 
 impl CpuPlacement {
-    /// Assigns the processors of this thread's affinity mask.
+    /// Assigns the threads of the measurement to the processors in this thread's affinity mask.
     pub fn find() -> Self {
         Self::assign(sys::cpu::allowed())
     }

@@ -1,6 +1,7 @@
-//! The papers' storage study (PhD thesis, section 4.3; "Packet storage at multi-gigabit rates") on the user's volume:
-//! writes files one after the other with direct I/O; prints mean, 99 % confidence interval, 5th and 95th percentile by
-//! block size and queue depth, the rate over time, and the link speeds that the rate suffices for.
+//! Repeats the storage study of two publications (PhD thesis, section 4.3; "Packet storage at multi-gigabit rates") on
+//! the user's volume. The benchmark writes files one after the other with direct I/O. For each block size and queue
+//! depth it prints the mean write rate, the 99 % confidence interval of the mean, and the 5th and 95th percentile. It
+//! also prints the write rate over time, and the link speeds for which the write rate suffices.
 
 use crate::output::{Output, Stop};
 use crate::stats::SampleStats;
@@ -58,7 +59,7 @@ struct Row {
     writer: &'static str,
     block: u64,
     depth: u32,
-    /// Gigabits per second of each file.
+    /// Statistics of the write rates of the files, in gigabits per second.
     #[serde(flatten)]
     study: SampleStats,
 }
@@ -67,7 +68,7 @@ struct Row {
 #[derive(Debug, Serialize)]
 struct ThroughputSeries {
     step_seconds: f64,
-    /// Gigabits per second in each step.
+    /// Write rate in each step, in gigabits per second.
     gbps: Vec<f64>,
 }
 
@@ -99,7 +100,7 @@ pub fn run(args: &DiskArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let written = volume::write(work.path(), mode, Duration::from_secs_f64(args.sustained), MIN)?;
     let study = SampleStats::of(&written.rates());
     row(&mut sheet, "as recorded", mode, study)?;
-    // fio creates all of its files at once, so their number is small.
+    // fio creates all of its files before it writes, so it writes only a few files.
     match volume::fio(work.path(), mode, &written)? {
         Some(gbps) => row(&mut sheet, "fio", mode, SampleStats::of(&[gbps]))?,
         None => sheet.note("fio is not installed: its row is omitted")?,

@@ -23,7 +23,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use wire::Decoded;
 
-/// Packets that are decoded and then metered together, as in the engine.
+/// Number of packets that are decoded and then metered together, as in the engine.
 const BATCH: usize = 256;
 
 /// Number of frames of the flood; each round repeats them with other source addresses.
@@ -134,7 +134,7 @@ fn compare(args: &FlowArgs, file: &Path, most: usize, traffic: &str, sheet: &mut
     let mut mpps = Vec::new();
     let mut counted = Counted::default();
     let mut bytes_per_flow = None;
-    // The capacity is a quarter more than the number of flows of the capture, and at least the default.
+    // The flow table has space for a quarter more flows than the capture contains, and at least the default capacity.
     let usual = Config::default();
     let capacity = usual.capacity.max(most * 5 / 4);
     let mut meter = Meter::with_hints(Config { capacity, ..usual }, 0, MemoryHints);
@@ -232,7 +232,7 @@ fn flood(args: &FlowArgs, sheet: &mut Output<'_>) -> Result<(), Stop> {
                 }
                 meter.push(&packets, &mut counted);
             }
-            // The first round fills the table and is not counted.
+            // The first round fills the flow table and is not counted.
             if round == 0 {
                 full = meter.counts().bytes;
             } else {

@@ -37,7 +37,7 @@ pub struct Sent {
     /// Number of frames that the driver dropped. Their sequence numbers are missing in every capture, because these
     /// frames were never on the wire.
     pub dropped: u64,
-    /// From the first frame to the last, in nanoseconds.
+    /// Time from the first frame to the last frame, in nanoseconds.
     pub nanos: u64,
 }
 

@@ -69,7 +69,7 @@ struct Row {
     member_ns: MedianRange,
     /// Millions of records per second of processor time, dispatcher and members together.
     records_per_core_m: MedianRange,
-    /// The largest deviation of a member's part from an even part, in percent.
+    /// The largest deviation of a member's number of packets from an equal share of all packets, in percent.
     uneven_percent: MedianRange,
     /// Copies of all runs.
     copies: u64,

@@ -62,7 +62,7 @@ pub fn run(flows: u64, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let mut meter = meter(count, Duration::from_secs(5));
     let mut now = (START + SPAN) / SECOND + 30;
     let (before, begun) = (meter.counts().compressed, Instant::now());
-    // Enough ticks to compress all flows: the engine makes one tick each second.
+    // Number of ticks after which all flows are compressed: the engine makes one tick each second.
     for _ in 0..12 {
         now += 1;
         (0..flows / 1000 + 1).for_each(|_| meter.tick(Timestamp::from_nanos(now * SECOND), &mut DiscardSink));
@@ -105,7 +105,7 @@ pub fn run(flows: u64, sheet: &mut Output<'_>) -> Result<(), Stop> {
     sheet.row("idle", &row, text)
 }
 
-/// A meter that holds all flows, idle for some seconds.
+/// Returns a meter whose flow table contains all flows, none of which had a packet for some seconds.
 fn meter(count: u32, compress_after: Duration) -> Meter<MemoryHints> {
     let idle = Duration::from_secs(3600);
     let config = Config {

@@ -117,7 +117,7 @@ struct FilterRow {
     ratio: f64,
 }
 
-/// Nanoseconds per packet of one variant.
+/// The cost of one way to evaluate packets, in nanoseconds per packet.
 #[derive(Debug, Serialize)]
 struct Variant {
     way: String,
@@ -149,7 +149,7 @@ pub fn run(args: &LangArgs, out: &mut dyn Write) -> Result<(), Stop> {
         return Ok(());
     }
     let work = ScratchDir::below(&args.dir)?;
-    // The frames fit the second-level cache; with more frames, the memory would limit both filters.
+    // The frames fit the second-level cache. With more frames, the speed of both filters would depend on the memory.
     let near = Frames::make(NEAR, 100_000)?;
     let Some(baseline) = libpcap::LibpcapFilter::build(&work, &near.bytes)? else {
         return sheet.note("libpcap or a C compiler is not installed: the comparison is omitted");
@@ -160,7 +160,8 @@ pub fn run(args: &LangArgs, out: &mut dyn Write) -> Result<(), Stop> {
     FILTERS.iter().try_for_each(|text| filter(args, text, &baseline, &near, &mut sheet))
 }
 
-/// Measures the floor, and one program with batches of packets and with single packets.
+/// Measures the hand-written loop (the floor), and one program that evaluates a batch of packets or a single packet per
+/// call.
 fn variants(args: &LangArgs, frames: &Frames, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let floor = MedianRange::of((0..args.repeat).map(|_| frames.minimum(args.batch as usize)));
     let mut row = |way: &str, ns: MedianRange| {
@@ -194,7 +195,8 @@ fn case(args: &LangArgs, case: &Case, default_frames: &Frames, sheet: &mut Outpu
     let (mut native_worker, mut interpreter_worker) =
         (executable.worker(KEY).map_err(Stop::error)?, interpreted.worker(KEY).map_err(Stop::error)?);
     let batch = args.batch as usize;
-    // The first round fills the maps. For the interpreter, a part of the frames suffices.
+    // This first evaluation fills the flow maps and is not counted. The interpreter is slow, so it evaluates only a
+    // part of the frames.
     let part = frames.count.min(1 << 20);
     frames.evaluate(&mut native_worker, batch, frames.count);
     frames.evaluate(&mut interpreter_worker, batch, part);
@@ -281,7 +283,7 @@ fn filter(
     sheet.row("filter", &row, line)
 }
 
-/// The key of the hash functions.
+/// The key of the hash functions in the measured programs.
 const KEY: u64 = 0x6e67;
 
 fn compile(source: &str) -> Result<Program, Stop> {
@@ -311,7 +313,7 @@ impl Frames {
         let mut bytes = vec![0; count * PLACE];
         let mut prng = base::Prng::new(1);
         for (i, place) in bytes.chunks_exact_mut(PLACE).enumerate() {
-            // The first frames are one of each flow, the others of random flows.
+            // The first frames contain one frame of each flow; each of the other frames belongs to a random flow.
             let flow = if i < flows as usize { i as u64 } else { prng.below(flows.into()) };
             let n = mix64(flow);
             let (src, dst) = (0x0a00_0000 | (n as u32 & 0xffff), [172, 16, (n >> 16) as u8, (n >> 24) as u8]);
@@ -330,7 +332,7 @@ impl Frames {
         Packet::new(&place[..FRAME], link::ETHERNET, Facts { time, wire_len: FRAME as u32, ..Facts::default() })
     }
 
-    /// Runs the first `count` frames through a worker.
+    /// Evaluates the program of `worker` for the first `count` frames.
     fn evaluate(&self, worker: &mut Worker, batch: usize, count: usize) -> EvaluatedFrames {
         let mut packets = vec![Self::packet(&self.bytes, 0); batch];
         let mut verdicts = vec![Verdict::default(); batch];
@@ -389,7 +391,7 @@ impl Frames {
         EvaluatedFrames { ns: begun.elapsed().as_secs_f64() * 1e9 / self.count as f64, passed }
     }
 
-    /// The floor: the least possible work, hand-written.
+    /// Measures the floor: a hand-written loop that does the least possible work for each packet.
     fn minimum(&self, batch: usize) -> f64 {
         let mut packets = vec![Self::packet(&self.bytes, 0); batch];
         let mut verdicts = vec![Verdict::default(); batch];

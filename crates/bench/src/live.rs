@@ -100,7 +100,7 @@ impl DataTypes {
         }
     }
 
-    /// The meter plan for the data types other than packets.
+    /// Returns the meter plan that makes the flow records and series rows of this selection; `None` for packets alone.
     fn plan(self) -> Option<MeterPlan> {
         let whole = MeterPlan::new(0);
         match self {
@@ -167,7 +167,7 @@ struct Row {
     rows: u64,
     /// Processor seconds by thread, per second of sending (medians).
     threads: BTreeMap<&'static str, f64>,
-    /// The last line of the checker's output of the last run.
+    /// The last line that the checker of the stored frames printed for the last run.
     verdict: Option<String>,
     /// Duration of each query in milliseconds, and the number of queries that found packets.
     query_ms: Option<MedianRange>,

@@ -26,7 +26,7 @@ use wire::build::Frame;
 /// Name of the group.
 pub const GROUP: &str = "bench";
 
-/// Packets between two publications, as in the engine.
+/// Number of packets that the producer writes before it publishes them, as in the engine.
 const BATCH: usize = engine::BATCH;
 
 /// Descriptors that a member reads at a time.
@@ -168,8 +168,8 @@ impl MemberProcesses {
         Client::connect(&self.socket).map_err(Stop::error)
     }
 
-    /// Writes frames of all flows in turn, as fast as the ring has room, while `go_on` returns true; returns real
-    /// seconds.
+    /// Writes frames of all flows in turn into the ring while `go_on` returns true, and waits while the ring is full.
+    /// Returns the elapsed seconds.
     pub fn write(&mut self, workload: &Workload, mut go_on: impl FnMut() -> bool) -> f64 {
         let _ = sys::cpu::pin(self.cpu_placement.engine());
         let producer = &mut self.producer;

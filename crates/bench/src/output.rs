@@ -57,7 +57,7 @@ struct JsonRow<'a, T> {
 }
 
 impl<'a> Output<'a> {
-    /// Begins the output with the machine.
+    /// Begins the output with a description of the machine.
     pub fn begin(out: &'a mut dyn Write, json: bool, stage: &'static str) -> Result<Self, Stop> {
         let machine = Machine {
             stage,
@@ -127,7 +127,7 @@ impl Drop for Output<'_> {
     /// Ends the output with the share of processor time that the hypervisor gave to other guests during the
     /// measurement, because that share distorts the results.
     fn drop(&mut self) {
-        /// A greater share affects rates noticeably.
+        /// If other guests get a greater share of the processor time, they noticeably reduce the measured rates.
         const NOTICEABLE: f64 = 0.01;
         let stolen = Ticks::now().stolen_since(self.ticks);
         if stolen > NOTICEABLE {

@@ -96,7 +96,7 @@ impl Helper {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        // Both calls fail only if the process has already ended.
+        // Killing the process and waiting for it fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -109,7 +109,7 @@ fn cpu_seconds(pid: u32) -> f64 {
     fields.filter_map(|f| f.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
-/// Child processes of a process that it has not yet waited for.
+/// Returns the child processes of a process for which that process has not yet waited.
 fn children(pid: u32) -> Vec<u32> {
     let list = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().filter_map(Result::ok);
     let texts = list.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Bytes of one read from a pipe.
+/// Number of bytes that one read requests from a pipe.
 const READ: usize = 1 << 20;
 
 /// Bytes of a pcap file header.
@@ -59,7 +59,7 @@ pub struct QueryArgs {
 #[derive(Clone, Debug, Serialize)]
 struct QueryRow {
     question: String,
-    /// Bytes of the result as pcap.
+    /// Size of the result as a pcap file, in bytes.
     bytes: u64,
     /// Duration of the query process if the query ends after its first packet.
     first_ms: f64,
@@ -77,7 +77,7 @@ struct Start {
     tcpdump_ms: Option<MedianRange>,
 }
 
-/// Rate of a query of the whole store, and read rate of the volume.
+/// Rate at which a query of the whole store returns packets, read rate of the volume, and their ratio.
 #[derive(Clone, Debug, Serialize)]
 struct FullScan {
     gbps: f64,
@@ -272,7 +272,7 @@ fn full_scan(store: &Path, files: &[PathBuf], bytes: u64, sheet: &mut Output<'_>
     sheet.row("everything", &row, line)
 }
 
-/// Queries the same traffic in increasing numbers of files.
+/// Queries stores that contain the same traffic in an increasing number of files.
 fn depths(args: &QueryArgs, store: &Path, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let mut rows: Vec<Depth> = Vec::new();
     for wanted in &args.files {
@@ -429,7 +429,7 @@ fn read_directly(files: &[PathBuf]) -> Result<u64, Stop> {
     })
 }
 
-/// All packet files in the order of their names.
+/// Returns the packet files below a directory, in the order of their names.
 pub fn packet_paths(directory: &Path) -> Result<Vec<PathBuf>, Stop> {
     let mut found = below(directory, "pcap")?;
     found.sort_unstable_by(|a, b| a.file_name().cmp(&b.file_name()));
@@ -458,7 +458,8 @@ fn index_bytes(store: &Path) -> Result<u64, Stop> {
     Ok(bytes)
 }
 
-/// The source address of the packet that is at this share (0 to 1) of all bytes.
+/// Returns the source address of a packet at a relative position in the files: 0 is the begin of the first file, and 1
+/// is the end of the last file.
 pub fn host_at(files: &[PathBuf], share: f64) -> Result<std::net::IpAddr, Stop> {
     let file = &files[((files.len() as f64 * share) as usize).min(files.len().saturating_sub(1))];
     let part = (files.len() as f64 * share).fract();
@@ -476,7 +477,7 @@ pub fn host_at(files: &[PathBuf], share: f64) -> Result<std::net::IpAddr, Stop> 
     Err(Stop::error(format_args!("{}: no packet with addresses", file.display())))
 }
 
-/// The last second of a file.
+/// Returns the timestamp of the first packet of a file.
 fn second_of(file: &Path) -> Result<String, Stop> {
     let source = File::open(file).map_err(|e| Stop::error(format_args!("{}: {e}", file.display())))?;
     let mut reader = pcap::Reader::open(source).map_err(Stop::error)?;

@@ -20,7 +20,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Packets between two publications, as in the engine.
+/// Number of packets that the producer writes before it publishes them, as in the engine.
 const BATCH: usize = engine::BATCH;
 
 /// Descriptors that a listener reads at a time: 16 KiB, which fit a first-level cache.
@@ -111,7 +111,7 @@ struct Row {
     together_mrps: MedianRange,
     /// Processor time of a listener per record.
     listener_ns: MedianRange,
-    /// Published records, and records that listeners missed, in all runs.
+    /// Number of published records, and number of records that listeners missed, in all runs together.
     published: u64,
     missed: u64,
 }
@@ -252,7 +252,7 @@ fn serve(producer: &Producer, socket: &Path) -> Result<Server, Stop> {
         .map_err(|e| Stop::error(format_args!("{}: the ring socket cannot be opened: {e}", socket.display())))
 }
 
-/// The producer's thread; returns real and processor seconds.
+/// Writes packets into the ring for the given time; returns elapsed seconds and processor seconds.
 fn write(producer: &mut Producer, spec: &sim::Spec, rate: base::units::Rate, span: Duration) -> (f64, f64) {
     let mut traffic = Traffic::new(spec);
     let mut frame = vec![0; traffic.max_len()];

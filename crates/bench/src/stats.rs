@@ -1,5 +1,5 @@
-//! The statistics of the papers' storage study (PhD thesis, tables 4.4 and 4.5): mean, its 99 % confidence interval
-//! (Student's t), 5th and 95th percentile.
+//! The statistics of the storage study in the PhD thesis (tables 4.4 and 4.5): mean, 99 % confidence interval of the
+//! mean (Student's t), 5th and 95th percentile.
 
 use serde::Serialize;
 

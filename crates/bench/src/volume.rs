@@ -29,7 +29,7 @@ pub struct WriteMode {
     pub file: u64,
 }
 
-/// The amounts of data that were written, and their times.
+/// The amounts of data that were written, and the times that this took.
 #[derive(Clone, Debug, Default)]
 pub struct Written {
     /// One entry per file: bytes, and seconds from the first write to the end of the sync.
@@ -48,12 +48,12 @@ pub struct Written {
 pub const SERIES_STEP: Duration = Duration::from_millis(100);
 
 impl Written {
-    /// Gigabits per second of each file.
+    /// Returns the write rate of each file in gigabits per second.
     pub fn rates(&self) -> Vec<f64> {
         self.files.iter().map(|(bytes, seconds)| gbps(*bytes, *seconds)).collect()
     }
 
-    /// Gigabits per second of all files together, without the pauses between them.
+    /// Returns the write rate of all files together in gigabits per second, without the pauses between the files.
     pub fn rate(&self) -> f64 {
         gbps(self.files.iter().map(|f| f.0).sum(), self.files.iter().map(|f| f.1).sum())
     }
@@ -134,8 +134,8 @@ impl NoiseBuffer {
     }
 }
 
-/// Writes files one after the other for this long, and at least `least` files. Each file is preallocated as in the
-/// recorder, written, synced, and removed. The time of the preallocation and of the removal does not count.
+/// Writes files one after the other for the time `span`, and at least `least` files. Each file is preallocated as in
+/// the recorder, written, synced, and removed. The time of the preallocation and of the removal does not count.
 pub fn write(directory: &Path, mode: WriteMode, span: Duration, least: usize) -> Result<Written, Stop> {
     let with_path = |e: io::Error| Stop::error(format_args!("{}: {e}", directory.display()));
     let mut device = DiskDevice::new(mode.depth + 1);
@@ -217,9 +217,10 @@ fn await_one(device: &mut DiskDevice) -> io::Result<io::Result<usize>> {
     }
 }
 
-/// The write rate of `fio`, in gigabits per second, with the same block size, depth and page size, into as many new
-/// files one after the other; `None` if `fio` is not installed. (By default `fio` would write the same file repeatedly,
-/// which costs the file system less than new files.)
+/// Returns the write rate of `fio` in gigabits per second; `None` if `fio` is not installed. `fio` uses the block size,
+/// queue depth and page size of the direct writer, and writes new files one after the other: as many as the direct
+/// writer, but at most [`FIO_FILES`]. (By default `fio` would write the same file repeatedly, which costs the file
+/// system less than new files.)
 pub fn fio(directory: &Path, mode: WriteMode, written: &Written) -> Result<Option<f64>, Stop> {
     let Some(program) = find("fio") else { return Ok(None) };
     let mut command = Command::new(program);
@@ -228,7 +229,7 @@ pub fn fio(directory: &Path, mode: WriteMode, written: &Written) -> Result<Optio
     command.arg(format!("--directory={}", directory.display()));
     command.args([format!("--bs={}", mode.block), format!("--iodepth={}", mode.depth)]);
     if written.pages == Some(Pages::Huge) {
-        // The same page size as in our writer (see `NoiseBuffer`).
+        // `fio` uses the page size of the buffer of the direct writer (see `NoiseBuffer`).
         command.args(["--iomem=shmhuge", "--hugepage-size=2m", "--fixedbufs=1"]);
     }
     let (size, files) = (mode.file.next_multiple_of(mode.block), written.files.len().min(FIO_FILES));

@@ -28,8 +28,8 @@ pub use settings::XdpArgs;
 /// Time limit for every wait.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The greatest duration of a swap in milliseconds: from the new program, loaded and verified beside the running
-/// program, until the new program evaluates packets.
+/// The greatest permitted duration of a swap in milliseconds. The duration begins when the new program is loaded and
+/// verified beside the running program, and ends when the new program evaluates packets.
 const MAX_SWAP: f64 = 5.0;
 
 /// The results of all swaps.
@@ -79,8 +79,8 @@ pub fn run(args: &XdpArgs, out: &mut dyn Write) -> Result<(), Stop> {
 fn swaps(args: &XdpArgs, places: &CpuPlacement, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let text = |n: u32| ProgramPlan {
         name: "bench".into(),
-        // Every second program (`inc`) reports its generation with each packet; the other programs report it only until
-        // user space has read it.
+        // Programs with an even number (`inc`) write their generation before each packet; the other programs write it
+        // only until user space has read it.
         text: format!(
             "main = {}when (has_port {}) drop >-> mark {n} >-> steer_flow",
             if n.is_multiple_of(2) { "inc 1 >-> " } else { "" },

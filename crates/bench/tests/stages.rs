@@ -143,7 +143,7 @@ fn a_recording_is_compared_with_direct_writing() {
     }
     let summary = of_kind(&rows, "summary");
     positive(summary[0], &["direct.median", "record.median", "of_direct.median", "engine_gbps"]);
-    // A note about the hypervisor may follow the verdict.
+    // The conclusion is not always the last row, because a note about the hypervisor may follow it.
     assert!(rows.iter().filter_map(|row| row["text"].as_str()).any(|text| text.contains("bottleneck")), "{rows:?}");
 }
 

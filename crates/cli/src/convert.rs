@@ -123,11 +123,11 @@ pub enum Layer {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MacRule {
-    /// All 48 bits are mapped
+    /// Anonymise all 48 bits
     All,
-    /// The vendor part (OUI) is unchanged; the other 24 bits are mapped
+    /// Keep the vendor part (OUI), and anonymise the other 24 bits
     Vendor,
-    /// MAC addresses are unchanged
+    /// Keep MAC addresses unchanged
     Keep,
 }
 
@@ -293,16 +293,18 @@ fn object(plan: &Plan, report: &Report, targets: &Targets) -> serde_json::Value 
 
 fn size(text: &str) -> Result<u64, ValueError> {
     match units::parse_bytes(text)? {
-        0 => Err(ValueError::new(format!("{text} is not a size for this flag: write more than 0, as in 100MB"))),
+        0 => Err(ValueError::new(format!(
+            "{text} is not a size for this flag: write a size greater than 0, such as 100MB"
+        ))),
         bytes => Ok(bytes),
     }
 }
 
 fn span(text: &str) -> Result<Duration, ValueError> {
     match units::parse_span(text)? {
-        Duration::ZERO => {
-            Err(ValueError::new(format!("{text} is not a time span for this flag: write more than 0, as in 1min")))
-        }
+        Duration::ZERO => Err(ValueError::new(format!(
+            "{text} is not a time span for this flag: write a span longer than 0, such as 1min"
+        ))),
         span => Ok(span),
     }
 }

@@ -48,11 +48,11 @@ pub struct TzArgs {
     pub zone: Zone,
 }
 
-/// A time with the precision at which it is written.
+/// A time, and the precision with which the user wrote it.
 #[derive(Clone, Copy, Debug)]
 pub struct AroundTime {
     moment: TimeSpec,
-    /// The length of the smallest written unit; `None` for a time relative to now.
+    /// The length of the smallest unit in the written time: a minute for `10:42`. `None` for a time relative to now.
     precision: Option<Duration>,
 }
 
@@ -105,7 +105,7 @@ impl Interval {
 /// The interval would then end in the future and cover all data.
 ///
 /// # Errors
-/// The missing `--from`, with advice.
+/// `--to` is relative to `--from`, and `--from` is missing.
 pub fn has_anchor(from: Option<TimeSpec>, to: Option<TimeSpec>) -> Result<(), Failure> {
     match (from, to) {
         (None, Some(TimeSpec::FromNow(_))) => {
@@ -119,7 +119,7 @@ pub fn has_anchor(from: Option<TimeSpec>, to: Option<TimeSpec>) -> Result<(), Fa
 /// Checks that an interval does not end before it begins; `last` is its end as written.
 ///
 /// # Errors
-/// The reversed interval, with advice.
+/// The interval ends before it begins. The text of the error advises to swap the two times.
 pub fn in_order(from: Timestamp, to: Timestamp, last: Option<TimeSpec>, zone: &Zone) -> Result<(), Failure> {
     if from <= to {
         return Ok(());

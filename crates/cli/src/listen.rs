@@ -47,7 +47,8 @@ pub struct ListenArgs {
     /// Only packets that match this capture filter
     #[arg(long, value_name = "EXPRESSION")]
     pub filter: Option<String>,
-    /// Attach as a lossless reader: the engine waits for this listener, and loses packets if it is too slow
+    /// Attach as a lossless reader: the engine waits for this listener, and packets are lost if the listener is too
+    /// slow
     #[arg(long)]
     pub lossless: bool,
     /// Stop after this many packets
@@ -154,7 +155,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Opens the output of the flags. Drops all privileges that neither the output nor the ring socket needs.
+    /// Opens the output that the flags name. Drops all privileges that neither the output nor the ring socket needs.
     ///
     /// # Errors
     /// The output exists, or cannot be written.

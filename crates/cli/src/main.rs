@@ -164,7 +164,7 @@ fn network_access(group: Option<SocketAddr>) -> Sockets {
     if group.is_some() { Sockets::Internet } else { Sockets::Local }
 }
 
-/// The paths of the flags that are present on the command line.
+/// Returns the paths from those flags that are present on the command line.
 fn paths<const N: usize>(files: [&Option<PathBuf>; N]) -> Vec<&Path> {
     files.into_iter().flatten().map(PathBuf::as_path).collect()
 }

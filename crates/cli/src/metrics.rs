@@ -5,7 +5,7 @@ use config::METRICS_FORM;
 use engine::{MetricsServer, Report};
 use std::io::{self, ErrorKind};
 
-/// Serves the reports at an address of `--metrics`.
+/// Serves the metrics of the reports at `address`, the value of `--metrics`.
 ///
 /// # Errors
 /// The error of the system, with advice.

@@ -45,17 +45,17 @@ impl Failure {
         Self::Said(text.to_string())
     }
 
-    /// The failure of a file that cannot be read.
+    /// Returns the failure for a file that cannot be read.
     pub fn unreadable(path: &Path, e: &io::Error) -> Self {
         Self::Said(format!("{}: {}", path.display(), sys::advice::unreadable(e)))
     }
 
-    /// The failure of a file that cannot be created.
+    /// Returns the failure for a file that cannot be created.
     pub fn uncreatable(path: &Path, e: &io::Error) -> Self {
         Self::Said(format!("{}: {}", path.display(), sys::advice::uncreatable(e)))
     }
 
-    /// The failure with this advice appended to its text.
+    /// Returns the failure with this advice appended to its text.
     #[must_use]
     pub fn with(self, advice: Option<&str>) -> Self {
         match (self, advice) {
@@ -64,7 +64,8 @@ impl Failure {
         }
     }
 
-    /// The failure of an invalid filter. On a terminal, a mark below the filter shows the position of the error.
+    /// Returns the failure for an invalid filter. On a terminal, a mark below the filter shows the position of the
+    /// error.
     pub fn filter(e: &filter::FilterError) -> Self {
         Self::Said(if io::stderr().is_terminal() { format!("filter: {e:#}") } else { format!("filter: {e}") })
     }

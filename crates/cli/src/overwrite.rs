@@ -5,7 +5,7 @@ use clap::Args;
 use std::io;
 use std::path::Path;
 
-/// The flag of all verbs that write a file.
+/// The flag `--force`, which all verbs that write a file have.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct OverwriteArgs {
     /// Replace the output file if it exists
@@ -37,7 +37,7 @@ pub fn check(path: &Path, force: bool) -> io::Result<()> {
     }
 }
 
-/// The error of an existing file.
+/// Returns the error for an output file that exists already.
 pub fn exists(path: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, format!("{} exists: --force replaces it", path.display()))
 }

@@ -46,8 +46,8 @@ pub struct Needs<'a> {
 pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
     let mut keep = privilege::CAPTURE_OPTIONAL;
     if needs.ports {
-        // An interface that disappears is reopened when it exists again. This needs the capabilities of the first
-        // opening.
+        // An interface that disappears is reopened when it exists again. Opening it again needs the same capabilities
+        // as opening it at the start.
         keep = keep.with(privilege::CAPTURE);
     }
     if needs.ports && needs.program {
@@ -64,8 +64,8 @@ pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
         groups.extend(sys::unix::id_of(group, Path::new("/etc/group")));
     }
     let socket_directory = needs.socket.and_then(Path::parent).map(Path::to_owned);
-    // Retention removes files from directories that an earlier recorder created, and moves files into those of the
-    // archive.
+    // The process must be able to write to existing directories too: retention removes files from directories that an
+    // earlier recorder created, and moves files into existing directories of the archive.
     let directories = needs.store.into_iter().chain(needs.archive);
     let mut written: Vec<PathBuf> = directories.flat_map(|f| below(f, DEPTH)).collect();
     if let Some(name) = needs.user {
@@ -142,7 +142,7 @@ pub fn for_reading(written: &[&Path], sockets: &[PathBuf]) -> Result<(), Failure
     for_queries(written, sockets, Sockets::Local)
 }
 
-/// As [`for_reading`], for verbs that also read from the network or resolve host names.
+/// Reduces the privileges as [`for_reading`] does, for verbs that also read from the network or resolve host names.
 ///
 /// # Errors
 /// As [`for_reading`].
@@ -158,8 +158,8 @@ pub fn for_queries(written: &[&Path], sockets: &[PathBuf], more: Sockets) -> Res
     keep_calls_for(more)
 }
 
-/// Reduces the privileges of `netgrain repair`: afterwards the file system can be changed only below the directory of
-/// the interface, or in the directory of the capture, that each path belongs to.
+/// Reduces the privileges of `netgrain repair`. For a path in a store, the process can afterwards change files only
+/// below the directory of the interface; for another capture file, only in the directory of that file.
 ///
 /// # Errors
 /// As [`for_reading`].
@@ -168,8 +168,8 @@ pub fn for_repair(args: &RepairArgs) -> Result<(), Failure> {
         return for_reading(&[], &[]);
     }
     let named = || args.store.iter().chain(&args.paths).filter(|path| path.exists());
-    // If a path is a link, repair opens the target of the link but renames the link itself. So it needs the directories
-    // of both.
+    // If a path is a link, repair opens the target of the link but renames the link itself. So repair needs the
+    // directory of the link and the directory of its target.
     let paths = || named().map(|path| existing(path)).chain(named().filter_map(|path| path.canonicalize().ok()));
     let mut roots: Vec<PathBuf> = paths().map(|path| interface_of(&path)).collect();
     roots.sort();
@@ -180,7 +180,7 @@ pub fn for_repair(args: &RepairArgs) -> Result<(), Failure> {
     written.extend(files);
     written.extend_from_slice(&roots);
     finish(READING.with(override_for(&written)))?;
-    // Landlock before version 2 forbids to rename a file into another directory, as the repair of a store does.
+    // Landlock before version 2 does not permit moving a file into another directory, which the repair of a store does.
     if sys::landlock::version() >= 2 {
         // A killed recorder leaves its counter page, a file with the number of offered packets. Repair adds this number
         // to the counts of the ledger of losses, and then removes the file.
@@ -248,7 +248,8 @@ fn failed(what: &str, e: &io::Error) -> Failure {
     Failure::Said(format!("cannot {what}: {e}; please report this with the version of the kernel"))
 }
 
-/// CAP_DAC_OVERRIDE if one of these paths is not writable without it, after a message with the reason.
+/// Returns CAP_DAC_OVERRIDE if one of these paths is not writable without this capability, and prints a message with
+/// the reason. Otherwise returns no capability.
 fn override_for(paths: &[PathBuf]) -> Capabilities {
     const OVERRIDE: Capabilities = Capabilities::of(&[Capability::DacOverride]);
     if privilege::permitted().and(OVERRIDE).is_empty() {
@@ -297,7 +298,7 @@ fn below(directory: &Path, depth: usize) -> Vec<PathBuf> {
 /// which only root can do.
 fn become_user(name: &str, groups: &[u32], sockets: Option<&Path>, keep: Capabilities) -> Result<Account, Failure> {
     let user = privilege::account(name)
-        .ok_or_else(|| Failure::Said(format!("--user {name}: not a name or number of /etc/passwd")))?;
+        .ok_or_else(|| Failure::Said(format!("--user {name}: no user in /etc/passwd has this name or number")))?;
     let refused = |e: io::Error| {
         let needed = Capabilities::of(&[Capability::Setuid, Capability::Setgid]);
         Failure::Said(format!("--user {name}: {e}; {}", privilege::advice("becoming another user", needed)))

@@ -14,7 +14,7 @@ pub struct PortProgramArgs {
     /// far as possible (docs/design/kernel-programs.md); SIGHUP rereads it
     #[arg(long, value_name = "FILE", conflicts_with = "expression")]
     pub program: Option<PathBuf>,
-    /// The text of a program of the packet language, used like the file of --program
+    /// Text of a program of the packet language, in place of the file of --program
     #[arg(short = 'e', long, value_name = "PROGRAM")]
     pub expression: Option<String>,
 }

@@ -39,7 +39,8 @@ pub fn warning(plan: &Plan) -> Option<String> {
         live: false,
         ..Query::default()
     };
-    // Errors of the store are reported where the store is written.
+    // If the store cannot be read, no warning is made here; the recorder then reports the error when it writes to the
+    // store.
     let mut stored = query::run(&QuerySource::Store(store.clone()), query_of_second).ok()?;
     let mut packets = 0;
     while packets < MAX_COUNT && matches!(stored.next(), Ok(Some(_))) {

@@ -45,8 +45,8 @@ pub struct RuleArgs {
     /// waiting for the archive
     #[arg(long, value_name = "DIR", value_parser = crate::values::directory)]
     pub archive: Option<PathBuf>,
-    /// Maximum time that retention waits for a query that reads the files to remove; then it removes later files, or,
-    /// if there are none, the files that the query reads [default: 5s]
+    /// Maximum time that retention waits while a query reads the files to remove; after this time retention removes
+    /// newer files, or, if there are no newer files, the files that the query reads [default: 5s]
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub wait_for_readers: Option<Duration>,
 }
@@ -163,7 +163,7 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
         }
     };
     if !args.dry_run {
-        // Directories that were emptied are removed by the next step.
+        // This further step removes the directories that the steps before it emptied.
         worker.rescan();
         worker.step(ClockReading { now: now(), up: began.elapsed() }, true);
         worker.take_events();
@@ -184,7 +184,7 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::of(content && kept))
 }
 
-/// One JSON object with a result; that of a dry run has the key `dry_run` too.
+/// Returns a JSON object that contains `value` with the key `what`. The object of a dry run also has the key `dry_run`.
 fn result_object(args: &RetainArgs, what: &str, value: Value) -> Value {
     if args.dry_run { json!({ what: value, "dry_run": true }) } else { json!({ what: value }) }
 }

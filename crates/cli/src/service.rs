@@ -19,7 +19,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Connects to the manager named in the environment.
+    /// Connects to the service manager whose socket the environment names.
     pub fn begin() -> Self {
         let notifier = Notifier::from_environment().unwrap_or_else(|e| {
             sys::say!("netgrain: the service manager gets no notifications: {e}");
@@ -61,7 +61,7 @@ impl Service {
 
     fn say(&self, text: &str) {
         if let Some(notifier) = &self.notifier {
-            // An error of the manager must not stop the capture.
+            // If the service manager cannot be reached, the capture must continue.
             let _ = notifier.send(text);
         }
     }
@@ -116,12 +116,14 @@ impl Watchdog {
     }
 }
 
-/// The threads of a queue, the CPU seconds of each, and whether it is exempt.
+/// Returns the threads of a queue: the name of each thread, its CPU seconds, and true if the check for progress does
+/// not apply to it.
 fn threads(interface: &str, q: &QueueReport) -> Vec<(String, f64, bool)> {
     let name = |thread: &str| format!("{thread} of {interface} queue {}", q.queue);
     let mut all = vec![(name("engine"), q.engine_cpu_seconds, false)];
     if let Some(r) = &q.recorder {
-        // While the volume has a write error, the index and writer threads are exempt, as if they waited for the disk.
+        // While the volume has a write error, the check for progress does not apply to the index and writer threads, as
+        // if they waited for the disk.
         let refused = r.error.is_some();
         all.push((name("index"), r.index_cpu_seconds, refused || r.waiting.index));
         all.push((name("writer"), r.writer_cpu_seconds, refused || r.waiting.writer));

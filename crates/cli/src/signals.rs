@@ -1,6 +1,7 @@
 //! SIGINT and SIGTERM let a verb end cleanly. A further signal more than a second later ends the process at once.
 //! SIGHUP makes a capture reread its files. If there is no file to reread and the process has a controlling terminal,
-//! SIGHUP means that the terminal was closed. It then ends the capture cleanly, as it ends a reader in another process.
+//! SIGHUP means that the terminal was closed. SIGHUP then ends the capture cleanly. It ends `netgrain listen` and
+//! `netgrain group join` in the same way.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::Arc;
@@ -34,12 +35,13 @@ impl CaptureSignals {
     }
 }
 
-/// A flag that becomes true at the first SIGINT or SIGTERM.
+/// Returns a flag that becomes true at the first SIGINT or SIGTERM.
 pub fn stop_flag() -> Arc<AtomicBool> {
     stop_at(&[SIGINT, SIGTERM])
 }
 
-/// As [`stop_flag`], also at the first SIGHUP unless the process was started with SIGHUP ignored (nohup).
+/// Returns a flag that becomes true at the first SIGINT, SIGTERM or SIGHUP. SIGHUP has no effect if the process was
+/// started with SIGHUP ignored (nohup).
 pub fn stop_or_hangup_flag() -> Arc<AtomicBool> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     if ignores(&status, SIGHUP) { stop_flag() } else { stop_at(&[SIGINT, SIGTERM, SIGHUP]) }
@@ -54,7 +56,7 @@ fn has_terminal() -> bool {
     std::fs::File::open("/dev/tty").is_ok()
 }
 
-/// A flag that becomes true at each SIGHUP.
+/// Returns a flag that each SIGHUP sets to true.
 fn hangup_flag() -> Arc<AtomicBool> {
     let hangup = Arc::new(AtomicBool::new(false));
     // If the handler cannot be installed, the signal ends the process by default.

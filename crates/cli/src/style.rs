@@ -38,7 +38,7 @@ impl WidthArgs {
     }
 }
 
-/// The width of the terminal at standard output, if it is one.
+/// Returns the width of the terminal; `None` if standard output is not a terminal.
 pub fn terminal_width() -> Option<usize> {
     let out = io::stdout();
     if !out.is_terminal() {
@@ -75,7 +75,7 @@ pub enum StylePart {
 }
 
 impl Paint {
-    /// The text in the colour of its part.
+    /// Returns the text with the escape sequences for the colour of `part`.
     pub fn part(self, part: StylePart, text: &str) -> Cow<'_, str> {
         if !self.0 || text.is_empty() {
             return Cow::Borrowed(text);

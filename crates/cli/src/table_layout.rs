@@ -11,7 +11,7 @@ pub struct Column {
     /// Its width in characters.
     pub width: usize,
     pub align: Align,
-    /// The title and the width that replace those above when the column is narrowed.
+    /// The title and the width that replace `title` and `width` when the column is narrowed.
     pub narrow: Option<(&'static str, usize)>,
 }
 
@@ -73,7 +73,7 @@ impl Layout {
         layout
     }
 
-    /// True if the column is narrowed.
+    /// True if the column with this index is narrowed.
     pub fn is_narrow(&self, column: usize) -> bool {
         self.narrow[column]
     }
@@ -91,7 +91,7 @@ impl Layout {
         self.paint.part(StylePart::Header, &self.text(titles, Paint(false))).into_owned()
     }
 
-    /// A line of cells, one for each column, shown or not.
+    /// Returns a line of the table. `cells` has one cell for each column, also for the columns that are not shown.
     pub fn line(&self, cells: Vec<Cell>) -> String {
         self.text(cells, self.paint)
     }

@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, CommandFactory};
 use std::path::Path;
 
-/// The error in one line; `words` are the arguments after the name of the program.
+/// Returns the message for a command-line error, in one line; `words` are the arguments after the name of the program.
 pub fn message(e: &clap::Error, words: &[String]) -> String {
     let mut netgrain = Netgrain::command();
     netgrain.build();

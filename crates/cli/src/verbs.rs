@@ -85,7 +85,8 @@ pub mod examples {
         lines().into_iter().map(parse).collect()
     }
 
-    /// The words of a line up to a pipe, a redirection or a remark; a remark follows two spaces or is in parentheses.
+    /// Returns the words of a line up to a pipe, a redirection or a comment. A comment follows two spaces or is in
+    /// parentheses.
     pub fn words(line: &str) -> Vec<String> {
         let (mut all, mut word, mut quote) = (Vec::new(), String::new(), None);
         let mut rest = line.chars().peekable();

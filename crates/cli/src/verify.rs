@@ -60,7 +60,7 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
     }
 }
 
-/// The number of files as text.
+/// Returns the number of files as text.
 pub fn file_count(n: u64) -> String {
     plural(n, "file or directory", "files and directories")
 }
@@ -69,7 +69,7 @@ fn plural(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", show_count(n), if n == 1 { one } else { many })
 }
 
-/// The lines about losses: the losses in the counts of the ledger, by cause, and the losses whose number is unknown.
+/// Returns the lines about losses: the losses that the ledger counts, by cause, and the losses whose number is unknown.
 fn losses(ledger: &Tally, has_leftovers: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let causes: Vec<String> =
@@ -90,7 +90,7 @@ fn losses(ledger: &Tally, has_leftovers: bool) -> Vec<String> {
     }
     if has_leftovers {
         lines.push(
-            "lost, unknown: the losses of a dead recorder, which netgrain repair or the next recorder counts"
+            "lost, unknown: the losses of a killed recorder, which netgrain repair or the next recorder counts"
                 .to_owned(),
         );
     }
@@ -179,7 +179,7 @@ impl ProgressLine {
         let open = if totals.open > 0 { format!(" ({} being recorded)", totals.open) } else { String::new() };
         let verdict = match totals.damage {
             0 if totals.unreadable > 0 && totals.files + totals.row_files == 0 => "nothing could be checked".to_owned(),
-            0 if totals.unreadable > 0 => "no problem in what could be checked".to_owned(),
+            0 if totals.unreadable > 0 => "no problem in the files that could be checked".to_owned(),
             0 => "no problems".to_owned(),
             n => plural(n, "problem", "problems"),
         };

@@ -48,7 +48,7 @@ impl Zone {
         Ok(Self::Other(zone))
     }
 
-    /// The time of a specification; a text without an offset is in this zone.
+    /// Returns the time that a specification denotes. A specification without an offset from UTC is in this zone.
     ///
     /// # Errors
     /// The time of day does not exist on that day, or occurs twice, because of a change of the clocks.
@@ -75,8 +75,8 @@ impl Zone {
         )))
     }
 
-    /// The last instant of a time that is written with this precision and begins at `begin`: for a minute, the last
-    /// nanosecond of the minute.
+    /// Returns the last nanosecond of the unit that a written time denotes, such as the last nanosecond of a minute.
+    /// The unit begins at `begin` and has the length `precision`.
     ///
     /// # Errors
     /// As [`Zone::at`].
@@ -107,7 +107,7 @@ impl Zone {
         }
     }
 
-    /// The date and the zone, printed above times of day.
+    /// Returns the date and the zone, which are printed above a list of times of day.
     pub fn show_date(&self, at: Timestamp) -> String {
         match self.local(at) {
             None => format!("{} UTC", &at.to_string()[..10]),
@@ -140,7 +140,7 @@ impl Zone {
         }
     }
 
-    /// `from … to …`, for messages.
+    /// Returns the text `from … to …` with the two times, for messages.
     pub fn interval_in_words(&self, from: Timestamp, to: Timestamp) -> String {
         let begin = if from == Timestamp::ZERO { "the beginning".to_owned() } else { self.show(from) };
         let end = if to == Timestamp::MAX { "the end".to_owned() } else { self.show(to) };

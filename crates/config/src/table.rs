@@ -135,8 +135,8 @@ sections! {
     store Store {
         /// Directory of the store; none means that nothing is stored, and data is only exported and reported.
         dir: Option<PathBuf> = None, Start;
-        /// Maximum time that retention waits for a query that reads the files to remove; then it removes later files,
-        /// or, if there are none, the files that the query reads.
+        /// Maximum time that retention waits while a query reads the files to remove; after this time retention removes
+        /// newer files, or, if there are no newer files, the files that the query reads.
         wait_for_readers: Duration = store::hold::WAIT, Start;
     }
     /// Packet files.

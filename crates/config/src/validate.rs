@@ -185,7 +185,7 @@ fn names(config: &Config, found: &mut Vec<Problem>) {
         }
     }
     if let Some(name) = status.user.as_ref().filter(|name| privilege::account(name).is_none()) {
-        found.push(Problem::new("status.user", format!("{name}: not a name or number of /etc/passwd")));
+        found.push(Problem::new("status.user", format!("{name}: no user in /etc/passwd has this name or number")));
     }
     if let Some(Err(text)) = status.metrics.as_deref().map(check_metrics_address) {
         found.push(Problem::new("status.metrics", text));

@@ -45,7 +45,7 @@ impl Cost {
     }
 }
 
-/// A check, which is one row of the table.
+/// A check of the doctor, which is one row of the table of checks.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Check {
     /// The name of the check, which `--only` accepts.
@@ -87,7 +87,7 @@ checks! {
     SENDING: "sending-offloads", Port, Lies, command,
         "packets that this host sends are captured before the NIC segments them and fills in checksums";
     VLAN: "vlan-stripping", Port, Lies, fix,
-        "the NIC removes the VLAN tag before AF_XDP gets the packet, and the tag cannot be restored";
+        "the NIC removes the VLAN tag before AF_XDP gets the packet, and netgrain cannot restore the tag";
     RX_RING: "rx-ring", Port, Loses, fix,
         "the ring of the NIC is short, and overflows in bursts that a longer ring would hold";
     QUEUES: "queues", Port, Slows, fix,
@@ -123,7 +123,7 @@ checks! {
     MEMORY: "memory", Machine, Fails, command,
         "the ring must fit into the free memory";
     HUGE_PAGES: "huge-pages", Machine, Slows, fix,
-        "a ring of small pages misses the TLB at nearly every packet";
+        "in a ring of small pages, nearly every packet access misses the TLB";
     SOFTNET: "softnet", Machine, Loses, fix,
         "the kernel dropped packets, or ran out of its time budget, before any socket got them";
     GOVERNOR: "governor", Machine, Slows, fix,
@@ -163,7 +163,7 @@ impl Check {
         Self::ALL.iter().copied().find(|c| c.name == name)
     }
 
-    /// Returns the table as in `docs/reference/doctor.md`.
+    /// Returns the table of checks in Markdown, as `docs/reference/doctor.md` shows it.
     pub fn table() -> String {
         let mut out = String::from("| check | about | costs | why | `--fix` |\n|---|---|---|---|---|\n");
         for c in Self::ALL {

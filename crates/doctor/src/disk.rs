@@ -111,8 +111,8 @@ fn file_system(s: &Subject, directory: &Path, tree: &Tree) -> Finding {
 fn space(s: &Subject, room: FsSpace, segment: u64, fastest: Option<u32>) -> Finding {
     /// The share of free space below which file systems slow down, whatever their size.
     const LITTLE: f64 = 0.05;
-    /// The check gives a warning if the volume will be full after fewer minutes, because an operator cannot react in
-    /// that time.
+    /// The check gives a warning if the volume will be full after fewer minutes than this, because an operator cannot
+    /// react in so short a time.
     const SHORT: f64 = 5.0;
     if room.total == 0 {
         return Finding::new(&checks::SPACE, s, State::Unknown, "the file system does not report its size");
@@ -142,7 +142,7 @@ fn queue(s: &Subject, directory: &Path, tree: &Tree) -> Finding {
     // The directory of a partition has no `queue`; the request queue is in the directory of its disk.
     let queue = [format!("{base}/queue"), format!("{base}/../queue")].into_iter().find(|q| tree.has(q));
     let Some(queue) = queue else {
-        return Finding::good(&checks::DEVICE, s, "no block device of its own");
+        return Finding::good(&checks::DEVICE, s, "the file system has no block device of its own");
     };
     let file = |name: &str| tree.text(&format!("{queue}/{name}")).unwrap_or_default();
     let schedulers = file("scheduler");

@@ -6,21 +6,21 @@ use serde::Serialize;
 use serde::ser::SerializeMap;
 use std::fmt;
 
-/// The state of the subject of a finding.
+/// The state of the setting or condition that a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     /// The setting is good, or the check does not apply to this machine or interface.
     Good,
-    /// The kernel does not report the fact that the check evaluates.
+    /// The kernel does not report the value that the check evaluates.
     Unknown,
-    /// The setting could be better, or the kernel reports a fact that the user of a capture should consider.
+    /// The setting could be better, or the kernel reports a condition that the user of a capture should consider.
     Warning,
     /// The setting makes capture fail, lose packets or record them wrongly.
     Bad,
 }
 
 impl State {
-    /// Returns the name in tables and documents.
+    /// Returns the name of the state in tables and documents.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Good => "good",
@@ -60,7 +60,7 @@ pub struct Finding {
     pub subject: Subject,
     /// The state.
     pub state: State,
-    /// The observed fact, in a few words.
+    /// The observed value or condition, in a few words.
     pub found: String,
     /// The command or the step by which a user can fix the finding.
     pub fix: Option<String>,

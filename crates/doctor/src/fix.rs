@@ -77,8 +77,8 @@ pub fn apply(
             continue;
         }
         done.refused += 1;
-        // The kernel may make a change in part only (fewer huge pages than requested). Such a change is reverted. If
-        // that fails, the entry of the change stays in the journal.
+        // The kernel may make only a part of a change, for example reserve fewer huge pages than requested. Such a
+        // change is reverted. If the reversal fails, the entry of the change stays in the journal.
         let back = match step.change.setting.read(tree) {
             Ok(now) if now == step.was => Ok(()),
             _ => step.change.setting.write(tree, &step.was),

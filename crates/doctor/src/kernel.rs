@@ -26,7 +26,7 @@ const MAX_BUDGET: u64 = 2400;
 
 const POOL: &str = "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
-/// The facts that the kernel reports about its features, memory and losses.
+/// What the kernel reports about its features, its memory and its packet losses.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub release: String,
@@ -61,7 +61,7 @@ pub struct Softnet {
 }
 
 impl Facts {
-    /// Gathers the facts from the kernel.
+    /// Reads the features, memory and losses of the kernel from procfs and sysfs.
     pub fn gather(tree: &Tree) -> Self {
         let protocols = tree.text("proc/net/protocols").unwrap_or_default();
         let available = tree.text("proc/meminfo").unwrap_or_default();
@@ -183,7 +183,7 @@ fn privileges(f: &Facts) -> Finding {
         return Finding::new(&checks::PRIVILEGES, &s, State::Bad, format!("this process lacks {missing}")).fix(give);
     }
     if !helpful.is_empty() {
-        let found = format!("enough to capture, but without {helpful} no locked memory or priority");
+        let found = format!("can capture, but without {helpful} cannot lock memory or raise its priority");
         return Finding::new(&checks::PRIVILEGES, &s, State::Warning, found).fix(give);
     }
     Finding::good(&checks::PRIVILEGES, &s, "this process has all capabilities for capture")

@@ -1,11 +1,11 @@
 //! Finds host settings that make capture fail, lose packets or record them wrongly. Reports the cost of each setting
 //! and how to correct it.
 //!
-//! [`examine`] inspects the host and changes nothing. Each inspection has two steps: it gathers facts from the kernel
-//! (sysfs and procfs below a root that a test can replace, ethtool, netlink), then a pure function evaluates them. Each
-//! [`Finding`] belongs to a row of the table of checks ([`Check::ALL`]), from which the documentation is generated.
-//! `--fix` makes the changes that findings offer and first writes the old value to disk; [`undo`] restores the old
-//! values.
+//! [`examine`] inspects the host and changes nothing. Each inspection has two steps: it reads settings and counters
+//! from the kernel (sysfs and procfs below a root directory that a test can replace, ethtool, netlink), then a pure
+//! function evaluates these values. Each [`Finding`] belongs to a row of the table of checks ([`Check::ALL`]), from
+//! which the documentation is generated. `--fix` makes the changes that findings offer and first writes the old value
+//! to disk; [`undo`] restores the old values.
 //!
 //! The checks are based on published experience: the list of bugs of HPCAP (stripped VLAN tags, offloads), `af_xdp.rst`
 //! and `scaling.rst` of the kernel, and a thesis about packet capture. In the thesis, 34 to 47 % of the packets were
@@ -38,12 +38,12 @@ use capture::SourceError;
 use sys::netlink::{Link, Netlink};
 use sys::sysfs::Tree;
 
-/// Inspects the subjects of the request: interfaces first, then the machine, then the store. Findings come in the order
-/// of the table.
+/// Inspects the subjects of the request: interfaces first, then the machine, then the store. Within a subject, the
+/// findings are in the order of the table of checks.
 ///
 /// # Errors
-/// A named interface does not exist, or the kernel does not list its interfaces. A single fact that the kernel refuses
-/// becomes a finding with state unknown.
+/// A named interface does not exist, or the kernel does not list its interfaces. If the kernel refuses a single value,
+/// the check of this value gives a finding with state unknown.
 pub fn examine(request: &Request, tree: &Tree) -> Result<Vec<Finding>, SourceError> {
     let mut findings = Vec::new();
     let mut fastest = None;

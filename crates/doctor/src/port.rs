@@ -36,7 +36,7 @@ pub struct Irq {
     pub cpus: Vec<usize>,
 }
 
-/// The facts that the kernel reports about an interface.
+/// What the kernel reports about an interface.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub port: PortFacts,
@@ -63,7 +63,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Gathers the facts from the kernel.
+    /// Reads the state, settings and counters of the interface from the kernel.
     pub fn gather(name: &str, dedicated: bool, tree: &Tree) -> Result<Self, SourceError> {
         let port = PortFacts::gather(name)?;
         let name = port.name.clone();
@@ -318,7 +318,7 @@ fn vlan(f: &Facts, kind: SourceKind) -> Finding {
 fn rx_ring(f: &Facts) -> Finding {
     let (s, name) = (f.subject(), &f.port.name);
     let Some(rings) = f.rings.filter(|r| r.rx_max > 0) else {
-        return Finding::good(&checks::RX_RING, &s, "the interface has no ring to size");
+        return Finding::good(&checks::RX_RING, &s, "the driver has no receive ring whose size can be set");
     };
     if rings.rx >= rings.rx_max {
         return Finding::good(&checks::RX_RING, &s, format!("{} descriptors, the maximum", rings.rx));
@@ -373,7 +373,7 @@ fn interrupts(f: &Facts) -> Finding {
     let s = f.subject();
     let with_affinity: Vec<&Irq> = f.irqs.iter().filter(|i| !i.cpus.is_empty()).collect();
     if with_affinity.is_empty() {
-        return Finding::good(&checks::INTERRUPTS, &s, "no interrupts of its own");
+        return Finding::good(&checks::INTERRUPTS, &s, "the interface has no interrupts of its own");
     }
     let advice = |cpus: &[usize]| {
         let lines: Vec<String> = with_affinity
@@ -454,7 +454,7 @@ fn counters(f: &Facts) -> Finding {
         kernels.iter().filter(|(_, n)| *n > 0).map(|(what, n)| format!("{what} {}", show_count(*n))).collect();
     lost.extend(f.lost.iter().map(|(name, n)| format!("{name} {}", show_count(*n))));
     if lost.is_empty() {
-        return Finding::good(&checks::COUNTERS, &s, "no losses since the interface exists");
+        return Finding::good(&checks::COUNTERS, &s, "no losses since the interface was created");
     }
     Finding::new(&checks::COUNTERS, &s, State::Warning, lost.join(", ")).fix(
         "use a longer rx-ring, more queues, or the fixes of the other findings; the counters are reset only by a \

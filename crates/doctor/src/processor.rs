@@ -10,7 +10,7 @@ use sys::sysfs::Tree;
 /// 512 descriptors is full after 34 us.
 const LONG_WAKE_MICROS: u64 = 30;
 
-/// The facts that the kernel reports about the processors.
+/// What the kernel reports about the processors.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The processors whose frequency can be scaled, each with its frequency governor.
@@ -28,7 +28,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Gathers the facts from the kernel.
+    /// Reads the state of the processors from the kernel.
     pub fn gather(tree: &Tree) -> Self {
         const CPUS: &str = "sys/devices/system/cpu";
         let cpus: Vec<usize> = tree.names(CPUS).iter().filter_map(|n| n.strip_prefix("cpu")?.parse().ok()).collect();
@@ -94,11 +94,13 @@ fn idle(f: &Facts) -> Finding {
     let s = Subject::Machine;
     match &f.deepest {
         Some((name, micros)) if *micros > LONG_WAKE_MICROS => {
-            Finding::new(&checks::IDLE, &s, State::Warning, format!("{name} takes {micros} us to wake"))
+            Finding::new(&checks::IDLE, &s, State::Warning, format!("idle state {name} takes {micros} us to wake"))
                 .fix(format!("cpupower idle-set -D {LONG_WAKE_MICROS}, or --spin on a processor of its own"))
         }
-        Some((name, micros)) => Finding::good(&checks::IDLE, &s, format!("{name} takes {micros} us to wake")),
-        None => Finding::good(&checks::IDLE, &s, "there are no idle states to choose from"),
+        Some((name, micros)) => {
+            Finding::good(&checks::IDLE, &s, format!("idle state {name} takes {micros} us to wake"))
+        }
+        None => Finding::good(&checks::IDLE, &s, "the kernel offers no idle states"),
     }
 }
 
@@ -182,7 +184,7 @@ mod tests {
         let path = cpu(0, "scaling_governor");
         assert_eq!(finding.changes, [Change { setting: Setting::File { path }, value: "performance".into() }]);
         std::fs::write(tree.path(&cpu(0, "scaling_available_governors")), "powersave ondemand").expect("a file");
-        assert!(found(&tree, "governor").changes.is_empty(), "the driver does not offer it");
+        assert!(found(&tree, "governor").changes.is_empty(), "the driver does not offer the governor");
     }
 
     #[test]
@@ -195,7 +197,7 @@ mod tests {
         }
         let files: Vec<(&str, &str)> = files.iter().map(|(p, t)| (p.as_str(), *t)).collect();
         let tree = machine(&dir, &files);
-        assert_eq!(found(&tree, "idle-states").found, "C6 takes 133 us to wake");
+        assert_eq!(found(&tree, "idle-states").found, "idle state C6 takes 133 us to wake");
         std::fs::write(tree.path(&state(2, "disable")), "1").expect("a file");
         assert_eq!(found(&tree, "idle-states").state, State::Good);
     }

@@ -12,7 +12,7 @@ const STEADY: [&str; 4] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "a
 /// The clock error above which the packets of two machines cannot be put in order reliably.
 const ERROR_MAX: Duration = Duration::from_millis(10);
 
-/// The facts that the kernel reports about its clocks.
+/// What the kernel reports about its clocks.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub source: String,
@@ -23,7 +23,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Gathers the facts from the kernel.
+    /// Reads the state of the clocks from the kernel.
     pub fn gather(tree: &Tree) -> Self {
         const DIRECTORY: &str = "sys/devices/system/clocksource/clocksource0";
         let cpuinfo = tree.text("proc/cpuinfo").unwrap_or_default();
@@ -90,7 +90,7 @@ fn synchronisation(f: &Facts) -> Finding {
     );
     if d.estimated_error > ERROR_MAX {
         return Finding::new(&checks::CLOCK_SYNC, &s, State::Warning, found)
-            .fix("use a nearer time server, or wait until the daemon has settled");
+            .fix("use a nearer time server, or wait until the time daemon has corrected the clock");
     }
     Finding::good(&checks::CLOCK_SYNC, &s, found)
 }

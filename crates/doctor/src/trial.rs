@@ -39,7 +39,7 @@ pub fn run() -> Finding {
 fn attempt() -> Result<(u32, String), Finding> {
     let s = Subject::Machine;
     let cannot = |e: io::Error| {
-        Finding::new(&checks::TRIAL, &s, State::Unknown, format!("no private pair of interfaces: {e}"))
+        Finding::new(&checks::TRIAL, &s, State::Unknown, format!("cannot create a private pair of interfaces: {e}"))
             .fix("run as root: the trial needs CAP_SYS_ADMIN and CAP_NET_ADMIN")
     };
     let (near, far) = pair().map_err(cannot)?;
@@ -100,7 +100,7 @@ fn wait_up(near: u32, far: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the test frame with number `n`: an experimental EtherType (IEEE 802a), then the number.
+/// Returns the test frame with number `n`. The frame has an experimental EtherType (IEEE 802a) and contains `n`.
 fn frame(n: u32) -> Vec<u8> {
     let mut bytes = vec![0; 60];
     bytes[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);

@@ -1,4 +1,4 @@
-//! The journal of changed settings. It has their old values on disk, so that a later run can restore them.
+//! The journal of changed settings. It contains the old values of the settings, so that a later run can restore them.
 //!
 //! Invariant: the journal entry of a change is on disk before the change is made. After a crash the journal has at most
 //! one entry whose change was not made; the undo of such an entry changes nothing.
@@ -39,7 +39,7 @@ pub struct Journal {
 /// The reason why the journal cannot be used.
 #[derive(Debug)]
 pub enum JournalError {
-    /// The file cannot be read or written.
+    /// The journal file cannot be read or written.
     Io(PathBuf, io::Error),
     /// The file is not a journal of netgrain.
     Foreign(PathBuf, String),
@@ -98,7 +98,7 @@ impl Journal {
         &self.entries
     }
 
-    /// Adds the entry of a change; the entry is on disk when this function returns.
+    /// Adds the entry of a change to the journal; the entry is on disk when this function returns.
     ///
     /// # Errors
     /// [`JournalError::Io`]; the caller must then not make the change.

@@ -32,7 +32,8 @@ fn features_and_queues_agree_with_ethtool() {
         sandbox.veth_with("va", "vb", VethOptions { queues: 3, offloads: true, ..VethOptions::default() });
     let shown = tool.args(["-k", &port.name]).output().expect("ethtool");
     let shown = String::from_utf8(shown.stdout).expect("text");
-    // ethtool has other names for some features; all features with the same name must agree.
+    // ethtool has other names for some features. The state of every feature that has the same name here and in ethtool
+    // must be equal.
     let expected: BTreeMap<&str, (bool, bool)> = shown
         .lines()
         .filter_map(|l| l.trim().split_once(": "))

@@ -1,4 +1,4 @@
-//! A running capture: its threads, its stop, and its report.
+//! A running capture: its threads, the request to stop it, and its report.
 
 use crate::error::EngineError;
 use crate::observer::{Observed, Observer};

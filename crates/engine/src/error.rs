@@ -15,7 +15,7 @@ use store::claim::ClaimError;
 /// The reason why a capture could not start or failed.
 #[derive(Debug)]
 pub enum EngineError {
-    /// The source cannot be opened or failed.
+    /// The source cannot be opened, or it failed during the capture.
     Source(SourceError),
     /// The capture filter is invalid.
     Filter(filter::FilterError),

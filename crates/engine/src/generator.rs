@@ -77,7 +77,8 @@ impl Generator {
     /// Those of [`LiveFrames::open`] if `method` requires live frames, and those of [`Transmitter::open`].
     pub fn open(spec: &Spec, interface: &str, queue: u16, method: Method) -> Result<Self, SourceError> {
         let mut description = format!("AF_XDP transmit on {interface} queue {queue}");
-        // At a rate, live frames are sent in bursts, so they are used only if `method` requests them.
+        // If a rate is given, live frames are sent in bursts. Therefore they are used with a rate only if `method`
+        // requests them.
         if method == Method::LiveFrames || method == Method::Auto && spec.rate == Rate::Flat {
             match live_frames(spec, interface) {
                 Ok(out) => {
@@ -116,7 +117,8 @@ impl Generator {
 
 /// Returns an error for frames that the interface would drop because of their length.
 fn fits(interface: &str, longest: usize) -> Result<(), SourceError> {
-    // If the interface does not exist, the transmitter reports this with a more specific text.
+    // If the interface does not exist, this function returns no error, because opening the transmitter then fails with
+    // an error that names the reason.
     let Ok(link) = Netlink::route().and_then(|mut n| n.link(interface)) else { return Ok(()) };
     if longest <= link.mtu as usize + LINK_HEADER {
         return Ok(());
@@ -188,8 +190,8 @@ fn send_live_frames(
     let elapsed = started.elapsed();
     out.flush()?;
     let counts = out.counts()?;
-    // Frames that are still in neither counter after the flush did not reach the peer interface, so they are reported
-    // as dropped.
+    // Frames that count neither as sent nor as dropped after the flush did not reach the peer interface, so they are
+    // reported as dropped.
     Ok(reported(LiveCounts { dropped: counts.dropped + counts.under_way, under_way: 0, ..counts }, elapsed))
 }
 
@@ -247,7 +249,7 @@ fn send_af_xdp(
         sent.made += filled as u64;
         sent.bytes += bytes;
         if spec.rate != Rate::Flat {
-            // At a rate, a frame is sent when it is due, not when a batch is full.
+            // If a rate is given, a frame is sent when it is due, not when a batch is full.
             out.flush()?;
         }
     }
@@ -274,7 +276,7 @@ mod tests {
             elapsed += live_pause(&pacer, LIVE_BURST, 60, elapsed);
             sleeps += 1;
         }
-        // Frame 512 is due after 51.1 ms, and each sleep lasts a millisecond.
+        // At the rate of this pacer, frame 512 is due after 51.1 ms, and each sleep lasts at most a millisecond.
         assert_eq!((elapsed.as_micros(), sleeps), (51_100, 52));
         let fast = Pacer::new(Rate::Bits(10e9), Timestamp::ZERO);
         assert_eq!(live_pause(&fast, LIVE_BURST, 60, Duration::ZERO), SPIN);

@@ -30,7 +30,7 @@ pub enum SourcePlan {
         /// The name of the capture; by default the name of the first file.
         name: Option<String>,
     },
-    /// Simulated traffic. If a start is given, its timestamps are virtual time.
+    /// Simulated traffic. If `start` is given, the timestamps of the packets are virtual time, which begins at `start`.
     Sim {
         /// The traffic to simulate.
         spec: sim::Spec,
@@ -108,7 +108,7 @@ impl SourcePlan {
     }
 }
 
-/// Returns the name of the capture of a file.
+/// Returns the name that the capture of this file has by default.
 fn file_label(path: &Path) -> String {
     match path.file_name() {
         Some(name) if path != Path::new("-") => name.to_string_lossy().replace('/', "_"),
@@ -138,7 +138,7 @@ impl InterfacePlan {
 /// The socket through which other processes attach as listeners.
 #[derive(Clone, Debug)]
 pub struct SocketPlan {
-    /// The path; the default is [`default_socket`].
+    /// The path of the socket; the default is [`default_socket`].
     pub path: PathBuf,
     /// Permission bits of the socket.
     pub mode: u32,

@@ -267,8 +267,8 @@ fn access(source: &SourcePlan) -> Access {
     }
 }
 
-/// Returns the source plan. If a program will run on the interface, the AF_XDP options in the source plan are set
-/// accordingly.
+/// Returns the source plan. If a program will run on the interface, the AF_XDP socket gets metadata space before each
+/// packet.
 fn source_with_program(plan: &Plan) -> SourcePlan {
     let mut source = plan.source.clone();
     if let SourcePlan::Interface(interface) = &mut source {

@@ -227,7 +227,7 @@ impl Recording {
         }
     }
 
-    /// Returns the handle for the engine thread.
+    /// Returns the handle through which the engine thread accesses this recorder.
     pub fn link(&self) -> RecorderLink {
         self.link.clone()
     }

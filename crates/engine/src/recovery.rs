@@ -29,7 +29,7 @@ impl RecoveryMessages {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Adds a warning, if there is one.
+    /// Adds the warning to the retained warnings, if `warning` is not `None`.
     pub fn add(&self, warning: Option<String>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(warning);
     }
@@ -47,7 +47,8 @@ pub(crate) struct RecoveryTask {
     messages: RecoveryMessages,
     thread: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
-    /// The receiver is disconnected when the thread has ended.
+    /// The thread holds the sender of this channel and sends nothing, so the receiver is disconnected when the thread
+    /// has ended.
     ended: Option<Receiver<()>>,
 }
 

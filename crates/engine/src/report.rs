@@ -12,7 +12,7 @@ use store::device::Space;
 /// The tally of the packets of a queue, an interface or a second, with named fields for JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Packets that reached the counting point.
+    /// Packets that reached the point at which the source counts.
     pub offered: u64,
     /// Packets stored in the ring and, if there is a recorder, in the store.
     pub stored: u64,
@@ -26,7 +26,7 @@ pub struct Counts {
     pub lost_total: u64,
     /// Packets lost by cause; causes that did not occur are omitted.
     pub lost: BTreeMap<&'static str, u64>,
-    /// Number of notes on stored packets by kind; kinds that did not occur are omitted.
+    /// Number of packets for each note; a note without packets is omitted.
     pub notes: BTreeMap<&'static str, u64>,
     /// The difference `offered - stored - filtered - duplicate - lost_total`. It is zero unless netgrain has a bug.
     pub residue: i64,
@@ -108,7 +108,7 @@ pub struct QueueReport {
     pub recorder: Option<RecorderReport>,
 }
 
-/// The state of a capture at one moment or at its end.
+/// The counters and the status of a capture, while it runs or at its end.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// Name of the interface, the file or the simulation.

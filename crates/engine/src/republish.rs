@@ -40,7 +40,7 @@ struct Work {
     /// Directories that contain hidden files.
     directories: BTreeSet<PathBuf>,
     thread: Option<JoinHandle<()>>,
-    /// The earliest time of the next attempt after a failure.
+    /// The time before which recovery is not tried again after a failure.
     not_before: Option<Instant>,
     /// Messages about recovered files that the recorder has not fetched yet.
     messages: Vec<String>,
@@ -58,7 +58,7 @@ impl Republisher {
         self.0.recovered.load(Ordering::Relaxed)
     }
 
-    /// Returns the messages since the last call.
+    /// Returns the messages about recovered files since the last call of this function.
     pub fn take_messages(&self) -> Vec<String> {
         std::mem::take(&mut self.work().messages)
     }
@@ -81,8 +81,8 @@ impl Republisher {
         self.begin(&mut work, OrphanedCount::of(self.0.queue, 0, 0, None, 0));
     }
 
-    /// Recovers the remaining files at the end of a recording, with the final counts of the recorder in `tail`, and
-    /// waits up to `GRACE`.
+    /// Recovers the unpublished files at the end of a recording, and waits up to `GRACE` until the recovery has ended.
+    /// `tail` contains the final counts of the recorder.
     pub fn finish(&self, tail: Option<OrphanedCount>) {
         self.await_thread();
         let mut work = self.work();

@@ -95,8 +95,8 @@ impl Retention {
         capture: Observer,
         report_event: impl FnMut(&Event) + Send + 'static,
     ) -> Result<Self, EngineError> {
-        // The size of the files is that of the recorder, because on a small volume the capture may have chosen smaller
-        // files than the plan contains.
+        // The file size is that of the running recorder, because on a small volume the capture may have chosen a
+        // smaller file size than the plan contains.
         let segment = plan.segment.min(capture.segment);
         let ahead = segment.saturating_mul(capture.queues.len() as u64);
         let rules = Rules { ahead, ..plan.rules };
@@ -248,8 +248,8 @@ impl Shared {
         retention_worker.take_events().iter().for_each(report_event);
         self.moving.store(retention_worker.is_moving(), Ordering::Relaxed);
         self.state.set(retention_worker.state(), horizon(retention_worker.state(), &self.rules, now()));
-        // While queries hold files, the next attempt follows soon, because the time between two of many queries in
-        // succession is short.
+        // While queries hold files, the next step follows after a short time: if many queries run in succession, the
+        // files can be removed only in the short time between two queries.
         let held = retention_worker.state().held > 0;
         if held && progress == Progress::Idle { Progress::Waiting } else { progress }
     }
@@ -257,15 +257,16 @@ impl Shared {
 
 /// The free space that the recorder will need soon: the preallocation of its next files or, if files are small in
 /// relation to the write rate, the bytes that are written in one second at the highest rate so far. The rate is
-/// measured over at least one second, so a short burst counts only with its number of bytes. After the disk stalled,
-/// for example, the recorder writes the packets that the ring retained in a fraction of a second, and only once.
+/// measured over at least one second, so a short burst counts only with its number of bytes. Example: after the disk
+/// has stalled, the recorder writes all packets that the ring has retained within a fraction of a second. Such a burst
+/// is short, so the rate of the burst must not be expected for the next second.
 #[derive(Clone, Debug, Default)]
 struct Demand {
     files: u64,
     seen: Duration,
-    /// Times and total bytes written, for the last second.
+    /// For each check in the last second: its time, and the number of bytes that the recorder had written by then.
     samples: VecDeque<(Duration, u64)>,
-    /// The largest number of bytes written in one second.
+    /// The expected write rate in bytes per second: the highest rate so far, halved each [`HALVED_AFTER`].
     peak: f64,
 }
 
@@ -275,8 +276,8 @@ impl Demand {
     fn update(&mut self, up: Duration, written: u64, total: u64) -> u64 {
         let passed = up.saturating_sub(self.seen).as_secs_f64();
         self.seen = up;
-        // The first entry is the newest entry that is at least one second old. The bytes written since then are scaled
-        // to one second.
+        // The first sample is the newest sample that is at least one second old. The number of bytes written since that
+        // sample is scaled to one second.
         self.samples.push_back((up, written));
         while self.samples.get(1).is_some_and(|(at, _)| up.saturating_sub(*at) >= SECOND) {
             self.samples.pop_front();
@@ -381,7 +382,8 @@ mod tests {
             (50_000_000..60_000_000).contains(&most),
             "expected the burst of 50 MB, not a rate of 1 GB/s: {most} bytes"
         );
-        // For a rate that would fill the volume within seconds, the free space is limited.
+        // If the write rate would fill the volume within seconds, the free space that retention keeps is limited to a
+        // part of the volume.
         let mut demand = Demand { files: 16 << 20, ..Demand::default() };
         let ahead =
             (0..100u64).map(|sample| demand.update(PERIOD * sample as u32, sample * 62_500_000, 400 << 20)).max();

@@ -22,13 +22,13 @@ pub struct RetentionReport {
     pub files: u64,
     /// Bytes that the interface occupies on the volume, including growing files.
     pub bytes: u64,
-    /// The begin of the oldest published file.
+    /// The time at which the oldest published file begins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest: Option<String>,
-    /// The begin of the oldest published file in seconds since 1970.
+    /// The time at which the oldest published file begins, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_second: Option<u64>,
-    /// The time between the oldest and the newest packet at the moment when the rules begin to remove files, if the
+    /// Estimated age of the oldest file at the time when the retention rules will begin to remove files, if the write
     /// rate of the present files continues; absent if there are no files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub horizon_seconds: Option<f64>,

@@ -88,7 +88,7 @@ pub enum SizesError {
         queues: u64,
         /// The memory limit.
         memory_limit: MemoryLimit,
-        /// Available bytes, including reserved huge pages.
+        /// Available memory in bytes, including reserved huge pages.
         available: u64,
         /// The largest ring size in bytes that would fit.
         fits: Option<u64>,
@@ -177,7 +177,7 @@ pub fn no_ring(bytes: u64, reason: impl fmt::Display) -> String {
 pub struct Sizes {
     /// Packet memory of each ring in bytes; the ring rounds it up.
     pub ring: u64,
-    /// The part of the memory that is touched before the first packet.
+    /// The part of the ring's memory that is touched before the first packet.
     pub prefault: Prefault,
 }
 
@@ -258,7 +258,7 @@ fn most_bytes(plan: &Plan) -> Option<u64> {
     source.into_iter().chain(limit.filter(|_| !matches!(plan.source, SourcePlan::Interface(_)))).min()
 }
 
-/// Returns the largest size of this number of simulated packets in bytes.
+/// Returns the largest number of bytes that this number of simulated packets can occupy in the ring.
 fn packets_bytes(packets: u64) -> u64 {
     const LEN_MAX: u64 = 9014;
     packets.saturating_mul(LEN_MAX + ring::RECORD_HEADER as u64)
@@ -267,7 +267,8 @@ fn packets_bytes(packets: u64) -> u64 {
 /// Returns the capacity of a capture's flow table: at most `configured`, and at most the number of flows that the input
 /// can contain. As long as a table is never full, its capacity has no effect on the flow records.
 pub fn flows_of(plan: &Plan, configured: usize) -> usize {
-    // Hashes do not distribute flows evenly over shards, so each shard has 1.5 times its part.
+    // Hashes do not distribute flows evenly over the shards, so each shard has space for 1.5 times its equal share of
+    // the flows.
     let most = most_bytes(plan).map_or(u64::MAX, |bytes| (bytes / PACKET_BYTES).saturating_mul(3) / 2);
     configured.min(usize::try_from(most.max(MIN_FLOWS)).unwrap_or(usize::MAX))
 }
@@ -303,8 +304,8 @@ fn check_flows(memory_limit: &MemoryLimit, flows: u64) -> Result<(), SizesError>
     Err(SizesError::Flows { flows, memory_limit: *memory_limit })
 }
 
-/// Returns an error if the plan exceeds the limit of the address space. It cannot be checked later, because a failed
-/// allocation ends the process.
+/// Returns an error if the plan exceeds the limit of the address space. The limit must be checked before the
+/// allocations, because a failed allocation ends the process.
 fn check_address_space(memory_limit: &MemoryLimit, ring: u64, queues: u16, flows: u64) -> Result<(), SizesError> {
     if memory_limit.bound != LimitSource::AddressSpace {
         return Ok(());

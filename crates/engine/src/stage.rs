@@ -30,8 +30,8 @@ pub struct Stage<'a> {
     pub snaplen: usize,
     /// The link type, as pcap numbers it.
     pub link_type: u16,
-    /// True if the source cannot wait for space in the ring, as an interface. Then a timestamp that is earlier than the
-    /// timestamp of the previous frame is replaced by the timestamp of the previous frame.
+    /// True if the source is an interface, which cannot wait for space in the ring. Then a timestamp that is earlier
+    /// than the timestamp of the previous frame is replaced by the timestamp of the previous frame.
     pub live: bool,
     /// Timestamp of the previous frame.
     pub last: Timestamp,
@@ -39,7 +39,7 @@ pub struct Stage<'a> {
     pub taken: u64,
     /// Returns true when a stop request or the time limit ends the capture.
     pub time_is_up: &'a dyn Fn() -> bool,
-    /// Links of the engine thread to the rest of the capture.
+    /// The channels and shared values through which the engine thread communicates with the rest of the capture.
     pub links: &'a WorkerLinks,
 }
 

@@ -44,12 +44,12 @@ pub struct SegmentError {
 pub enum SegmentProblem {
     /// The volume is too small, whatever the file size.
     Volume {
-        /// The least size of a volume in bytes.
+        /// The least size that the volume must have, in bytes.
         least: u64,
     },
     /// The growing files would occupy more than half of the volume.
     Segment {
-        /// A file size in bytes that fits.
+        /// A file size in bytes that is possible on the volume.
         fitting: u64,
     },
 }
@@ -61,7 +61,7 @@ impl fmt::Display for SegmentError {
         match self.problem {
             SegmentProblem::Volume { least } => write!(
                 f,
-                "the smallest volume on which old files can be removed has {}; name another --store",
+                "retention needs a volume of at least {} to remove old files; name another --store",
                 show_bytes(least)
             ),
             SegmentProblem::Segment { fitting } => write!(
@@ -79,7 +79,8 @@ impl std::error::Error for SegmentError {}
 /// Returns the file size for this number of queues.
 ///
 /// # Errors
-/// A live interface cannot be recorded on this volume with this file size. The error contains the numbers.
+/// A live interface cannot be recorded on this volume with the file size of the plan. The error contains the sizes of
+/// the volume and of the files.
 pub fn fit(plan: &Plan, queues: u16) -> Result<SegmentSize, SegmentError> {
     let as_planned = SegmentSize { segment: plan.segment, warning: None };
     let Some(store) = &plan.store else { return Ok(as_planned) };

@@ -38,8 +38,8 @@ const WAIT: Duration = Duration::from_millis(20);
 /// thread: the kernel retires a block within 10 ms, and a timer tick may take as long again.
 const ARRIVAL_DELAY_MAX: Duration = Duration::from_millis(25);
 
-/// Numbers of frames in a batch after which the thread sleeps for [`IDLE_AFTER`]. On a busy interface, waking up for so
-/// few frames costs too much CPU time per frame.
+/// If the number of frames in a batch is in this range, the thread sleeps for [`IDLE_AFTER`] before the next batch. On
+/// a busy interface, waking up for so few frames costs too much CPU time per frame.
 const SMALL: std::ops::Range<usize> = 8..BATCH / 2;
 
 /// The sleep after a small batch. More frames arrive during the sleep, so the next batch is larger. A thread with its
@@ -69,7 +69,7 @@ pub struct Settings {
     pub duration: Option<Duration>,
     /// Files that follow the current source in the same stream.
     pub more: VecDeque<PathBuf>,
-    /// The options of these files, such as the replay speed.
+    /// The options of the capture files, such as the replay speed.
     pub options: capture::file::Options,
 }
 
@@ -85,8 +85,8 @@ pub struct Worker {
     clock: Clock,
     info: SourceInfo,
     counted: Counts,
-    /// Outcomes of the packets that the kernel part of the interface's program decided, summed over all sources that
-    /// this thread has had, and the number of packets that the kernel part left undecided.
+    /// Counters of the packets that the kernel part of the interface's program decided, by outcome, and the number of
+    /// packets that it left undecided. The counters are sums over all sources that this thread has had.
     kernel_outcomes: ProgramOutcomes,
     undecided: u64,
     /// Number of frames that this source has delivered. When the source is closed, this number is compared with the
@@ -104,7 +104,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Creates an engine thread; the clock is already calibrated.
+    /// Creates the state of an engine thread. The caller must have calibrated `clock`.
     pub fn new(source: AnySource, producer: Producer, clock: Clock, settings: Settings, links: WorkerLinks) -> Self {
         let hasher = FlowHasher::new(settings.hash_key);
         let info = source.info().clone();
@@ -315,7 +315,8 @@ impl Worker {
         self.kernel_outcomes.forwarded += more.forwarded;
         self.kernel_outcomes.to_host += more.to_host;
         self.kernel_outcomes.unsent += more.unsent;
-        // The time is at least that of the last packet, because time in the stream does not decrease.
+        // The packets are counted at a time that is not earlier than the last packet, because time in the stream does
+        // not decrease.
         self.producer.filtered(self.clock.now().max(self.last), more.total());
     }
 

@@ -1,4 +1,4 @@
-//! The links of an engine thread to the rest of the capture.
+//! The channels and shared values through which an engine thread communicates with the rest of the capture.
 
 use crate::recording::RecorderLink;
 use base::{Ledger, Tally};

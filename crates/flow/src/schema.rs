@@ -90,7 +90,7 @@ const HEAD: &[FieldRow] = &[
     (
         "second",
         "s",
-        "the time `first` in whole seconds since 1970 (UTC), which is the key of the series rows",
+        "second that contains `first`, since 1970 (UTC), as in the field `second` of series rows",
         "",
         TextAndColumns,
     ),

@@ -19,7 +19,7 @@ const COUNTED_MAX: usize = 1024;
 /// See the module documentation.
 #[derive(Clone, Debug, Default)]
 pub struct KernelAccounting {
-    /// The program's counters, followed by the refused insertions of each map.
+    /// The map with the program's counters, followed by the number of refused insertions of each flow map.
     counters: Option<PortMap>,
     /// The counter map of the previous program, if the current program has another map. The map is still read after the
     /// swap, because the previous program may still process a packet when the current program begins.
@@ -70,7 +70,7 @@ impl KernelAccounting {
         self.maps = (0..maps as u16).filter_map(kernel_map).collect();
     }
 
-    /// Returns the program's counters, followed by the refused insertions of each map.
+    /// Returns the program's counters, followed by the number of refused insertions of each flow map.
     pub fn numbers(&self) -> Vec<u64> {
         let mut sum = self.before.clone();
         self.counters.iter().chain(&self.retired).for_each(|map| add(&mut sum, &read(map)));

@@ -25,7 +25,7 @@ pub struct ProgramContext {
     pub hash_key: u64,
 }
 
-/// How the packets of a source arrive.
+/// The way in which the packets of a source reach the program, which determines what the program can do with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// The packets arrive from an interface that only this engine reads (AF_XDP).

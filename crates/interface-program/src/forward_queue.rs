@@ -7,7 +7,7 @@
 use crate::report::UserOutcomes;
 use capture::egress::Egress;
 
-/// The size in bytes from which the queue is sent before the end of a batch.
+/// If the queued frames have at least this size in bytes, they are sent before the end of the batch.
 const MAX: usize = 256 << 10;
 
 /// See the module documentation.
@@ -22,7 +22,7 @@ struct Frame {
     /// Begin and end of the frame in `bytes`.
     from: usize,
     to: usize,
-    /// Number of the egress interface in the program.
+    /// Index of the egress interface in the program's list of egress interfaces.
     egress: u16,
     /// Index in `packets` of the packet that this frame copies.
     packet: usize,

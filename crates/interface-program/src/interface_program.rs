@@ -40,7 +40,7 @@ struct State {
     egress_monitor: EgressMonitor,
     executable: Executable,
     report: ProgramReport,
-    /// True if packets may arrive from the kernel part without the number of its generation.
+    /// True if packets that the kernel part processed may arrive without its generation.
     may_lack_generation: bool,
     /// The XDP dispatcher, if there is a kernel part and the interface exists. The sources own the dispatcher: a strong
     /// reference here would retain the dispatcher of a removed interface.
@@ -50,7 +50,7 @@ struct State {
     /// The interface index that was last set for each egress interface of the kernel part; 0 if the interface was not
     /// ready.
     egress_indices: Vec<u32>,
-    /// For each map, the key after which the next sweep continues.
+    /// For each kernel map, the key after which the next removal of expired entries continues.
     swept: BTreeMap<u16, Vec<u8>>,
 }
 
@@ -214,7 +214,7 @@ impl InterfaceProgram {
         set_egresses(&dispatcher, egresses, &rebound, egress_indices);
         if let Some(clock) = dispatcher.map(Role::Clock) {
             let offset = sys::clock::since_monotonic().as_nanos() as u64;
-            // If the update fails, the next call tries again.
+            // If the clock cannot be set, the next call of this function tries again.
             let _ = clock.set(&0u32.to_ne_bytes(), &offset.to_ne_bytes());
         }
         sweep(&dispatcher, program, swept);
@@ -352,7 +352,7 @@ fn open_egresses(program: &Program) -> Result<Vec<Egress>, ProgramError> {
     program.devices.iter().map(|name| Ok(Egress::open(name)?)).collect()
 }
 
-/// Returns one plus the index of the interface among the program's egress interfaces, or 0.
+/// Returns one plus the index of the interface among the program's egress interfaces; 0 if it is not one of them.
 fn ingress(program: &Program, interface: &str) -> u16 {
     program.devices.iter().position(|name| name == interface).map_or(0, |i| i as u16 + 1)
 }
@@ -376,7 +376,7 @@ fn set_egresses(dispatcher: &XdpDispatcher, egresses: &[Egress], rebound: &[bool
         }
         let key = slot.to_ne_bytes();
         let result = if index == 0 { map.remove(&key).map(drop) } else { map.set(&key, &index.to_ne_bytes()) };
-        // If the update fails, the next call tries again.
+        // If the index cannot be set, the next call of this function tries again.
         if result.is_ok() {
             *set = index;
         }

@@ -9,7 +9,7 @@ use std::ops::AddAssign;
 /// The state and the counters of a program, as written to JSON.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ProgramReport {
-    /// The program's file, or the name of another origin.
+    /// The name of the program's file; for a program that is not from a file, a name that says where its text is from.
     pub name: String,
     /// The generation, a number that grows by 1 with each swap.
     pub generation: u32,
@@ -40,9 +40,9 @@ pub struct ProgramReport {
     pub load_ms: f64,
     /// Milliseconds from the begin of the replacement until the new program runs.
     pub swap_ms: f64,
-    /// Outcomes of the packets that the kernel part decided.
+    /// Counters of the packets that the kernel part decided, by outcome.
     pub kernel: KernelOutcomes,
-    /// Outcomes of the packets that the user part decided, and the copies that it sent.
+    /// Counters of the packets that the user part decided, by outcome, and of the copies that it sent.
     pub user: UserOutcomes,
     /// Number of undecided packets. The user part runs the whole program for them.
     pub undecided: u64,
@@ -64,7 +64,7 @@ pub struct MapReport {
     pub user: MapUsage,
 }
 
-/// Outcomes of the packets that the kernel part decided.
+/// Counters of the packets that the kernel part decided, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KernelOutcomes {
     /// Packets dropped.
@@ -77,7 +77,7 @@ pub struct KernelOutcomes {
     pub unsent: u64,
 }
 
-/// Outcomes of the packets that the user part decided.
+/// Counters of the packets that the user part decided, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct UserOutcomes {
     /// Packets dropped.
@@ -106,7 +106,7 @@ pub struct MapUsage {
     /// than 1023 entries, because counting stops there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used: Option<u64>,
-    /// The largest possible number of entries.
+    /// The largest number of entries that the map can contain.
     pub capacity: u64,
     /// Insertions refused because the map was full.
     pub refused: u64,
@@ -115,11 +115,11 @@ pub struct MapUsage {
 /// The counters of the program in one queue.
 #[derive(Clone, Debug, Default)]
 pub struct QueueOutcomes {
-    /// Outcomes of the packets that the kernel part decided.
+    /// Counters of the packets that the kernel part decided, by outcome.
     pub kernel: capture::ProgramOutcomes,
     /// Packets that the kernel part left undecided.
     pub undecided: u64,
-    /// Outcomes of the packets that the user part decided.
+    /// Counters of the packets that the user part decided, by outcome.
     pub user: UserOutcomes,
     /// Program counters of the user part.
     pub counters: Vec<u64>,
@@ -156,7 +156,7 @@ impl ProgramReport {
 }
 
 impl UserOutcomes {
-    /// Adds the outcomes of further packets.
+    /// Adds the counters of further packets.
     pub(crate) fn add(&mut self, other: &Self) {
         self.dropped += other.dropped;
         self.forwarded += other.forwarded;

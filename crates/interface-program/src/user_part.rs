@@ -39,7 +39,8 @@ pub struct ProgramSequence {
     newest: u32,
     /// Packets that arrived without a generation while the mailbox contained a program.
     without_generation: u64,
-    /// True if the kernel was already queried in this batch for the generation of packets without one.
+    /// True if the kernel was already queried in this batch to find the program to which packets without a generation
+    /// belong.
     has_queried_kernel: bool,
 }
 
@@ -218,7 +219,8 @@ impl ProgramSequence {
             self.without_generation += 1;
             // If the queue has acknowledged the generation of the current program, packets of the next program will
             // carry their generation. So a packet without a generation belongs to the current program. If the queue has
-            // not acknowledged it, the mailbox must read from the kernel which generations packets could not carry.
+            // not acknowledged that generation, the packet may belong to the next program: the mailbox must then read
+            // from the kernel which generations could not be written to packets.
             let can_carry = self.mailbox.has_acknowledged(self.user_part.generation);
             if self.has_queried_kernel || can_carry && self.without_generation < WITHOUT_GENERATION_MAX {
                 return;
@@ -288,7 +290,7 @@ mod tests {
         );
         assert_eq!(mark(&mut without, record(2)), (Some(3), 0), "metadata of an earlier program is ignored");
         // A program that writes metadata before each packet overwrites the metadata of earlier programs, so the
-        // metadata of a packet is always its own.
+        // metadata before a packet is always that of the program that processed it.
         let mut with = sequence(3, false);
         assert_eq!(mark(&mut with, record(3)), (Some(9), 0));
         assert_eq!(mark(&mut with, record(2)), (Some(9), 1));

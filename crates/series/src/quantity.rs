@@ -194,8 +194,8 @@ fn all() -> Vec<Quantity> {
         quantity!("duplicate", "packets", "packets removed as copies of a stored packet", Sum, ledger.duplicate),
     ]);
     for cause in Cause::ALL {
-        let name = format!("lost_{}", cause.name());
-        all.push(quantity!(name, "packets", cause.description(), Sum, [i = cause as usize] ledger.lost[i]));
+        let (name, what) = (format!("lost_{}", cause.name()), format!("lost packets: {}", cause.description()));
+        all.push(quantity!(name, "packets", what, Sum, [i = cause as usize] ledger.lost[i]));
     }
     for note in Note::ALL {
         let name = format!("note_{}", note.name());

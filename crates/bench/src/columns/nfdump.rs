@@ -69,7 +69,7 @@ pub fn compare(
 /// Sends the flows and returns the number of lost messages.
 fn collect(directory: &Path, set: &Set, records: u64) -> Result<u64, Stop> {
     let failed = |e: std::io::Error| Stop::error(format_args!("sending to nfcapd: {e}"));
-    // A port that was just free.
+    // The system chooses a free UDP port; the socket is closed again, so that nfcapd can bind the port.
     let port = UdpSocket::bind("127.0.0.1:0").and_then(|socket| Ok(socket.local_addr()?.port())).map_err(failed)?;
     let mut command = Command::new("nfcapd");
     command.arg("-w").arg(directory).args(["-b", "127.0.0.1", "-p", &port.to_string(), "-B", "8000000", "-T", "all"]);
@@ -117,7 +117,7 @@ fn collect(directory: &Path, set: &Set, records: u64) -> Result<u64, Stop> {
     Ok(lost)
 }
 
-/// Parses nfdump's output: the number of senders with correct bytes, and the number of all senders.
+/// Parses nfdump's output. Returns the number of senders whose bytes are correct, and the number of all senders.
 fn compared(text: &str, expected_totals: &ExpectedTotals) -> (usize, usize) {
     let (mut correct, mut lines) = (0, 0);
     for line in text.lines() {

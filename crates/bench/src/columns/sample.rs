@@ -10,7 +10,7 @@ use std::time::Duration;
 /// repetition would be compressible.
 pub const SET: usize = 200_000;
 
-/// Records prepared together: few enough to stay in the processor's cache.
+/// Number of records that are prepared together: few enough to stay in the processor's cache.
 pub const LENT: usize = 256;
 
 /// For each source address: bytes on the wire, and bytes of IP packets from the source.
@@ -64,7 +64,7 @@ impl Set {
     }
 }
 
-/// Shifts the times of a record by `rounds` rounds.
+/// Adds 10 s to the times of a record for each of `rounds` repetitions of the sample records.
 fn later(record: &mut Record, rounds: u64) {
     let shift = Duration::from_nanos(10_000_000_007 * rounds);
     for direction in record.directions.iter_mut().filter(|direction| direction.packets > 0) {

@@ -12,9 +12,9 @@
 //! the rounds, and also shows the median of each opening.
 //!
 //! The bare redirect is an interface opened without programs: frames without metadata space, a socket whose reader
-//! reads only frames, and the attached XDP program alone. The programs run on a second interface and are exchanged as
-//! in a capture. The generators are the same. Afterwards the benchmark checks in the interface's counters that the
-//! programs decided all packets.
+//! reads only frames, and the attached XDP program alone. The programs run on a second interface and are swapped as in
+//! a capture. The generators of both interfaces send the same traffic. Afterwards the benchmark checks in the
+//! interface's counters that the programs decided all packets.
 
 use super::settings::{FROM, MAX_COST, PROGRAMS, TO, XdpArgs, parts, pin};
 use crate::cpu_placement::CpuPlacement;
@@ -32,9 +32,10 @@ use std::time::{Duration, Instant};
 const BARE: (&str, &str) = (FROM, TO);
 const PROGRAMMED: (&str, &str) = ("ng-xdp2", "ng-xdp3");
 
-/// Frames at the start of each slice that are not timed, so that the previous slice has no effect.
+/// Number of frames at the start of each slice that are not timed, so that the program of the previous slice does not
+/// affect the measurement.
 const SETTLING: u64 = 1000;
-/// Frames through each interface before the first round.
+/// Number of frames that are sent through each interface before the first round.
 const WARMING: u64 = 200_000;
 
 /// The median of repeated measurements of a difference, and an interval that holds the true median with 95 % confidence
@@ -85,7 +86,7 @@ struct Port {
     received: Arc<AtomicU64>,
 }
 
-/// A program that is measured in turn with the others.
+/// A program that is measured in turn with the other programs.
 struct Candidate {
     name: &'static str,
     port: usize,
@@ -113,7 +114,7 @@ pub(super) fn rates(args: &XdpArgs, places: &CpuPlacement, sheet: &mut Output<'_
     candidates.into_iter().try_for_each(|c| show(c, sheet))
 }
 
-/// Opens the interfaces and runs `rounds` rounds over them.
+/// Opens the interfaces and runs `rounds` rounds of the measurement on them.
 fn one_opening(frames: u64, rounds: u32, places: &CpuPlacement, candidates: &mut [Candidate]) -> Result<(), Stop> {
     let ((bare, bare_source), (programmed, source)) = (port(BARE, false)?, port(PROGRAMMED, true)?);
     for (number, candidate) in (0..).zip(&mut *candidates).filter(|(_, c)| c.port == 1) {

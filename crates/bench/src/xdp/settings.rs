@@ -12,8 +12,8 @@ pub const TO: &str = "ng-xdp1";
 /// The greatest cost of a program compared with the redirect alone, in percent.
 pub const MAX_COST: f64 = 5.0;
 
-/// The programs compared with an interface without programs, where the kernel program counts and redirects and reads no
-/// packet.
+/// The programs that are measured. Each is compared with an interface without a program, on which the XDP program only
+/// counts and redirects frames and does not read their bytes.
 pub const PROGRAMS: [&str; 2] = ["main = ip >-> steer_flow", "main = when is_tcp (mark 42) >-> steer_p2p"];
 
 /// Flags of `netgrain-bench xdp`.

@@ -120,9 +120,9 @@ struct CreateArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum PolicyArg {
-    /// Processes of the user who creates the group
+    /// The user who creates the group, root, and the user of the engine
     Restricted,
-    /// Any user who may use the socket
+    /// All users who may use the socket
     Shared,
 }
 
@@ -146,7 +146,7 @@ struct SetWeightArgs {
     weight: u8,
 }
 
-/// The packets that a member gets.
+/// The flags that select the packets that a member gets.
 #[derive(Args)]
 struct MemberArgs {
     /// Classes of the member: default, user, control, or numbers

@@ -69,7 +69,7 @@ pub struct GroupReport {
     pub forward_own: u64,
     /// Egress interfaces of the program.
     pub interfaces: Vec<SinkReport>,
-    /// The packets of each class, by class name.
+    /// The packet counters of each class, by class name.
     pub classes: BTreeMap<String, ClassReport>,
     /// Counters of the program; a counter may be negative.
     pub counters: BTreeMap<String, i64>,
@@ -91,7 +91,7 @@ impl GroupReport {
     }
 }
 
-/// The packets of an egress interface, or of a member that is an interface or a file.
+/// The packet counters of an egress interface, or of a member that is an interface or a file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct SinkReport {
@@ -112,7 +112,7 @@ pub struct ClassReport {
     pub lost: u64,
 }
 
-/// The entries of a flow map of the program.
+/// The number of entries and the capacity of a flow map of the program.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct MapReport {

@@ -76,7 +76,7 @@ pub fn stats(groups: &[ReportedGroup], json: bool) -> Result<Outcome, Failure> {
     Ok(Outcome::of(healthy))
 }
 
-/// The outcomes of the packets in the program, and the state of the program.
+/// Prints the counters of the packets that the program evaluated, by outcome, and the state of the program.
 fn program_stats(g: &GroupReport, out: &mut impl Write) -> io::Result<()> {
     let n = show_count;
     writeln!(out, "group {}, generation {}: {}", g.group, g.generation, program(g))?;
@@ -103,7 +103,7 @@ fn program_stats(g: &GroupReport, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "  through {}: sent {}, failed {}", sink.interface, n(sink.sent), n(sink.failed))?;
     }
     if g.forward_lost > 0 {
-        writeln!(out, "  lost before the egress interface: {}", n(g.forward_lost))?;
+        writeln!(out, "  lost because a forwarding queue was full: {}", n(g.forward_lost))?;
     }
     if g.forward_own > 0 {
         writeln!(out, "  not forwarded, sent by this host: {}", n(g.forward_own))?;
@@ -126,7 +126,7 @@ fn program_stats(g: &GroupReport, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// The packets of current and former members.
+/// Prints the packet counters of current and former members.
 fn member_stats(g: &GroupReport, out: &mut impl Write) -> io::Result<()> {
     let n = show_count;
     if !g.members.is_empty() {
@@ -150,7 +150,7 @@ fn member_stats(g: &GroupReport, out: &mut impl Write) -> io::Result<()> {
     for (m, sink) in g.members.iter().filter_map(|m| Some((m, m.sink.as_ref()?))) {
         let own = match sink.own_traffic {
             0 => String::new(),
-            own => format!(", not sent because this host had sent it before {}", n(own)),
+            own => format!(", not sent because they come from this host {}", n(own)),
         };
         writeln!(out, "  to {}: sent {}, failed {}{own}", m.name, n(sink.sent), n(sink.failed))?;
     }

@@ -357,7 +357,7 @@ fn queries_after_a_kill_advise_repair() {
     file.set_len(5000).expect("cut");
     let output = run(&["verify", arg(&store)]);
     assert!(output.status == Some(1) && output.out.contains("netgrain repair or the next recorder"), "{output:?}");
-    assert!(output.out.contains("lost, unknown: the losses of a dead recorder"), "{output:?}");
+    assert!(output.out.contains("lost, unknown: the losses of a killed recorder"), "{output:?}");
     let output = query();
     assert!(output.status == Some(1) && output.err.contains("netgrain repair or the next recorder"), "{output:?}");
     assert_eq!(run(&["repair", arg(&store)]).status, Some(0));
@@ -366,7 +366,7 @@ fn queries_after_a_kill_advise_repair() {
     let output = run(&["verify", arg(&store)]);
     assert_eq!(output.status, Some(0), "{output:?}");
     assert!(output.out.contains("lost, by the ledger: ") && output.out.contains(" crash)"), "{output:?}");
-    assert!(!output.out.contains("lost, unknown: the losses of a dead recorder"), "{output:?}");
+    assert!(!output.out.contains("lost, unknown: the losses of a killed recorder"), "{output:?}");
 }
 
 /// A block of pcapng: its type and its body, whose length is a multiple of four.

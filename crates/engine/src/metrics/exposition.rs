@@ -34,7 +34,7 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
     family(
         "offered_packets_total",
         "counter",
-        "Packets that reached the counting point.",
+        "Packets that reached the point at which the source counts.",
         &per_queue(&|q| q.counts.offered as f64),
     );
     family("stored_packets_total", "counter", "Packets that were stored.", &per_queue(&|q| q.counts.stored as f64));
@@ -204,7 +204,7 @@ fn metered(meter: &MeterReport, page: &mut Page<'_>) {
         ("duplicate", "Tunnel sequence numbers that arrived twice.", t.duplicate),
         (
             "out_of_window",
-            "Tunnel sequence numbers that are too far from the others to be classified.",
+            "Tunnel sequence numbers that are too far from the other numbers of their session.",
             t.out_of_window,
         ),
         ("restarts", "Tunnel sessions that restarted with another sequence number.", t.restarts),
@@ -282,7 +282,7 @@ fn programmed(program: &ProgramReport, mut family: impl FnMut(&str, &str, &str, 
     family(
         "program_map_entries",
         "gauge",
-        "Entries of a flow map of the interface's program; absent above the largest number that is counted.",
+        "Entries of a flow map of the interface's program; absent for a map in the kernel with more than 1023 entries.",
         &used,
     );
     let refused: Vec<_> = maps.iter().map(|(labels, it)| (labels.clone(), it.refused as f64)).collect();

@@ -73,7 +73,7 @@ const FULL: &[u8] =
 /// A server that responds to `GET /metrics` until it is dropped.
 pub struct MetricsServer {
     address: SocketAddr,
-    /// The drop of this sender ends the thread.
+    /// The thread ends when this sender is dropped.
     stop: Option<oneshot::Sender<Infallible>>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -92,7 +92,7 @@ impl MetricsServer {
     /// # Errors
     /// The same as those of [`MetricsServer::start`].
     pub fn start_for_all(address: &str, reports: impl Fn() -> Vec<Report> + Send + 'static) -> io::Result<Self> {
-        // The usual limit of 1024 is meant for programs that use select(2).
+        // Only programs that use select(2) need the usual limit of 1024 open files.
         sys::limits::raise_open_files(OPEN_FILES);
         Self::serve(StdListener::bind(address)?, Limits::default(), reports)
     }
@@ -204,7 +204,7 @@ fn keep_serving(
 struct Connection {
     /// The time at which the request was complete; `None` before.
     requested: Rc<Cell<Option<Instant>>>,
-    /// The drop of this sender ends the task.
+    /// The task ends when this sender is dropped.
     close: oneshot::Sender<Infallible>,
     task: JoinHandle<()>,
 }
@@ -235,8 +235,8 @@ async fn accept(listener: StdListener, stop: &mut Stop, limits: Limits, reports:
         let is_full = clients.len() >= limits.connections;
         let has_number = sys::limits::is_available_to_clients(&stream);
         let has_closed = (is_full || !has_number) && close_one(&mut clients).await;
-        // Closing a connection has made a descriptor number available below the limit for clients. The number of this
-        // connection was above the limit.
+        // The descriptor number of this connection is above the limit for clients. If another connection was closed
+        // just now, a number below the limit is free, and this connection can use it.
         let stream = if has_number { Some(stream) } else { renumbered(stream) };
         let Some(stream) = stream else { continue };
         if is_full && !has_closed {
@@ -352,7 +352,7 @@ mod tests {
     /// Waits until the server closes this connection. Returns true if it did.
     fn is_closed(mut stream: StdStream) -> bool {
         let mut rest = Vec::new();
-        // The server has closed the connection if there is an end of stream or a reset.
+        // If the server has closed the connection, the read returns an end of stream or the error `ConnectionReset`.
         match stream.read_to_end(&mut rest) {
             Ok(_) => true,
             Err(e) => e.kind() == io::ErrorKind::ConnectionReset,

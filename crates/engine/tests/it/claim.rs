@@ -1,4 +1,4 @@
-//! At most one recorder per interface and store, within a process and between processes.
+//! Tests that at most one recorder records an interface into a store, within a process and between processes.
 
 use crate::common;
 
@@ -9,14 +9,14 @@ use store::Claim;
 use store::claim::ClaimError;
 use testkit::{ChildTest, TempDir};
 
-/// The environment variable that names the store of a child process, which only records.
+/// The environment variable that names the store for a child process. The child process only records into this store.
 const STORE: &str = "NETGRAIN_TEST_STORE";
 
 fn endless(store: &Path) -> Plan {
     Plan { cpus: vec![0], ..plan(sim("200,rate=1kpps,truth"), store) }
 }
 
-/// The body of [`recorder_process`]; without the variable this test does nothing.
+/// The body of [`recorder_process`]; without the environment variable [`STORE`] this test does nothing.
 #[test]
 fn child_process_that_records() {
     let Some(store) = std::env::var_os(STORE) else { return };

@@ -13,7 +13,8 @@ use testkit::TempDir;
 
 /// The name of the listener process; the engine appends a number.
 const OTHER: &str = "other process";
-/// The environment variables for the socket and the mode of a child process, which only listens.
+/// The environment variables that give a child process the path of the ring socket and the mode of its listener. The
+/// child process only listens.
 const SOCKET: &str = "NETGRAIN_TEST_SOCKET";
 const MODE: &str = "NETGRAIN_TEST_MODE";
 
@@ -29,7 +30,7 @@ fn with_socket(spec: &str, dir: &TempDir) -> Plan {
     Plan { socket: Some(socket), ring: Some(32 << 20), ..plan(sim(spec), &dir.join("store")) }
 }
 
-/// The body of [`listener_process`]; without the variable this test does nothing.
+/// The body of [`listener_process`]; without the environment variable [`SOCKET`] this test does nothing.
 #[test]
 fn child_process_that_listens() {
     let Some(socket) = std::env::var_os(SOCKET) else { return };
@@ -90,7 +91,7 @@ fn is_listed(capture: &Capture) -> bool {
     capture.report().listeners.iter().any(|l| l.name.starts_with(OTHER))
 }
 
-/// Packets lost because of the listener process.
+/// Returns the number of packets that were lost because the producer waited for the listener process.
 fn lost_by_listener(report: &Report) -> u64 {
     report.lost_by_reader.iter().filter(|(name, _)| name.starts_with(OTHER)).map(|(_, n)| n).sum()
 }

@@ -338,7 +338,7 @@ fn until_warning(capture: &Capture, text: &str) {
 }
 
 /// Asserts that the frames sent while the interface existed are stored in order. Frame 99 may be stored any number of
-/// times.
+/// times, because it is sent repeatedly to find out when the new interface is ready.
 fn assert_removed_and_created_again(ended: &Ended, kind: SourceKind) {
     assert!(ended.outcome.is_ok(), "{kind:?}: {:?}", ended.outcome);
     let again = frame(99, 100, &[]);

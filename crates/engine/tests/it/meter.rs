@@ -365,7 +365,7 @@ fn the_number_of_files_depends_on_the_days_of_a_capture_not_on_replays() {
     const DAY: u64 = 86_400;
     let dir = TempDir::new("the_number_of_files_depends_on_the_days");
     let midnight = Timestamp::from_secs_nanos(START.secs() / DAY * DAY, 0);
-    // One file has one packet per hour over six days. The other has one packet per second, alternating between two
+    // One file has one packet per hour over six days. The other file has one packet per second, alternating between two
     // days.
     let hours: Vec<u64> = (0..144).map(|hour| hour * 3600 + 60).collect();
     let alternating: Vec<u64> = (0..300).map(|i| i % 2 * 3 * DAY + 60 + i).collect();

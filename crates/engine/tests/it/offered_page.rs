@@ -11,7 +11,7 @@ use std::path::Path;
 use store::offered_page;
 use testkit::{ChildTest, TempDir};
 
-/// The environment variable that names the store of a child process, which only records.
+/// The environment variable that names the store for a child process. The child process only records into this store.
 const STORE: &str = "NETGRAIN_TEST_KILLED_STORE";
 
 fn endless(store: &Path) -> Plan {
@@ -20,7 +20,7 @@ fn endless(store: &Path) -> Plan {
     Plan { store: Some(StorePlan { dir: store.to_owned(), format, depth: 8 }), segment: 16 << 20, ..base }
 }
 
-/// The body of the child process that is killed; without the variable this test does nothing.
+/// The body of the child process that is killed; without the environment variable [`STORE`] this test does nothing.
 #[test]
 fn child_process_that_records() {
     let Some(store) = std::env::var_os(STORE) else { return };
@@ -59,7 +59,7 @@ fn the_offered_packets_of_a_killed_recorder_are_in_the_ledger() {
             [],
             "{format}: the page is removed after its count was added to the ledger"
         );
-        // A further start adds no packets again.
+        // A further start of the recorder does not add the same packets a second time.
         common::start(&next).wait().expect("another recording");
         assert!(!walk(&directory).iter().any(|p| p.to_string_lossy().ends_with(".partial")));
     }

@@ -164,8 +164,8 @@ fn swaps_under_traffic_count_every_packet_and_are_in_order() {
     {
         let dir = TempDir::new(&format!("xdp-{}", rest.len()));
         let (a, b) = sandbox.veth(&format!("a{kind:?}{}", rest.len()), &format!("b{kind:?}{}", rest.len()));
-        // Most programs drop a UDP port in the kernel, so a drop in user space would show that the parts of two
-        // programs were mixed.
+        // Most of these programs drop the packets of one UDP port in the kernel. If the user part dropped a packet, the
+        // parts of two programs would have been mixed.
         let numbered = |n: u32| {
             let first = match n % 6 {
                 2 => "inc 1".to_owned(),
@@ -266,7 +266,7 @@ fn without_metadata_packets_get_the_verdict_of_the_next_program() {
     assert!(ended.report.is_healthy(), "{:?}", ended.report);
 }
 
-/// The driver would discard such frames without a counter.
+/// The driver of an interface that is not ready would discard the frames without counting them.
 #[test]
 fn frames_of_the_kernel_part_for_an_unready_egress_are_counted_as_unsent() {
     let test = "frames_of_the_kernel_part_for_an_unready_egress_are_counted_as_unsent";
@@ -531,7 +531,8 @@ fn a_program_can_filter_replayed_packets_and_cannot_forward_them() {
 
 const DIRECTORY: &str = "NETGRAIN_TEST_PROGRAM";
 
-/// The body of the child process that is killed below; without the variable this test does nothing.
+/// The body of the child process that is killed below; without the environment variable [`DIRECTORY`] this test does
+/// nothing.
 #[test]
 fn child_process_with_a_program() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };

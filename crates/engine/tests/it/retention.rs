@@ -109,7 +109,8 @@ fn a_volume_with_varying_free_space_loses_old_files_and_no_packet() {
     let (mut removed, mut steps_without_space) = (Vec::new(), 0);
     let mut now = Duration::ZERO;
     for step in 0..100_000 {
-        // The volume has space for twelve files, and sometimes for fewer files than are open at once.
+        // The volume has space for twelve files. In some steps it has space for fewer files than the recorder has open
+        // at once.
         let blocks = if prng.below(400) < 60 || (4000..4400).contains(&step) { 3 } else { 24 };
         if step % 100 == 0 {
             device.set_fault(Fault { capacity: Some(blocks * BLOCK), slow: true, ..Fault::default() });
@@ -164,7 +165,8 @@ fn a_volume_with_varying_free_space_loses_old_files_and_no_packet() {
     }
 }
 
-/// Records 4 MB/s into files of 2 MiB. The ring has space for 16 s, which is enough for retention on a busy machine.
+/// Records 4 MB/s into files of 2 MiB. The ring has space for the packets of 16 s, so on a busy machine retention has
+/// that long to free space on the volume.
 fn recording(store: &Path) -> Plan {
     Plan { ring: Some(64 << 20), segment: 2 << 20, ..plan(sim("1000,rate=4kpps,truth"), store) }
 }

@@ -111,7 +111,7 @@ pub fn until_offered(capture: &Capture, packets: u64) {
     }
 }
 
-/// Runs a plan whose source ends.
+/// Runs a plan until its source has ended, and returns the ended capture.
 pub fn run(plan: &Plan) -> Ended {
     let capture = start(plan);
     end(capture, plan)
