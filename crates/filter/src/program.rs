@@ -10,9 +10,9 @@ use crate::test::{ByteLocation, Chain, HeaderOffset, Test, Tunnel, TunnelRef};
 use crate::tree::Cmp;
 use wire::Headers;
 
-/// A target after all steps: the frame matches.
+/// The target of a step that ends the program with the result that the frame matches.
 const ACCEPT: u32 = u32::MAX;
-/// A target after all steps: the frame does not match.
+/// The target of a step that ends the program with the result that the frame does not match.
 const REJECT: u32 = u32::MAX - 1;
 
 /// Maximum number of headers that `protochain` follows. (libpcap has no limit: on a chain that leads back to itself it

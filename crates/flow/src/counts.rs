@@ -10,7 +10,7 @@ pub struct Lateness {
     /// made the record. The first element counts delays up to [`Lateness::STEP_MS`], the second up to twice that, the
     /// last all delays above one second.
     pub records: [u64; Lateness::STEPS],
-    /// The sum of these delays in nanoseconds.
+    /// The sum of all delays in nanoseconds.
     pub nanos: u64,
 }
 
@@ -58,8 +58,8 @@ pub struct Counts {
     pub lateness: Lateness,
     /// Bytes of memory that flows have touched so far, tables included.
     pub bytes: u64,
-    /// Current bytes in use by flows, by the table and by the lists of free memory; the remainder of `bytes` is
-    /// reusable.
+    /// Bytes of `bytes` that flows, the table and the lists of free memory use at present; the other bytes are free for
+    /// new flows.
     pub held: u64,
 }
 

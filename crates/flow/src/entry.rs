@@ -48,12 +48,12 @@ pub(crate) mod bit {
     pub const MAC: [u16; 2] = [1 << 8, 1 << 9];
     /// The record has a packet location.
     pub const LOCATED: u16 = 1 << 10;
-    /// The first of two bits: the directions in which FIN was sent.
+    /// Position of the first of two bits, which store the directions in which FIN was sent.
     pub const FINS: u32 = 11;
-    /// [`super::Hot::more`] is the index of compact counters. If neither this bit nor [`FULL`] is set, `more` is the
-    /// index of a packet list, or none; both bits: [`COMPRESSED`].
+    /// [`super::Hot::more`] is the index of compact counters. If neither `PAIR` nor [`FULL`] is set, `more` is the
+    /// index of a packet list, or none; if both are set, see [`COMPRESSED`].
     pub const PAIR: u16 = 1 << 13;
-    /// Both bits: the flow is compressed, and [`super::Hot::more`] is a slot of the slab, or none
+    /// Both [`FULL`] and [`PAIR`]: the flow is compressed, and [`super::Hot::more`] is a slot of the slab, or none
     /// ([`crate::compressed`]).
     pub const COMPRESSED: u16 = FULL | PAIR;
     /// The flow has had a packet besides its first since the eviction sweep last inspected it ([`crate::insert`]).
@@ -137,7 +137,7 @@ impl Hot {
         self.bits & bit::COMPRESSED == bit::COMPRESSED
     }
 
-    /// The direction of a packet with this key.
+    /// The direction, within this flow, of a packet with this key.
     #[inline(always)]
     pub const fn side(&self, key: &Key) -> usize {
         (key.turned != self.has(bit::TURNED)) as usize

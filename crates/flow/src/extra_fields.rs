@@ -46,7 +46,7 @@ impl ExtraFields {
         u16::from_le_bytes(*self.chunk(at::HANDSHAKE))
     }
 
-    /// The fields after the first packet. A length above 65535 is stored as 65535.
+    /// The extra fields of a flow that has had only its first packet. A length above 65535 is stored as 65535.
     #[inline(always)]
     pub fn first(icmp: u16, [a, b, c, d, e, f]: [u8; 6], length: u32) -> Self {
         const { assert!(at::HANDSHAKE == 0 && at::MACS[0] == 10 && at::LENGTH == 22) };
@@ -70,8 +70,8 @@ impl ExtraFields {
         u16::from_le_bytes(*self.chunk(at::LENGTH))
     }
 
-    /// All bytes except the first two (the ICMP fields) and the length; in a compressed flow they are part of the
-    /// encoding ([`crate::compressed`]).
+    /// All bytes of the extra fields except the ICMP fields (the first two bytes) and the length; in a compressed flow
+    /// they are part of the encoding ([`crate::compressed`]).
     pub fn inner(&self) -> ([u64; 2], u32) {
         let [a, b, c] = at::INNER;
         ([a, b].map(|at| u64::from_le_bytes(*self.chunk(at))), u32::from_le_bytes(*self.chunk(c)))

@@ -51,7 +51,7 @@ impl RecordContinuation {
 }
 
 impl<H: Hints> Meter<H> {
-    /// The continuation values of the flow with these compact counters.
+    /// The values for the next record ([`RecordContinuation`]) of the flow with these compact counters.
     #[inline(always)]
     pub(crate) fn continuation(&self, bits: u16, pair: &CompactCounters) -> RecordContinuation {
         if bits & bit::HAS_INTERIM_RECORD == 0 {

@@ -35,7 +35,7 @@ pub(crate) struct Key {
     pub around: u64,
 }
 
-/// A power of two above the number of tunnel kinds.
+/// Length of the tables that are indexed by tunnel kind: a power of two above the number of tunnel kinds.
 const KINDS: usize = 16;
 const _: () = assert!((TunnelKind::Teredo as usize) < KINDS);
 
@@ -105,7 +105,7 @@ impl Key {
     }
 }
 
-/// The lower half of a word.
+/// The mask of the lower half of a word.
 const LOW: u64 = 0xffff_ffff;
 
 /// Addresses and ports in order, and true if they were exchanged. The endpoints are compared as one number, and
@@ -147,7 +147,7 @@ pub(crate) fn icmp_word(decoded: &Decoded) -> u16 {
     }
 }
 
-/// The tunnel kind of this number in a key.
+/// Returns the tunnel kind that has this number in a key.
 pub(crate) fn tunnel_kind(number: u8) -> Option<TunnelKind> {
     use TunnelKind::*;
     [Gre, Nvgre, Erspan1, Erspan2, Erspan3, Vxlan, Geneve, GtpU, IpInIp, Teredo]

@@ -85,7 +85,7 @@ pub struct Meter<H = NoHints> {
     pub(crate) most_packets: u32,
     /// The record that the sink borrows, reused for each record.
     pub(crate) record: Option<Box<Record>>,
-    /// `None` only while a batch of packets is metered.
+    /// The packets that are between the stages of metering ([`crate::prefetch`]); `None` only while a batch is metered.
     pub(crate) pipeline: Option<Box<Pipeline>>,
 }
 
@@ -139,7 +139,8 @@ impl<H: Hints> Meter<H> {
         self.compress_idle_flows();
     }
 
-    /// Compresses idle flows, as if packets had arrived.
+    /// Compresses idle flows without packets: as many flows as [`COMPRESS_BATCHES_PER_TICK`] batches of packets would
+    /// compress.
     pub(crate) fn compress_idle_flows(&mut self) {
         (0..COMPRESS_BATCHES_PER_TICK).for_each(|_| self.compress_idle(BATCH));
     }

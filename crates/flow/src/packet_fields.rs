@@ -21,7 +21,7 @@ pub(crate) struct PacketFields {
     pub tcp: bool,
     pub flags: u8,
     pub seq: u32,
-    /// True if the window is zero in a packet without RST.
+    /// True if the packet is TCP without RST and advertises a window of zero.
     pub zero_window: bool,
     pub ttl: u8,
     pub dscp: u8,
@@ -37,7 +37,7 @@ mod at {
     pub const WINDOW: usize = 14;
 }
 
-/// Bytes of a TCP header that are read.
+/// Number of bytes that are read of a TCP header.
 pub(crate) const TCP: usize = 16;
 
 impl PacketFields {

@@ -35,7 +35,7 @@ pub(crate) struct ListSums {
     pub ttl: (u8, u8),
     pub dscp: (u8, u8),
     numbered: bool,
-    /// In direction 0: the TCP flags of the first packet of the flow.
+    /// In the sums of direction 0: the TCP flags of the first packet of the flow. In direction 1: 0.
     pub first_flags: u8,
 }
 
@@ -50,7 +50,7 @@ impl ListSums {
         Self { payload: 0, seq, beyond: 0, payload_packets: 0, ttl: (0, 0), dscp: (0, 0), numbered, first_flags }
     }
 
-    /// The sums of a direction of wide counters, if it has had no irregular packet.
+    /// Takes the sums from the wide counters of a direction that has had no irregular packet.
     pub fn of(side: &wide_counters::WideDirection, first_flags: u8) -> Self {
         let high = side.sent.high();
         Self {
@@ -65,7 +65,8 @@ impl ListSums {
         }
     }
 
-    /// The sums of a flow with wide counters, which contain all sums; only the flags are stored here.
+    /// The value for a flow with wide counters: the wide counters contain the sums, so only the flags of the first
+    /// packet are stored here.
     pub fn unused(first_flags: u8) -> Self {
         Self { first_flags, ..Self::default() }
     }
@@ -176,7 +177,7 @@ const COARSE_SHIFT: u32 = 4;
 /// The largest value of [`InitialPacket::offset_ns`].
 const LAST: u64 = u32::MAX as u64 * 1000;
 
-/// True if a word can store the time exactly.
+/// True if the packet list can store this time exactly.
 #[inline(always)]
 pub(crate) const fn is_exact(after: u64) -> bool {
     after < EXACT

@@ -12,11 +12,11 @@ pub(crate) struct Pool<T> {
     used: usize,
     free: Vec<u32>,
     most: usize,
-    /// Slots touched before the last [`Pool::clear`]; their memory remains allocated.
+    /// Number of slots that were used before the last [`Pool::clear`]; their memory remains allocated.
     touched: usize,
 }
 
-/// Slots that are initialised at once.
+/// Number of slots that the pool initialises together.
 const BLOCK: usize = 64;
 
 impl<T: Default> Pool<T> {
@@ -50,7 +50,7 @@ impl<T: Default> Pool<T> {
         }
     }
 
-    /// The address of a slot, which need not exist.
+    /// The address that a slot has or would have; the slot need not be allocated.
     #[inline(always)]
     pub fn address(&self, place: u32) -> *const T {
         self.items.as_ptr().wrapping_add(place as usize)

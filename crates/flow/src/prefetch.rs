@@ -28,17 +28,17 @@ pub(crate) const AHEAD: usize = 8;
 /// Size of the pipeline: more than the packets between the first and the last stage.
 const RING: usize = 32;
 const _: () = assert!(3 * AHEAD < RING);
-/// The first packets of a flow, which include the handshake and the first packet of the reverse direction.
+/// Number of first packets of a flow that include the handshake and the first packet of the reverse direction.
 const HANDSHAKE_PACKETS: usize = 3;
 /// Below this number of flows nothing is prefetched for evictions, because the table is in cache.
 const FEW: usize = 4 * AHEAD;
 
-/// The packets between the first and the last stage. They are so few that they stay in the cache.
+/// The packets that have passed the first stage but not the last stage. They are so few that they stay in the cache.
 pub(crate) struct Pipeline {
     flow_packets: [FlowPacket; RING],
     /// The flow to which each packet probably belongs.
     guesses: [u32; RING],
-    /// Packets that entered since the pipeline was last empty.
+    /// Number of packets that have entered the pipeline since it was last empty.
     count: usize,
 }
 
@@ -248,7 +248,7 @@ impl<H: Hints> Meter<H> {
         self.known(victim)
     }
 
-    /// The flow `places` entries after this one, in circular order.
+    /// The flow whose entry is `places` entries after the entry of this flow; after the last entry follows the first.
     #[inline(always)]
     pub(crate) fn after(&self, flow: u32, places: usize) -> u32 {
         let (at, all) = (flow as usize + places, self.flows.len());

@@ -67,7 +67,7 @@ impl EndReason {
     pub const ALL: [Self; 5] =
         [Self::IdleTimeout, Self::ActiveTimeout, Self::EndOfFlow, Self::ForcedEnd, Self::LackOfResources];
 
-    /// The name in text output and columns.
+    /// The name of the flow end reason in text output and columns.
     pub const fn name(self) -> &'static str {
         match self {
             Self::IdleTimeout => "idle_timeout",
@@ -131,7 +131,7 @@ impl TcpState {
         Self::ALL[number as usize & 7]
     }
 
-    /// The name in text output and columns; `None` if the flow is not TCP.
+    /// The name of the TCP state in text output and columns; `None` if the flow is not TCP.
     pub const fn name(self) -> Option<&'static str> {
         Some(match self {
             Self::None => return None,
@@ -149,13 +149,13 @@ impl TcpState {
 /// Minimum, maximum, sum and sum of squares of a quantity. The number of values is stored in another field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// The minimum; 0 if there are no values.
+    /// The minimum of the values; 0 if there are no values.
     pub min: u64,
-    /// The maximum.
+    /// The maximum of the values; 0 if there are no values.
     pub max: u64,
-    /// The sum.
+    /// The sum of the values.
     pub sum: u64,
-    /// The sum of squares, so that mean and deviation of merged records are exact.
+    /// The sum of the squares of the values, so that mean and deviation of merged records are exact.
     pub squares: u128,
 }
 
@@ -257,7 +257,7 @@ impl InitialPacket {
 /// The location of packets in the store, with which `netgrain packets --flow` reads them without a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketLocation {
-    /// The queue whose packet files have the packets.
+    /// The queue whose packet files contain the packets.
     pub queue: u16,
     /// Stream position of the first packet; for a capture file, the file offset.
     pub first: u64,
@@ -274,7 +274,7 @@ pub struct Record {
     pub id: u64,
     /// The flow key.
     pub key: Key,
-    /// VLAN ids, MPLS label and tunnel.
+    /// VLAN ids, MPLS label and tunnel of the first packet of the flow.
     pub encapsulation: Encapsulation,
     /// Number of the interface, from the constructor of the meter.
     pub interface: u16,

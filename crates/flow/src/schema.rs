@@ -9,11 +9,11 @@ use std::sync::LazyLock;
 pub enum FieldOutputs {
     /// Text and columns.
     TextAndColumns,
-    /// Text, and columns of exported files. A store omits the column to save space.
+    /// JSON, CSV and the columns of exported files contain the field. A store omits the column to save space.
     TextAndExportedColumns,
-    /// Text only: other columns have the same information.
+    /// Only JSON and CSV contain the field: in columns, other fields have the same information.
     TextOnly,
-    /// Columns only: other fields of the text have the same information.
+    /// Only columns contain the field: in JSON and CSV, other fields have the same information.
     ColumnsOnly,
 }
 
@@ -55,7 +55,8 @@ pub fn field(name: &str) -> Option<&'static Field> {
     fields().iter().find(|field| field.name == name)
 }
 
-/// Name, unit, description, condition for no value, outputs.
+/// A field: its name, its unit, its description, the condition under which it has no value, and the outputs that
+/// contain it.
 type FieldRow = (&'static str, &'static str, &'static str, &'static str, FieldOutputs);
 
 use FieldOutputs::{ColumnsOnly, TextAndColumns, TextAndExportedColumns, TextOnly};

@@ -68,7 +68,7 @@ impl<H: Hints> Shards<H> {
         self.run(packets, sink);
     }
 
-    /// Passes its packets of this second to every meter.
+    /// Passes to each meter its packets of this second.
     fn run(&mut self, packets: &[Packet], sink: &mut dyn Sink) {
         for (meter, flow_packets) in self.meters.iter_mut().zip(&mut self.flow_packets) {
             meter.run(packets, flow_packets, sink);

@@ -19,7 +19,7 @@ const BLOCK: usize = 256;
 const SIZES: usize = 16;
 /// Words in the largest slot.
 pub(crate) const MAX_WORDS: usize = SIZES * UNIT;
-/// The end of a list of free slots.
+/// The value that marks the end of a list of free slots.
 const NOWHERE: u16 = u16::MAX;
 
 /// The state of a block.
@@ -47,7 +47,7 @@ impl Block {
 pub(crate) struct Slab {
     units: Vec<Unit>,
     blocks: Vec<Block>,
-    /// For each size, the first block with a free slot.
+    /// For each slot size, the first block with a free slot.
     with_free_slot: [u32; SIZES],
     /// The first free block.
     empty: u32,
@@ -94,7 +94,7 @@ impl Slab {
         Some(place as u32)
     }
 
-    /// The words stored in a slot, and up to one word more.
+    /// The words stored in a slot; the slice may contain one unused word more at its end.
     pub fn of(&self, place: u32) -> &[u64] {
         let size = usize::from(self.blocks[place as usize / BLOCK].size);
         self.units[place as usize..place as usize + size].as_flattened()

@@ -110,7 +110,7 @@ impl WideDirection {
         }
     }
 
-    /// Counts all values of a packet.
+    /// Adds all values of a packet to the counters.
     #[inline(always)]
     pub fn add(&mut self, seen: &PacketFields) {
         let first = self.packets == 0;
@@ -178,7 +178,8 @@ impl WideDirection {
         self.packets - u32::from(self.before == NEVER && self.packets > 0)
     }
 
-    /// The sum of the inter-arrival times: the timestamps of a flow never decrease, so it is last minus first.
+    /// The sum of the inter-arrival times. The timestamps of a flow never decrease, so the sum is the last timestamp
+    /// minus the first.
     #[inline(always)]
     pub fn gap_sum(&self) -> u64 {
         let from = if self.before == NEVER { self.first } else { self.before };
@@ -256,7 +257,8 @@ pub(crate) struct WideCounters {
     pub more: Vec<u64>,
     /// The times of the handshake, as in [`crate::extra_fields`].
     pub handshake: [u64; 2],
-    /// The topmost MPLS label of a flow in a tunnel; `None` also if the entry has the label.
+    /// The topmost MPLS label of a flow in a tunnel; `None` without a label, and for a flow without a tunnel, whose
+    /// label is in the flow's entry.
     pub label: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! A packet as all formats describe it.
+//! The packet type that the readers of all formats return.
 
 use base::Timestamp;
 use std::ops::Range;

@@ -21,10 +21,11 @@ use std::io::{self, Read, Write};
 /// Bytes of a record header.
 pub const RECORD_HEADER: usize = 12;
 
-/// Most bytes of a packet in a file of fixed size; longer packets are truncated.
+/// Largest number of bytes that a file of fixed size stores of a packet; longer packets are truncated.
 pub const MAX_CAPLEN: u16 = u16::MAX - RECORD_HEADER as u16;
 
-/// The smallest file size that takes any packet: the longest record and the header of the padding after it.
+/// The smallest size at which a file can hold a packet of any length: the longest record and the header of the padding
+/// after it.
 pub const MIN_FILE: u64 = (2 * RECORD_HEADER + MAX_CAPLEN as usize) as u64;
 
 /// Returns the record header of a packet. A timestamp of 0 marks padding, so a packet with this timestamp is written
@@ -68,7 +69,8 @@ pub const fn fits(remaining: u64, caplen: u16) -> bool {
 }
 
 /// The lengths, without header, of the paddings that fill `remaining` bytes. One padding is enough when a packet did
-/// not fit; ending a file early may take more, and none of them leaves a rest that cannot be padded.
+/// not fit. If a file is ended early, several paddings may be needed; after each of them, the remaining space is zero or
+/// large enough for a padding header.
 ///
 /// The result is empty for `remaining` from 1 to 11, which cannot be filled and which [`fits`] never leaves.
 pub fn paddings(remaining: u64) -> impl Iterator<Item = u16> {
@@ -253,7 +255,7 @@ mod tests {
         assert!(matches!(lengths(&file).unwrap_err(), Error::Truncated { offset: 15, need: 12, have: 11, .. }));
     }
 
-    /// HPCAP itself has a bug in this case. For some sizes of the remaining space of a file, it lost the next packet or
+    /// HPCAP itself loses packets here: for some sizes of the remaining space of a file, it loses the next packet or
     /// all following packets.
     #[test]
     fn any_remaining_space_is_padded_exactly_without_loss() {

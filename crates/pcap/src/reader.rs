@@ -69,7 +69,7 @@ impl Layout {
     }
 }
 
-/// The first four bytes of the source, and the number of them that the source has.
+/// The first four bytes of the source, and how many of these four bytes the source has.
 fn head<R: Read>(window: &mut Window<R>) -> Result<([u8; 4], usize), Error> {
     let have = window.need(4)?.min(4);
     let mut head = [0; 4];

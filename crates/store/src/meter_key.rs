@@ -140,14 +140,14 @@ pub enum MeterKeyError {
     Store {
         /// The store.
         store: PathBuf,
-        /// The error of the system call.
+        /// The error that the system call returned.
         error: io::Error,
     },
     /// The file of the key cannot be read or written.
     Io {
         /// The file.
         path: PathBuf,
-        /// The error of the system call.
+        /// The error that the system call returned.
         error: io::Error,
     },
     /// The file is not a key.

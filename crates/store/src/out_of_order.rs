@@ -43,10 +43,10 @@ pub struct Span {
 }
 
 impl Span {
-    /// The range of a file that is not yet sealed.
+    /// The time range of a file that is not yet sealed: any time.
     pub const UNKNOWN: Self = Self { first: Timestamp::ZERO, last: Timestamp::MAX, is_out_of_order: true };
 
-    /// The range of a file whose packets are between these two timestamps, and not in order of time.
+    /// The time range of a file whose packets are between these two timestamps, and not in order of time.
     pub const fn out_of_order((first, last): (Timestamp, Timestamp)) -> Self {
         Self { first, last, is_out_of_order: true }
     }

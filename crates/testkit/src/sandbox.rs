@@ -36,7 +36,7 @@ pub struct Port {
 /// Options of a veth pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VethOptions {
-    /// Receive and transmit queues of each end.
+    /// Number of receive queues and of transmit queues that each interface of the pair has.
     pub queues: u32,
     /// Largest payload of a frame in bytes.
     pub mtu: u32,

@@ -108,7 +108,7 @@ impl RawReader {
         wanted
     }
 
-    /// All frames that arrive until there is none for `quiet`.
+    /// All frames that arrive until no frame has arrived for the time `quiet`.
     pub fn all(&mut self, quiet: Duration) -> Vec<Vec<u8>> {
         std::iter::from_fn(|| self.next(quiet)).collect()
     }

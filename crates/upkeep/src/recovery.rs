@@ -38,14 +38,15 @@ use store::out_of_order::{self, OutOfOrderMarkers};
 pub(crate) use volume::Volume;
 use volume::WAIT;
 
-/// The most directories that recovery examines: more than a month of hours.
+/// The largest number of directories that recovery examines: the hour directories of more than a month.
 pub const MAX_DIRECTORIES: usize = 1000;
 
 /// Number of the newest hours in which recovery searches for the original name of a packet file whose rename a power
 /// failure has undone.
 const NEWEST: usize = 3;
 
-/// Length of the pcap file header, which is the same in all packet files.
+/// Length of the pcap file header. The header is the same in all packet files, so a block without further bytes does
+/// not show to which file an index belongs.
 const MEANINGLESS: u32 = pcap::classic::FILE_HEADER as u32;
 
 /// The first second since 1970 that is too large for a timestamp.

@@ -70,7 +70,7 @@ pub struct Verify<D, F> {
 /// result lists the differences as text; for each, a flag is true if the difference is certain to be an error.
 type Count = dyn FnMut(&Path, &[(u64, u64)], &[Vec<u64>]) -> io::Result<Vec<(bool, String)>>;
 
-/// The stored packets of an interface, according to its indexes.
+/// Which packets of an interface are stored, according to its indexes.
 #[derive(Default)]
 struct Stored {
     /// For each second, the number of packets stored in it.
@@ -372,9 +372,9 @@ struct FileInterval {
     path: std::path::PathBuf,
     queue: u16,
     start: Timestamp,
-    /// First stream position and end position, if they are known.
+    /// The stream positions at which the file begins and ends, if they are known.
     stream_range: Option<(u64, u64)>,
-    /// The timestamps of its earliest and latest packet; `None` for a growing file.
+    /// The timestamps of the earliest and of the latest packet of the file; `None` for a growing file.
     span: Option<(Timestamp, Timestamp)>,
     /// True if the blocks of the file are in order of time and no packet is earlier than the start time of the file.
     is_in_order: bool,

@@ -149,8 +149,8 @@ fn a_gap_of_centuries_with_active_flows_takes_no_time() {
     for centuries in 1..=5 {
         meter.tick(Timestamp::from_secs_nanos(500 + centuries * century, 0), &mut out);
         let expected = if centuries < 4 { 0 } else { 50 };
-        // The active timeout of three centuries makes the first records. The flows have no later packets, hence no
-        // further records.
+        // The flows get their first records when the active timeout of three centuries expires. They have no later
+        // packets, hence no further records.
         assert_eq!(out.len(), expected, "after {centuries} centuries");
     }
     assert_eq!(meter.counts().active, 50);

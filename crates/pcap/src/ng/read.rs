@@ -19,7 +19,7 @@ const SECTION_FIELDS: usize = 24;
 const DATA: usize = 28;
 const SIMPLE_DATA: usize = 12;
 
-/// Most interfaces that one section may describe.
+/// The largest number of interfaces that one section may describe.
 const MAX_INTERFACES: usize = 65_536;
 
 /// Largest number of bytes that the reader stores of an interface's name: names of Windows interfaces have about fifty

@@ -22,7 +22,7 @@ pub struct SectionOptions<'a> {
 /// The description of an interface; empty texts are omitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceOptions<'a> {
-    /// The name in the operating system.
+    /// The name of the interface in its operating system.
     pub name: &'a str,
     /// A description in one line.
     pub description: &'a str,
@@ -58,15 +58,15 @@ pub struct Statistics<'a> {
     pub start: Option<Timestamp>,
     /// End of the capture.
     pub end: Option<Timestamp>,
-    /// Received by the interface.
+    /// Number of packets that the interface received.
     pub received: Option<u64>,
-    /// Lost by the interface because of missing resources.
+    /// Number of packets that the interface lost because of missing resources.
     pub dropped: Option<u64>,
-    /// Accepted by the capture filter.
+    /// Number of packets that the capture filter accepted.
     pub accepted: Option<u64>,
-    /// Packets that the operating system or the capturing program lost.
+    /// Number of packets that the operating system or the capturing program lost.
     pub os_dropped: Option<u64>,
-    /// Packets that were delivered to the user, which are the packets of this section.
+    /// Number of packets that were delivered to the user, which are the packets of this section.
     pub delivered: Option<u64>,
     /// A comment; an empty comment is omitted.
     pub comment: &'a str,

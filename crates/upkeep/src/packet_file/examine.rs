@@ -19,7 +19,8 @@ use store::device::Device;
 pub struct Findings {
     /// Byte ranges of complete records, in order; the first begins at 0 if the file header is valid.
     pub kept: Vec<Range<u64>>,
-    /// Ledger rows without the counts of the kept packets, each with the offset in the file from which they apply.
+    /// Ledger rows without the counts of the kept packets. Each element has the offset in the file from which its rows
+    /// apply.
     pub rest: Vec<(u64, Rows)>,
     /// Number of kept packets.
     pub packets: u64,
@@ -27,7 +28,7 @@ pub struct Findings {
     pub unverified: u64,
     /// Number of lost packets.
     pub lost: u64,
-    /// Blocks that do not match their entry and are not all zeros.
+    /// Numbers of the blocks that do not match their index entry and are not all zeros.
     pub damaged: Vec<u32>,
 }
 

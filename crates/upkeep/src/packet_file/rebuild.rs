@@ -13,7 +13,7 @@ pub struct Rebuilt {
     pub entries: Vec<Entry>,
     /// Length of the packet file.
     pub bytes: u64,
-    /// The time at which the file ended.
+    /// The time at which the packet file ends: its latest timestamp, or a later second of its ledger.
     pub end: Timestamp,
 }
 

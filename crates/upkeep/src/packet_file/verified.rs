@@ -44,7 +44,7 @@ pub struct VerifiedIndex {
     pub sealed: bool,
     /// True if the index is sealed and all of it is valid, including the key sets.
     pub is_intact: bool,
-    /// True if the index has invalid bytes at its end: the only entry of the last block is lost.
+    /// True if an index entry at the end of the index is torn, and no other index entry describes its block.
     pub torn: bool,
 }
 

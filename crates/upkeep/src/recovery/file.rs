@@ -28,7 +28,7 @@ pub enum Outcome {
         /// Number of packets that were indexed or partly written but could not be kept: the ledger now counts them as
         /// lost with the cause `crash`, in addition to earlier losses.
         lost: u64,
-        /// Path of the file with the unverified bytes, if there were any.
+        /// Path of the file with the unverified bytes; `None` if the file had none.
         aside: Option<PathBuf>,
     },
     /// The file was empty and was removed.
@@ -169,7 +169,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
     }
 
     /// True if an index must be rebuilt although its checksums match the file, because verification found a
-    /// contradiction between index and packets. Not for an index that a repair has already rebuilt, and not for a file
+    /// contradiction between index and packets. False for an index that a repair has already rebuilt, and for a file
     /// without packets.
     fn must_rebuild(&self, sealed: &VerifiedIndex, at: &Path) -> bool {
         self.careful && *at != self.path(&self.called.recovered_index()) && sealed.bytes() > self.layout.file_header()

@@ -20,9 +20,9 @@ const NEIGHBOURS: u32 = 86_400;
 pub struct SalvageResult {
     /// Byte ranges of the file, the file header first.
     pub kept: Vec<Range<u64>>,
-    /// Number of records, or of pcapng blocks, in the ranges.
+    /// Number of records, or of pcapng blocks, in the kept ranges.
     pub records: u64,
-    /// Number of bytes outside of the ranges.
+    /// Number of bytes of the file that are in none of the kept ranges.
     pub left_out: u64,
 }
 

@@ -29,7 +29,7 @@ const SPARE: u64 = 16 << 20;
 /// The reason why a file could not be archived.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// The source cannot be read or removed.
+    /// The file in the store cannot be read or removed.
     Source { path: PathBuf, error: io::Error },
     /// The archive cannot be written.
     Archive { path: PathBuf, text: String },
@@ -111,7 +111,7 @@ impl Move {
         self
     }
 
-    /// The volume of the archive, if known.
+    /// The id of the archive's volume, if known.
     pub fn volume(&self) -> Option<u64> {
         self.volume
     }

@@ -183,8 +183,8 @@ impl Catalogue {
         }
     }
 
-    /// The removable files in the order of removal. Files whose start time is in the future come first, because it is
-    /// from a wrong clock, and all new files would count as older than these files; then the oldest files follow.
+    /// The removable files in the order of removal. Files whose start time is in the future come first: a wrong clock
+    /// gave them this time, and all new files would count as older than these files. Then the oldest files follow.
     pub fn removable(&self, now: Timestamp) -> impl Iterator<Item = Key> + '_ {
         let believed = now.after(HOUR);
         let future = self.hours.range(believed.floor_to(HOUR)..).flat_map(|(_, hour)| hour.files.keys());

@@ -41,7 +41,7 @@ enum PressureState {
 pub(super) struct Removal {
     /// Bytes of the removed files.
     pub bytes: u64,
-    /// True if the free space of the volume has grown by at least half of these bytes.
+    /// True if the removal has increased the free space of the volume by at least half of `bytes`.
     pub is_effective: bool,
     /// True if very little space is free.
     pub is_pressing: bool,

@@ -10,7 +10,7 @@ use store::device::Space;
 /// The limits of a store; a rule that is `None` does not apply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
-    /// The part of the volume that must stay free, in addition to `ahead`.
+    /// The space of the volume that must stay free, in addition to `ahead`.
     pub keep_free: Option<Free>,
     /// The largest number of bytes of the volume that each interface may take, unpublished files included.
     pub max_size: Option<u64>,
