@@ -189,8 +189,8 @@ impl<'a> Parser<'a> {
         let after = self.peek_at(ahead + 1);
         names::value(self.peek_at(ahead).text).is_some()
             && GOES_ON.contains(&after.text)
-            // A slash after a number may also begin a prefix length. It is a prefix length if no operator follows its
-            // number.
+            // A slash after a number is a division, or it begins a prefix length. It begins a prefix length if no
+            // operator follows the number after the slash.
             && (after.text != "/"
                 || self.last_qualifiers.is_none_or(|w| w.kind != Kind::Net)
                 || names::number(self.peek_at(ahead + 2).text).is_none()

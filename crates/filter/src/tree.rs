@@ -287,7 +287,7 @@ pub enum FlowTest {
     Flags {
         /// The endpoint whose packets are tested.
         dir: Dir,
-        /// True if all flags must be set, false if one of them is sufficient.
+        /// True if all of these flags must be set, false if one of them is sufficient.
         all: bool,
         /// FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.
         bits: u8,

@@ -165,8 +165,8 @@ impl CompactDirection {
         LANES.map(|(at, bits)| (self.flags >> at) as u32 & ((1 << bits) - 1))
     }
 
-    /// Writes this direction of the record. `first` is the timestamp of its first packet, `before` that of the last
-    /// packet of the previous record.
+    /// Writes the counters of this direction into the record. `first` is the timestamp of the first packet of the
+    /// record, `before` that of the last packet of the previous record.
     #[inline(always)]
     pub fn render(
         &self,

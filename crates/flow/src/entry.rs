@@ -42,7 +42,8 @@ pub(crate) mod bit {
     pub const USED: u16 = 1 << 4;
     /// The reverse direction has had a packet.
     pub const BACK: u16 = 1 << 5;
-    /// [`ExtraFields::handshake`](crate::extra_fields::ExtraFields::handshake) holds durations instead of timestamps.
+    /// [`ExtraFields::handshake`](crate::extra_fields::ExtraFields::handshake) holds the durations of the handshake
+    /// instead of timestamps.
     pub const SYN_RTT: u16 = 1 << 6;
     pub const ACK_RTT: u16 = 1 << 7;
     pub const MAC: [u16; 2] = [1 << 8, 1 << 9];

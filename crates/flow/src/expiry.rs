@@ -60,7 +60,7 @@ impl<H: Hints> Meter<H> {
         if hot.bits & (bit::FULL | bit::HAS_INTERIM_RECORD) == 0 { Some(body.start) } else { self.first_of_later(flow) }
     }
 
-    /// As [`Meter::first`], for a flow that may have had a record.
+    /// Like [`Meter::first`], but for a flow that may have had a record.
     #[inline(never)]
     fn first_of_later(&self, flow: u32) -> Option<u64> {
         let hot = &self.flows[flow].hot;

@@ -80,7 +80,7 @@ impl Key {
         })
     }
 
-    /// As [`Key::of`], for TCP or UDP in IPv4 without a tunnel.
+    /// Like [`Key::of`], but for TCP or UDP in IPv4 without a tunnel.
     #[inline(always)]
     pub fn plain(decoded: &Decoded, head: &[u8; 20], bidirectional: bool) -> Self {
         let both = u64::from_be_bytes(*head.last_chunk().expect("an IPv4 header has more than eight bytes"));
@@ -208,7 +208,7 @@ impl Keys {
         self.finish(fold(first, t ^ what), key.around & self.mask(key.tunnel))
     }
 
-    /// As [`Keys::hash`], for IPv4 without a tunnel.
+    /// Like [`Keys::hash`], but for IPv4 without a tunnel.
     #[inline(always)]
     pub fn hash_plain(&self, key: &Key) -> u64 {
         let what = u64::from(key.ports) | u64::from(key.protocol) << 32;
@@ -309,7 +309,7 @@ mod tests {
                 let expected = KEYS as f64 / PLACES as f64;
                 let chi: f64 = counts.iter().map(|c| (*c as f64 - expected).powi(2) / expected).sum();
                 let far = (chi - PLACES as f64) / (2.0 * PLACES as f64).sqrt();
-                assert!(far.abs() < 6.0, "seed {seed}, bits from {shift}: {far:.1} deviations");
+                assert!(far.abs() < 6.0, "seed {seed}, bits from {shift}: {far:.1} deviations off");
             }
         }
     }

@@ -145,7 +145,7 @@ impl<H: Hints> Meter<H> {
         (0..COMPRESS_BATCHES_PER_TICK).for_each(|_| self.compress_idle(BATCH));
     }
 
-    /// Ends all flows and makes their records. Afterwards time restarts with the next packet.
+    /// Ends all flows and makes their records. Afterwards, the next packet starts time again.
     pub fn finish(&mut self, sink: &mut dyn Sink) {
         end_all(std::slice::from_mut(self), sink);
         self.second = None;

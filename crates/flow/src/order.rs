@@ -192,7 +192,7 @@ mod tests {
                 due.sort(NoHints, |flow| lasts[flow as usize], rank);
                 let mut expected: Vec<u32> = (0..count as u32).collect();
                 expected.sort_by_key(|flow| (lasts[*flow as usize], rank(*flow)));
-                assert!(due.flows().eq(expected), "seed {seed}: {count} within {spread}");
+                assert!(due.flows().eq(expected), "seed {seed}: {count} flows within {spread} ns");
             }
         }
     }

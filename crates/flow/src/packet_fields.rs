@@ -71,8 +71,8 @@ impl PacketFields {
         Self::with(packet, (ttl, class), is_tcp, head.unwrap_or(&[0; TCP]))
     }
 
-    /// As [`PacketFields::of`], with TTL, traffic class and TCP header given. If the packet is not TCP, `head` may be
-    /// any bytes: they are read and discarded, because a branch would be mispredicted at every third packet.
+    /// Like [`PacketFields::of`], but TTL, traffic class and TCP header are arguments. If the packet is not TCP, `head`
+    /// may be any bytes: they are read and discarded, because a branch would be mispredicted at every third packet.
     #[inline(always)]
     pub fn with(packet: &Packet, (ttl, class): (u8, u8), tcp: bool, head: &[u8; TCP]) -> Self {
         let decoded = packet.decoded;

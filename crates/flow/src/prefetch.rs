@@ -74,7 +74,7 @@ impl<H: Hints> Meter<H> {
         self.pipeline = Some(pipeline);
     }
 
-    /// As [`Meter::push`], for packets of one second that are already converted to [`FlowPacket`]s.
+    /// Like [`Meter::push`], but for packets of one second that are already converted to [`FlowPacket`]s.
     pub(crate) fn run(&mut self, packets: &[Packet], flow_packets: &[FlowPacket], sink: &mut dyn Sink) {
         self.make_table(flow_packets.len(), sink);
         self.compress_idle(flow_packets.len());
@@ -104,7 +104,7 @@ impl<H: Hints> Meter<H> {
         self.take(&packets[flow_packet.index as usize], flow_packet, pipeline.guesses[third], sink);
     }
 
-    /// As `advance`, for the first packets, while some stages are empty.
+    /// Like `advance`, but for the first packets, while some stages are empty.
     #[inline(never)]
     fn fill_pipeline(&mut self, packets: &[Packet], pipeline: &mut Pipeline, step: usize, sink: &mut dyn Sink) {
         self.stages(packets, pipeline, step, sink);
@@ -200,7 +200,7 @@ impl<H: Hints> Meter<H> {
         }
     }
 
-    /// As `fetch_rest`, for a flow with wide counters or a compressed flow.
+    /// Like `fetch_rest`, but for a flow with wide counters or a compressed flow.
     #[inline(never)]
     fn fetch_other(&self, flow: u32, side: usize) {
         let hot = &self.flows[flow].hot;
@@ -211,7 +211,7 @@ impl<H: Hints> Meter<H> {
         }
     }
 
-    /// As `fetch_rest`, for a compressed flow.
+    /// Like `fetch_rest`, but for a compressed flow.
     pub(crate) fn prefetch_compressed(&self, flow: u32) {
         let hot = &self.flows[flow].hot;
         if hot.has(bit::V6) {

@@ -221,8 +221,8 @@ pub struct DirectionStats {
     pub dscp: (u8, u8),
     /// Source MAC address of the first frame, if the frame had an Ethernet header.
     pub mac: Option<MacAddr>,
-    /// Tunnel sequence numbers of the first and the last packet of this direction with a sequence number. The tunnel
-    /// numbers the packets of all its flows, so the difference is not the packet count of this flow.
+    /// Tunnel sequence numbers of the first and of the last packet of this direction that have one. The tunnel numbers
+    /// the packets of all its flows, so the difference is not the packet count of this flow.
     pub tunnel_sequence: Option<(u32, u32)>,
 }
 
@@ -338,8 +338,8 @@ pub trait Sink {
     /// Receives one record.
     fn record(&mut self, record: &Record);
 
-    /// Announces that the records until the next call of `second` were due at this second of packet time. Only the
-    /// merging of several meters ([`crate::ShardMerger`]) needs it.
+    /// Announces that the records until the next call of `second` were due at this second of packet time. Only
+    /// [`crate::ShardMerger`], which merges the records of several meters, needs this call.
     fn second(&mut self, _second: u64) {}
 }
 

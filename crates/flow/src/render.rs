@@ -137,7 +137,7 @@ fn mac_of(hot: &Hot, rare: &ExtraFields, side: usize) -> Option<MacAddr> {
     hot.has(bit::MAC[side]).then_some(MacAddr(rare.mac(side)))
 }
 
-/// Initial packets and directions of a short flow, from its packet list.
+/// Writes initial packets and directions of a short flow into the record, from the packet list of the flow.
 #[inline(always)]
 fn render_list(hot: &Hot, body: &Body, rare: &ExtraFields, words: &[u64], out: &mut Record) {
     let Record { directions: sides, initial_packets: early, .. } = out;

@@ -1,5 +1,5 @@
 //! The table of the fields of a flow record. JSON, CSV, `--fields` and the columns of Parquet files use these names,
-//! each for the same value. Units, descriptions and the tables of the documentation are generated from it.
+//! each for the same value. Units, descriptions and the tables of the documentation are generated from this table.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;

@@ -84,7 +84,7 @@ impl<H: Hints> Shards<H> {
         self.meters.iter_mut().for_each(Meter::compress_idle_flows);
     }
 
-    /// Ends all flows and makes their records. Afterwards time restarts with the next packet.
+    /// Ends all flows and makes their records. Afterwards, the next packet starts time again.
     pub fn finish(&mut self, sink: &mut dyn Sink) {
         end_all(&mut self.meters, sink);
         self.meters.iter_mut().for_each(|m| m.second = None);

@@ -230,7 +230,7 @@ mod tests {
             assert_eq!(slab.held(), blocks.len() * (4096 + size_of::<Block>()), "seed {seed}, step {step}");
             assert!(slab.bytes() <= 40 * (4096 + size_of::<Block>()));
         }
-        assert!(refused > 100, "seed {seed}: the slab was full {refused} times");
+        assert!(refused > 100, "seed {seed}: the slab was full only {refused} times");
         model.iter().for_each(|(place, words)| assert!(slab.of(*place).starts_with(words), "seed {seed}"));
     }
 
@@ -263,7 +263,7 @@ mod tests {
         let bytes: usize = flows.iter().map(|f| f.1).sum();
         assert!(
             slab.held() < bytes + bytes / 5,
-            "seed {seed}: blocks of {} bytes for encodings of {bytes} bytes",
+            "seed {seed}: the blocks in use take {} bytes, the encodings {bytes} bytes",
             slab.held()
         );
     }

@@ -132,7 +132,7 @@ impl Table {
         if self.buckets[spot.home as usize].put(spot.tag, flow) { Ok(()) } else { self.spill(spot, flow) }
     }
 
-    /// As `insert`, after the flow's own bucket was found full.
+    /// Like `insert`, but for a flow whose own bucket is full.
     #[cold]
     #[inline(never)]
     fn spill(&mut self, BucketHint { home, tag }: BucketHint, flow: u32) -> Result<(), BucketsFull> {
@@ -155,7 +155,7 @@ impl Table {
         }
     }
 
-    /// As `remove`, for a flow that is not in its own bucket.
+    /// Like `remove`, but for a flow that is not in its own bucket.
     #[cold]
     #[inline(never)]
     fn remove_spilled(&mut self, BucketHint { home, tag }: BucketHint, flow: u32) {

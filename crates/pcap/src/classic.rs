@@ -114,7 +114,7 @@ impl<W: Write> Writer<W> {
     /// Begins a file.
     ///
     /// # Errors
-    /// The errors of the sink.
+    /// Any error that the sink returns.
     pub fn new(mut sink: W, resolution: Resolution, link_type: u16) -> io::Result<Self> {
         sink.write_all(&file_header(resolution, link_type))?;
         Ok(Self { sink, resolution })
@@ -123,7 +123,7 @@ impl<W: Write> Writer<W> {
     /// Appends a packet with the captured bytes `data`.
     ///
     /// # Errors
-    /// The errors of the sink; `InvalidInput`, with nothing written, for more than [`MAX_PACKET`] bytes.
+    /// Any error that the sink returns; `InvalidInput` for more than [`MAX_PACKET`] bytes, of which nothing is written.
     pub fn write(&mut self, ts: Timestamp, wire_len: u32, data: &[u8]) -> io::Result<()> {
         let caplen = within_limit(data)?;
         self.sink.write_all(&record_header(self.resolution, ts, caplen, wire_len.max(caplen)))?;
@@ -133,7 +133,7 @@ impl<W: Write> Writer<W> {
     /// Flushes the sink and returns it.
     ///
     /// # Errors
-    /// The errors of the sink.
+    /// Any error that the sink returns.
     pub fn finish(mut self) -> io::Result<W> {
         self.sink.flush()?;
         Ok(self.sink)

@@ -69,8 +69,8 @@ pub const fn fits(remaining: u64, caplen: u16) -> bool {
 }
 
 /// The lengths, without header, of the paddings that fill `remaining` bytes. One padding is enough when a packet did
-/// not fit. If a file is ended early, several paddings may be needed; after each of them, the remaining space is zero or
-/// large enough for a padding header.
+/// not fit. If a file is ended early, several paddings may be needed; after each of them, the remaining space is zero
+/// or large enough for a padding header.
 ///
 /// The result is empty for `remaining` from 1 to 11, which cannot be filled and which [`fits`] never leaves.
 pub fn paddings(remaining: u64) -> impl Iterator<Item = u16> {
@@ -104,7 +104,7 @@ impl<W: Write> Writer<W> {
     /// the caller ends this file with [`Writer::finish`] and begins the next.
     ///
     /// # Errors
-    /// The errors of the sink.
+    /// Any error that the sink returns.
     pub fn write(&mut self, ts: Timestamp, wire_len: u32, data: &[u8]) -> io::Result<bool> {
         let data = &data[..data.len().min(usize::from(MAX_CAPLEN))];
         let caplen = data.len() as u16;
@@ -120,7 +120,7 @@ impl<W: Write> Writer<W> {
     /// Pads the file to its size, flushes the sink, and returns it.
     ///
     /// # Errors
-    /// The errors of the sink.
+    /// Any error that the sink returns.
     pub fn finish(mut self) -> io::Result<W> {
         for len in paddings(self.remaining) {
             self.sink.write_all(&padding_header(len))?;
@@ -271,7 +271,7 @@ mod tests {
                     assert!(left == 0 || left >= header, "{caplen} into {remaining}");
                 } else {
                     let needed = remaining < record || (1..header).contains(&(remaining - record));
-                    assert!(needed, "{caplen} into {remaining} is refused although it fits");
+                    assert!(needed, "{caplen} bytes are refused although {remaining} are left");
                     let pads: Vec<u16> = paddings(remaining).collect();
                     assert!(pads.len() <= 1, "{caplen} into {remaining}");
                     assert_eq!(pads.iter().map(|p| header + u64::from(*p)).sum::<u64>(), remaining);

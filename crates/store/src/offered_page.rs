@@ -70,7 +70,8 @@ impl OfferedPage {
     /// claim of the interface.
     ///
     /// # Errors
-    /// If `/dev/shm` is missing or full. Without the page, the number of packets lost by a kill is unknown.
+    /// `/dev/shm` is missing or full. Without the page, the number of packets that a kill of the recorder loses stays
+    /// unknown.
     pub fn begin(directory: &Path, queue: u16) -> io::Result<Self> {
         let directory = fs::canonicalize(directory)?;
         let (dev, ino) = identity(&directory)?;
@@ -139,7 +140,7 @@ impl OfferedPage {
         self.word(at::ENDED).store(1, Ordering::Release);
     }
 
-    /// The content of the page as recovery reads it; the recorder calls this after its end.
+    /// The content of the page as recovery reads it. The recorder calls this function after it has ended the recording.
     pub fn tail(&self) -> Option<OrphanedCount> {
         OrphanedCount::parse(&fs::read(&self.path).ok()?, self.path.clone()).map(|(tail, _)| tail)
     }

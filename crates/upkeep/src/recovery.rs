@@ -340,8 +340,9 @@ impl<D: Device> Recovery<D> {
         Ok(None)
     }
 
-    /// Renames a prepared file with packets to the name that it had before the power failure: the name of the index
-    /// that matches its first block, or otherwise a name from its first packet.
+    /// Renames a prepared file with packets to the name that it had before the power failure. The name is that of the
+    /// index that matches a block of the file; without such an index, the name is made from the timestamp of the first
+    /// packet.
     fn place(&mut self, path: &Path, name: &str, ending: &'static str) -> io::Result<()> {
         let Some(layout) = Layout::of(ending) else { return Ok(()) };
         let Some(file) = self.volume.device.take(path)? else { return Ok(()) };

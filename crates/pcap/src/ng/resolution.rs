@@ -77,7 +77,7 @@ mod tests {
                 let unit = if byte & 0x80 != 0 { 2f64.powf(-power) } else { 10f64.powf(-power) };
                 let exact = (count as f64 * unit * 1e9).min(u64::MAX as f64);
                 let got = Resolution::new(byte, 0).timestamp(count).nanos() as f64;
-                assert!((got - exact).abs() <= 1.0 + exact * 1e-12, "byte {byte:#x} count {count}: {got} {exact}");
+                assert!((got - exact).abs() <= 1.0 + exact * 1e-12, "if_tsresol {byte:#x}, {count}: {got} {exact}");
             }
         }
     }

@@ -45,7 +45,8 @@ pub struct InterfaceOptions<'a> {
 pub struct PacketOptions {
     /// The direction.
     pub direction: Direction,
-    /// Packets lost between this packet and the packet before on the same interface; `None` if the number is unknown.
+    /// Number of packets lost between this packet and the previous packet of the same interface; `None` if the number
+    /// is unknown.
     pub drops: Option<u64>,
     /// The hardware queue of the packet.
     pub queue: Option<u32>,
@@ -85,7 +86,7 @@ impl<W: Write> Writer<W> {
     /// Begins a section written by `application` on `os`; empty texts are omitted.
     ///
     /// # Errors
-    /// The errors of the sink.
+    /// Any error that the sink returns.
     pub fn new(sink: W, application: &str, os: &str) -> io::Result<Self> {
         Self::with(sink, &SectionOptions { application, os, ..SectionOptions::default() })
     }
@@ -93,7 +94,7 @@ impl<W: Write> Writer<W> {
     /// Begins a section with further options.
     ///
     /// # Errors
-    /// The errors of the sink.
+    /// Any error that the sink returns.
     pub fn with(sink: W, section: &SectionOptions<'_>) -> io::Result<Self> {
         let mut writer = Self { sink, block: Vec::new(), has_options: false, interfaces: 0 };
         writer.begin(block::SECTION);
@@ -111,7 +112,7 @@ impl<W: Write> Writer<W> {
     /// Describes an interface, with timestamps in nanoseconds, and returns its number.
     ///
     /// # Errors
-    /// The errors of the sink.
+    /// Any error that the sink returns.
     pub fn interface(&mut self, name: &str, link_type: u16) -> io::Result<u32> {
         self.describe(&InterfaceOptions { name, link_type, snaplen: MAX_PACKET, ..InterfaceOptions::default() })
     }
@@ -119,7 +120,7 @@ impl<W: Write> Writer<W> {
     /// Describes an interface with further options, with timestamps in nanoseconds, and returns its number.
     ///
     /// # Errors
-    /// The errors of the sink.
+    /// Any error that the sink returns.
     pub fn describe(&mut self, interface: &InterfaceOptions<'_>) -> io::Result<u32> {
         self.begin(block::INTERFACE);
         self.u32(u32::from(interface.link_type));
@@ -142,8 +143,8 @@ impl<W: Write> Writer<W> {
     /// Appends a packet with the captured bytes `data`.
     ///
     /// # Errors
-    /// The errors of the sink; `InvalidInput`, with nothing written, for more than [`MAX_PACKET`] bytes or an interface that
-    /// was not described.
+    /// Any error that the sink returns. `InvalidInput`, with nothing written, for more than [`MAX_PACKET`] bytes or for
+    /// an interface that was not described.
     pub fn packet(
         &mut self,
         interface: u32,
@@ -179,7 +180,7 @@ impl<W: Write> Writer<W> {
     /// Writes the statistics of an interface as of `ts`.
     ///
     /// # Errors
-    /// The errors of the sink; `InvalidInput` for an interface that was not described.
+    /// Any error that the sink returns; `InvalidInput` for an interface that was not described.
     pub fn statistics(&mut self, interface: u32, ts: Timestamp, reported: &Statistics<'_>) -> io::Result<()> {
         self.known(interface)?;
         self.begin(block::STATISTICS);
@@ -204,7 +205,7 @@ impl<W: Write> Writer<W> {
     /// Flushes the sink, so that the reader of a pipe gets all packets written so far.
     ///
     /// # Errors
-    /// The errors of the sink.
+    /// Any error that the sink returns.
     pub fn flush(&mut self) -> io::Result<()> {
         self.sink.flush()
     }
@@ -217,7 +218,7 @@ impl<W: Write> Writer<W> {
     /// Flushes the sink and returns it.
     ///
     /// # Errors
-    /// The errors of the sink.
+    /// Any error that the sink returns.
     pub fn finish(mut self) -> io::Result<W> {
         self.sink.flush()?;
         Ok(self.sink)

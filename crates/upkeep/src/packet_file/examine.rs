@@ -53,7 +53,7 @@ type PacketsBySecond = BTreeMap<u64, (u64, u64)>;
 /// Compares a packet file with its index. If there is no index, the function follows the chain of records.
 ///
 /// # Errors
-/// The error of the device.
+/// Any error that the device returns.
 pub fn examine<D: Device>(
     window: &mut Window<'_, D>,
     layout: Layout,
@@ -76,8 +76,8 @@ pub fn examine<D: Device>(
                 walk.keep(0, layout.file_header());
                 next = Some(layout.file_header());
             }
-            // If a record of the previous block continues in this block, the next record begins at its end. After a
-            // damaged block, the offset of the next record is taken from the index.
+            // If a record of the previous block continues in this block, the next record begins at the end of that
+            // record. After a damaged block, the offset of the next record is taken from the index.
             let from = next.or(indexed.first_record.map(|f| indexed.start() + u64::from(f)));
             let follows = indexed_blocks.get(i + 1).filter(|p| p.number == indexed.number + 1 && good[i + 1]);
             let complete_to = match follows {

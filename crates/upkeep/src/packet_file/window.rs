@@ -22,7 +22,7 @@ impl<'d, D: Device> Window<'d, D> {
     /// A window on the first `limit` bytes of an open file.
     ///
     /// # Errors
-    /// The error of the device.
+    /// Any error that the device returns.
     pub fn new(device: &'d mut D, file: FileId, limit: u64) -> io::Result<Self> {
         let size = device.len(file)?.min(limit);
         Ok(Self { device, file, size, start: 0, bytes: Vec::new() })
@@ -41,7 +41,7 @@ impl<'d, D: Device> Window<'d, D> {
     /// The `len` bytes at offset `at`, or fewer at the end of the file.
     ///
     /// # Errors
-    /// The error of the device.
+    /// Any error that the device returns.
     pub fn get(&mut self, at: u64, len: usize) -> io::Result<&[u8]> {
         let len = len.min(self.size.saturating_sub(at) as usize);
         let end = at + len as u64;
@@ -61,7 +61,7 @@ impl<'d, D: Device> Window<'d, D> {
     /// True if the range contains only zeros, like space that was allocated but never written.
     ///
     /// # Errors
-    /// The error of the device.
+    /// Any error that the device returns.
     pub fn is_blank(&mut self, from: u64, to: u64) -> io::Result<bool> {
         let mut at = from;
         while at < to.min(self.size) {

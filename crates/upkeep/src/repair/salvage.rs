@@ -56,7 +56,7 @@ struct ChainedRecord {
 /// Finds the complete records.
 ///
 /// # Errors
-/// The error of the device; `InvalidData` if the file header is not recognised.
+/// Any error that the device returns; `InvalidData` if the file header is not recognised.
 pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<SalvageResult> {
     let head = window.get(0, 24)?.to_vec();
     let Some((format, begin)) = format(&head, name) else {

@@ -374,8 +374,8 @@ fn has_packets(allocations: &[Option<u64>; 3]) -> bool {
     allocations[1].is_some() || allocations[2].is_some()
 }
 
-/// The modification time, if it is old enough that a later change of the directory gets a different modification time;
-/// otherwise `None`.
+/// The modification time of the directory, if it is so old that a later change of the directory gets a different
+/// modification time; otherwise `None`.
 fn is_unchanged(modified: Timestamp, now: Timestamp) -> Option<Timestamp> {
     (now.since(modified).max(modified.since(now)) > HOT).then_some(modified)
 }

@@ -117,9 +117,9 @@ mod tests {
         let pressing = Removal { is_pressing: true, ..NO_EFFECT };
         for removals in 1..=4 {
             pressure.removed(pressing, now);
-            assert!(pressure.allows(now), "after {removals} removals, of which {} count", removals - 2);
+            assert!(pressure.allows(now), "a pause after {removals} removals, which is too early");
         }
-        assert!(pressure.removed(pressing, now) && !pressure.allows(now), "30 bytes");
+        assert!(pressure.removed(pressing, now) && !pressure.allows(now), "no pause after 30 bytes");
     }
 
     #[test]

@@ -222,8 +222,8 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
             Some(Error::NotACapture { .. }) if verified.is_none() => {
                 self.find(path, FindingKind::Foreign, None, "not a capture");
             }
-            // Without an index, only the unsupported version is reported, and not damage: no netgrain program has read the
-            // file before, so it may be intact.
+            // Without an index, only the unsupported version is reported, and not damage: no netgrain program has read
+            // the file before, so it may be intact.
             Some(error @ Error::Version { .. }) if verified.is_none() => {
                 self.find(path, FindingKind::Version, Some(error.offset()), error.reason());
             }
@@ -245,9 +245,9 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
             self.find(path, FindingKind::Order, Some(at), text);
         }
         if let Some(at) = content.first_raised {
-            let what = if content.wire_raised == 1 { "1 packet says" } else { "packets say" };
+            let what = if content.wire_raised == 1 { "1 packet has" } else { "packets have" };
             let many = if content.wire_raised == 1 { String::new() } else { show_count(content.wire_raised) + " " };
-            let text = format!("{many}{what} fewer bytes on the wire than were captured");
+            let text = format!("{many}{what} a wire length below the captured length");
             self.find(path, FindingKind::WireLength, Some(at), text);
         }
         let Some(verified) = verified else { return Ok(()) };

@@ -14,7 +14,7 @@ pub struct Finding {
     pub byte: Option<u64>,
     /// The description of the finding.
     pub text: String,
-    /// The remedy, if the kind does not imply it; usually empty.
+    /// The remedy for this finding, if it differs from [`FindingKind::remedy`]; usually empty.
     pub advice: &'static str,
 }
 

@@ -96,7 +96,7 @@ pub fn truncate_some(packets: &mut [Packet], prng: &mut Prng) {
     }
 }
 
-/// Values that occur in the captures. Random filters use them so that they match some packets.
+/// Values that occur in the captures. Random filters contain these values, so that the filters match some packets.
 pub struct Values {
     hosts: Vec<String>,
     ports: Vec<u16>,
