@@ -208,7 +208,7 @@ impl Eval<'_> {
                 }
             }
         };
-        // Offsets that count from a header of an absent tunnel do not exist.
+        // If the frame does not contain the tunnel, an offset from a header of the tunnel does not exist.
         if spot.from.is_some() && start == NOWHERE { None } else { start.checked_add(spot.at) }
     }
 

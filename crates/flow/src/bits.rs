@@ -18,7 +18,7 @@ pub(crate) trait Coder {
     /// True if the stream is in loose form, so no value is predicted.
     fn is_loose(&self) -> bool;
 
-    /// The lowest `width` bits of a value whose other bits are 0; `width` is at most 64.
+    /// Writes or reads the lowest `width` bits of a value whose other bits are 0; `width` is at most 64.
     fn bits(&mut self, value: u64, width: u32) -> u64;
 
     /// Records that a prediction holds or fails; a failed prediction makes [`Writer::finish`] return `None`.

@@ -56,8 +56,9 @@ const fn spread() -> [u64; 256] {
 #[repr(C, align(64))]
 pub(crate) struct CompactDirection {
     pub last: u64,
-    /// The timestamp of the direction's first packet. Exception: in the forward direction of a stored
-    /// [`CompactCounters`], the lower half is the index of the packet list, and the upper half is the flow's index.
+    /// The timestamp of the direction's first packet. In the forward direction of a stored [`CompactCounters`], this
+    /// field contains two indices instead: that of the packet list in the lower half, and that of the flow in the upper
+    /// half.
     extra: u64,
     pub length_squares: u64,
     iat_squares: u64,
@@ -102,8 +103,8 @@ impl CompactDirection {
         self.flags += SPREAD[usize::from(flags)];
     }
 
-    /// Converts a direction of [`crate::wide_counters`] to compact counters. All its values must fit. The caller sets
-    /// `extra`.
+    /// Converts a direction of [`crate::wide_counters`] to compact counters. The caller ensures that all values of the
+    /// direction fit, and sets the field `extra` afterwards.
     pub fn of(side: &wide_counters::WideDirection) -> Self {
         if side.packets == 0 {
             return EMPTY;

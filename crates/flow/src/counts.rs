@@ -15,10 +15,10 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    /// The number of steps, including the last step for delays above one second.
+    /// The number of steps of the histogram, including the last step for delays above one second.
     pub const STEPS: usize = 9;
 
-    /// The width of a step in milliseconds.
+    /// The width of a step of the histogram in milliseconds.
     pub const STEP_MS: u64 = 125;
 
     pub(crate) fn count(&mut self, late_nanos: u64) {
@@ -41,8 +41,8 @@ pub struct Counts {
     pub compressed: u64,
     /// Flows that started.
     pub started: u64,
-    /// Records by [`EndReason`], whose number is the index. Each record except [`EndReason::ActiveTimeout`] ended a
-    /// flow.
+    /// Number of records for each [`EndReason`], whose number is the index. Each record except those with
+    /// [`EndReason::ActiveTimeout`] ended a flow.
     pub records: [u64; 6],
     /// Flows that ended after an active timeout without another packet, hence without another record.
     pub ended_without_record: u64,

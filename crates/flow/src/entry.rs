@@ -159,7 +159,7 @@ impl Hot {
         }
     }
 
-    /// The VLANs and the tunnel of the flow, as in the key.
+    /// The VLANs and the tunnel id of the flow, as in the key.
     #[inline(always)]
     pub const fn around(&self) -> u64 {
         if self.tunnel == 0 { self.around & !LABEL } else { self.around }
@@ -195,7 +195,7 @@ impl Hot {
         self.around |= label as u64 + 1;
     }
 
-    /// The IPv6 addresses, those of the flow's source first.
+    /// The two IPv6 addresses of the flow, that of the source first.
     pub fn oriented(&self) -> [u64; 4] {
         let [a, b, c, d] = self.key().ends();
         if self.has(bit::TURNED) { [c, d, a, b] } else { [a, b, c, d] }

@@ -22,7 +22,7 @@ mod at {
     pub const INNER: [usize; 3] = [2, 10, 18];
 }
 
-/// Nanoseconds from which a time of the handshake does not fit.
+/// The shortest time of the handshake, in nanoseconds, that 40 bits cannot store.
 pub(crate) const FAR: u64 = 1 << 40;
 
 impl ExtraFields {

@@ -145,7 +145,7 @@ impl<H: Hints> Meter<H> {
         (0..COMPRESS_BATCHES_PER_TICK).for_each(|_| self.compress_idle(BATCH));
     }
 
-    /// Ends all flows and makes their records. Afterwards, the next packet starts time again.
+    /// Ends all flows and makes their records. Afterwards, the timestamp of the next packet sets the meter's time anew.
     pub fn finish(&mut self, sink: &mut dyn Sink) {
         end_all(std::slice::from_mut(self), sink);
         self.second = None;
@@ -185,7 +185,7 @@ impl<H: Hints> Meter<H> {
         self.second.is_none_or(|now| second > now || second + STEP_BACK.as_secs() < now)
     }
 
-    /// The nanoseconds of the current second; empty before the first second.
+    /// The range of timestamps, in nanoseconds, that are in the current second; empty before the first second.
     #[inline(always)]
     pub(crate) fn current_second(&self) -> Range<u64> {
         self.second.map_or(0..0, |now| now * SECOND..now.saturating_add(1).saturating_mul(SECOND))

@@ -147,7 +147,8 @@ fn place_in_order(words: &mut [u64]) {
     }
 }
 
-/// Distributes the words to slots by the lower bits of `slot`, and returns the end of each slot.
+/// Distributes the words over `N` slots: the lower bits of the result of `slot` select the slot of a word. Returns the
+/// end of each slot.
 #[inline(always)]
 fn distribute<const N: usize>(from: &[u64], to: &mut [u64], slot: impl Fn(u64) -> u64) -> [usize; N] {
     let mut places = [0; N];

@@ -44,7 +44,7 @@ impl ListSums {
         self.numbered.then_some(self.seq)
     }
 
-    /// The sums at the start of the direction's next record.
+    /// Returns the sums with which the next record of this direction begins.
     pub const fn continued(&self) -> Self {
         let Self { seq, numbered, first_flags, .. } = *self;
         Self { payload: 0, seq, beyond: 0, payload_packets: 0, ttl: (0, 0), dscp: (0, 0), numbered, first_flags }
@@ -71,8 +71,8 @@ impl ListSums {
         Self { first_flags, ..Self::default() }
     }
 
-    /// The sums without `first_flags`, as two words and two bytes. In a compressed flow they are part of the encoding
-    /// instead ([`crate::compressed`]).
+    /// The sums without `first_flags`, as two words and two bytes. In a compressed flow, the encoding contains these
+    /// sums ([`crate::compressed`]).
     pub fn words(&self) -> ([u64; 2], u16) {
         let [low, high] = self.ttl.into();
         let upper = u64::from(self.payload_packets) | u64::from(low) << 16 | u64::from(high) << 24;

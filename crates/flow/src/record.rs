@@ -205,7 +205,8 @@ pub struct DirectionStats {
     pub iat: Stats,
     /// The number of inter-arrival times.
     pub iat_count: u64,
-    /// Packets with FIN, SYN, RST, PSH, ACK, URG, ECE, CWR, in the order of the flag bits.
+    /// For each TCP flag, the number of packets with this flag: FIN, SYN, RST, PSH, ACK, URG, ECE, CWR, in the order of
+    /// the flag bits.
     pub flags: [u64; 8],
     /// Packets without RST that advertised a TCP window of zero.
     pub zero_window: u64,

@@ -87,7 +87,7 @@ const HEAD: &[FieldRow] = &[
         TextAndColumns,
     ),
     ("first", "", "time of the first packet of this record", "", TextAndColumns),
-    ("first_nanos", "ns", "nanoseconds of `first` after its microsecond: 0 to 999", "", ColumnsOnly),
+    ("first_nanos", "ns", "the part of `first` below one microsecond: 0 to 999", "", ColumnsOnly),
     ("second", "s", "second of `first`, since 1970 (UTC), which is the key of the series rows", "", TextAndColumns),
     ("last", "", "time of the last packet of this record", "", TextAndColumns),
     ("duration_ns", "ns", "time from `first` to `last`", "", TextAndColumns),

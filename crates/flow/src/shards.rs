@@ -84,7 +84,7 @@ impl<H: Hints> Shards<H> {
         self.meters.iter_mut().for_each(Meter::compress_idle_flows);
     }
 
-    /// Ends all flows and makes their records. Afterwards, the next packet starts time again.
+    /// Ends all flows and makes their records. Afterwards, the timestamp of the next packet sets the meters' time anew.
     pub fn finish(&mut self, sink: &mut dyn Sink) {
         end_all(&mut self.meters, sink);
         self.meters.iter_mut().for_each(|m| m.second = None);

@@ -15,7 +15,7 @@ const UNIT: usize = 2;
 type Unit = [u64; UNIT];
 /// Units in a block.
 const BLOCK: usize = 256;
-/// The number of slot sizes: 1 to this many units.
+/// The number of slot sizes. The sizes are 1, 2, 3 and so on up to `SIZES` units.
 const SIZES: usize = 16;
 /// Words in the largest slot.
 pub(crate) const MAX_WORDS: usize = SIZES * UNIT;

@@ -25,7 +25,7 @@ pub(crate) const BUCKET_SLOTS: usize = 12;
 const LOAD: usize = 6;
 /// The largest number of buckets that a search visits.
 pub(crate) const REACH: usize = 8;
-/// Initial number of buckets: 64 KiB. In tests the number is so small that nearly every table grows.
+/// Initial number of buckets, which take 64 KiB. In tests the number is so small that nearly every table grows.
 const FIRST: usize = if cfg!(test) { 2 } else { 1 << 10 };
 /// The number of buckets after growth, as a multiple of the buckets needed.
 const AHEAD: usize = 4;

@@ -28,7 +28,7 @@ pub(crate) struct SequenceSpace {
     holes: [(u32, u32); 2],
 }
 
-/// A SYN at this distance from the highest sequence number begins a new sequence space (a new connection).
+/// A SYN that is farther than this from the highest sequence number begins a new sequence space (a new connection).
 const FAR: u32 = 1 << 16;
 /// A segment farther from the highest sequence number than any window reaches (RFC 7323 §2.3) also begins a new
 /// sequence space.

@@ -38,8 +38,8 @@ impl Wheel {
         flows as usize * size_of::<[u32; 2]>()
     }
 
-    /// Puts a flow that is in no slot into the slot of `second`, or an earlier one if `second` is too far away. `now`
-    /// is the second inspected last; `second` must be later.
+    /// Puts a flow that is in no slot into the slot of `second`, or into the farthest slot if `second` is more than one
+    /// turn away. `now` is the second that was inspected last; `second` must be later than `now`.
     #[inline(always)]
     pub fn put(&mut self, flow: u32, second: u64, now: u64) {
         let slot = (second.min(now + SECONDS - 1) % SECONDS) as u32;

@@ -1,8 +1,8 @@
 //! Wide counters are for a flow with irregular or very many packets. They are wide enough for all values that can occur
 //! in one record.
 //!
-//! Packets are counted in 32 bits: the meter makes an interim record before a direction has more
-//! ([`WideDirection::is_full`]). The widths of the other counters follow from this number of packets.
+//! The number of packets has 32 bits: before a direction has more packets, the meter makes an interim record
+//! ([`WideDirection::is_full`]). The widths of the other counters follow from this largest number of packets.
 
 use crate::compact_counters::CompactDirection;
 use crate::memory::{Hints, HintsExt};
@@ -186,7 +186,7 @@ impl WideDirection {
         if self.packets == 0 { 0 } else { self.last.wrapping_sub(from) }
     }
 
-    /// The counters at the start of the direction's next record.
+    /// Returns the counters with which the next record of this direction begins.
     pub fn continued(&self) -> Self {
         let before = if self.packets > 0 { self.last } else { self.before };
         Self { last: self.last, before, sent: self.sent, ..Self::default() }

@@ -208,8 +208,8 @@ impl Classic {
     }
 
     /// Lends at most `most` records that are completely in the window, and returns their number. The function returns 0
-    /// for files with longer record headers or exchanged lengths. It stops before a record that [`Classic::advance`]
-    /// would reject.
+    /// for files with longer record headers, and for files in which captured length and wire length may be exchanged.
+    /// It stops before a record that [`Classic::advance`] would reject.
     #[inline]
     pub fn burst<R: Read>(&self, window: &mut Window<R>, most: usize, mut each: impl FnMut(&Packet<'_>)) -> usize {
         if self.record_header != RECORD_HEADER || self.lengths_may_be_swapped {

@@ -29,7 +29,8 @@ pub const MAX_CAPLEN: u16 = u16::MAX - RECORD_HEADER as u16;
 pub const MIN_FILE: u64 = (2 * RECORD_HEADER + MAX_CAPLEN as usize) as u64;
 
 /// Returns the record header of a packet. A timestamp of 0 marks padding, so a packet with this timestamp is written
-/// with one nanosecond instead. Lengths and seconds that do not fit are written as the largest values that fit.
+/// with a timestamp of one nanosecond instead. Lengths and seconds that do not fit are written as the largest values
+/// that fit.
 #[inline]
 pub const fn record_header(ts: Timestamp, caplen: u16, wire_len: u32) -> [u8; RECORD_HEADER] {
     let secs = if ts.secs() > u32::MAX as u64 { u32::MAX } else { ts.secs() as u32 };
@@ -142,7 +143,7 @@ const PLAUSIBLE_RECORDS: usize = 3;
 /// times.
 const EARLIEST: u32 = 1_000_000_000;
 
-/// Largest time between two consecutive packets, in seconds: one day.
+/// Largest plausible time between two consecutive packets, in seconds: one day.
 const NEIGHBOURS: u32 = 86_400;
 
 impl Raw {

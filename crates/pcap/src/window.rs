@@ -65,8 +65,8 @@ impl<R: Read> Window<R> {
         &self.buffer[self.start..self.end]
     }
 
-    /// Advances by `len` bytes; the bytes in `part` stay in [`Window::buffer`] until the next `need`. Returns their
-    /// range there.
+    /// Advances by `len` bytes. The bytes at `part`, a range that counts from the start of the window, stay in
+    /// [`Window::buffer`] until the next `need`. Returns the range of these bytes in the buffer.
     #[inline]
     pub fn take(&mut self, len: usize, part: Range<usize>) -> Range<usize> {
         debug_assert!(len <= self.end - self.start && part.end <= len);

@@ -121,7 +121,7 @@ impl fmt::Display for MeterKey {
     }
 }
 
-/// The error of parsing a text that is not a key.
+/// The error for a text that is not a secret key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotAKey(pub String);
 
@@ -150,7 +150,7 @@ pub enum MeterKeyError {
         /// The error that the system call returned.
         error: io::Error,
     },
-    /// The file is not a key.
+    /// The file does not contain a key.
     Invalid {
         /// The file.
         path: PathBuf,

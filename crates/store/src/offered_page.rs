@@ -131,7 +131,7 @@ impl OfferedPage {
         self.word(place).store(start.nanos(), Ordering::Relaxed);
         self.word(place + 1).store(first_pos, Ordering::Relaxed);
         self.word(place + 2).store(before, Ordering::Relaxed);
-        // The values 2 and 3 name the slots 0 and 1; smaller values mean that no file was begun.
+        // In the word `WHICH`, the values 2 and 3 name the slots 0 and 1; smaller values mean that no file was begun.
         self.word(at::WHICH).store(2 + next, Ordering::Release);
     }
 

@@ -146,7 +146,7 @@ pub fn write_marker<D: Device>(
         Err(e) => return Err(e),
     }
     if span.is_some() {
-        // The removal may fail, because readers prefer the marker with a range.
+        // A failure of the removal is harmless, because readers prefer the marker with a range.
         let _ = device.remove(&directory.join(stem));
     }
     Ok(())

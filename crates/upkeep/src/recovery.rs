@@ -68,8 +68,8 @@ pub struct Recovery<D> {
     directories: Vec<PathBuf>,
     examined: usize,
     most: usize,
-    /// Hidden files in the newest hour directories. They existed before the recorder that called the recovery created
-    /// files.
+    /// Hidden files in the newest hour directories that existed before this recovery. The recorder that called the
+    /// recovery had created no files at that time.
     before: BTreeSet<PathBuf>,
     /// The files that existed before this recovery and that another process still locks.
     held: Vec<(PathBuf, FileNames)>,
@@ -290,8 +290,8 @@ impl<D: Device> Recovery<D> {
         Ok(None)
     }
 
-    /// Examines the files again that a process had locked; returns false if no such file is left, or after the last
-    /// attempt.
+    /// Examines again the files that another process had locked; returns false if no such file is left, or after the
+    /// last attempt.
     fn retry(&mut self) -> bool {
         if self.held.is_empty() || self.again == AGAIN {
             return false;

@@ -253,8 +253,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         self.check(path, index.as_deref(), open);
     }
 
-    /// If the file is no capture, reports this and returns true. An error on opening is not reported here, but when the
-    /// file is checked.
+    /// If the file is no capture, reports a finding and returns true. If the file cannot be opened, returns false; the
+    /// check of the file reports the error.
     fn is_no_capture(&mut self, path: &Path) -> bool {
         let Ok(file) = self.device.open(path) else { return false };
         let mut head = [0; 32];
@@ -337,7 +337,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             let indexed = verified.map(VerifiedIndex::file_bytes);
             let limit = match (indexed, verified) {
                 (None, _) if open => 0,
-                // Bytes after the end of the file that a sealed index gives were never recorded.
+                // Bytes after the file length that a sealed index states were never recorded.
                 (Some(indexed), Some(verified)) if open || !verified.is_foreign() => indexed,
                 _ => len,
             };

@@ -180,7 +180,8 @@ impl<D: Device> Examination<'_, '_, D> {
         }
     }
 
-    /// Adds the ledger rows of a block, without its kept packets; the packets that were not found are counted as lost.
+    /// Adds the ledger rows of a block, without the counts of its kept packets. Packets of the block that were not
+    /// found are counted as lost.
     fn reconcile(&mut self, at: u64, expected: &Rows, found: &PacketsBySecond) {
         let mut rest = Rows::new();
         for run in expected.runs() {

@@ -48,7 +48,7 @@ impl<'d, D: Device> Window<'d, D> {
         if at < self.start || end > self.start + self.bytes.len() as u64 {
             let ahead = AHEAD.max(len).min((self.size - at.min(self.size)) as usize);
             self.bytes.resize(ahead, 0);
-            // After a failed read, the buffer has no valid bytes of any offset.
+            // After a failed read, the buffer contains no valid bytes.
             self.start = u64::MAX;
             let got = self.device.read(self.file, at, &mut self.bytes)?;
             self.bytes.truncate(got);

@@ -66,7 +66,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         self.directory.join(name)
     }
 
-    /// Recovers the file under its hidden name.
+    /// Recovers the file, which has its hidden name.
     pub fn hidden(mut self) -> io::Result<Outcome> {
         let from = self.path(&self.called.hidden_packets());
         self.at(&from, &self.called.hidden_index())
@@ -91,7 +91,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
             return self.publish(from, file, sealed, at, index);
         }
         self.clear()?;
-        // Bytes after the end that a sealed index gives never belonged to the file, so their removal loses no packets.
+        // Bytes after the file length that a sealed index states never belonged to the file, so their removal loses no
+        // packets.
         let limit = sealed.as_ref().map_or(u64::MAX, |(sealed, _)| sealed.bytes());
         // The sealed index is preferred: it contains all data of the growing index, and may be the only index that
         // survived.
@@ -157,8 +158,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
                 findings.lost += missing;
                 second = second.max(Some(tail.second));
             }
-            // An empty file gets no note that the number of lost packets is unknown, and is removed later, because no
-            // lost packets are known.
+            // For an empty file, no note says that the number of lost packets is unknown: no lost packets are known,
+            // and recovery removes the file later.
             Err(CountsUnavailable) if findings.is_empty() => return,
             Err(CountsUnavailable) => tally.notes[Note::TailUnknown as usize] = 1,
         }

@@ -18,7 +18,7 @@ const NEIGHBOURS: u32 = 86_400;
 /// The complete records of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SalvageResult {
-    /// Byte ranges of the file, the file header first.
+    /// Byte ranges of the file that are kept, the file header first.
     pub kept: Vec<Range<u64>>,
     /// Number of records, or of pcapng blocks, in the kept ranges.
     pub records: u64,

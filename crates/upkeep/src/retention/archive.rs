@@ -375,7 +375,8 @@ impl Move {
         self.phase = if self.at < self.parts.len() { Phase::Examine } else { Phase::Publish };
     }
 
-    /// If another file has the name: chooses the next name, and copies index and packet file again, which is rare.
+    /// If another file in the archive has the same name, which is rare: chooses the next name, and copies index and
+    /// packet file again.
     fn take_next_name<D: Housekeeping>(&mut self, device: &mut D) {
         self.discard(device);
         self.copy += 1;

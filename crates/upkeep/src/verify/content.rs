@@ -421,7 +421,8 @@ fn scan_undamaged<D: Device>(
     Ok((content, broken))
 }
 
-/// Reads all packets, and then to the end of the file. Returns the error that ended the packets, if there was one.
+/// Reads all packets, and then the rest of the file. Returns the error at which the reading of packets ended, if there
+/// was one, and the checksums of the blocks.
 fn read<D: Device>(stream: Stream<'_, D>, path: &Path, content: &mut Content) -> io::Result<(Option<Error>, Vec<Sum>)> {
     let raw = path.file_name().is_some_and(|n| n.to_string_lossy().trim_end_matches(".partial").ends_with(".raw"));
     // The reader gets only a reference to the stream, because it drops its source if it cannot read the file header.
