@@ -15,7 +15,7 @@
 pub(crate) struct ExtraFields([u8; 24]);
 
 mod at {
-    /// The two times of the handshake, 40 bits each.
+    /// Offset of the two times of the handshake, which have 40 bits each.
     pub const HANDSHAKE: usize = 0;
     pub const MACS: [usize; 2] = [10, 16];
     pub const LENGTH: usize = 22;

@@ -34,7 +34,7 @@ pub(crate) struct RecordContinuation {
     pub part: u32,
 }
 
-/// The values for a flow without an earlier record.
+/// The value for a flow without an earlier record.
 pub(crate) const NO_CONTINUATION: RecordContinuation = RecordContinuation { before: [NEVER; 2], first: NEVER, part: 0 };
 
 impl RecordContinuation {

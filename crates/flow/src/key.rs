@@ -39,7 +39,7 @@ pub(crate) struct Key {
 const KINDS: usize = 16;
 const _: () = assert!((TunnelKind::Teredo as usize) < KINDS);
 
-/// The VLAN id of an absent tag.
+/// The value that stands for an absent VLAN tag.
 pub(crate) const NO_VLAN: u16 = u16::MAX;
 
 impl Key {

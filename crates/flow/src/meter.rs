@@ -69,7 +69,7 @@ pub struct Meter<H = NoHints> {
     pub(crate) compressed: CompressedFlows,
     pub(crate) wheel: Wheel,
     pub(crate) losses: Losses,
-    /// The current second; `None` before the first packet or tick.
+    /// The current second of packet time; `None` before the first packet or tick.
     pub(crate) second: Option<u64>,
     /// The entry at which the eviction sweep continues.
     pub(crate) hand: u32,

@@ -23,7 +23,8 @@ pub(crate) struct Due {
     longest: u64,
 }
 
-/// log2 of the nanoseconds per unit: with units of 16 ns, 32 bits reach 68 seconds back, longer than most timeouts.
+/// log2 of the number of nanoseconds in one unit of the stored times. With units of 16 ns, 32 bits can store times up
+/// to 68 seconds before `end`, which is longer than most timeouts.
 const UNIT: u32 = 4;
 
 /// The number of bits by which flows are distributed over slots: in the first pass, and in the second.

@@ -19,17 +19,18 @@ use crate::wide_counters;
 use std::hint::select_unpredictable;
 use wire::MacAddr;
 
-/// Packets in the list, including the first.
+/// The largest number of packets in a packet list, including the first packet of the flow.
 pub(crate) const LOG: usize = 10;
 
-/// The sums of one direction that cannot be computed from the list. A flow with compact counters continues to use them.
+/// The sums of one direction that cannot be computed from the packet list. A flow with compact counters continues to
+/// use these sums.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct ListSums {
     pub payload: u32,
     /// The next sequence number, if `numbered` is true.
     seq: u32,
-    /// Bytes of the frames in excess of the IP packets.
+    /// Bytes of the frames that are outside of the IP packets.
     pub beyond: u32,
     pub payload_packets: u16,
     pub ttl: (u8, u8),
@@ -170,9 +171,9 @@ mod bit {
     pub const REVERSE: u32 = 63;
 }
 
-/// Times below this number of nanoseconds are stored exactly.
+/// The packet list stores times below this number of nanoseconds exactly.
 const EXACT: u64 = 1 << bit::COARSE;
-/// log2 of the nanoseconds per unit of a coarse time.
+/// log2 of the number of nanoseconds in one unit of a coarse time.
 const COARSE_SHIFT: u32 = 4;
 /// The largest value of [`InitialPacket::offset_ns`].
 const LAST: u64 = u32::MAX as u64 * 1000;

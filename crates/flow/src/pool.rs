@@ -1,5 +1,5 @@
-//! Pools of values with an index. A pool reserves address space at the start, and the kernel allocates memory when a
-//! slot is first used. A freed slot is reused before a new slot is used.
+//! Pools of values that are addressed by index. A pool reserves address space at the start, and the kernel allocates
+//! memory when a slot is first used. A freed slot is reused before a new slot is used.
 
 use crate::memory::{Hints, HintsExt};
 
@@ -7,7 +7,7 @@ use crate::memory::{Hints, HintsExt};
 pub(crate) const NONE: u32 = u32::MAX;
 
 pub(crate) struct Pool<T> {
-    /// The values at and after `used` are not in use.
+    /// The values of the slots. The slots from the index `used` on are not in use.
     items: Vec<T>,
     used: usize,
     free: Vec<u32>,

@@ -36,7 +36,7 @@ const FEW: usize = 4 * AHEAD;
 /// The packets that have passed the first stage but not the last stage. They are so few that they stay in the cache.
 pub(crate) struct Pipeline {
     flow_packets: [FlowPacket; RING],
-    /// The flow to which each packet probably belongs.
+    /// For each packet, the flow to which it probably belongs.
     guesses: [u32; RING],
     /// Number of packets that have entered the pipeline since it was last empty.
     count: usize,

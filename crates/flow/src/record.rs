@@ -170,8 +170,9 @@ impl Stats {
         if n < 2 {
             return 0.0;
         }
-        // Integers avoid cancellation: the difference of two large numbers may be small. If the integers overflow, the
-        // difference is not small.
+        // The difference of two large numbers is computed with integers, because floating-point numbers would round a
+        // small difference away. If the integers overflow, the difference is large, and floating-point numbers are
+        // exact enough.
         let (count, sum) = (u128::from(n), u128::from(self.sum));
         let spread = match (self.squares.checked_mul(count), sum.checked_mul(sum)) {
             (Some(squares), Some(sum)) => squares.saturating_sub(sum) as f64,

@@ -53,7 +53,7 @@ pub(crate) struct Slab {
     empty: u32,
     /// The largest number of blocks.
     most: usize,
-    /// The number of blocks with a slot in use.
+    /// Number of blocks in which at least one slot is in use.
     taken: usize,
 }
 
@@ -142,7 +142,7 @@ impl Slab {
         self.units.len() * size_of::<Unit>() + self.blocks.len() * size_of::<Block>()
     }
 
-    /// Bytes of the blocks that have a slot in use.
+    /// Bytes of the blocks in which at least one slot is in use.
     pub fn held(&self) -> usize {
         self.taken * (BLOCK * size_of::<Unit>() + size_of::<Block>())
     }

@@ -85,9 +85,9 @@ pub const fn record_header_ns(ts: Timestamp, caplen: u32, wire_len: u32) -> [u8;
 pub struct Record {
     /// Time of capture.
     pub ts: Timestamp,
-    /// Bytes captured, according to the file.
+    /// Number of captured bytes that the file states.
     pub caplen: u32,
-    /// Bytes on the wire, according to the file.
+    /// Number of bytes on the wire that the file states.
     pub wire_len: u32,
 }
 
@@ -151,7 +151,7 @@ pub(crate) fn within_limit(data: &[u8]) -> io::Result<u32> {
     }
 }
 
-/// The properties in the file header.
+/// The properties of a file that its file header states.
 #[derive(Clone, Debug)]
 pub(crate) struct Classic {
     order: ByteOrder,

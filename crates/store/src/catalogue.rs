@@ -110,7 +110,7 @@ impl Hour {
         list(&self.directory).map(Names)
     }
 
-    /// The packet files with these names.
+    /// Returns the packet files that have these names.
     pub fn read(&self, names: &Names) -> Listing {
         let mut listing = Listing::default();
         let stems = Stems::of(self.start);

@@ -29,7 +29,7 @@ pub type Lock = Box<dyn Send>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileId(pub u32);
 
-/// The content of a new file.
+/// The kind of content of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Packets, in large aligned writes that bypass the page cache.

@@ -73,7 +73,7 @@ type Count = dyn FnMut(&Path, &[(u64, u64)], &[Vec<u64>]) -> io::Result<Vec<(boo
 /// Which packets of an interface are stored, according to its indexes.
 #[derive(Default)]
 struct Stored {
-    /// For each second, the number of packets stored in it.
+    /// For each second, the number of packets that are stored with a timestamp in this second.
     seconds: Vec<(u64, u64)>,
     /// For each recording (files that follow each other in the stream of one recorder), its seconds with packets.
     recordings: Vec<Vec<u64>>,

@@ -9,7 +9,7 @@ use crate::{Direction, ETHERNET, Error, MAX_BLOCK, MAX_PACKET};
 use base::Timestamp;
 use std::io::Read;
 
-/// The shortest block: type, and length at both ends.
+/// Length of the shortest block in bytes: it contains only its type, and its length twice.
 const SHORTEST: u32 = 12;
 
 /// The fields of a section header that are read: type, length, byte order, version, and the length of the section.

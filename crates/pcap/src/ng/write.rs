@@ -13,7 +13,7 @@ pub struct SectionOptions<'a> {
     pub hardware: &'a str,
     /// The operating system.
     pub os: &'a str,
-    /// The program that writes the file.
+    /// The name of the program that writes the file.
     pub application: &'a str,
     /// A comment.
     pub comment: &'a str,
@@ -48,7 +48,7 @@ pub struct PacketOptions {
     /// Number of packets lost between this packet and the previous packet of the same interface; `None` if the number
     /// is unknown.
     pub drops: Option<u64>,
-    /// The hardware queue of the packet.
+    /// Number of the hardware queue of the packet.
     pub queue: Option<u32>,
 }
 

@@ -54,7 +54,7 @@ impl Key {
     }
 }
 
-/// One file (index or packet file) of the files with the name of a key.
+/// One of the files (index or packet file) whose name belongs to a key.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub path: PathBuf,

@@ -263,7 +263,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
     fn move_failed(&mut self, interface: usize, key: Key, at: ClockReading, failed: Failed) -> Progress {
         match failed {
             Failed::Source { error, .. } if error.kind() == io::ErrorKind::NotFound => {
-                // Another process has removed the file, or a part of it; the next listing updates the catalogue.
+                // Another process has removed the packet file or its index; the next listing updates the catalogue.
                 self.interfaces[interface].files.forget(&key);
                 self.scans = ScanState::Due;
                 Progress::More

@@ -25,12 +25,12 @@ const SAMPLES: usize = 64;
 /// Bytes of one read.
 const AHEAD: usize = 1 << 20;
 
-/// The packets that the scan found in a block.
+/// The number of packets that the scan found in a block, with the properties that are compared with the index.
 #[derive(Clone, Debug, Default)]
 struct BlockCounts {
     packets: u64,
     first_record: Option<u32>,
-    /// Offsets of the first records of the sub-blocks, without checksums.
+    /// Offsets of the first records of the sub-blocks. The checksums of the sub-blocks are not set.
     parts: SubBlocks,
     stamps: Option<(Timestamp, Timestamp)>,
 }

@@ -84,7 +84,7 @@ pub enum FindingKind {
     NoRows,
     /// A damaged original, which was retained in the directory of the file that was salvaged from it.
     SetAside,
-    /// Not a file of the store.
+    /// The file does not belong to the store.
     Foreign,
     /// The format of the file is known, but this version of the format is not supported.
     Version,
