@@ -464,7 +464,9 @@ impl<'a> Parser<'a> {
             "inbound" => Primitive::Outgoing(false),
             "ifindex" => {
                 let n = number(self, u32::MAX)?;
-                Primitive::Device(n.ok_or_else(|| self.peek().error("the number of an interface is missing"))?)
+                Primitive::Device(
+                    n.ok_or_else(|| self.peek().error("an interface number is missing; write `ifindex 2`"))?,
+                )
             }
             "llc" => {
                 let control = names::llc(self.peek().text);
@@ -486,7 +488,8 @@ impl<'a> Parser<'a> {
             }
             kind if names::isis(kind).is_some() => Primitive::IsIs(names::isis(kind).unwrap_or_default().to_vec()),
             "less" | "greater" => {
-                let n = number(self, u32::MAX)?.ok_or_else(|| self.peek().error("a number of bytes is missing"))?;
+                let n = number(self, u32::MAX)?
+                    .ok_or_else(|| self.peek().error("a number of bytes is missing; write one, such as `100`"))?;
                 let cmp = if word.text == "less" { Cmp::Le } else { Cmp::Ge };
                 Primitive::Relation(ArithExpr::Len, cmp, ArithExpr::Is(n))
             }

@@ -237,7 +237,9 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
             let decreases = content.decreases;
             let what = if decreases == 1 { "1 timestamp is".to_owned() } else { format!("{decreases} timestamps are") };
             let text = match verified.is_some_and(|v| !v.is_foreign()) {
-                true => format!("{what} earlier than a preceding timestamp, as recorded; queries use the timestamps"),
+                true => format!(
+                    "{what} earlier than a preceding timestamp, in the order of recording; queries use the timestamps"
+                ),
                 false => {
                     format!("{what} earlier than a preceding timestamp; netgrain convert --sort writes a sorted copy")
                 }
@@ -294,7 +296,8 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
                 let text = format!("the first record of block {number} is not at the offset in the index");
                 self.find(path, FindingKind::Index, at, text);
             } else if !(indexed.parts.is_unknown() || parts(indexed) && indexed.parts.begin_as(&found.parts)) {
-                let text = format!("the sub-blocks of block {number} differ from the index");
+                let text =
+                    format!("the offsets or checksums of the sub-blocks of block {number} differ from the index");
                 self.find(path, FindingKind::Index, at, text);
             } else if found.stamps.is_some_and(|stamps| stamps != (indexed.first, indexed.last)) {
                 let text = format!("the timestamps of block {number} differ from the index");
