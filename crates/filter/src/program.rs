@@ -169,7 +169,7 @@ pub fn holds(test: &Test, frame: &Frame<'_>) -> bool {
     Eval { frame, tunnels: &mut tunnels }.test(test).unwrap_or(false)
 }
 
-/// The functions of `Eval` return `None` if a byte is read that was not captured.
+/// The functions of `Eval` return `None` if they read a byte that was not captured.
 impl Eval<'_> {
     fn test(&mut self, test: &Test) -> Option<bool> {
         Some(match test {

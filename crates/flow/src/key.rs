@@ -18,11 +18,11 @@ use wire::{Decoded, Family, Fragment, IpProtocol, TunnelKind};
 /// The flow key of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Key {
-    /// The last 32 bits of the addresses, those of the lesser endpoint in the upper half.
+    /// The last 32 bits of both addresses: those of the lesser endpoint are in the upper half.
     pub low: u64,
     /// The other bits of IPv6 addresses: the first halves of both, then 32 bits of each. IPv4: 0.
     pub wide: [u64; 3],
-    /// The ports, that of the lesser endpoint in the upper half. ICMP: 0.
+    /// The two ports: that of the lesser endpoint is in the upper half. For ICMP, 0.
     pub ports: u32,
     pub protocol: u8,
     pub v6: bool,

@@ -76,7 +76,7 @@ impl<R: Read> Window<R> {
         data
     }
 
-    /// All of the buffer, for ranges from [`Window::take`].
+    /// The whole buffer, to which the ranges that [`Window::take`] returns refer.
     #[inline]
     pub fn buffer(&self) -> &[u8] {
         &self.buffer

@@ -179,7 +179,7 @@ fn skipped_seconds_make_the_same_records_as_single_seconds() {
         let config = Config { idle_timeout: Duration::from_secs(5000), active_timeout: active, ..Config::default() };
         let (mut meter, mut out) = (Meter::new(config.clone(), 0), Vec::<Record>::new());
         for packet in &packets {
-            // With one tick per second, no call contains a whole turn of the wheel without a due flow.
+            // With one tick per second, time never advances by a whole turn of the wheel in one call.
             let from = meter.second.unwrap_or(packet.ts.secs());
             (from..packet.ts.secs()).for_each(|s| meter.tick(Timestamp::from_secs_nanos(s, 0), &mut out));
             meter.push(&[packet.lend()], &mut out);

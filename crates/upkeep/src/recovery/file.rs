@@ -35,7 +35,7 @@ pub enum Outcome {
     Removed,
     /// A running process holds the file.
     Held,
-    /// The content does not match the name; the file was not changed.
+    /// The content of the file does not match its name; the file was not changed.
     Unknown,
 }
 
