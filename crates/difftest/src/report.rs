@@ -24,7 +24,7 @@ pub struct Report {
     pub kinds: [usize; 5],
     /// Number of flow map entries, summed over all maps of all programs at the end of their runs.
     pub entries: usize,
-    /// For each function of the packet language: the number of programs that used it and ran.
+    /// For each function of the packet language: the number of programs that ran and used the function.
     pub functions: BTreeMap<&'static str, usize>,
     /// For each function of the packet language: the number of split programs whose first half used the function and
     /// determined the verdict of at least one packet.

@@ -157,7 +157,7 @@ impl Source {
     }
 
     /// The size by which programs are compared in a reduction: first the number of words of the source text, then the
-    /// number of its letters.
+    /// number of letters of the source text.
     pub fn size(&self) -> (usize, usize) {
         (self.bodies().map(Expr::words).sum::<usize>() + self.bindings.len(), self.text().len())
     }

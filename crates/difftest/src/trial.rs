@@ -45,7 +45,7 @@ pub trait BackEnd {
     /// Loads the program.
     ///
     /// # Errors
-    /// The type of the refusal, if the back end refuses the program.
+    /// The back end refuses the program; the error is the type of the refusal.
     fn load<'a>(&'a self, compiled: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String>;
 }
 
@@ -186,7 +186,7 @@ impl Trial {
     /// Runs all cases.
     ///
     /// # Panics
-    /// The results of the back end and of the model differ; the message contains the smallest failing case.
+    /// The results of the back end and of the model differ; the panic message contains the smallest failing case.
     pub fn run(&self, back_end: &dyn BackEnd) -> Report {
         self.find(back_end).unwrap_or_else(|failure| panic!("{}", failure.report))
     }
@@ -194,7 +194,7 @@ impl Trial {
     /// Runs all cases like [`Trial::run`], but returns the first difference as an error.
     ///
     /// # Errors
-    /// The first difference, with the failing case in reduced form.
+    /// The results of the back end and of the model differ; the error contains the first failing case in reduced form.
     pub fn find(&self, back_end: &dyn BackEnd) -> Result<Report, Box<Mismatch>> {
         let mut report = Report::default();
         for number in 0..self.cases {
@@ -275,7 +275,7 @@ impl Case {
     /// Compiles the program.
     ///
     /// # Errors
-    /// The message with which the front end refuses the program.
+    /// The front end refuses the program; the error is its message.
     pub fn compiled(&self) -> Result<CompiledCase, String> {
         let text = self.source.text();
         let compiled = compile_for(&text, self.link_type).map_err(|e| e.what)?;

@@ -9,16 +9,16 @@ use wire::{EtherType, Family, Headers, IpProtocol};
 /// A test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AnyLinkTest {
-    /// The ethertype inside all VLAN tags, MPLS labels and PPPoE sessions.
+    /// Tests the ethertype inside all VLAN tags, MPLS labels and PPPoE sessions.
     EtherType(u16),
-    /// A VLAN tag with this ID, or with any ID if `None`. The tag is in the outermost Ethernet header that has tags, or
-    /// in the innermost Ethernet header.
+    /// Tests for a VLAN tag with this ID; with any ID if `None`. The tag is in the outermost Ethernet header that has
+    /// tags, or in the innermost Ethernet header.
     Vlan(Option<u16>),
-    /// A complete IP header of this version.
+    /// Tests for a complete IP header of this version.
     Version(Version),
-    /// The protocol of the IP packet, behind all extension headers.
+    /// Tests the protocol of the IP packet, behind all extension headers.
     Protocol(Option<Version>, u8),
-    /// An IPv4 address. With `within: None` the address may be in an IPv4, an ARP or a reverse ARP header.
+    /// Tests for an IPv4 address. With `within: None` the address may be in an IPv4, an ARP or a reverse ARP header.
     Address4 {
         /// The protocol whose header contains the address.
         within: Option<AddressProtocol>,
@@ -29,7 +29,7 @@ pub enum AnyLinkTest {
         /// The mask.
         mask: u32,
     },
-    /// An IPv6 address.
+    /// Tests for an IPv6 address.
     Address6 {
         /// The endpoint.
         dir: Dir,
@@ -38,7 +38,7 @@ pub enum AnyLinkTest {
         /// The mask.
         mask: u128,
     },
-    /// A port of this protocol; with `of: None`, of TCP, UDP or SCTP.
+    /// Tests for a port of this protocol; with `of: None`, of TCP, UDP or SCTP.
     Ports {
         /// The protocol.
         of: Option<u8>,

@@ -100,8 +100,8 @@ fn base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'static s
     })
 }
 
-/// The position from which an index counts that `anylink` modifies, and the condition that the packet contains the
-/// protocol.
+/// The position from which an index counts if `anylink` modifies the test, and the condition that the packet contains
+/// the protocol.
 fn deep_base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'static str> {
     let network = Base::Network { may_begin: at.is_raw() };
     let transport = |number| (Base::Transport, Some(Test::Deep(AnyLinkTest::Protocol(None, number))));

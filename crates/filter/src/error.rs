@@ -22,7 +22,7 @@ pub struct FilterError {
 const SHOWN: usize = 96;
 
 impl FilterError {
-    /// An error at a position of this text.
+    /// Creates an error at a position of this filter text.
     pub(crate) fn of(text: &str, span: Span, why: impl Into<String>) -> Self {
         let word = text.get(span.at..span.at + span.len).unwrap_or_default().to_owned();
         Self { text: text.to_owned(), word, at: span.at, why: why.into() }

@@ -102,7 +102,8 @@ impl FlowFilter {
     /// Parses a filter. The empty filter matches every record.
     ///
     /// # Errors
-    /// The position, the cause and a correction. Primitives that do not apply to flow records are errors too.
+    /// The filter is invalid; the error contains the position, the cause and a correction. A primitive that does not
+    /// apply to flow records is an error too.
     ///
     /// ```
     /// use netgrain_filter::FlowFilter;

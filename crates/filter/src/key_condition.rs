@@ -232,8 +232,8 @@ fn of_sum(sum: &ArithExpr, any: bool) -> KeyCondition {
     }
 }
 
-/// The condition for an index into a transport header, such as `tcp[0]`: without `anylink`, it reads only packets over
-/// IPv4.
+/// The condition for an expression such as `tcp[0]`, which reads a transport header: without `anylink`, such an
+/// expression reads only IPv4 packets.
 fn of_header(protocol: &str) -> KeyCondition {
     match protocol {
         "tcp" | "udp" | "sctp" | "pim" => IPV4,
@@ -371,8 +371,8 @@ fn ends<T: Copy + PartialEq>(tests: &[(Dir, T)]) -> Option<Vec<(T, T)>> {
     let named = |wanted: Dir| tests.iter().any(|(d, _)| *d == wanted || *d == Dir::Both);
     match values[..] {
         [one, other] => Some([(one, other), (other, one)].into_iter().filter(|(s, d)| fits(*s, *d)).collect()),
-        // If the tests contain a single value, the other endpoint may have any value, unless the tests require the
-        // value of both.
+        // If the tests contain a single value, the other endpoint may have any value, unless the tests require this
+        // value of both endpoints.
         [one] if named(Dir::Src) && named(Dir::Dst) => Some(vec![(one, one)]),
         _ => None,
     }

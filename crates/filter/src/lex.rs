@@ -14,7 +14,7 @@ pub struct Token<'a> {
 }
 
 impl Token<'_> {
-    /// An error at this token. [`crate::parse::parse`] adds the text of the filter to the error.
+    /// Creates an error at this token. [`crate::parse::parse`] adds the text of the filter to the error.
     pub fn error(&self, why: impl Into<String>) -> FilterError {
         FilterError { text: String::new(), word: self.text.to_owned(), at: self.at, why: why.into() }
     }

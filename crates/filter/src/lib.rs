@@ -93,7 +93,8 @@ impl Filter {
     /// Parses a filter. The empty filter matches every frame.
     ///
     /// # Errors
-    /// The column, the mistake and a correction. A primitive that is invalid for all link types is an error too.
+    /// The filter is invalid; the error contains the column, the cause and a correction. A primitive that is invalid
+    /// for all link types is an error too.
     ///
     /// ```
     /// use netgrain_filter::Filter;
@@ -121,7 +122,7 @@ impl Filter {
     /// Checks that the filter is valid for frames of this link type.
     ///
     /// # Errors
-    /// The first primitive that is invalid for this link type, and the reason.
+    /// The filter is invalid for this link type; the error names the first invalid primitive and the reason.
     pub fn fits(&self, link_type: u16) -> Result<(), FilterError> {
         LinkFilter::parse(&self.text, link_type).map(|_| ())
     }
@@ -204,7 +205,8 @@ impl LinkFilter {
     /// Parses a filter for frames of this link type (a pcap `LINKTYPE_` number). The empty filter matches every frame.
     ///
     /// # Errors
-    /// The column, the mistake and a correction. A primitive that is invalid for this link type is an error too.
+    /// The filter is invalid; the error contains the column, the cause and a correction. A primitive that is invalid
+    /// for this link type is an error too.
     ///
     /// ```
     /// use netgrain_filter::LinkFilter;

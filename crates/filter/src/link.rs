@@ -15,7 +15,7 @@ const IPX: u32 = 0xe0;
 const IPX_TYPE: u32 = 0x8137;
 const ISO: u32 = 0xfe;
 const NETBEUI: u32 = 0xf0;
-/// A greater value of the ethertype field is an ethertype; other values are lengths of 802.3 frames.
+/// The largest value of the ethertype field that is the length of an 802.3 frame. Greater values are ethertypes.
 const LEN_MAX: u32 = 1500;
 
 /// A link layer.

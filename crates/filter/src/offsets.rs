@@ -257,7 +257,7 @@ impl Offsets {
         }
     }
 
-    /// The test for a VLAN tag; moves the offsets behind the tag.
+    /// Returns the test for a VLAN tag, and moves the offsets of later primitives behind the tag.
     pub fn vlan(&mut self, id: Option<u16>) -> Result<Test, &'static str> {
         if self.labels > 0 {
             return Err("there is no VLAN tag behind an MPLS label");
@@ -275,7 +275,7 @@ impl Offsets {
         Ok(test)
     }
 
-    /// The test for an MPLS label; moves the offsets behind the label.
+    /// Returns the test for an MPLS label, and moves the offsets of later primitives behind the label.
     pub fn mpls(&mut self, label: Option<u32>) -> Result<Test, &'static str> {
         if !matches!(self.link, Link::Ethernet | Link::Ppp) {
             return Err("MPLS labels are not supported for this link type");
@@ -291,7 +291,8 @@ impl Offsets {
         Ok(test)
     }
 
-    /// The test for a PPPoE session; moves the offsets into the session.
+    /// Returns the test for a PPPoE session, and moves the offsets of later primitives to the headers inside the
+    /// session.
     pub fn pppoes(&mut self, session: Option<u16>) -> Result<Test, &'static str> {
         let mut test = self.carries(0x8864)?;
         if let Some(session) = session {
@@ -303,7 +304,8 @@ impl Offsets {
         Ok(test)
     }
 
-    /// The test for a Geneve tunnel with this VNI (any VNI if `None`); moves the offsets into the tunnel.
+    /// Returns the test for a Geneve tunnel with this VNI (any VNI if `None`), and moves the offsets of later
+    /// primitives to the headers inside the tunnel.
     pub fn geneve(&mut self, vni: Option<u32>) -> Result<Test, &'static str> {
         let network = self.network();
         let inside = |place: fn(HeaderOffset, u32) -> ByteLocation| {

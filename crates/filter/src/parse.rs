@@ -189,8 +189,8 @@ impl<'a> Parser<'a> {
         let after = self.peek_at(ahead + 1);
         names::value(self.peek_at(ahead).text).is_some()
             && GOES_ON.contains(&after.text)
-            // A slash after a number may also begin a prefix length. It is a prefix length if no operator follows its
-            // number.
+            // A slash after a number is a division, or it begins a prefix length. It begins a prefix length if no
+            // operator follows the number after the slash.
             && (after.text != "/"
                 || self.last_qualifiers.is_none_or(|w| w.kind != Kind::Net)
                 || names::number(self.peek_at(ahead + 2).text).is_none()
@@ -464,7 +464,9 @@ impl<'a> Parser<'a> {
             "inbound" => Primitive::Outgoing(false),
             "ifindex" => {
                 let n = number(self, u32::MAX)?;
-                Primitive::Device(n.ok_or_else(|| self.peek().error("the number of an interface is missing"))?)
+                Primitive::Device(
+                    n.ok_or_else(|| self.peek().error("an interface number is missing; write `ifindex 2`"))?,
+                )
             }
             "llc" => {
                 let control = names::llc(self.peek().text);
@@ -486,7 +488,8 @@ impl<'a> Parser<'a> {
             }
             kind if names::isis(kind).is_some() => Primitive::IsIs(names::isis(kind).unwrap_or_default().to_vec()),
             "less" | "greater" => {
-                let n = number(self, u32::MAX)?.ok_or_else(|| self.peek().error("a number of bytes is missing"))?;
+                let n = number(self, u32::MAX)?
+                    .ok_or_else(|| self.peek().error("a number of bytes is missing; write one, such as `100`"))?;
                 let cmp = if word.text == "less" { Cmp::Le } else { Cmp::Ge };
                 Primitive::Relation(ArithExpr::Len, cmp, ArithExpr::Is(n))
             }

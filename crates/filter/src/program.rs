@@ -10,9 +10,9 @@ use crate::test::{ByteLocation, Chain, HeaderOffset, Test, Tunnel, TunnelRef};
 use crate::tree::Cmp;
 use wire::Headers;
 
-/// A target after all steps: the frame matches.
+/// The target of a step that ends the program with the result that the frame matches.
 const ACCEPT: u32 = u32::MAX;
-/// A target after all steps: the frame does not match.
+/// The target of a step that ends the program with the result that the frame does not match.
 const REJECT: u32 = u32::MAX - 1;
 
 /// Maximum number of headers that `protochain` follows. (libpcap has no limit: on a chain that leads back to itself it
@@ -169,7 +169,7 @@ pub fn holds(test: &Test, frame: &Frame<'_>) -> bool {
     Eval { frame, tunnels: &mut tunnels }.test(test).unwrap_or(false)
 }
 
-/// The functions of `Eval` return `None` if a byte is read that was not captured.
+/// The functions of `Eval` return `None` if they read a byte that was not captured.
 impl Eval<'_> {
     fn test(&mut self, test: &Test) -> Option<bool> {
         Some(match test {
@@ -208,7 +208,7 @@ impl Eval<'_> {
                 }
             }
         };
-        // Offsets that count from a header of an absent tunnel do not exist.
+        // If the frame does not contain the tunnel, an offset from a header of the tunnel does not exist.
         if spot.from.is_some() && start == NOWHERE { None } else { start.checked_add(spot.at) }
     }
 

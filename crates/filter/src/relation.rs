@@ -54,7 +54,7 @@ impl Parser<'_> {
         Ok(Some((Token { text: sign, ..self.take() }, op)))
     }
 
-    /// Parses the right operand with this precedence level, and returns the complete operation.
+    /// Parses the right operand of an operator with this precedence level, and returns the complete operation.
     fn operation(
         &mut self,
         left: ArithExpr,

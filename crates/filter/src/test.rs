@@ -96,9 +96,9 @@ pub struct Tunnel {
     pub number: u16,
     /// Offset of the network header that encloses the tunnel.
     pub network: HeaderOffset,
-    /// The test for the tunnel over IPv4.
+    /// The test that is evaluated if the outer packet is IPv4.
     pub over_ip: Test,
-    /// The test for the tunnel over IPv6.
+    /// The test that is evaluated if the outer packet is IPv6 and `over_ip` is false.
     pub over_ip6: Test,
 }
 
@@ -108,7 +108,7 @@ impl HeaderOffset {
         Self { from: None, at }
     }
 
-    /// The offset that is this number of bytes greater.
+    /// Returns the offset increased by `bytes`.
     pub const fn plus(self, bytes: u32) -> Self {
         Self { at: self.at.wrapping_add(bytes), ..self }
     }

@@ -189,7 +189,7 @@ pub enum ArithExpr {
     Load {
         /// The protocol from whose header the offset counts.
         protocol: &'static str,
-        /// Offset in bytes from the start of that header.
+        /// Offset in bytes from the start of the header of `protocol`.
         index: Box<ArithExpr>,
         /// Number of bytes to read: 1, 2 or 4.
         width: u8,
@@ -201,9 +201,10 @@ pub enum ArithExpr {
 /// A test of a filter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Primitive {
-    /// The name of a protocol without a value.
+    /// Tests for a protocol that is written without a value.
     Protocol(&'static str),
-    /// An IPv4 address under a mask. With `within: None` the address may be in an IPv4, an ARP or a reverse ARP header.
+    /// Tests for an IPv4 address under a mask. With `within: None` the address may be in an IPv4, an ARP or a reverse
+    /// ARP header.
     Host4 {
         /// The protocol whose header contains the address.
         within: Option<AddressProtocol>,
@@ -214,7 +215,7 @@ pub enum Primitive {
         /// The mask.
         mask: u32,
     },
-    /// A masked IPv6 address.
+    /// Tests for an IPv6 address under a mask.
     Host6 {
         /// The endpoint.
         dir: Dir,
@@ -223,11 +224,11 @@ pub enum Primitive {
         /// The mask.
         mask: u128,
     },
-    /// A MAC address.
+    /// Tests for a MAC address.
     Mac(Dir, [u8; 6]),
-    /// A DECnet address: area and node.
+    /// Tests for a DECnet address: area and node.
     Decnet(Dir, u16, u16),
-    /// A port in this range, of this protocol; without a protocol, of TCP, UDP or SCTP.
+    /// Tests for a port in this range, of this protocol; without a protocol, of TCP, UDP or SCTP.
     Ports {
         /// The protocol.
         of: Option<u8>,
@@ -238,63 +239,63 @@ pub enum Primitive {
         /// The highest port.
         high: u16,
     },
-    /// The IP protocol of a packet of one IP version, or of both versions.
+    /// Tests the IP protocol of packets of one IP version, or of both versions.
     IpProto(Option<Version>, u32),
-    /// An IP protocol anywhere in the chain of headers.
+    /// Tests for an IP protocol anywhere in the chain of headers.
     Chain(Option<Version>, u32),
-    /// An ethertype or an 802.2 service access point.
+    /// Tests for an ethertype or an 802.2 service access point.
     EtherProto(u32),
-    /// A protocol of the ISO network layer.
+    /// Tests for a protocol of the ISO network layer.
     IsoProto(u32),
-    /// An IS-IS packet with one of these PDU types.
+    /// Tests for an IS-IS packet with one of these PDU types.
     IsIs(Vec<u8>),
-    /// A VLAN tag.
+    /// Tests for a VLAN tag.
     Vlan(Option<u16>),
-    /// An MPLS label.
+    /// Tests for an MPLS label.
     Mpls(Option<u32>),
-    /// PPPoE, session stage.
+    /// Tests for PPPoE in the session stage.
     Pppoes(Option<u16>),
-    /// PPPoE, discovery stage.
+    /// Tests for PPPoE in the discovery stage.
     Pppoed,
-    /// A Geneve tunnel.
+    /// Tests for a Geneve tunnel.
     Geneve(Option<u32>),
-    /// The direction of the frame: true if the capturing host sent the frame, false if not.
+    /// Tests the direction of the frame: true if the capturing host sent the frame, false if not.
     Outgoing(bool),
-    /// The number of the device on which the frame was captured.
+    /// Tests the number of the device on which the frame was captured.
     Device(u32),
-    /// An 802.2 header whose control field has this value under this mask.
+    /// Tests for an 802.2 header whose control field has this value under this mask.
     Llc(Option<(u64, u64)>),
-    /// Broadcast on the link layer.
+    /// Tests for broadcast on the link layer.
     Broadcast,
-    /// IPv4 broadcast. Without the network mask, only addresses are recognised that are broadcast addresses in every
-    /// network.
+    /// Tests for IPv4 broadcast. Without the network mask, only addresses are recognised that are broadcast addresses
+    /// in every network.
     IpBroadcast,
-    /// Multicast on the link layer, in IPv4 or in IPv6.
+    /// Tests for multicast on the link layer, in IPv4 or in IPv6.
     Multicast(Option<Version>),
-    /// A comparison of two numbers.
+    /// Compares two numbers.
     Relation(ArithExpr, Cmp, ArithExpr),
-    /// A primitive that only filters on flow records can contain.
+    /// Tests a value that only flow records have; packet filters cannot contain it.
     Flow(FlowTest),
 }
 
-/// A primitive that only filters on flow records can contain.
+/// A test that only filters on flow records can contain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FlowTest {
     /// Compares a quantity of the flow record with a number, which is in the base unit of the quantity (bytes, bits per
     /// second, nanoseconds).
     Count(Quantity, Dir, Cmp, u64),
-    /// A test of the TCP flags that the endpoints sent.
+    /// Tests the TCP flags that the endpoints sent.
     Flags {
         /// The endpoint whose packets are tested.
         dir: Dir,
-        /// True if all flags must be set, false if one of them is sufficient.
+        /// True if all of these flags must be set, false if one of them is sufficient.
         all: bool,
-        /// FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.
+        /// The flags as a bit mask: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32, ECE 64, CWR 128.
         bits: u8,
     },
-    /// The TCP state, as an index in [`crate::flow::TCP_STATES`].
+    /// Tests for a TCP state, given as an index in [`crate::flow::TCP_STATES`].
     State(u8),
-    /// The flow end reason, as an index in [`crate::flow::END_REASONS`].
+    /// Tests for a flow end reason, given as an index in [`crate::flow::END_REASONS`].
     End(u8),
 }
 

@@ -114,12 +114,12 @@ impl Parser<'_> {
     ) -> Result<Primitive, FilterError> {
         let length = length.unwrap_or(128);
         if length > 128 {
-            return Err(t.error("an IPv6 address has 128 bits"));
+            return Err(t.error("the prefix length of an IPv6 network is at most 128"));
         }
         let mask = if length == 0 { 0 } else { u128::MAX << (128 - length) };
         if address & !mask != 0 {
             let net = std::net::Ipv6Addr::from_bits(address & mask);
-            return Err(t.error(format!("bits behind the prefix are set; write `net {net}/{length}`")));
+            return Err(t.error(format!("the address has bits behind the prefix; write `net {net}/{length}`")));
         }
         match words.protocol {
             None | Some("ip6") => Ok(Primitive::Host6 { dir: words.dir, address, mask }),
@@ -148,7 +148,7 @@ impl Parser<'_> {
         let mut mask = high_bits(written);
         if let Some(length) = length {
             if length > 32 {
-                return Err(t.error("an IPv4 address has 32 bits"));
+                return Err(t.error("the prefix length of an IPv4 network is at most 32"));
             }
             mask = high_bits(length);
         } else if self.takes(&["mask"]) {
@@ -158,7 +158,9 @@ impl Parser<'_> {
         }
         if address & !mask != 0 {
             let net = Ipv4Addr::from_bits(address & mask);
-            return Err(t.error(format!("bits behind the prefix are set; write `net {net}/{}`", mask.count_ones())));
+            return Err(
+                t.error(format!("the address has bits behind the prefix; write `net {net}/{}`", mask.count_ones()))
+            );
         }
         let host = |within| Ok(Primitive::Host4 { within, dir: words.dir, address, mask });
         match words.protocol {

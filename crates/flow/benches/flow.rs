@@ -30,7 +30,7 @@ impl Sink for Count {
     }
 }
 
-/// Makes the load with this name.
+/// Generates the packets of the benchmark load that has this name.
 type Make = fn(&'static str) -> Load;
 
 struct Load {

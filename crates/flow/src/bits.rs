@@ -7,10 +7,10 @@
 //! The closer a value is to its prediction, the fewer bits it takes. If a value contradicts a prediction or a bound,
 //! [`Writer::finish`] returns `None`. The flow is then encoded again in loose form, which uses no predictions.
 
-/// Words of the write buffer; the loose form of a flow takes at most some 4200 bits.
+/// Words of the write buffer; a flow in loose form takes at most some 4200 bits.
 const SPARE_BYTES: usize = 80;
 
-/// A bit stream, written or read.
+/// A writer or a reader of a bit stream.
 pub(crate) trait Coder {
     /// Writes or reads the bit that marks the loose form; must be the first call.
     fn begin(&mut self);
@@ -18,7 +18,7 @@ pub(crate) trait Coder {
     /// True if the stream is in loose form, so no value is predicted.
     fn is_loose(&self) -> bool;
 
-    /// The lowest `width` bits of a value whose other bits are 0; `width` is at most 64.
+    /// Writes or reads the lowest `width` bits of a value whose other bits are 0; `width` is at most 64.
     fn bits(&mut self, value: u64, width: u32) -> u64;
 
     /// Records that a prediction holds or fails; a failed prediction makes [`Writer::finish`] return `None`.
@@ -30,7 +30,7 @@ pub(crate) trait Coder {
         self.bits(value.into(), 1) == 1
     }
 
-    /// Codes any number: one bit if it is 0, otherwise six bits more than the number's own length in bits.
+    /// Encodes or decodes any number: one bit if it is 0, otherwise six bits more than the number's own length in bits.
     #[inline(always)]
     fn number(&mut self, value: u64) -> u64 {
         if !self.bit(value != 0) {
@@ -47,7 +47,7 @@ pub(crate) trait Coder {
         u128::from(self.number((value >> 64) as u64)) << 64 | u128::from(low)
     }
 
-    /// Codes a value that is close to `other`, larger or smaller.
+    /// Encodes or decodes a value that is close to `other`, larger or smaller.
     #[inline(always)]
     fn near(&mut self, value: u64, other: u64) -> u64 {
         let apart = value.wrapping_sub(other) as i64;
@@ -55,7 +55,7 @@ pub(crate) trait Coder {
         other.wrapping_add((folded >> 1) ^ (folded & 1).wrapping_neg())
     }
 
-    /// Codes a value that is at most `most`.
+    /// Encodes or decodes a value that is at most `most`.
     #[inline(always)]
     fn within(&mut self, value: u128, most: u128) -> u128 {
         if self.is_loose() {
@@ -68,7 +68,7 @@ pub(crate) trait Coder {
         u128::from(self.bits((value >> 64) as u64, width.saturating_sub(64))) << 64 | u128::from(low)
     }
 
-    /// Codes a value for which other values give the prediction `predicted`.
+    /// Encodes or decodes a value that is predicted to be `predicted`.
     #[inline(always)]
     fn known(&mut self, value: u128, predicted: u128) -> u128 {
         if self.is_loose() {
@@ -172,8 +172,8 @@ mod tests {
     use super::*;
     use base::Prng;
 
-    /// Codes random values, each by a random method of the coder, and returns each value with the value that the coder
-    /// returned. If the coder is a reader, it gets 0 as the value to write.
+    /// Encodes or decodes random values, each by a random method of the coder, and returns each value with the value
+    /// that the coder returned. If the coder is a reader, it gets 0 as the value to write.
     fn some(coder: &mut impl Coder, is_reader: bool, prng: &mut Prng) -> Vec<(u128, u128)> {
         let mut all = Vec::new();
         coder.begin();

@@ -21,10 +21,10 @@ use crate::wide_counters::{self, NEVER};
 use base::Timestamp;
 use wire::MacAddr;
 
-/// The largest number of packets that a line counts.
+/// The largest number of packets that a [`CompactDirection`] counts.
 pub(crate) const MAX_PACKETS: u16 = u16::MAX;
 
-/// The largest inter-arrival time that a line holds, in nanoseconds: 18 minutes.
+/// The largest inter-arrival time that a [`CompactDirection`] holds, in nanoseconds: 18 minutes.
 const MAX_GAP: u64 = (1 << 40) - 1;
 
 /// First bit and width of the counter of each flag, in the order of the flag bits.
@@ -56,8 +56,9 @@ const fn spread() -> [u64; 256] {
 #[repr(C, align(64))]
 pub(crate) struct CompactDirection {
     pub last: u64,
-    /// The timestamp of the direction's first packet. Exception: in the forward direction of a stored
-    /// [`CompactCounters`], the lower half is the index of the packet list, and the upper half is the flow's index.
+    /// The timestamp of the direction's first packet. In the forward direction of a stored [`CompactCounters`], this
+    /// field contains two indices instead: that of the packet list in the lower half, and that of the flow in the upper
+    /// half.
     extra: u64,
     pub length_squares: u64,
     iat_squares: u64,
@@ -76,7 +77,7 @@ pub(crate) struct CompactDirection {
 const _: () = assert!(size_of::<CompactDirection>() == 64);
 
 impl CompactDirection {
-    /// True if another packet can be counted.
+    /// True if the counters can hold another packet with this timestamp and these flags.
     #[inline(always)]
     pub const fn fits(&self, at: u64, flags: u8) -> bool {
         let is_room = flags & NARROW_FLAGS == 0 || self.flags & NEARLY_FULL == 0;
@@ -102,8 +103,8 @@ impl CompactDirection {
         self.flags += SPREAD[usize::from(flags)];
     }
 
-    /// Converts a direction of [`crate::wide_counters`] to compact counters. All its values must fit. The caller sets
-    /// `extra`.
+    /// Converts a direction of [`crate::wide_counters`] to compact counters. The caller ensures that all values of the
+    /// direction fit, and sets the field `extra` afterwards.
     pub fn of(side: &wide_counters::WideDirection) -> Self {
         if side.packets == 0 {
             return EMPTY;
@@ -140,7 +141,7 @@ impl CompactDirection {
         (self.iat_squares, self.gap_squares_high) = (squares as u64, (squares >> 64) as u32);
     }
 
-    /// True if an inter-arrival time can be counted.
+    /// True if the counters can hold this inter-arrival time.
     pub const fn fits_gap(gap: u64) -> bool {
         gap <= MAX_GAP
     }
@@ -165,8 +166,8 @@ impl CompactDirection {
         LANES.map(|(at, bits)| (self.flags >> at) as u32 & ((1 << bits) - 1))
     }
 
-    /// Writes this direction of the record. `first` is the timestamp of its first packet, `before` that of the last
-    /// packet of the previous record.
+    /// Writes the counters of this direction into the record. `first` is the timestamp of the first packet of the
+    /// record, `before` that of the last packet of the previous record.
     #[inline(always)]
     pub fn render(
         &self,
@@ -192,7 +193,8 @@ impl CompactDirection {
         out.length.squares = self.length_squares.into();
         out.iat.min = if gap_count == 0 { 0 } else { self.gap_min() };
         out.iat.max = self.gap_max();
-        // The timestamps of a flow never decrease, so the sum of the inter-arrival times is last minus first.
+        // The timestamps of a flow never decrease, so the sum of the inter-arrival times is the last timestamp minus
+        // the first.
         out.iat.sum = self.last - if before == NEVER { first } else { before };
         out.iat.squares = self.iat_squares();
         out.iat_count = gap_count;

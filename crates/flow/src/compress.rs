@@ -6,7 +6,7 @@
 //! * the packet list: lengths and the times between packets;
 //! * counters: the increments of the packets after the list over the counters that the list determines;
 //! * sums of lengths and inter-arrival times, and their squares: within bounds from minimum, maximum and count;
-//! * bytes of frames and payloads: the difference to headers of the usual length.
+//! * bytes of frames and payloads: the difference from the number that headers of the usual length imply.
 //!
 //! If a prediction fails for a flow (a length over 65535 in the list, times that the list cannot hold exactly), the
 //! flow is encoded in loose form, in which each value is encoded independently. [`crate::compressed`] decides which
@@ -140,7 +140,7 @@ const GAP: u32 = 7;
 const LEN_MAX: u64 = (1 << (GAP + 31)) - 1;
 const _: () = assert!(packet_list::is_exact(LEN_MAX) && !packet_list::is_exact(LEN_MAX + 1));
 
-/// Codes the packets of the list after the first.
+/// Encodes or decodes the packets of the list after the first.
 fn code_list(c: &mut impl Coder, log: &mut [u64], fields: &EntryFields) {
     if c.is_loose() {
         log.iter_mut().for_each(|word| *word = c.bits(*word, 64));
@@ -186,7 +186,7 @@ fn code_flags(c: &mut impl Coder, flags: u8, before: u8) -> u8 {
     }
 }
 
-/// The counters of both directions as the packet list determines them; all zero in loose form.
+/// The counters of both directions as the packet list determines them; all zero if the flow is encoded in loose form.
 fn reported(log: &[u64], listed: usize, is_loose: bool, fields: &EntryFields) -> [WideDirection; 2] {
     let mut reported: [WideDirection; 2] = Default::default();
     if is_loose || listed == 0 {
@@ -226,8 +226,8 @@ fn code_before(
     }
 }
 
-/// Codes packets, times, lengths, flags and inter-arrival times, each as its increment over the counters of the packet
-/// list.
+/// Encodes or decodes packets, times, lengths, flags and inter-arrival times, each as its increment over the counters
+/// of the packet list.
 fn code_counters(
     c: &mut impl Coder,
     side: &mut WideDirection,
@@ -357,7 +357,7 @@ const LINK: u64 = 14;
 const IP: [u64; 2] = [20, 40];
 const TRANSPORT: [u64; 2] = [8, 20];
 
-/// Codes the values that the packet list does not contain.
+/// Encodes or decodes the values that the packet list does not contain.
 fn code_sums(c: &mut impl Coder, side: &mut WideDirection, fields: &EntryFields) {
     let packets = u64::from(side.packets);
     let headers = IP[usize::from(fields.is_v6)] + TRANSPORT[usize::from(fields.is_tcp)];

@@ -35,7 +35,8 @@ use wire::IpProtocol;
 
 /// Words of the encoding that are stored in the flow's entry.
 const INLINE: usize = 8;
-/// Bytes of the slab per flow of the capacity: somewhat more than the encoding of a flow with retransmissions takes.
+/// Bytes of the slab for each flow of [`crate::Config::capacity`]: somewhat more than the encoding of a flow with
+/// retransmissions takes.
 const SLAB_BYTES: usize = 112;
 /// The number of slots inspected for each packet of a batch, the least number of slots inspected for each batch, and
 /// the number of packets per compressed flow. The last number bounds the cost if every flow is decompressed soon after
@@ -43,7 +44,7 @@ const SLAB_BYTES: usize = 112;
 const SWEEPS: usize = 2;
 const SWEEP_MIN: usize = 256;
 const PACKETS: usize = 16;
-/// The largest number of flows compressed at once.
+/// The largest number of flows that are compressed after one batch of packets.
 const MAX: usize = 32;
 /// The `last` timestamp of a free slot, which the sweep skips.
 const NO_TIME: u64 = u64::MAX;
@@ -52,7 +53,7 @@ const NO_TIME: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug, Default)]
 struct Sweep {
     at: usize,
-    /// Slots still to inspect in this second.
+    /// Number of slots that the sweep still has to inspect in this second.
     left: usize,
 }
 
@@ -126,7 +127,7 @@ impl<H: Hints> Meter<H> {
 
     #[inline(never)]
     fn compress_some(&mut self, packets: usize, second: u64) {
-        // Flows whose last packet is not later than this are idle.
+        // A flow whose last packet is not later than `before` is idle.
         let Some(before) = (second * SECOND).checked_sub(self.compressed.after) else { return };
         let (mut found, mut count) = ([NONE; MAX], 0);
         let most = (1 + packets / PACKETS).min(MAX);

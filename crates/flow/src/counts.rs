@@ -10,15 +10,15 @@ pub struct Lateness {
     /// made the record. The first element counts delays up to [`Lateness::STEP_MS`], the second up to twice that, the
     /// last all delays above one second.
     pub records: [u64; Lateness::STEPS],
-    /// The sum of these delays in nanoseconds.
+    /// The sum of all delays in nanoseconds.
     pub nanos: u64,
 }
 
 impl Lateness {
-    /// The number of steps, including the last step for delays above one second.
+    /// The number of steps of the histogram, including the last step for delays above one second.
     pub const STEPS: usize = 9;
 
-    /// The width of a step in milliseconds.
+    /// The width of a step of the histogram in milliseconds.
     pub const STEP_MS: u64 = 125;
 
     pub(crate) fn count(&mut self, late_nanos: u64) {
@@ -41,8 +41,8 @@ pub struct Counts {
     pub compressed: u64,
     /// Flows that started.
     pub started: u64,
-    /// Records by [`EndReason`], whose number is the index. Each record except [`EndReason::ActiveTimeout`] ended a
-    /// flow.
+    /// Number of records for each [`EndReason`], whose number is the index. Each record except those with
+    /// [`EndReason::ActiveTimeout`] ended a flow.
     pub records: [u64; 6],
     /// Flows that ended after an active timeout without another packet, hence without another record.
     pub ended_without_record: u64,
@@ -58,8 +58,8 @@ pub struct Counts {
     pub lateness: Lateness,
     /// Bytes of memory that flows have touched so far, tables included.
     pub bytes: u64,
-    /// Current bytes in use by flows, by the table and by the lists of free memory; the remainder of `bytes` is
-    /// reusable.
+    /// Bytes of `bytes` that flows, the table and the lists of free memory use at present; the other bytes are free for
+    /// new flows.
     pub held: u64,
 }
 

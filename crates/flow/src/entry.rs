@@ -42,18 +42,19 @@ pub(crate) mod bit {
     pub const USED: u16 = 1 << 4;
     /// The reverse direction has had a packet.
     pub const BACK: u16 = 1 << 5;
-    /// [`ExtraFields::handshake`](crate::extra_fields::ExtraFields::handshake) holds durations instead of timestamps.
+    /// [`ExtraFields::handshake`](crate::extra_fields::ExtraFields::handshake) holds the durations of the handshake
+    /// instead of timestamps.
     pub const SYN_RTT: u16 = 1 << 6;
     pub const ACK_RTT: u16 = 1 << 7;
     pub const MAC: [u16; 2] = [1 << 8, 1 << 9];
     /// The record has a packet location.
     pub const LOCATED: u16 = 1 << 10;
-    /// The first of two bits: the directions in which FIN was sent.
+    /// Position of the first of two bits, which store the directions in which FIN was sent.
     pub const FINS: u32 = 11;
-    /// [`super::Hot::more`] is the index of compact counters. If neither this bit nor [`FULL`] is set, `more` is the
-    /// index of a packet list, or none; both bits: [`COMPRESSED`].
+    /// [`super::Hot::more`] is the index of compact counters. If neither `PAIR` nor [`FULL`] is set, `more` is the
+    /// index of a packet list, or none; if both are set, see [`COMPRESSED`].
     pub const PAIR: u16 = 1 << 13;
-    /// Both bits: the flow is compressed, and [`super::Hot::more`] is a slot of the slab, or none
+    /// Both [`FULL`] and [`PAIR`]: the flow is compressed, and [`super::Hot::more`] is a slot of the slab, or none
     /// ([`crate::compressed`]).
     pub const COMPRESSED: u16 = FULL | PAIR;
     /// The flow has had a packet besides its first since the eviction sweep last inspected it ([`crate::insert`]).
@@ -137,7 +138,7 @@ impl Hot {
         self.bits & bit::COMPRESSED == bit::COMPRESSED
     }
 
-    /// The direction of a packet with this key.
+    /// The direction, within this flow, of a packet with this key.
     #[inline(always)]
     pub const fn side(&self, key: &Key) -> usize {
         (key.turned != self.has(bit::TURNED)) as usize
@@ -158,7 +159,7 @@ impl Hot {
         }
     }
 
-    /// The VLANs and the tunnel of the flow, as in the key.
+    /// The VLANs and the tunnel id of the flow, as in the key.
     #[inline(always)]
     pub const fn around(&self) -> u64 {
         if self.tunnel == 0 { self.around & !LABEL } else { self.around }
@@ -194,7 +195,7 @@ impl Hot {
         self.around |= label as u64 + 1;
     }
 
-    /// The IPv6 addresses, those of the flow's source first.
+    /// The two IPv6 addresses of the flow, that of the source first.
     pub fn oriented(&self) -> [u64; 4] {
         let [a, b, c, d] = self.key().ends();
         if self.has(bit::TURNED) { [c, d, a, b] } else { [a, b, c, d] }

@@ -60,7 +60,7 @@ impl<H: Hints> Meter<H> {
         if hot.bits & (bit::FULL | bit::HAS_INTERIM_RECORD) == 0 { Some(body.start) } else { self.first_of_later(flow) }
     }
 
-    /// As [`Meter::first`], for a flow that may have had a record.
+    /// Like [`Meter::first`], but for a flow that may have had a record.
     #[inline(never)]
     fn first_of_later(&self, flow: u32) -> Option<u64> {
         let hot = &self.flows[flow].hot;
@@ -99,7 +99,7 @@ impl<H: Hints> Meter<H> {
         used.map(|(flow, _)| self.deadline(flow).div_ceil(SECOND)).min()
     }
 
-    /// Sets the time to a second before which no flow is due, and skips the seconds between.
+    /// Sets the time to `second` and skips the seconds up to it, in none of which a flow is due.
     fn turn_to(&mut self, second: u64) {
         self.second = Some(second);
         self.wheel.clear();
@@ -117,8 +117,8 @@ impl<H: Hints> Meter<H> {
         (self.id(flow), self.flows[flow].body.positions[0])
     }
 
-    /// Computes the values that the end of a flow needs. Each is a long chain of multiplications, so the caller
-    /// computes those of several flows together.
+    /// Computes flow ID and bucket, which the end of a flow needs. Both need long chains of multiplications, so the
+    /// caller computes them for several flows together.
     #[inline(always)]
     pub(crate) fn known(&self, flow: u32) -> StableFields {
         StableFields { id: self.id(flow), bucket: self.table.bucket_hint(self.keys.hash(&self.flows[flow].hot.key())) }
@@ -249,7 +249,8 @@ impl<H: Hints> Meter<H> {
     }
 }
 
-/// Advances time to `second` for all shards of one interface, and makes their records in one order.
+/// Advances time to `second` for all shards of one interface, and makes the records of all shards in the order of a
+/// single meter.
 pub(crate) fn pass<H: Hints>(shards: &mut [Meter<H>], second: u64, sink: &mut dyn Sink) {
     let Some(now) = shards[0].second else {
         return shards.iter_mut().for_each(|s| s.second = Some(second));

@@ -15,14 +15,14 @@
 pub(crate) struct ExtraFields([u8; 24]);
 
 mod at {
-    /// The two times of the handshake, 40 bits each.
+    /// Offset of the two times of the handshake, which have 40 bits each.
     pub const HANDSHAKE: usize = 0;
     pub const MACS: [usize; 2] = [10, 16];
     pub const LENGTH: usize = 22;
     pub const INNER: [usize; 3] = [2, 10, 18];
 }
 
-/// Nanoseconds from which a time of the handshake does not fit.
+/// The shortest time of the handshake, in nanoseconds, that 40 bits cannot store.
 pub(crate) const FAR: u64 = 1 << 40;
 
 impl ExtraFields {
@@ -46,7 +46,7 @@ impl ExtraFields {
         u16::from_le_bytes(*self.chunk(at::HANDSHAKE))
     }
 
-    /// The fields after the first packet. A length above 65535 is stored as 65535.
+    /// The extra fields of a flow that has had only its first packet. A length above 65535 is stored as 65535.
     #[inline(always)]
     pub fn first(icmp: u16, [a, b, c, d, e, f]: [u8; 6], length: u32) -> Self {
         const { assert!(at::HANDSHAKE == 0 && at::MACS[0] == 10 && at::LENGTH == 22) };
@@ -70,8 +70,8 @@ impl ExtraFields {
         u16::from_le_bytes(*self.chunk(at::LENGTH))
     }
 
-    /// All bytes except the first two (the ICMP fields) and the length; in a compressed flow they are part of the
-    /// encoding ([`crate::compressed`]).
+    /// All bytes of the extra fields except the ICMP fields (the first two bytes) and the length; in a compressed flow
+    /// they are part of the encoding ([`crate::compressed`]).
     pub fn inner(&self) -> ([u64; 2], u32) {
         let [a, b, c] = at::INNER;
         ([a, b].map(|at| u64::from_le_bytes(*self.chunk(at))), u32::from_le_bytes(*self.chunk(c)))

@@ -127,7 +127,7 @@ impl<H: Hints> Meter<H> {
         debug_assert!(entered.is_ok(), "the freed slot is in the bucket of this flow");
     }
 
-    /// Evicts a flow, so that another can take its memory.
+    /// Evicts a flow, so that another flow can take its memory.
     #[inline(always)]
     fn evict(&mut self, sink: &mut dyn Sink) {
         let victim = self.choose();

@@ -34,7 +34,7 @@ pub(crate) struct RecordContinuation {
     pub part: u32,
 }
 
-/// The values for a flow without an earlier record.
+/// The value for a flow without an earlier record.
 pub(crate) const NO_CONTINUATION: RecordContinuation = RecordContinuation { before: [NEVER; 2], first: NEVER, part: 0 };
 
 impl RecordContinuation {
@@ -51,7 +51,7 @@ impl RecordContinuation {
 }
 
 impl<H: Hints> Meter<H> {
-    /// The continuation values of the flow with these compact counters.
+    /// The values for the next record ([`RecordContinuation`]) of the flow with these compact counters.
     #[inline(always)]
     pub(crate) fn continuation(&self, bits: u16, pair: &CompactCounters) -> RecordContinuation {
         if bits & bit::HAS_INTERIM_RECORD == 0 {

@@ -18,11 +18,11 @@ use wire::{Decoded, Family, Fragment, IpProtocol, TunnelKind};
 /// The flow key of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Key {
-    /// The last 32 bits of the addresses, those of the lesser endpoint in the upper half.
+    /// The last 32 bits of both addresses: those of the lesser endpoint are in the upper half.
     pub low: u64,
     /// The other bits of IPv6 addresses: the first halves of both, then 32 bits of each. IPv4: 0.
     pub wide: [u64; 3],
-    /// The ports, that of the lesser endpoint in the upper half. ICMP: 0.
+    /// The two ports: that of the lesser endpoint is in the upper half. For ICMP, 0.
     pub ports: u32,
     pub protocol: u8,
     pub v6: bool,
@@ -35,11 +35,11 @@ pub(crate) struct Key {
     pub around: u64,
 }
 
-/// A power of two above the number of tunnel kinds.
+/// Length of the tables that are indexed by tunnel kind: a power of two above the number of tunnel kinds.
 const KINDS: usize = 16;
 const _: () = assert!((TunnelKind::Teredo as usize) < KINDS);
 
-/// The VLAN id of an absent tag.
+/// The value that stands for an absent VLAN tag.
 pub(crate) const NO_VLAN: u16 = u16::MAX;
 
 impl Key {
@@ -80,7 +80,7 @@ impl Key {
         })
     }
 
-    /// As [`Key::of`], for TCP or UDP in IPv4 without a tunnel.
+    /// Like [`Key::of`], but for TCP or UDP in IPv4 without a tunnel.
     #[inline(always)]
     pub fn plain(decoded: &Decoded, head: &[u8; 20], bidirectional: bool) -> Self {
         let both = u64::from_be_bytes(*head.last_chunk().expect("an IPv4 header has more than eight bytes"));
@@ -105,7 +105,7 @@ impl Key {
     }
 }
 
-/// The lower half of a word.
+/// The mask of the lower half of a word.
 const LOW: u64 = 0xffff_ffff;
 
 /// Addresses and ports in order, and true if they were exchanged. The endpoints are compared as one number, and
@@ -147,7 +147,7 @@ pub(crate) fn icmp_word(decoded: &Decoded) -> u16 {
     }
 }
 
-/// The tunnel kind of this number in a key.
+/// Returns the tunnel kind that has this number in a key.
 pub(crate) fn tunnel_kind(number: u8) -> Option<TunnelKind> {
     use TunnelKind::*;
     [Gre, Nvgre, Erspan1, Erspan2, Erspan3, Vxlan, Geneve, GtpU, IpInIp, Teredo]
@@ -208,7 +208,7 @@ impl Keys {
         self.finish(fold(first, t ^ what), key.around & self.mask(key.tunnel))
     }
 
-    /// As [`Keys::hash`], for IPv4 without a tunnel.
+    /// Like [`Keys::hash`], but for IPv4 without a tunnel.
     #[inline(always)]
     pub fn hash_plain(&self, key: &Key) -> u64 {
         let what = u64::from(key.ports) | u64::from(key.protocol) << 32;
@@ -309,7 +309,7 @@ mod tests {
                 let expected = KEYS as f64 / PLACES as f64;
                 let chi: f64 = counts.iter().map(|c| (*c as f64 - expected).powi(2) / expected).sum();
                 let far = (chi - PLACES as f64) / (2.0 * PLACES as f64).sqrt();
-                assert!(far.abs() < 6.0, "seed {seed}, bits from {shift}: {far:.1} deviations");
+                assert!(far.abs() < 6.0, "seed {seed}, bits from {shift}: {far:.1} deviations off");
             }
         }
     }

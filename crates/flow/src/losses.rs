@@ -36,7 +36,7 @@ impl Losses {
         self.0.is_empty()
     }
 
-    /// Packets lost in the seconds from the first to the last, both included.
+    /// Number of packets lost in the seconds from `first` to `last`, both included.
     pub fn between(&self, first: u64, last: u64) -> u64 {
         if first > last { 0 } else { self.0.range(first..=last).map(|s| s.1).sum() }
     }

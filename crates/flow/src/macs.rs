@@ -9,7 +9,7 @@ use base::hash::mix64;
 
 /// Bits of a short number.
 pub(crate) const BITS: u32 = 12;
-/// An encoding of at least this value is the address itself plus this value.
+/// An encoding below this value is a short number; any other encoding is an address plus this value.
 pub(crate) const NAMES: u64 = 1 << BITS;
 
 /// The table of short numbers. Zero marks a free slot, so the address of zeros has no short number.
@@ -45,7 +45,7 @@ impl Macs {
         [a, b, c, d, e, f]
     }
 
-    /// Removes all short numbers. No encoding may use any of them.
+    /// Removes all short numbers from the table. The caller ensures that no encoding uses any of them.
     pub fn clear(&mut self) {
         self.all.fill(0);
     }

@@ -69,7 +69,7 @@ pub struct Meter<H = NoHints> {
     pub(crate) compressed: CompressedFlows,
     pub(crate) wheel: Wheel,
     pub(crate) losses: Losses,
-    /// The current second; `None` before the first packet or tick.
+    /// The current second of packet time; `None` before the first packet or tick.
     pub(crate) second: Option<u64>,
     /// The entry at which the eviction sweep continues.
     pub(crate) hand: u32,
@@ -85,7 +85,7 @@ pub struct Meter<H = NoHints> {
     pub(crate) most_packets: u32,
     /// The record that the sink borrows, reused for each record.
     pub(crate) record: Option<Box<Record>>,
-    /// `None` only while a batch of packets is metered.
+    /// The packets that are between the stages of metering ([`crate::prefetch`]); `None` only while a batch is metered.
     pub(crate) pipeline: Option<Box<Pipeline>>,
 }
 
@@ -139,12 +139,13 @@ impl<H: Hints> Meter<H> {
         self.compress_idle_flows();
     }
 
-    /// Compresses idle flows, as if packets had arrived.
+    /// Compresses idle flows without packets: as many flows as [`COMPRESS_BATCHES_PER_TICK`] batches of packets would
+    /// compress.
     pub(crate) fn compress_idle_flows(&mut self) {
         (0..COMPRESS_BATCHES_PER_TICK).for_each(|_| self.compress_idle(BATCH));
     }
 
-    /// Ends all flows and makes their records. Afterwards time restarts with the next packet.
+    /// Ends all flows and makes their records. Afterwards, the timestamp of the next packet sets the meter's time anew.
     pub fn finish(&mut self, sink: &mut dyn Sink) {
         end_all(std::slice::from_mut(self), sink);
         self.second = None;
@@ -184,7 +185,7 @@ impl<H: Hints> Meter<H> {
         self.second.is_none_or(|now| second > now || second + STEP_BACK.as_secs() < now)
     }
 
-    /// The nanoseconds of the current second; empty before the first second.
+    /// The range of timestamps, in nanoseconds, that are in the current second; empty before the first second.
     #[inline(always)]
     pub(crate) fn current_second(&self) -> Range<u64> {
         self.second.map_or(0..0, |now| now * SECOND..now.saturating_add(1).saturating_mul(SECOND))

@@ -17,22 +17,23 @@ use std::ops::Range;
 #[derive(Debug, Default)]
 pub(crate) struct Due {
     words: Vec<u64>,
-    /// No timestamp is later than this.
+    /// No flow has had a packet after this timestamp.
     end: u64,
     /// The longest time between a flow's last packet and `end`.
     longest: u64,
 }
 
-/// log2 of the nanoseconds per unit: with units of 16 ns, 32 bits reach 68 seconds back, longer than most timeouts.
+/// log2 of the number of nanoseconds in one unit of the stored times. With units of 16 ns, 32 bits can store times up
+/// to 68 seconds before `end`, which is longer than most timeouts.
 const UNIT: u32 = 4;
 
-/// The number of bits of the first and of the second distribution.
+/// The number of bits by which flows are distributed over slots: in the first pass, and in the second.
 const BITS: [u32; 2] = [11, 8];
 const SLOTS: [usize; 2] = [1 << BITS[0], 1 << BITS[1]];
 /// Fewer flows than this are sorted by comparison.
 const FEW: usize = 4 * SLOTS[0];
-/// A slot is distributed again if its number of flows is in this range. Fewer flows are not worth the cost. More flows
-/// mean that most of them may have the same timestamp, for which an insertion sort would be slow.
+/// The flows of a slot are distributed again if their number is in this range. Fewer flows are not worth the cost. If
+/// there are more flows, most of them may have the same timestamp, for which an insertion sort would be slow.
 const FEW_AGAIN: Range<usize> = SLOTS[1] / 2..8 * SLOTS[1];
 
 impl Due {
@@ -72,8 +73,8 @@ impl Due {
         self.words.capacity() * size_of::<u64>()
     }
 
-    /// Sorts by the timestamp from `last`, and flows with equal timestamps by `rank`. For many flows this needs the
-    /// same amount of memory again.
+    /// Sorts by the timestamp from `last`, and flows with equal timestamps by `rank`. For many flows, the sort
+    /// allocates a second buffer of the same size.
     pub fn sort<R: Ord>(&mut self, hints: impl Hints, last: impl Fn(u32) -> u64, rank: impl Fn(u32) -> R) {
         let bits = u64::BITS - self.longest.leading_zeros();
         if bits > u32::BITS + UNIT {
@@ -138,7 +139,7 @@ fn place_in_order(words: &mut [u64]) {
     for at in 1..words.len() {
         let word = words[at];
         let mut to = at;
-        // Words with equal timestamps are not moved: there may be thousands in descending order.
+        // Words with equal timestamps keep their order: there may be thousands in descending order of the flow index.
         while to > 0 && stored_time(words[to - 1]) > stored_time(word) {
             words[to] = words[to - 1];
             to -= 1;
@@ -147,7 +148,8 @@ fn place_in_order(words: &mut [u64]) {
     }
 }
 
-/// Distributes the words to slots by the lower bits of `slot`, and returns the end of each slot.
+/// Distributes the words over `N` slots: the lower bits of the result of `slot` select the slot of a word. Returns the
+/// end of each slot.
 #[inline(always)]
 fn distribute<const N: usize>(from: &[u64], to: &mut [u64], slot: impl Fn(u64) -> u64) -> [usize; N] {
     let mut places = [0; N];
@@ -183,7 +185,8 @@ mod tests {
                 let crowd = [0, 30][prng.below(2) as usize];
                 let lasts: Vec<u64> =
                     (0..count).map(|_| from + (prng.below(spread) >> prng.below(crowd + 1))).collect();
-                // Some timestamps are later than `end` permits: the sort takes longer then, but its order is the same.
+                // Some timestamps are later than `end`, which `Due::begin` excludes: the sort takes longer then, but
+                // its result is the same.
                 let end = from + spread / 4 * 3 + prng.below(spread / 4 + 1);
                 let mut due = Due::default().begin(count, end, NoHints);
                 lasts.iter().enumerate().for_each(|(flow, last)| due.push(*last, flow as u32));
@@ -191,7 +194,7 @@ mod tests {
                 due.sort(NoHints, |flow| lasts[flow as usize], rank);
                 let mut expected: Vec<u32> = (0..count as u32).collect();
                 expected.sort_by_key(|flow| (lasts[*flow as usize], rank(*flow)));
-                assert!(due.flows().eq(expected), "seed {seed}: {count} within {spread}");
+                assert!(due.flows().eq(expected), "seed {seed}: {count} flows within {spread} ns");
             }
         }
     }

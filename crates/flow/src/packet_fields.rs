@@ -21,7 +21,7 @@ pub(crate) struct PacketFields {
     pub tcp: bool,
     pub flags: u8,
     pub seq: u32,
-    /// True if the window is zero in a packet without RST.
+    /// True if the packet is TCP without RST and advertises a window of zero.
     pub zero_window: bool,
     pub ttl: u8,
     pub dscp: u8,
@@ -37,7 +37,7 @@ mod at {
     pub const WINDOW: usize = 14;
 }
 
-/// Bytes of a TCP header that are read.
+/// Number of bytes that are read of a TCP header.
 pub(crate) const TCP: usize = 16;
 
 impl PacketFields {
@@ -71,8 +71,8 @@ impl PacketFields {
         Self::with(packet, (ttl, class), is_tcp, head.unwrap_or(&[0; TCP]))
     }
 
-    /// As [`PacketFields::of`], with TTL, traffic class and TCP header given. If the packet is not TCP, `head` may be
-    /// any bytes: they are read and discarded, because a branch would be mispredicted at every third packet.
+    /// Like [`PacketFields::of`], but TTL, traffic class and TCP header are arguments. If the packet is not TCP, `head`
+    /// may be any bytes: they are read and discarded, because a branch would be mispredicted at every third packet.
     #[inline(always)]
     pub fn with(packet: &Packet, (ttl, class): (u8, u8), tcp: bool, head: &[u8; TCP]) -> Self {
         let decoded = packet.decoded;

@@ -19,23 +19,24 @@ use crate::wide_counters;
 use std::hint::select_unpredictable;
 use wire::MacAddr;
 
-/// Packets in the list, including the first.
+/// The largest number of packets in a packet list, including the first packet of the flow.
 pub(crate) const LOG: usize = 10;
 
-/// The sums of one direction that cannot be computed from the list. A flow with compact counters continues to use them.
+/// The sums of one direction that cannot be computed from the packet list. A flow with compact counters continues to
+/// use these sums.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct ListSums {
     pub payload: u32,
     /// The next sequence number, if `numbered` is true.
     seq: u32,
-    /// Bytes of the frames in excess of the IP packets.
+    /// Bytes of the frames that are outside of the IP packets.
     pub beyond: u32,
     pub payload_packets: u16,
     pub ttl: (u8, u8),
     pub dscp: (u8, u8),
     numbered: bool,
-    /// In direction 0: the TCP flags of the first packet of the flow.
+    /// In the sums of direction 0: the TCP flags of the first packet of the flow. In direction 1: 0.
     pub first_flags: u8,
 }
 
@@ -44,13 +45,13 @@ impl ListSums {
         self.numbered.then_some(self.seq)
     }
 
-    /// The sums at the start of the direction's next record.
+    /// Returns the sums with which the next record of this direction begins.
     pub const fn continued(&self) -> Self {
         let Self { seq, numbered, first_flags, .. } = *self;
         Self { payload: 0, seq, beyond: 0, payload_packets: 0, ttl: (0, 0), dscp: (0, 0), numbered, first_flags }
     }
 
-    /// The sums of a direction of wide counters, if it has had no irregular packet.
+    /// Takes the sums from the wide counters of a direction that has had no irregular packet.
     pub fn of(side: &wide_counters::WideDirection, first_flags: u8) -> Self {
         let high = side.sent.high();
         Self {
@@ -65,13 +66,14 @@ impl ListSums {
         }
     }
 
-    /// The sums of a flow with wide counters, which contain all sums; only the flags are stored here.
+    /// The value for a flow with wide counters: the wide counters contain the sums, so only the flags of the first
+    /// packet are stored here.
     pub fn unused(first_flags: u8) -> Self {
         Self { first_flags, ..Self::default() }
     }
 
-    /// The sums without `first_flags`, as two words and two bytes. In a compressed flow they are part of the encoding
-    /// instead ([`crate::compressed`]).
+    /// The sums without `first_flags`, as two words and two bytes. In a compressed flow, the encoding contains these
+    /// sums ([`crate::compressed`]).
     pub fn words(&self) -> ([u64; 2], u16) {
         let [low, high] = self.ttl.into();
         let upper = u64::from(self.payload_packets) | u64::from(low) << 16 | u64::from(high) << 24;
@@ -169,14 +171,14 @@ mod bit {
     pub const REVERSE: u32 = 63;
 }
 
-/// Times below this number of nanoseconds are stored exactly.
+/// The packet list stores times below this number of nanoseconds exactly.
 const EXACT: u64 = 1 << bit::COARSE;
-/// log2 of the nanoseconds per unit of a coarse time.
+/// log2 of the number of nanoseconds in one unit of a coarse time.
 const COARSE_SHIFT: u32 = 4;
 /// The largest value of [`InitialPacket::offset_ns`].
 const LAST: u64 = u32::MAX as u64 * 1000;
 
-/// True if a word can store the time exactly.
+/// True if the packet list can store this time exactly.
 #[inline(always)]
 pub(crate) const fn is_exact(after: u64) -> bool {
     after < EXACT

@@ -1,5 +1,5 @@
-//! Pools of values with an index. A pool reserves address space at the start, and the kernel allocates memory when a
-//! slot is first used. A freed slot is reused before a new slot is used.
+//! Pools of values that are addressed by index. A pool reserves address space at the start, and the kernel allocates
+//! memory when a slot is first used. A freed slot is reused before a new slot is used.
 
 use crate::memory::{Hints, HintsExt};
 
@@ -7,16 +7,16 @@ use crate::memory::{Hints, HintsExt};
 pub(crate) const NONE: u32 = u32::MAX;
 
 pub(crate) struct Pool<T> {
-    /// The values at and after `used` are not in use.
+    /// The values of the slots. The slots from the index `used` on are not in use.
     items: Vec<T>,
     used: usize,
     free: Vec<u32>,
     most: usize,
-    /// Slots touched before the last [`Pool::clear`]; their memory remains allocated.
+    /// Number of slots that were used before the last [`Pool::clear`]; their memory remains allocated.
     touched: usize,
 }
 
-/// Slots that are initialised at once.
+/// Number of slots that the pool initialises together.
 const BLOCK: usize = 64;
 
 impl<T: Default> Pool<T> {
@@ -50,7 +50,7 @@ impl<T: Default> Pool<T> {
         }
     }
 
-    /// The address of a slot, which need not exist.
+    /// The address that a slot has or would have; the slot need not be allocated.
     #[inline(always)]
     pub fn address(&self, place: u32) -> *const T {
         self.items.as_ptr().wrapping_add(place as usize)

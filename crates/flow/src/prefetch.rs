@@ -28,17 +28,17 @@ pub(crate) const AHEAD: usize = 8;
 /// Size of the pipeline: more than the packets between the first and the last stage.
 const RING: usize = 32;
 const _: () = assert!(3 * AHEAD < RING);
-/// The first packets of a flow, which include the handshake and the first packet of the reverse direction.
+/// Number of first packets of a flow that include the handshake and the first packet of the reverse direction.
 const HANDSHAKE_PACKETS: usize = 3;
 /// Below this number of flows nothing is prefetched for evictions, because the table is in cache.
 const FEW: usize = 4 * AHEAD;
 
-/// The packets between the first and the last stage. They are so few that they stay in the cache.
+/// The packets that have passed the first stage but not the last stage. They are so few that they stay in the cache.
 pub(crate) struct Pipeline {
     flow_packets: [FlowPacket; RING],
-    /// The flow to which each packet probably belongs.
+    /// For each packet, the flow to which it probably belongs.
     guesses: [u32; RING],
-    /// Packets that entered since the pipeline was last empty.
+    /// Number of packets that have entered the pipeline since it was last empty.
     count: usize,
 }
 
@@ -74,7 +74,7 @@ impl<H: Hints> Meter<H> {
         self.pipeline = Some(pipeline);
     }
 
-    /// As [`Meter::push`], for packets of one second that are already converted to [`FlowPacket`]s.
+    /// Like [`Meter::push`], but for packets of one second that are already converted to [`FlowPacket`]s.
     pub(crate) fn run(&mut self, packets: &[Packet], flow_packets: &[FlowPacket], sink: &mut dyn Sink) {
         self.make_table(flow_packets.len(), sink);
         self.compress_idle(flow_packets.len());
@@ -104,7 +104,7 @@ impl<H: Hints> Meter<H> {
         self.take(&packets[flow_packet.index as usize], flow_packet, pipeline.guesses[third], sink);
     }
 
-    /// As `advance`, for the first packets, while some stages are empty.
+    /// Like `advance`, but for the first packets, while some stages are empty.
     #[inline(never)]
     fn fill_pipeline(&mut self, packets: &[Packet], pipeline: &mut Pipeline, step: usize, sink: &mut dyn Sink) {
         self.stages(packets, pipeline, step, sink);
@@ -200,7 +200,7 @@ impl<H: Hints> Meter<H> {
         }
     }
 
-    /// As `fetch_rest`, for a flow with wide counters or a compressed flow.
+    /// Like `fetch_rest`, but for a flow with wide counters or a compressed flow.
     #[inline(never)]
     fn fetch_other(&self, flow: u32, side: usize) {
         let hot = &self.flows[flow].hot;
@@ -211,7 +211,7 @@ impl<H: Hints> Meter<H> {
         }
     }
 
-    /// As `fetch_rest`, for a compressed flow.
+    /// Like `fetch_rest`, but for a compressed flow.
     pub(crate) fn prefetch_compressed(&self, flow: u32) {
         let hot = &self.flows[flow].hot;
         if hot.has(bit::V6) {
@@ -248,7 +248,7 @@ impl<H: Hints> Meter<H> {
         self.known(victim)
     }
 
-    /// The flow `places` entries after this one, in circular order.
+    /// The flow whose entry is `places` entries after the entry of this flow; after the last entry follows the first.
     #[inline(always)]
     pub(crate) fn after(&self, flow: u32, places: usize) -> u32 {
         let (at, all) = (flow as usize + places, self.flows.len());

@@ -67,7 +67,7 @@ impl EndReason {
     pub const ALL: [Self; 5] =
         [Self::IdleTimeout, Self::ActiveTimeout, Self::EndOfFlow, Self::ForcedEnd, Self::LackOfResources];
 
-    /// The name in text output and columns.
+    /// The name of the flow end reason in text output and columns.
     pub const fn name(self) -> &'static str {
         match self {
             Self::IdleTimeout => "idle_timeout",
@@ -131,7 +131,7 @@ impl TcpState {
         Self::ALL[number as usize & 7]
     }
 
-    /// The name in text output and columns; `None` if the flow is not TCP.
+    /// The name of the TCP state in text output and columns; `None` if the flow is not TCP.
     pub const fn name(self) -> Option<&'static str> {
         Some(match self {
             Self::None => return None,
@@ -149,13 +149,13 @@ impl TcpState {
 /// Minimum, maximum, sum and sum of squares of a quantity. The number of values is stored in another field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// The minimum; 0 if there are no values.
+    /// The minimum of the values; 0 if there are no values.
     pub min: u64,
-    /// The maximum.
+    /// The maximum of the values; 0 if there are no values.
     pub max: u64,
-    /// The sum.
+    /// The sum of the values.
     pub sum: u64,
-    /// The sum of squares, so that mean and deviation of merged records are exact.
+    /// The sum of the squares of the values, so that mean and deviation of merged records are exact.
     pub squares: u128,
 }
 
@@ -170,8 +170,9 @@ impl Stats {
         if n < 2 {
             return 0.0;
         }
-        // Integers avoid cancellation: the difference of two large numbers may be small. If the integers overflow, the
-        // difference is not small.
+        // The difference of two large numbers is computed with integers, because floating-point numbers would round a
+        // small difference away. If the integers overflow, the difference is large, and floating-point numbers are
+        // exact enough.
         let (count, sum) = (u128::from(n), u128::from(self.sum));
         let spread = match (self.squares.checked_mul(count), sum.checked_mul(sum)) {
             (Some(squares), Some(sum)) => squares.saturating_sub(sum) as f64,
@@ -205,7 +206,8 @@ pub struct DirectionStats {
     pub iat: Stats,
     /// The number of inter-arrival times.
     pub iat_count: u64,
-    /// Packets with FIN, SYN, RST, PSH, ACK, URG, ECE, CWR, in the order of the flag bits.
+    /// For each TCP flag, the number of packets with this flag: FIN, SYN, RST, PSH, ACK, URG, ECE, CWR, in the order of
+    /// the flag bits.
     pub flags: [u64; 8],
     /// Packets without RST that advertised a TCP window of zero.
     pub zero_window: u64,
@@ -221,8 +223,8 @@ pub struct DirectionStats {
     pub dscp: (u8, u8),
     /// Source MAC address of the first frame, if the frame had an Ethernet header.
     pub mac: Option<MacAddr>,
-    /// Tunnel sequence numbers of the first and the last packet of this direction with a sequence number. The tunnel
-    /// numbers the packets of all its flows, so the difference is not the packet count of this flow.
+    /// Tunnel sequence numbers of the first and of the last packet of this direction that have one. The tunnel numbers
+    /// the packets of all its flows, so the difference is not the packet count of this flow.
     pub tunnel_sequence: Option<(u32, u32)>,
 }
 
@@ -257,7 +259,7 @@ impl InitialPacket {
 /// The location of packets in the store, with which `netgrain packets --flow` reads them without a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketLocation {
-    /// The queue whose packet files have the packets.
+    /// The queue whose packet files contain the packets.
     pub queue: u16,
     /// Stream position of the first packet; for a capture file, the file offset.
     pub first: u64,
@@ -274,7 +276,7 @@ pub struct Record {
     pub id: u64,
     /// The flow key.
     pub key: Key,
-    /// VLAN ids, MPLS label and tunnel.
+    /// VLAN ids, MPLS label and tunnel of the first packet of the flow.
     pub encapsulation: Encapsulation,
     /// Number of the interface, from the constructor of the meter.
     pub interface: u16,
@@ -338,8 +340,8 @@ pub trait Sink {
     /// Receives one record.
     fn record(&mut self, record: &Record);
 
-    /// Announces that the records until the next call of `second` were due at this second of packet time. Only the
-    /// merging of several meters ([`crate::ShardMerger`]) needs it.
+    /// Announces that the records until the next call of `second` were due at this second of packet time. Only
+    /// [`crate::ShardMerger`], which merges the records of several meters, needs this call.
     fn second(&mut self, _second: u64) {}
 }
 

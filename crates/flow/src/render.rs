@@ -77,7 +77,7 @@ impl<H: Hints> Meter<H> {
         out.lost = if self.losses.is_none() { 0 } else { self.losses.between(out.first().secs(), out.last().secs()) };
     }
 
-    /// Directions, initial packets and record index, for a flow with compact or wide counters.
+    /// Writes directions, initial packets and record index of a flow with compact or wide counters into the record.
     #[inline(never)]
     fn render_counters(&self, flow: u32, out: &mut Record) {
         let (Entry { hot, body }, rare) = (&self.flows[flow], self.rare(flow));
@@ -111,7 +111,7 @@ impl<H: Hints> Meter<H> {
         if hot.is_compressed() { self.head(flow).label } else { self.fulls[hot.more].label }
     }
 
-    /// The initial packets of a flow that has counters.
+    /// Writes the initial packets of a flow that has counters into `out`.
     fn initial_packets(&self, flow: u32, out: &mut Vec<InitialPacket>) {
         out.clear();
         let hot = &self.flows[flow].hot;
@@ -137,7 +137,7 @@ fn mac_of(hot: &Hot, rare: &ExtraFields, side: usize) -> Option<MacAddr> {
     hot.has(bit::MAC[side]).then_some(MacAddr(rare.mac(side)))
 }
 
-/// Initial packets and directions of a short flow, from its packet list.
+/// Writes initial packets and directions of a short flow into the record, from the packet list of the flow.
 #[inline(always)]
 fn render_list(hot: &Hot, body: &Body, rare: &ExtraFields, words: &[u64], out: &mut Record) {
     let Record { directions: sides, initial_packets: early, .. } = out;

@@ -146,7 +146,7 @@ pub struct TrafficModel {
 }
 
 impl TrafficModel {
-    /// A model whose flows start from [`START`] on.
+    /// A model of the site's traffic, whose first flow starts at or after [`START`].
     pub fn new(seed: u64, flows_per_second: f64) -> Self {
         Self { prng: Prng::new(seed), now: START as f64 * 1e9, flows_per_second, position: 24 }
     }

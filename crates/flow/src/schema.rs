@@ -1,5 +1,5 @@
 //! The table of the fields of a flow record. JSON, CSV, `--fields` and the columns of Parquet files use these names,
-//! each for the same value. Units, descriptions and the tables of the documentation are generated from it.
+//! each for the same value. Units, descriptions and the tables of the documentation are generated from this table.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -9,11 +9,11 @@ use std::sync::LazyLock;
 pub enum FieldOutputs {
     /// Text and columns.
     TextAndColumns,
-    /// Text, and columns of exported files. A store omits the column to save space.
+    /// JSON, CSV and the columns of exported files contain the field. A store omits the column to save space.
     TextAndExportedColumns,
-    /// Text only: other columns have the same information.
+    /// Only JSON and CSV contain the field: in columns, other fields have the same information.
     TextOnly,
-    /// Columns only: other fields of the text have the same information.
+    /// Only columns contain the field: in JSON and CSV, other fields have the same information.
     ColumnsOnly,
 }
 
@@ -55,7 +55,8 @@ pub fn field(name: &str) -> Option<&'static Field> {
     fields().iter().find(|field| field.name == name)
 }
 
-/// Name, unit, description, condition for no value, outputs.
+/// A field: its name, its unit, its description, the condition under which it has no value, and the outputs that
+/// contain it.
 type FieldRow = (&'static str, &'static str, &'static str, &'static str, FieldOutputs);
 
 use FieldOutputs::{ColumnsOnly, TextAndColumns, TextAndExportedColumns, TextOnly};
@@ -86,7 +87,7 @@ const HEAD: &[FieldRow] = &[
         TextAndColumns,
     ),
     ("first", "", "time of the first packet of this record", "", TextAndColumns),
-    ("first_nanos", "ns", "nanoseconds of `first` after its microsecond: 0 to 999", "", ColumnsOnly),
+    ("first_nanos", "ns", "the part of `first` below one microsecond: 0 to 999", "", ColumnsOnly),
     (
         "second",
         "s",

@@ -68,7 +68,7 @@ impl<H: Hints> Shards<H> {
         self.run(packets, sink);
     }
 
-    /// Passes its packets of this second to every meter.
+    /// Passes to each meter its packets of this second.
     fn run(&mut self, packets: &[Packet], sink: &mut dyn Sink) {
         for (meter, flow_packets) in self.meters.iter_mut().zip(&mut self.flow_packets) {
             meter.run(packets, flow_packets, sink);
@@ -84,7 +84,7 @@ impl<H: Hints> Shards<H> {
         self.meters.iter_mut().for_each(Meter::compress_idle_flows);
     }
 
-    /// Ends all flows and makes their records. Afterwards time restarts with the next packet.
+    /// Ends all flows and makes their records. Afterwards, the timestamp of the next packet sets the meters' time anew.
     pub fn finish(&mut self, sink: &mut dyn Sink) {
         end_all(&mut self.meters, sink);
         self.meters.iter_mut().for_each(|m| m.second = None);

@@ -15,11 +15,11 @@ const UNIT: usize = 2;
 type Unit = [u64; UNIT];
 /// Units in a block.
 const BLOCK: usize = 256;
-/// The number of slot sizes: 1 to this many units.
+/// The number of slot sizes. The sizes are 1, 2, 3 and so on up to `SIZES` units.
 const SIZES: usize = 16;
 /// Words in the largest slot.
 pub(crate) const MAX_WORDS: usize = SIZES * UNIT;
-/// The end of a list of free slots.
+/// The value that marks the end of a list of free slots.
 const NOWHERE: u16 = u16::MAX;
 
 /// The state of a block.
@@ -47,13 +47,13 @@ impl Block {
 pub(crate) struct Slab {
     units: Vec<Unit>,
     blocks: Vec<Block>,
-    /// For each size, the first block with a free slot.
+    /// For each slot size, the first block with a free slot.
     with_free_slot: [u32; SIZES],
     /// The first free block.
     empty: u32,
     /// The largest number of blocks.
     most: usize,
-    /// The number of blocks with a slot in use.
+    /// Number of blocks in which at least one slot is in use.
     taken: usize,
 }
 
@@ -94,7 +94,7 @@ impl Slab {
         Some(place as u32)
     }
 
-    /// The words stored in a slot, and up to one word more.
+    /// The words stored in a slot; the slice may contain one unused word more at its end.
     pub fn of(&self, place: u32) -> &[u64] {
         let size = usize::from(self.blocks[place as usize / BLOCK].size);
         self.units[place as usize..place as usize + size].as_flattened()
@@ -142,7 +142,7 @@ impl Slab {
         self.units.len() * size_of::<Unit>() + self.blocks.len() * size_of::<Block>()
     }
 
-    /// Bytes of the blocks that have a slot in use.
+    /// Bytes of the blocks in which at least one slot is in use.
     pub fn held(&self) -> usize {
         self.taken * (BLOCK * size_of::<Unit>() + size_of::<Block>())
     }
@@ -230,7 +230,7 @@ mod tests {
             assert_eq!(slab.held(), blocks.len() * (4096 + size_of::<Block>()), "seed {seed}, step {step}");
             assert!(slab.bytes() <= 40 * (4096 + size_of::<Block>()));
         }
-        assert!(refused > 100, "seed {seed}: the slab was full {refused} times");
+        assert!(refused > 100, "seed {seed}: the slab was full only {refused} times");
         model.iter().for_each(|(place, words)| assert!(slab.of(*place).starts_with(words), "seed {seed}"));
     }
 
@@ -263,7 +263,7 @@ mod tests {
         let bytes: usize = flows.iter().map(|f| f.1).sum();
         assert!(
             slab.held() < bytes + bytes / 5,
-            "seed {seed}: blocks of {} bytes for encodings of {bytes} bytes",
+            "seed {seed}: the blocks in use take {} bytes, the encodings {bytes} bytes",
             slab.held()
         );
     }

@@ -25,7 +25,7 @@ pub(crate) const BUCKET_SLOTS: usize = 12;
 const LOAD: usize = 6;
 /// The largest number of buckets that a search visits.
 pub(crate) const REACH: usize = 8;
-/// Initial number of buckets: 64 KiB. In tests the number is so small that nearly every table grows.
+/// Initial number of buckets, which take 64 KiB. In tests the number is so small that nearly every table grows.
 const FIRST: usize = if cfg!(test) { 2 } else { 1 << 10 };
 /// The number of buckets after growth, as a multiple of the buckets needed.
 const AHEAD: usize = 4;
@@ -132,7 +132,7 @@ impl Table {
         if self.buckets[spot.home as usize].put(spot.tag, flow) { Ok(()) } else { self.spill(spot, flow) }
     }
 
-    /// As `insert`, after the flow's own bucket was found full.
+    /// Like `insert`, but for a flow whose own bucket is full.
     #[cold]
     #[inline(never)]
     fn spill(&mut self, BucketHint { home, tag }: BucketHint, flow: u32) -> Result<(), BucketsFull> {
@@ -155,7 +155,7 @@ impl Table {
         }
     }
 
-    /// As `remove`, for a flow that is not in its own bucket.
+    /// Like `remove`, but for a flow that is not in its own bucket.
     #[cold]
     #[inline(never)]
     fn remove_spilled(&mut self, BucketHint { home, tag }: BucketHint, flow: u32) {

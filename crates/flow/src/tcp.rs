@@ -28,7 +28,7 @@ pub(crate) struct SequenceSpace {
     holes: [(u32, u32); 2],
 }
 
-/// A SYN at this distance from the highest sequence number begins a new sequence space (a new connection).
+/// A SYN that is farther than this from the highest sequence number begins a new sequence space (a new connection).
 const FAR: u32 = 1 << 16;
 /// A segment farther from the highest sequence number than any window reaches (RFC 7323 §2.3) also begins a new
 /// sequence space.
@@ -126,9 +126,9 @@ impl SequenceSpace {
     }
 }
 
-/// The highest sequence number after this packet, and true if it is known; `None` unless the packet is the next of its
-/// direction. The only branch is the last one, because branches would be unpredictable: every third packet is not TCP,
-/// and every second has no payload.
+/// The highest sequence number after this packet, and true if that number is known; `None` unless the packet is the
+/// next of its direction. The function has only one branch, at its end: other branches would be unpredictable, because
+/// every third packet is not TCP, and every second has no payload.
 #[inline(always)]
 pub(crate) fn in_order(high: u32, is_known: bool, seen: &PacketFields) -> Option<(u32, bool)> {
     let counts = seen.tcp & (seen.flags & RST == 0);
@@ -213,7 +213,7 @@ impl HandshakeUpdate {
         }
     }
 
-    /// The times after a packet with timestamp `at`.
+    /// The two times of the handshake after a packet with timestamp `at`.
     #[inline(always)]
     pub fn times(self, [syn, ack]: [u64; 2], at: u64) -> [u64; 2] {
         let does = |bit: u32| self.0 >> bit & 1 == 1;

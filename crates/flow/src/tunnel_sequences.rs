@@ -11,7 +11,7 @@
 /// Flows per block.
 const FLOWS: usize = 64;
 
-/// The sequence numbers of one flow.
+/// The tunnel sequence numbers of one flow.
 #[derive(Clone, Copy, Debug, Default)]
 struct SequenceRange {
     first: [u32; 2],
@@ -22,10 +22,10 @@ struct SequenceRange {
 
 const _: () = assert!(size_of::<SequenceRange>() == BYTES);
 
-/// Bytes per flow in a block.
+/// Number of bytes that a block has for each flow.
 pub(crate) const BYTES: usize = 20;
 
-/// The sequence numbers of all flows.
+/// The tunnel sequence numbers of all flows.
 #[derive(Default)]
 pub(crate) struct TunnelSequences {
     blocks: Vec<Option<Box<[SequenceRange; FLOWS]>>>,

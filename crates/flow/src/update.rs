@@ -58,8 +58,9 @@ impl<H: Hints> Meter<H> {
         let hot = &mut self.flows[flow].hot;
         let timeout = if tcp::is_over(hot.state) { self.close_timeout } else { self.idle[usize::from(hot.protocol)] };
         if is_another(hot.state, &flow_packet.seen) || flow_packet.seen.at.saturating_sub(hot.last) >= timeout {
-            // The record of the old flow is made when the timeout of that flow expires. Until then the old flow
-            // occupies its entry and its slot of the timing wheel.
+            // The packet begins a new flow with the key of an old flow. The record of the old flow is made when the
+            // timeout of the old flow expires. Until then the old flow occupies its entry and its slot of the timing
+            // wheel.
             hot.bits |= bit::DETACHED;
             self.table.remove(flow_packet.bucket, flow);
             return self.begin(packet, flow_packet, sink);
@@ -135,7 +136,7 @@ impl<H: Hints> Meter<H> {
         hot.add_extra(update);
         hot.bits |= bit::SEEN_SINCE_SWEEP;
         let rare = if hot.has(bit::V6) { &mut self.rares[flow as usize] } else { &mut hot.rare };
-        // A time that the list can hold also fits into the extra fields.
+        // A time that the packet list can hold also fits into the extra fields.
         rare.set_handshake(update.times(rare.handshake(), after));
         if is_reply {
             hot.bits |= bit::BACK;

@@ -14,7 +14,8 @@ use crate::memory::{Hints, HintsExt};
 pub(crate) const SECONDS: u64 = 512;
 /// The index of no flow.
 const NONE: u32 = u32::MAX;
-/// In the first link: the flow is the first of its list, and the other bits are the slot.
+/// A bit of the first link. If it is set, the flow is the first of its list, and the other bits of the link are the
+/// slot.
 const HEAD: u32 = 1 << 31;
 
 pub(crate) struct Wheel {
@@ -37,8 +38,8 @@ impl Wheel {
         flows as usize * size_of::<[u32; 2]>()
     }
 
-    /// Puts a flow that is in no slot into the slot of `second`, or an earlier one if `second` is too far away. `now`
-    /// is the second inspected last; `second` must be later.
+    /// Puts a flow that is in no slot into the slot of `second`, or into the farthest slot if `second` is more than one
+    /// turn away. `now` is the second that was inspected last; `second` must be later than `now`.
     #[inline(always)]
     pub fn put(&mut self, flow: u32, second: u64, now: u64) {
         let slot = (second.min(now + SECONDS - 1) % SECONDS) as u32;
@@ -52,7 +53,7 @@ impl Wheel {
         }
     }
 
-    /// Sets the links of a flow with an index larger than all before.
+    /// Sets the links of a flow whose index is larger than all indices so far.
     #[cold]
     #[inline(never)]
     fn grow(&mut self, flow: u32, links: [u32; 2]) {
@@ -91,8 +92,8 @@ impl Wheel {
         (1..=SECONDS).map(|ahead| now.saturating_add(ahead)).find(|s| self.heads[(s % SECONDS) as usize] != NONE)
     }
 
-    /// The flow after this one in the list that [`Wheel::open`] returned. Call it before either flow is put into a
-    /// slot.
+    /// The flow after this flow in the list that [`Wheel::open`] returned. The caller must call this function before it
+    /// puts either of the two flows into a slot.
     pub fn next(&self, flow: u32) -> Option<u32> {
         let next = self.links[flow as usize][1];
         (next != NONE).then_some(next)
@@ -106,7 +107,7 @@ mod tests {
     use base::Prng;
     use std::collections::BTreeMap;
 
-    /// All flows of a slot, removed from the wheel.
+    /// Removes all flows of a slot from the wheel, and returns them.
     fn opened(wheel: &mut Wheel, second: u64) -> Vec<u32> {
         let (mut all, mut next) = (Vec::new(), wheel.open(second));
         while let Some(flow) = next {
@@ -132,7 +133,7 @@ mod tests {
                 let due = model[&flow];
                 assert!(due >= now, "seed {seed}: flow {flow} was inspected too late");
                 if due > now {
-                    // The deadline was more than one turn away.
+                    // The deadline was more than one turn of the wheel away.
                     wheel.put(flow, due, now);
                 } else {
                     model.remove(&flow);

@@ -1,8 +1,8 @@
 //! Wide counters are for a flow with irregular or very many packets. They are wide enough for all values that can occur
 //! in one record.
 //!
-//! Packets are counted in 32 bits: the meter makes an interim record before a direction has more
-//! ([`WideDirection::is_full`]). The widths of the other counters follow from this number of packets.
+//! The number of packets has 32 bits: before a direction has more packets, the meter makes an interim record
+//! ([`WideDirection::is_full`]). The widths of the other counters follow from this largest number of packets.
 
 use crate::compact_counters::CompactDirection;
 use crate::memory::{Hints, HintsExt};
@@ -110,7 +110,7 @@ impl WideDirection {
         }
     }
 
-    /// Counts all values of a packet.
+    /// Adds all values of a packet to the counters.
     #[inline(always)]
     pub fn add(&mut self, seen: &PacketFields) {
         let first = self.packets == 0;
@@ -178,14 +178,15 @@ impl WideDirection {
         self.packets - u32::from(self.before == NEVER && self.packets > 0)
     }
 
-    /// The sum of the inter-arrival times: the timestamps of a flow never decrease, so it is last minus first.
+    /// The sum of the inter-arrival times. The timestamps of a flow never decrease, so the sum is the last timestamp
+    /// minus the first.
     #[inline(always)]
     pub fn gap_sum(&self) -> u64 {
         let from = if self.before == NEVER { self.first } else { self.before };
         if self.packets == 0 { 0 } else { self.last.wrapping_sub(from) }
     }
 
-    /// The counters at the start of the direction's next record.
+    /// Returns the counters with which the next record of this direction begins.
     pub fn continued(&self) -> Self {
         let before = if self.packets > 0 { self.last } else { self.before };
         Self { last: self.last, before, sent: self.sent, ..Self::default() }
@@ -256,7 +257,8 @@ pub(crate) struct WideCounters {
     pub more: Vec<u64>,
     /// The times of the handshake, as in [`crate::extra_fields`].
     pub handshake: [u64; 2],
-    /// The topmost MPLS label of a flow in a tunnel; `None` also if the entry has the label.
+    /// The topmost MPLS label of a flow in a tunnel; `None` without a label, and for a flow without a tunnel, whose
+    /// label is in the flow's entry.
     pub label: Option<u32>,
 }
 

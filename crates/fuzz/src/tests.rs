@@ -29,7 +29,7 @@ fn check(name: &str) {
         }
         assert!(
             memory <= target.memory,
-            "{name}: round {round}: {memory} bytes of memory for {} bytes of input",
+            "{name}: round {round}: {memory} bytes of memory used for an input of {} bytes",
             input.len()
         );
     }

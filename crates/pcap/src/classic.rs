@@ -85,9 +85,9 @@ pub const fn record_header_ns(ts: Timestamp, caplen: u32, wire_len: u32) -> [u8;
 pub struct Record {
     /// Time of capture.
     pub ts: Timestamp,
-    /// Bytes captured, according to the file.
+    /// Number of captured bytes that the file states.
     pub caplen: u32,
-    /// Bytes on the wire, according to the file.
+    /// Number of bytes on the wire that the file states.
     pub wire_len: u32,
 }
 
@@ -114,7 +114,7 @@ impl<W: Write> Writer<W> {
     /// Begins a file.
     ///
     /// # Errors
-    /// The errors of the sink.
+    /// Any error that the sink returns.
     pub fn new(mut sink: W, resolution: Resolution, link_type: u16) -> io::Result<Self> {
         sink.write_all(&file_header(resolution, link_type))?;
         Ok(Self { sink, resolution })
@@ -123,7 +123,7 @@ impl<W: Write> Writer<W> {
     /// Appends a packet with the captured bytes `data`.
     ///
     /// # Errors
-    /// The errors of the sink; `InvalidInput`, with nothing written, for more than [`MAX_PACKET`] bytes.
+    /// Any error that the sink returns; `InvalidInput` for more than [`MAX_PACKET`] bytes, of which nothing is written.
     pub fn write(&mut self, ts: Timestamp, wire_len: u32, data: &[u8]) -> io::Result<()> {
         let caplen = within_limit(data)?;
         self.sink.write_all(&record_header(self.resolution, ts, caplen, wire_len.max(caplen)))?;
@@ -133,7 +133,7 @@ impl<W: Write> Writer<W> {
     /// Flushes the sink and returns it.
     ///
     /// # Errors
-    /// The errors of the sink.
+    /// Any error that the sink returns.
     pub fn finish(mut self) -> io::Result<W> {
         self.sink.flush()?;
         Ok(self.sink)
@@ -151,7 +151,7 @@ pub(crate) fn within_limit(data: &[u8]) -> io::Result<u32> {
     }
 }
 
-/// The properties in the file header.
+/// The properties of a file that its file header states.
 #[derive(Clone, Debug)]
 pub(crate) struct Classic {
     order: ByteOrder,
@@ -208,8 +208,8 @@ impl Classic {
     }
 
     /// Lends at most `most` records that are completely in the window, and returns their number. The function returns 0
-    /// for files with longer record headers or exchanged lengths. It stops before a record that [`Classic::advance`]
-    /// would reject.
+    /// for files with longer record headers, and for files in which captured length and wire length may be exchanged.
+    /// It stops before a record that [`Classic::advance`] would reject.
     #[inline]
     pub fn burst<R: Read>(&self, window: &mut Window<R>, most: usize, mut each: impl FnMut(&Packet<'_>)) -> usize {
         if self.record_header != RECORD_HEADER || self.lengths_may_be_swapped {

@@ -9,7 +9,7 @@ pub enum Error {
     Io {
         /// Offset of the bytes that were to be read.
         offset: u64,
-        /// The error of the operating system.
+        /// The error that the operating system returned.
         error: io::Error,
     },
     /// The content has no known format.
@@ -41,7 +41,7 @@ pub enum Error {
     },
     /// A length or number is larger than in any real file.
     LengthTooLarge {
-        /// Begin of the record or block.
+        /// Offset of the record or block.
         offset: u64,
         /// The quantity that is too large.
         what: &'static str,

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct LinkType(pub u16);
 
 impl LinkType {
-    /// The name in the registry, without `LINKTYPE_`.
+    /// The name of the link type in the registry, without `LINKTYPE_`; `None` for uncommon link types.
     pub const fn name(self) -> Option<&'static str> {
         Some(match self.0 {
             0 => "NULL, BSD loopback",

@@ -1,4 +1,4 @@
-//! A packet as all formats describe it.
+//! The packet type that the readers of all formats return.
 
 use base::Timestamp;
 use std::ops::Range;
@@ -21,7 +21,7 @@ pub struct Packet<'a> {
     pub link_type: u16,
     /// Direction seen from the capturing host.
     pub direction: Direction,
-    /// Packets that the capturing program reported as lost between this packet and the packet before.
+    /// Number of packets that the capturing program reported as lost between the previous packet and this packet.
     pub drops: u64,
     /// Length of the frame check sequence at the end of the packet on the wire, in bytes; mostly 0.
     pub fcs: u8,
@@ -41,7 +41,7 @@ pub fn wire_raised(packets: u64) -> String {
 /// Direction of a packet, seen from the capturing host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// The file has no direction for the packet.
+    /// The file does not state the direction of the packet.
     #[default]
     Unknown,
     /// Received.

@@ -21,14 +21,16 @@ use std::io::{self, Read, Write};
 /// Bytes of a record header.
 pub const RECORD_HEADER: usize = 12;
 
-/// Most bytes of a packet in a file of fixed size; longer packets are truncated.
+/// Largest number of bytes that a file of fixed size stores of a packet; longer packets are truncated.
 pub const MAX_CAPLEN: u16 = u16::MAX - RECORD_HEADER as u16;
 
-/// The smallest file size that takes any packet: the longest record and the header of the padding after it.
+/// The smallest size at which a file can hold a packet of any length: the longest record and the header of the padding
+/// after it.
 pub const MIN_FILE: u64 = (2 * RECORD_HEADER + MAX_CAPLEN as usize) as u64;
 
 /// Returns the record header of a packet. A timestamp of 0 marks padding, so a packet with this timestamp is written
-/// with one nanosecond instead. Lengths and seconds that do not fit are written as the largest values that fit.
+/// with a timestamp of one nanosecond instead. Lengths and seconds that do not fit are written as the largest values
+/// that fit.
 #[inline]
 pub const fn record_header(ts: Timestamp, caplen: u16, wire_len: u32) -> [u8; RECORD_HEADER] {
     let secs = if ts.secs() > u32::MAX as u64 { u32::MAX } else { ts.secs() as u32 };
@@ -68,7 +70,8 @@ pub const fn fits(remaining: u64, caplen: u16) -> bool {
 }
 
 /// The lengths, without header, of the paddings that fill `remaining` bytes. One padding is enough when a packet did
-/// not fit; ending a file early may take more, and none of them leaves a rest that cannot be padded.
+/// not fit. If a file is ended early, several paddings may be needed; after each of them, the remaining space is zero
+/// or large enough for a padding header.
 ///
 /// The result is empty for `remaining` from 1 to 11, which cannot be filled and which [`fits`] never leaves.
 pub fn paddings(remaining: u64) -> impl Iterator<Item = u16> {
@@ -102,7 +105,7 @@ impl<W: Write> Writer<W> {
     /// the caller ends this file with [`Writer::finish`] and begins the next.
     ///
     /// # Errors
-    /// The errors of the sink.
+    /// Any error that the sink returns.
     pub fn write(&mut self, ts: Timestamp, wire_len: u32, data: &[u8]) -> io::Result<bool> {
         let data = &data[..data.len().min(usize::from(MAX_CAPLEN))];
         let caplen = data.len() as u16;
@@ -118,7 +121,7 @@ impl<W: Write> Writer<W> {
     /// Pads the file to its size, flushes the sink, and returns it.
     ///
     /// # Errors
-    /// The errors of the sink.
+    /// Any error that the sink returns.
     pub fn finish(mut self) -> io::Result<W> {
         for len in paddings(self.remaining) {
             self.sink.write_all(&padding_header(len))?;
@@ -140,7 +143,7 @@ const PLAUSIBLE_RECORDS: usize = 3;
 /// times.
 const EARLIEST: u32 = 1_000_000_000;
 
-/// Largest time between two consecutive packets, in seconds: one day.
+/// Largest plausible time between two consecutive packets, in seconds: one day.
 const NEIGHBOURS: u32 = 86_400;
 
 impl Raw {
@@ -253,7 +256,7 @@ mod tests {
         assert!(matches!(lengths(&file).unwrap_err(), Error::Truncated { offset: 15, need: 12, have: 11, .. }));
     }
 
-    /// HPCAP itself has a bug in this case. For some sizes of the remaining space of a file, it lost the next packet or
+    /// HPCAP itself loses packets here: for some sizes of the remaining space of a file, it loses the next packet or
     /// all following packets.
     #[test]
     fn any_remaining_space_is_padded_exactly_without_loss() {
@@ -269,7 +272,7 @@ mod tests {
                     assert!(left == 0 || left >= header, "{caplen} into {remaining}");
                 } else {
                     let needed = remaining < record || (1..header).contains(&(remaining - record));
-                    assert!(needed, "{caplen} into {remaining} is refused although it fits");
+                    assert!(needed, "{caplen} bytes are refused although {remaining} are left");
                     let pads: Vec<u16> = paddings(remaining).collect();
                     assert!(pads.len() <= 1, "{caplen} into {remaining}");
                     assert_eq!(pads.iter().map(|p| header + u64::from(*p)).sum::<u64>(), remaining);

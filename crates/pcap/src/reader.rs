@@ -69,7 +69,7 @@ impl Layout {
     }
 }
 
-/// The first four bytes of the source, and the number of them that the source has.
+/// The first four bytes of the source, and how many of these four bytes the source has.
 fn head<R: Read>(window: &mut Window<R>) -> Result<([u8; 4], usize), Error> {
     let have = window.need(4)?.min(4);
     let mut head = [0; 4];
@@ -83,7 +83,7 @@ impl<R: Read> Reader<R> {
     /// returns.
     ///
     /// # Errors
-    /// [`Error::NotACapture`], or an error in the headers.
+    /// [`Error::NotACapture`] if the format is unknown, or an error in the headers.
     pub fn open(source: R) -> Result<Self, Error> {
         let mut window = Window::new(source);
         let (head, have) = head(&mut window)?;
@@ -98,10 +98,11 @@ impl<R: Read> Reader<R> {
         Err(Error::NotACapture { head, have })
     }
 
-    /// [`Reader::open`] for a file of known format; the only way to read RAW files that have no recognisable content.
+    /// Like [`Reader::open`], for a file of known format. RAW files without recognisable content can be read only in
+    /// this way.
     ///
     /// # Errors
-    /// [`Error::NotACapture`], or an error in the headers.
+    /// [`Error::NotACapture`] if the file has another format, or an error in the headers.
     pub fn open_as(source: R, format: Format) -> Result<Self, Error> {
         let mut window = Window::new(source);
         if format == Format::Raw {
@@ -121,7 +122,7 @@ impl<R: Read> Reader<R> {
     /// The next packet; `None` at the end of the file.
     ///
     /// # Errors
-    /// The defect of the file; packets lent before it are valid.
+    /// A defect of the file, or an error of the source. Packets that were lent before the error are valid.
     #[inline]
     #[allow(clippy::should_implement_trait, reason = "an Iterator cannot lend its items")]
     pub fn next(&mut self) -> Result<Option<Packet<'_>>, Error> {
@@ -132,7 +133,7 @@ impl<R: Read> Reader<R> {
     /// Moves to the next packet; returns false if there is none. [`Reader::current`] lends the packet.
     ///
     /// # Errors
-    /// Those of [`Reader::next`].
+    /// The errors of [`Reader::next`].
     #[inline]
     pub fn advance(&mut self) -> Result<bool, Error> {
         self.current = None;

@@ -45,11 +45,11 @@ impl<R: Read> Window<R> {
     /// Reads until the window has `len` bytes, and returns its length: less than `len` only at the end of the stream.
     #[inline]
     pub fn need(&mut self, len: usize) -> Result<usize, Error> {
-        // A pending skip leaves the window empty, so `fill` processes it.
+        // While a skip is pending, the window is empty, so `fill` is called and completes the skip.
         if self.end - self.start >= len { Ok(self.end - self.start) } else { self.fill(len) }
     }
 
-    /// [`Window::need`], but fewer bytes are an error.
+    /// Like [`Window::need`], but returns an error if the stream has fewer bytes.
     #[inline]
     pub fn demand(&mut self, len: usize, what: &'static str) -> Result<(), Error> {
         let have = self.need(len)?;
@@ -65,8 +65,8 @@ impl<R: Read> Window<R> {
         &self.buffer[self.start..self.end]
     }
 
-    /// Advances by `len` bytes; the bytes in `part` stay in [`Window::buffer`] until the next `need`. Returns their
-    /// range there.
+    /// Advances by `len` bytes. The bytes at `part`, a range that counts from the start of the window, stay in
+    /// [`Window::buffer`] until the next `need`. Returns the range of these bytes in the buffer.
     #[inline]
     pub fn take(&mut self, len: usize, part: Range<usize>) -> Range<usize> {
         debug_assert!(len <= self.end - self.start && part.end <= len);
@@ -76,14 +76,14 @@ impl<R: Read> Window<R> {
         data
     }
 
-    /// All of the buffer, for ranges from [`Window::take`].
+    /// The whole buffer, to which the ranges that [`Window::take`] returns refer.
     #[inline]
     pub fn buffer(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// Advances by any number of bytes. The next `need` reads and drops those that are not in the window; it must come
-    /// before another skip.
+    /// Advances by any number of bytes. The next `need` reads and drops the skipped bytes that are not in the window;
+    /// the caller must call `need` before another `skip`.
     pub fn skip(&mut self, len: u64, what: &'static str) {
         debug_assert!(self.skip.is_none());
         let offset = self.offset;
@@ -141,7 +141,7 @@ impl<R: Read> Window<R> {
         Ok(())
     }
 
-    /// One successful `read` into the free end of the buffer.
+    /// Reads once from the source into the free end of the buffer; retries a read that a signal interrupted.
     fn read(&mut self) -> Result<usize, Error> {
         if self.at_end {
             return Ok(0);

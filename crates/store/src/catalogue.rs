@@ -57,7 +57,7 @@ pub struct Names(Vec<(String, FileKind)>);
 /// The names of the interfaces of a store, which are the names of their directories.
 ///
 /// # Errors
-/// When the store cannot be listed.
+/// The store cannot be listed.
 pub fn interfaces(store: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for (name, kind) in list(store)? {
@@ -96,7 +96,7 @@ impl Hour {
     /// The packet files in the directory.
     ///
     /// # Errors
-    /// When the directory cannot be listed; `NotFound` if it was removed meanwhile.
+    /// The directory cannot be listed; `NotFound` if the directory was removed meanwhile.
     pub fn list(&self) -> io::Result<Listing> {
         Ok(self.read(&self.names()?))
     }
@@ -105,12 +105,12 @@ impl Hour {
     /// them, which costs a quarter of [`Hour::list`].
     ///
     /// # Errors
-    /// Those of [`Hour::list`].
+    /// The errors of [`Hour::list`].
     pub fn names(&self) -> io::Result<Names> {
         list(&self.directory).map(Names)
     }
 
-    /// The packet files with these names.
+    /// Returns the packet files that have these names.
     pub fn read(&self, names: &Names) -> Listing {
         let mut listing = Listing::default();
         let stems = Stems::of(self.start);
@@ -275,7 +275,7 @@ impl Hours {
     /// The next hour; `None` after the last.
     ///
     /// # Errors
-    /// When a directory cannot be listed. A directory that was removed meanwhile is skipped.
+    /// A directory cannot be listed. A directory that was removed meanwhile is skipped without an error.
     #[allow(clippy::should_implement_trait, reason = "an iterator of results would end after its first error")]
     pub fn next(&mut self) -> io::Result<Option<Hour>> {
         if self.open.is_empty() {

@@ -66,7 +66,7 @@ pub enum ClaimError {
     Io {
         /// Path of the file.
         path: PathBuf,
-        /// The error of the operating system.
+        /// The error that the operating system returned.
         error: io::Error,
     },
 }

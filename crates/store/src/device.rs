@@ -29,7 +29,7 @@ pub type Lock = Box<dyn Send>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileId(pub u32);
 
-/// The content of a new file.
+/// The kind of content of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Packets, in large aligned writes that bypass the page cache.
@@ -77,48 +77,48 @@ pub trait Device: Send {
     /// Creates a directory with its parents, and syncs them so that they survive a power failure.
     ///
     /// # Errors
-    /// Errors of the file system.
+    /// Any error that the file system returns.
     fn create_directory(&mut self, path: &Path) -> io::Result<()>;
 
     /// Creates a new file, and locks it until it is closed or this process ends, even if it is renamed.
     ///
     /// # Errors
-    /// `EEXIST`, or an error of the file system.
+    /// `EEXIST` if the file exists, or another error of the file system.
     fn create(&mut self, path: &Path, content: Content) -> io::Result<FileId>;
 
     /// Opens a directory, to sync it.
     ///
     /// # Errors
-    /// Errors of the file system.
+    /// Any error that the file system returns.
     fn open_directory(&mut self, path: &Path) -> io::Result<FileId>;
 
     /// Opens a file for reading, without a lock.
     ///
     /// # Errors
-    /// Errors of the file system.
+    /// Any error that the file system returns.
     fn open(&mut self, path: &Path) -> io::Result<FileId>;
 
     /// Opens a file for reading and writing, and locks it until it is closed; `None` if a running process has the lock,
     /// or the lock cannot be tested.
     ///
     /// # Errors
-    /// Errors of the file system.
+    /// Any error that the file system returns.
     fn take(&mut self, path: &Path) -> io::Result<Option<FileId>>;
 
     /// The length of the file in bytes.
     ///
     /// # Errors
-    /// Errors of the file system.
+    /// Any error that the file system returns.
     fn len(&mut self, file: FileId) -> io::Result<u64>;
 
     /// Reads from `offset` into `buffer` and returns the number of bytes; it is smaller than the buffer only at the end
     /// of the file.
     ///
     /// # Errors
-    /// Errors of the file system.
+    /// Any error that the file system returns.
     fn read(&mut self, file: FileId, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Starts an operation that will end as a [`Completion`] with this token.
+    /// Starts an operation. Its end is reported as a [`Completion`] with this token.
     ///
     /// # Errors
     /// `EBUSY` if too many operations are in progress; then the operation was not started.
@@ -128,19 +128,19 @@ pub trait Device: Send {
     /// returns immediately.
     ///
     /// # Errors
-    /// An error of the device; the error of an operation is in its [`Completion`].
+    /// An error of the wait itself. The error of an operation is in the [`Completion`] of the operation.
     fn reap(&mut self, wait: Duration, out: &mut Vec<Completion>) -> io::Result<()>;
 
     /// Writes all bytes and waits for the end of the write; for small writes.
     ///
     /// # Errors
-    /// Errors of the file system; some of the bytes may have been written.
+    /// Any error that the file system returns; some of the bytes may have been written.
     fn put(&mut self, file: FileId, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
     /// Truncates the file to this length.
     ///
     /// # Errors
-    /// Errors of the file system.
+    /// Any error that the file system returns.
     fn truncate(&mut self, file: FileId, len: u64) -> io::Result<()>;
 
     /// Closes the file; operations in progress still complete.
@@ -153,7 +153,7 @@ pub trait Device: Send {
     /// out.
     ///
     /// # Errors
-    /// Errors of the file system.
+    /// Any error that the file system returns.
     fn list(&mut self, directory: &Path) -> io::Result<Vec<(String, bool)>>;
 
     /// True if a running process has locked this file, or the lock cannot be tested.
@@ -165,25 +165,25 @@ pub trait Device: Send {
     /// [`Hold::reader`]: crate::Hold::reader
     ///
     /// # Errors
-    /// `ENOENT`, or an error of the file system.
+    /// `ENOENT` if the directory does not exist, or another error of the file system.
     fn hold(&mut self, directory: &Path) -> io::Result<Lock>;
 
     /// Removes a file that no running process has locked, and returns the number of bytes of space that the removal
     /// freed. If a process has the lock or the lock cannot be tested, the file is not removed and the result is `None`.
     ///
     /// # Errors
-    /// Errors of the file system.
+    /// Any error that the file system returns.
     fn remove_unheld(&mut self, path: &Path) -> io::Result<Option<u64>>;
 
     /// Renames a file; never replaces an existing file.
     ///
     /// # Errors
-    /// `EEXIST`, or an error of the file system.
+    /// `EEXIST` if a file `to` exists, or another error of the file system.
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// Errors of the file system.
+    /// Any error that the file system returns.
     fn remove(&mut self, path: &Path) -> io::Result<()>;
 }

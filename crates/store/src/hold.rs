@@ -27,7 +27,7 @@ pub const RETENTION_LOCK: &str = ".retention";
 /// Default time for which retention waits for readers, and for which readers wait for a process with an exclusive lock.
 pub const WAIT: Duration = Duration::from_secs(5);
 
-/// After a timeout, no reader of this process waits for a lock for this time. So if a process locks a thousand hour
+/// The time for which no reader of this process waits for a lock after a timeout. So if a process locks a thousand hour
 /// directories, a query waits only for the first of them.
 const NO_WAIT_FOR: Duration = Duration::from_secs(60);
 
@@ -59,7 +59,7 @@ impl Hold {
     /// read.
     ///
     /// # Errors
-    /// If the directory does not exist (any more).
+    /// The directory does not exist (any more).
     pub fn reader(directory: &Path) -> io::Result<Self> {
         Self::reader_within(directory, WAIT, &LAST_TIMEOUT)
     }
@@ -105,7 +105,7 @@ impl Hold {
     /// Takes the exclusive lock with which retention removes files; `None` while a reader holds the directory.
     ///
     /// # Errors
-    /// When the directory does not exist.
+    /// The directory does not exist.
     pub fn remover(directory: &Path) -> io::Result<Option<Self>> {
         loop {
             let Some(file) = open(directory)? else { return Ok(Some(Self::none())) };
@@ -121,7 +121,7 @@ impl Hold {
     /// lock. Only the store's owner can take the lock.
     ///
     /// # Errors
-    /// When the directory does not exist, or belongs to another user.
+    /// The directory does not exist, or belongs to another user.
     pub fn retention_lock(directory: &Path) -> io::Result<Option<Self>> {
         let file = make_private(&directory.join(RETENTION_LOCK))?;
         match file.try_lock() {
@@ -151,7 +151,7 @@ fn obstacle(directory: &Path) -> String {
 /// Creates the lock file of a directory, if it does not exist.
 ///
 /// # Errors
-/// Errors of the file system.
+/// Any error that the file system returns.
 pub(crate) fn make(directory: &Path) -> io::Result<File> {
     nofollow::open_as(&directory.join(HOLD), OpenOptions { write: true, create: Some(MODE), ..OpenOptions::default() })
 }
@@ -160,7 +160,7 @@ pub(crate) fn make(directory: &Path) -> io::Result<File> {
 /// changed to that owner, who otherwise could not open the file later.
 ///
 /// # Errors
-/// Errors of the file system.
+/// Any error that the file system returns.
 pub(crate) fn make_private(path: &Path) -> io::Result<File> {
     let file = nofollow::open_as(path, OpenOptions { write: true, create: Some(0o600), ..OpenOptions::default() })?;
     let directory = nofollow::stat(path.parent().unwrap_or(path))?;
@@ -204,10 +204,11 @@ fn is_named(file: &File, directory: &Path) -> bool {
     }
 }
 
-/// Locks a file that no process holds; retries, because a process that only tests the lock has it for a short time.
+/// Locks a file that no process holds; retries, because a process that only tests the lock also holds it for a short
+/// time.
 ///
 /// # Errors
-/// `WouldBlock` if another process holds it, or an error of the file system.
+/// `WouldBlock` if another process holds the lock, or an error of the file system.
 pub(crate) fn lock(file: &File) -> Result<(), TryLockError> {
     let mut tries = 1;
     loop {
@@ -224,7 +225,7 @@ pub(crate) fn lock(file: &File) -> Result<(), TryLockError> {
 /// Removes a directory that is empty except for its lock files.
 ///
 /// # Errors
-/// `ENOTEMPTY`, or an error of the file system.
+/// `ENOTEMPTY` if the directory contains other files, or another error of the file system.
 pub(crate) fn remove_empty(directory: &Path) -> io::Result<()> {
     let refused = match nofollow::remove_directory(directory) {
         Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => e,
@@ -281,7 +282,7 @@ mod tests {
         let locker = Hold::remover(directory.path()).expect("a result").expect("an unheld directory");
         let last_timeout = Mutex::new(None);
         let reader = Hold::reader_within(directory.path(), Duration::from_millis(20), &last_timeout).expect("a reader");
-        let why = reader.obstacle().expect("the reason of the missing hold");
+        let why = reader.obstacle().expect("the reason why the hold has no lock");
         assert!(why.contains("read without a hold") && why.contains(&std::process::id().to_string()), "{why}");
         // The second reader must not wait: with this timeout, the test would not end.
         let next = Hold::reader_within(directory.path(), Duration::MAX, &last_timeout).expect("a reader");

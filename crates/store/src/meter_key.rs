@@ -30,7 +30,7 @@ impl MeterKey {
     /// Reads the key from an interface directory; `None` if the directory contains no key.
     ///
     /// # Errors
-    /// If the file cannot be read, or does not contain a key.
+    /// The file cannot be read, or does not contain a key.
     pub fn read(directory: &Path) -> Result<Option<Self>, MeterKeyError> {
         let path = directory.join(METER_KEY);
         match nofollow::read_to_string(&path) {
@@ -46,7 +46,7 @@ impl MeterKey {
     /// The key of an interface in a store; [`MeterKey::OPEN`] if the interface has no key.
     ///
     /// # Errors
-    /// As of [`MeterKey::read`].
+    /// The errors of [`MeterKey::read`].
     pub fn of_interface(store: &Path, interface: &str) -> Result<Self, MeterKeyError> {
         Ok(Self::read(&interface_directory(store, interface))?.unwrap_or(Self::OPEN))
     }
@@ -55,7 +55,7 @@ impl MeterKey {
     /// for a missing file: the caller opens the file afterwards and gets the error then.
     ///
     /// # Errors
-    /// As of [`MeterKey::read`].
+    /// The errors of [`MeterKey::read`].
     pub fn of_file(path: &Path) -> Result<Option<Self>, MeterKeyError> {
         let Ok(path) = path.canonicalize() else { return Ok(None) };
         for directory in path.ancestors().skip(1).take(DEPTH) {
@@ -121,7 +121,7 @@ impl fmt::Display for MeterKey {
     }
 }
 
-/// The error of parsing a text that is not a key.
+/// The error for a text that is not a secret key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotAKey(pub String);
 
@@ -140,17 +140,17 @@ pub enum MeterKeyError {
     Store {
         /// The store.
         store: PathBuf,
-        /// The error of the system call.
+        /// The error that the system call returned.
         error: io::Error,
     },
     /// The file of the key cannot be read or written.
     Io {
         /// The file.
         path: PathBuf,
-        /// The error of the system call.
+        /// The error that the system call returned.
         error: io::Error,
     },
-    /// The file is not a key.
+    /// The file does not contain a key.
     Invalid {
         /// The file.
         path: PathBuf,

@@ -18,8 +18,8 @@ pub const PARTIAL: &str = "partial";
 /// File in the interface's directory with the secret key with which its meter hashes addresses.
 pub const METER_KEY: &str = ".meter-key";
 
-/// File in the interface's directory with a decimal number: by how many seconds a flow record may be later than its
-/// packets.
+/// File in the interface's directory with a decimal number: the number of seconds by which a flow record may be made
+/// later than its packets arrived.
 pub const FLOW_LATENESS: &str = ".flow-late";
 
 /// Directory in the interface's directory with the markers of out-of-order files ([`crate::out_of_order`]).

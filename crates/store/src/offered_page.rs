@@ -70,7 +70,8 @@ impl OfferedPage {
     /// claim of the interface.
     ///
     /// # Errors
-    /// If `/dev/shm` is missing or full. Without the page, the number of packets lost by a kill is unknown.
+    /// `/dev/shm` is missing or full. Without the page, the number of packets that a kill of the recorder loses stays
+    /// unknown.
     pub fn begin(directory: &Path, queue: u16) -> io::Result<Self> {
         let directory = fs::canonicalize(directory)?;
         let (dev, ino) = identity(&directory)?;
@@ -130,7 +131,7 @@ impl OfferedPage {
         self.word(place).store(start.nanos(), Ordering::Relaxed);
         self.word(place + 1).store(first_pos, Ordering::Relaxed);
         self.word(place + 2).store(before, Ordering::Relaxed);
-        // The values 2 and 3 name the slots 0 and 1; smaller values mean that no file was begun.
+        // In the word `WHICH`, the values 2 and 3 name the slots 0 and 1; smaller values mean that no file was begun.
         self.word(at::WHICH).store(2 + next, Ordering::Release);
     }
 
@@ -139,7 +140,7 @@ impl OfferedPage {
         self.word(at::ENDED).store(1, Ordering::Release);
     }
 
-    /// The content of the page as recovery reads it; the recorder calls this after its end.
+    /// The content of the page as recovery reads it. The recorder calls this function after it has ended the recording.
     pub fn tail(&self) -> Option<OrphanedCount> {
         OrphanedCount::parse(&fs::read(&self.path).ok()?, self.path.clone()).map(|(tail, _)| tail)
     }

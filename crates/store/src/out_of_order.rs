@@ -38,15 +38,15 @@ pub struct Span {
     pub first: Timestamp,
     /// The timestamp of the latest packet.
     pub last: Timestamp,
-    /// True if a packet is earlier than a packet before it in the file.
+    /// True if a packet of the file is earlier than a packet that precedes it in the file.
     pub is_out_of_order: bool,
 }
 
 impl Span {
-    /// The range of a file that is not yet sealed.
+    /// The time range of a file that is not yet sealed: any time.
     pub const UNKNOWN: Self = Self { first: Timestamp::ZERO, last: Timestamp::MAX, is_out_of_order: true };
 
-    /// The range of a file whose packets are between these two timestamps, and not in order of time.
+    /// The time range of a file whose packets are between these two timestamps, and not in order of time.
     pub const fn out_of_order((first, last): (Timestamp, Timestamp)) -> Self {
         Self { first, last, is_out_of_order: true }
     }
@@ -73,7 +73,7 @@ impl OutOfOrderMarkers {
     /// Reads the markers in the directory of an interface; the result is empty if there are none.
     ///
     /// # Errors
-    /// Errors of the file system.
+    /// Any error that the file system returns.
     pub fn read(interface_directory: &Path) -> io::Result<Self> {
         let entries = match sys::nofollow::list(&interface_directory.join(names::OUT_OF_ORDER)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
@@ -86,7 +86,7 @@ impl OutOfOrderMarkers {
     /// Like [`Self::read`], through a device.
     ///
     /// # Errors
-    /// Errors of the device.
+    /// Any error that the device returns.
     pub fn list<D: Device>(device: &mut D, interface_directory: &Path) -> io::Result<Self> {
         match device.list(&interface_directory.join(names::OUT_OF_ORDER)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
@@ -131,7 +131,7 @@ impl OutOfOrderMarkers {
 /// packet file is renamed, and the journal of the file system preserves this order after a power failure.
 ///
 /// # Errors
-/// Errors of the device.
+/// Any error that the device returns.
 pub fn write_marker<D: Device>(
     device: &mut D,
     interface_directory: &Path,
@@ -146,7 +146,7 @@ pub fn write_marker<D: Device>(
         Err(e) => return Err(e),
     }
     if span.is_some() {
-        // The removal may fail, because readers prefer the marker with a range.
+        // A failure of the removal is harmless, because readers prefer the marker with a range.
         let _ = device.remove(&directory.join(stem));
     }
     Ok(())
@@ -155,7 +155,7 @@ pub fn write_marker<D: Device>(
 /// Removes a marker that [`write_marker`] has written.
 ///
 /// # Errors
-/// Errors of the device.
+/// Any error that the device returns.
 pub fn remove_marker<D: Device>(
     device: &mut D,
     interface_directory: &Path,

@@ -49,7 +49,7 @@ impl std::error::Error for SharedDirectory {}
 /// directory is no error, because root creates it.
 ///
 /// # Errors
-/// The first directory that breaks the rule.
+/// The error names the first directory that breaks the rule.
 pub fn check(store: &Path) -> Result<(), SharedDirectory> {
     if !sys::cpu::is_root() {
         return Ok(());

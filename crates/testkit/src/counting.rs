@@ -43,15 +43,15 @@ impl Counting {
         self.most.load(Relaxed) - begun
     }
 
-    /// Begins a measurement of the allocations of this thread only, so that several tests can measure in parallel.
-    /// Otherwise as [`Self::begin`].
+    /// Begins a measurement of the allocations of this thread only, so that several tests can measure in parallel. In
+    /// all other respects it is like [`Self::begin`].
     pub fn begin_thread(&self) -> isize {
         let now = BALANCE.get();
         HIGHEST.set(now);
         now
     }
 
-    /// As [`Self::most_since`], for the allocations of this thread.
+    /// Like [`Self::most_since`], but for the allocations of this thread.
     pub fn most_of_thread_since(&self, begun: isize) -> usize {
         usize::try_from(HIGHEST.get() - begun).unwrap_or(0)
     }

@@ -11,7 +11,7 @@ const MORE: u16 = 0x2000;
 /// after the fixed header.
 ///
 /// # Panics
-/// If the packet fits one fragment, or `size` is not a multiple of 8.
+/// The packet fits one fragment, or `size` is not a multiple of 8.
 pub fn fragments(frame: &[u8], id: u32, size: usize) -> Vec<Vec<u8>> {
     let (link, packet) = frame.split_at(LINK);
     let is_v6 = packet[0] >> 4 == 6;

@@ -13,7 +13,7 @@ impl ChildTest {
     /// is set, does the work of the process instead of testing.
     ///
     /// # Panics
-    /// If the process cannot be started.
+    /// The process cannot be started.
     pub fn start(module: &str, test: &str, variable: &str, value: impl AsRef<OsStr>) -> Self {
         let program = std::env::current_exe().expect("this program");
         let child = Command::new(program)
@@ -33,7 +33,7 @@ impl ChildTest {
     /// Kills the process with SIGKILL, and waits until it is gone.
     ///
     /// # Panics
-    /// If the process has ended before.
+    /// The process had already ended.
     pub fn kill(&mut self) {
         self.0.kill().expect("a process to kill");
         self.0.wait().expect("the process ends");

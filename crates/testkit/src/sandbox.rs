@@ -36,7 +36,7 @@ pub struct Port {
 /// Options of a veth pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VethOptions {
-    /// Receive and transmit queues of each end.
+    /// Number of receive queues and of transmit queues that each interface of the pair has.
     pub queues: u32,
     /// Largest payload of a frame in bytes.
     pub mtu: u32,
@@ -82,7 +82,7 @@ impl Sandbox {
     /// A netlink socket in the namespace.
     ///
     /// # Panics
-    /// When the kernel refuses a socket.
+    /// The kernel refuses to create the socket.
     pub fn netlink(&self) -> Netlink {
         Netlink::route().expect("a netlink socket")
     }
@@ -90,7 +90,7 @@ impl Sandbox {
     /// A pair of connected interfaces, both up; the network stack sends no frames on them.
     ///
     /// # Panics
-    /// When they cannot be created.
+    /// The kernel refuses to create the interfaces or to set their options.
     pub fn veth(&self, a: &str, b: &str) -> (Port, Port) {
         self.veth_with(a, b, VethOptions::default())
     }
@@ -98,17 +98,17 @@ impl Sandbox {
     /// A pair of connected interfaces with options, both up; the network stack sends no frames on them.
     ///
     /// # Panics
-    /// When they cannot be created.
+    /// The kernel refuses to create the interfaces or to set their options.
     pub fn veth_with(&self, a: &str, b: &str, options: VethOptions) -> (Port, Port) {
         let mut netlink = self.netlink();
         let veth = Veth { name: a, peer: b, rx_queues: options.queues, tx_queues: options.queues, mtu: options.mtu };
-        netlink.add_veth(&veth).unwrap_or_else(|e| panic!("veth pair {a} and {b}: {e}"));
+        netlink.add_veth(&veth).unwrap_or_else(|e| panic!("veth pair {a} and {b} cannot be created: {e}"));
         let pair = [a, b].map(|name| {
             let index = netlink.link(name).unwrap_or_else(|e| panic!("{name}: {e}")).index;
-            netlink.set_no_arp(index, true).unwrap_or_else(|e| panic!("{name}: address resolution off: {e}"));
+            netlink.set_no_arp(index, true).unwrap_or_else(|e| panic!("{name}: address resolution stays on: {e}"));
             if !options.offloads {
                 for offload in [Offload::TxChecksum, Offload::Tso, Offload::Gso, Offload::Gro] {
-                    offload.set(name, false).unwrap_or_else(|e| panic!("{name}: {offload:?} off: {e}"));
+                    offload.set(name, false).unwrap_or_else(|e| panic!("{name}: cannot disable {offload:?}: {e}"));
                 }
             }
             Port { name: name.to_owned(), index }
@@ -128,7 +128,7 @@ impl Sandbox {
     /// frames without an error.
     ///
     /// # Panics
-    /// When the interface does not come up in time.
+    /// The interface does not transmit frames within two minutes.
     pub fn wait_until_running(&self, port: &Port) {
         const RFC2863_UP: u8 = 6;
         let mut netlink = self.netlink();
@@ -145,9 +145,9 @@ impl Sandbox {
     /// Sets an interface up or down, without waiting for the carrier state.
     ///
     /// # Panics
-    /// When the kernel refuses.
+    /// The kernel refuses the change.
     pub fn set_up(&self, port: &Port, up: bool) {
-        self.netlink().set_up(port.index, up).unwrap_or_else(|e| panic!("{}: up = {up}: {e}", port.name));
+        self.netlink().set_up(port.index, up).unwrap_or_else(|e| panic!("{}: cannot set up = {up}: {e}", port.name));
     }
 }
 

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// Creates a directory whose name begins with `test`. If cargo started the program, it is in the target directory,
-    /// which is on a disk (`/tmp` may be in memory). Otherwise it is in the system's directory for temporary files.
+    /// Creates a directory whose name begins with `test`. If cargo started the program, the new directory is in cargo's
+    /// target directory, which is on a disk (`/tmp` may be in memory). Otherwise the new directory is in the system's
+    /// directory for temporary files.
     ///
     /// # Panics
-    /// When it cannot be created.
+    /// The directory cannot be created.
     pub fn new(test: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let root = match std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.parent()?.to_owned())) {

@@ -23,7 +23,7 @@ impl RawSender {
     /// A sender on `port`.
     ///
     /// # Panics
-    /// When the kernel refuses.
+    /// The kernel refuses to open the packet socket.
     pub fn new(port: &Port) -> Self {
         let socket = PacketSocket::open().unwrap_or_else(|e| panic!("{}: packet socket: {e}", port.name));
         socket.bind(port.index, None).unwrap_or_else(|e| panic!("{}: bind: {e}", port.name));
@@ -33,7 +33,7 @@ impl RawSender {
     /// Sends all frames in order. When the function returns, the peer of a veth pair has received the frames.
     ///
     /// # Panics
-    /// When a frame is refused.
+    /// The kernel refuses a frame.
     pub fn send(&self, frames: &[impl AsRef<[u8]>]) {
         self.try_send(frames).unwrap_or_else(|e| panic!("{}: send: {e}", self.name));
     }
@@ -41,8 +41,8 @@ impl RawSender {
     /// Sends all frames in order, until an error occurs.
     ///
     /// # Errors
-    /// `EMSGSIZE` for a frame larger than the MTU of the interface allows, `ENETDOWN`. The frames before the failed
-    /// frame are sent.
+    /// `EMSGSIZE` for a frame larger than the MTU of the interface allows; `ENETDOWN` if the interface is down. The
+    /// frames before the failed frame were sent.
     pub fn try_send(&self, frames: &[impl AsRef<[u8]>]) -> std::io::Result<()> {
         self.socket.send_all(frames)
     }
@@ -60,7 +60,7 @@ impl RawReader {
     /// A reader on `port`; it receives all frames from now on.
     ///
     /// # Panics
-    /// When the kernel refuses.
+    /// The kernel refuses to open the packet socket.
     pub fn new(port: &Port) -> Self {
         let socket = PacketSocket::open().unwrap_or_else(|e| panic!("{}: packet socket: {e}", port.name));
         let ready = socket
@@ -75,7 +75,7 @@ impl RawReader {
     /// result.
     ///
     /// # Panics
-    /// When the interface fails.
+    /// The kernel reports an error of the socket, for example because the interface was removed.
     pub fn next(&mut self, wait: Duration) -> Option<Vec<u8>> {
         let until = Instant::now() + wait;
         loop {
@@ -94,21 +94,21 @@ impl RawReader {
     /// The long wait gives a busy machine enough time.
     ///
     /// # Panics
-    /// When fewer frames arrive in two minutes.
+    /// Fewer than `count` wanted frames arrive within two minutes.
     pub fn at_least(&mut self, count: usize, quiet: Duration, is_wanted: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
         let until = Instant::now() + PATIENCE;
         let mut wanted = Vec::new();
         while wanted.len() < count {
             let left = until.saturating_duration_since(Instant::now());
             let frame = self.next(left);
-            assert!(frame.is_some(), "{}: {} of {count} frames in {PATIENCE:?}", self.name, wanted.len());
+            assert!(frame.is_some(), "{}: only {} of {count} frames arrived in {PATIENCE:?}", self.name, wanted.len());
             wanted.extend(frame.filter(|frame| is_wanted(frame)));
         }
         wanted.extend(self.all(quiet).into_iter().filter(|frame| is_wanted(frame)));
         wanted
     }
 
-    /// All frames that arrive until there is none for `quiet`.
+    /// All frames that arrive until no frame has arrived for the time `quiet`.
     pub fn all(&mut self, quiet: Duration) -> Vec<Vec<u8>> {
         std::iter::from_fn(|| self.next(quiet)).collect()
     }

@@ -38,14 +38,15 @@ use store::out_of_order::{self, OutOfOrderMarkers};
 pub(crate) use volume::Volume;
 use volume::WAIT;
 
-/// The most directories that recovery examines: more than a month of hours.
+/// The largest number of directories that recovery examines: the hour directories of more than a month.
 pub const MAX_DIRECTORIES: usize = 1000;
 
 /// Number of the newest hours in which recovery searches for the original name of a packet file whose rename a power
 /// failure has undone.
 const NEWEST: usize = 3;
 
-/// Length of the pcap file header, which is the same in all packet files.
+/// Length of the pcap file header. The header is the same in all packet files, so a block without further bytes does
+/// not show to which file an index belongs.
 const MEANINGLESS: u32 = pcap::classic::FILE_HEADER as u32;
 
 /// The first second since 1970 that is too large for a timestamp.
@@ -67,8 +68,8 @@ pub struct Recovery<D> {
     directories: Vec<PathBuf>,
     examined: usize,
     most: usize,
-    /// Hidden files in the newest hour directories. They existed before the recorder that called the recovery created
-    /// files.
+    /// Hidden files in the newest hour directories that existed before this recovery. The recorder that called the
+    /// recovery had created no files at that time.
     before: BTreeSet<PathBuf>,
     /// The files that existed before this recovery and that another process still locks.
     held: Vec<(PathBuf, FileNames)>,
@@ -289,8 +290,8 @@ impl<D: Device> Recovery<D> {
         Ok(None)
     }
 
-    /// Examines the files again that a process had locked; returns false if no such file is left, or after the last
-    /// attempt.
+    /// Examines again the files that another process had locked; returns false if no such file is left, or after the
+    /// last attempt.
     fn retry(&mut self) -> bool {
         if self.held.is_empty() || self.again == AGAIN {
             return false;
@@ -339,8 +340,9 @@ impl<D: Device> Recovery<D> {
         Ok(None)
     }
 
-    /// Renames a prepared file with packets to the name that it had before the power failure: the name of the index
-    /// that matches its first block, or otherwise a name from its first packet.
+    /// Renames a prepared file with packets to the name that it had before the power failure. The name is that of the
+    /// index that matches a block of the file; without such an index, the name is made from the timestamp of the first
+    /// packet.
     fn place(&mut self, path: &Path, name: &str, ending: &'static str) -> io::Result<()> {
         let Some(layout) = Layout::of(ending) else { return Ok(()) };
         let Some(file) = self.volume.device.take(path)? else { return Ok(()) };

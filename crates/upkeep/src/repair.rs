@@ -169,7 +169,7 @@ impl fmt::Display for RepairEvent {
                 show_count(*files)
             ),
             Self::JournalSetAside { path, what } => {
-                write!(f, "{}: {what}; the valid part is sealed, and this is the damaged journal", path.display())
+                write!(f, "{}: {what}; this file is the damaged journal, and its valid part is sealed", path.display())
             }
             Self::Marked(path) => {
                 write!(f, "{}: out-of-order marker written, so that queries find its packets", path.display())

@@ -70,10 +70,10 @@ pub struct Verify<D, F> {
 /// result lists the differences as text; for each, a flag is true if the difference is certain to be an error.
 type Count = dyn FnMut(&Path, &[(u64, u64)], &[Vec<u64>]) -> io::Result<Vec<(bool, String)>>;
 
-/// The stored packets of an interface, according to its indexes.
+/// Which packets of an interface are stored, according to its indexes.
 #[derive(Default)]
 struct Stored {
-    /// For each second, the number of packets stored in it.
+    /// For each second, the number of packets that are stored with a timestamp in this second.
     seconds: Vec<(u64, u64)>,
     /// For each recording (files that follow each other in the stream of one recorder), its seconds with packets.
     recordings: Vec<Vec<u64>>,
@@ -253,8 +253,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         self.check(path, index.as_deref(), open);
     }
 
-    /// If the file is no capture, reports this and returns true. An error on opening is not reported here, but when the
-    /// file is checked.
+    /// If the file is no capture, reports a finding and returns true. If the file cannot be opened, returns false; the
+    /// check of the file reports the error.
     fn is_no_capture(&mut self, path: &Path) -> bool {
         let Ok(file) = self.device.open(path) else { return false };
         let mut head = [0; 32];
@@ -337,7 +337,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             let indexed = verified.map(VerifiedIndex::file_bytes);
             let limit = match (indexed, verified) {
                 (None, _) if open => 0,
-                // Bytes after the end of the file that a sealed index gives were never recorded.
+                // Bytes after the file length that a sealed index states were never recorded.
                 (Some(indexed), Some(verified)) if open || !verified.is_foreign() => indexed,
                 _ => len,
             };
@@ -372,9 +372,9 @@ struct FileInterval {
     path: std::path::PathBuf,
     queue: u16,
     start: Timestamp,
-    /// First stream position and end position, if they are known.
+    /// The stream positions at which the file begins and ends, if they are known.
     stream_range: Option<(u64, u64)>,
-    /// The timestamps of its earliest and latest packet; `None` for a growing file.
+    /// The timestamps of the earliest and of the latest packet of the file; `None` for a growing file.
     span: Option<(Timestamp, Timestamp)>,
     /// True if the blocks of the file are in order of time and no packet is earlier than the start time of the file.
     is_in_order: bool,

@@ -164,8 +164,8 @@ pub(crate) struct ParsedPacket {
     shifts: u8,
     /// True if an `outer` encloses the term, with no `shift` between the `outer` and the term.
     outside: bool,
-    /// If an enclosing term selects an endpoint (source or destination), this endpoint. Predicates that otherwise test
-    /// both endpoints then test only this endpoint.
+    /// The endpoint (source or destination) that an enclosing term selects, if any. Predicates that otherwise test both
+    /// endpoints then test only this endpoint.
     end: Option<Endpoint>,
 }
 

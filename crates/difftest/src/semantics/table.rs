@@ -51,7 +51,7 @@ impl Table {
         }
     }
 
-    /// Adds to the number that is stored under the key.
+    /// Adds `by` to the number that is stored under the key. If there is no entry, enters the key with the number `by`.
     pub fn add(&mut self, key: Vec<u64>, by: u64, now: u64) {
         match self.touched(&key, now) {
             Some(number) => *number = number.wrapping_add(by),

@@ -2,7 +2,7 @@
 //! truncated frames.
 //!
 //! The packets are joined into one capture file in which each timestamp is a packet number. tcpdump writes the matching
-//! packets to its standard output, where the timestamps identify them.
+//! packets to its standard output, where the timestamps identify the packets.
 
 use crate::common;
 

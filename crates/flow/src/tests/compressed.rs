@@ -73,7 +73,7 @@ fn mean(bytes: &[usize]) -> f64 {
     bytes.iter().sum::<usize>() as f64 / bytes.len() as f64
 }
 
-/// A TCP flow of so many packets: requests, responses in full segments and acknowledgements, as seen at a server. One
+/// A TCP flow of `packets` packets: requests, responses in full segments and acknowledgements, as seen at a server. One
 /// in `again` data segments is retransmitted.
 fn talk(prng: &mut Prng, n: u32, packets: u32, again: Option<u64>, v6: bool) -> Vec<Owned> {
     let mut next = [prng.next_u64() as u32, prng.next_u64() as u32];

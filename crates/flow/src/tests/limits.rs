@@ -149,8 +149,8 @@ fn a_gap_of_centuries_with_active_flows_takes_no_time() {
     for centuries in 1..=5 {
         meter.tick(Timestamp::from_secs_nanos(500 + centuries * century, 0), &mut out);
         let expected = if centuries < 4 { 0 } else { 50 };
-        // The active timeout of three centuries makes the first records. The flows have no later packets, hence no
-        // further records.
+        // The flows get their first records when the active timeout of three centuries expires. They have no later
+        // packets, hence no further records.
         assert_eq!(out.len(), expected, "after {centuries} centuries");
     }
     assert_eq!(meter.counts().active, 50);
@@ -179,7 +179,7 @@ fn skipped_seconds_make_the_same_records_as_single_seconds() {
         let config = Config { idle_timeout: Duration::from_secs(5000), active_timeout: active, ..Config::default() };
         let (mut meter, mut out) = (Meter::new(config.clone(), 0), Vec::<Record>::new());
         for packet in &packets {
-            // With one tick per second, no call contains a whole turn of the wheel without a due flow.
+            // With one tick per second, time never advances by a whole turn of the wheel in one call.
             let from = meter.second.unwrap_or(packet.ts.secs());
             (from..packet.ts.secs()).for_each(|s| meter.tick(Timestamp::from_secs_nanos(s, 0), &mut out));
             meter.push(&[packet.lend()], &mut out);

@@ -107,7 +107,8 @@ struct Conversation {
     hosts: (u8, u8),
     ports: (u16, u16),
     protocol: IpProtocol,
-    /// The next sequence number of each direction, and the ranges that it skipped (at most two).
+    /// The next sequence number of each direction, and the ranges of sequence numbers that the direction skipped (at
+    /// most two).
     next: [u32; 2],
     holes: [Vec<(u32, u32)>; 2],
     step: u8,
@@ -154,7 +155,7 @@ impl Traffic {
         if self.chance(back) {
             self.now -= self.prng.below(5000 * S);
         }
-        // Sometimes a whole number of seconds, the time at which a timeout has just expired.
+        // Sometimes the time is a whole number of seconds, because timeouts expire at whole seconds.
         if self.chance(20) {
             self.now -= self.now % S;
         }

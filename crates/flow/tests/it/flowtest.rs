@@ -124,7 +124,7 @@ fn metered(file: &Path, bidirectional: bool) -> Vec<Record> {
     records
 }
 
-/// The differences to the expected values of one direction, whose names end with `suffix`. If a flow has several
+/// The differences from the expected values of one direction, whose names end with `suffix`. If a flow has several
 /// records, one of them must have the expected value.
 fn wrong(flow: &Expected, suffix: &str, there: &[&Record], back: &[&Record]) -> Vec<String> {
     let mut wrong = Vec::new();

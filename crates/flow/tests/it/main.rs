@@ -1,4 +1,5 @@
-//! All integration tests of this crate in one program, which is linked once; each module is a subject.
+//! All integration tests of this crate. They form one program, so that the linker runs once; each module has one
+//! subject.
 
 #[path = "common/captures.rs"]
 mod captures;

@@ -68,7 +68,7 @@ fn write(packets: &[PacketFields]) -> Vec<u8> {
         });
         let drops = Some(*drops).filter(|n| *n > 0);
         let options = ng::PacketOptions { direction: *direction, drops, queue: None };
-        writer.packet(interface as u32, *ts, *wire_len, data, options).expect("a packet that was read");
+        writer.packet(interface as u32, *ts, *wire_len, data, options).expect("the packet can be written");
     }
     writer.finish().expect("memory")
 }

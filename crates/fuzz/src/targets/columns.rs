@@ -54,7 +54,7 @@ fn run_journal(bytes: &[u8]) {
     }
     let kind = if mode & 2 == 0 { "flows" } else { "series" };
     with_file(&format!("20261121T104000.000000000Z.{kind}.partial"), &bytes, |store, path| {
-        drop(judge_journal(path).expect("a file that can be read"));
+        drop(judge_journal(path).expect("the journal file can be read"));
         let query = Query::new(store);
         if mode & 2 == 0 {
             let records: Vec<Record> = flows(&query).expect("a store").collect();

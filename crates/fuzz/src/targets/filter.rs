@@ -35,7 +35,7 @@ fn run(bytes: &[u8]) {
         let tree = LINKS.iter().position(|link| link == link_type).and_then(|i| by_link[i].as_ref());
         let matches = filter.matches(frame, wire_len, headers);
         assert_eq!(matches, tree.is_some_and(|tree| tree.matches(frame, wire_len, headers, false)), "{frame:02x?}");
-        assert!(!matches || sets.admit(&need), "the index excludes {frame:02x?} on link type {link_type}");
+        assert!(!matches || sets.admit(&need), "the index excludes {frame:02x?} (link type {link_type})");
     }
 }
 

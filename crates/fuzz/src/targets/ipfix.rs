@@ -24,7 +24,7 @@ fn run(bytes: &[u8]) {
             assert!(!e.to_string().is_empty());
         }
     }
-    assert!(records <= bytes.len(), "{records} items in {} bytes", bytes.len());
+    assert!(records <= bytes.len(), "the decoder returned {records} items for {} bytes", bytes.len());
 }
 
 fn messages(fields: Fields) -> Vec<u8> {
@@ -59,7 +59,7 @@ fn seeds() -> Vec<Vec<u8>> {
                 let (message, tail) = rest.split_at(usize::from(u16::from_be_bytes([length[0], length[1]])));
                 decoder
                     .message(message, &mut |item| flows += usize::from(is_flow(&item)))
-                    .expect("a message of the encoder");
+                    .expect("the message of the encoder is valid");
                 rest = tail;
             }
             assert!(flows >= 4, "{flows} records");

@@ -40,7 +40,7 @@ fn run(bytes: &[u8]) {
     for (filter, by_link) in filters() {
         let by_link = by_link.iter().find(|(link, _)| *link == link_type).and_then(|(_, filter)| filter.as_ref());
         let expected = by_link.is_some_and(|filter| filter.matches(frame, wire_len, &headers, false));
-        assert_eq!(filter.matches(frame, wire_len, &headers), expected, "{filter} on link type {link_type}");
+        assert_eq!(filter.matches(frame, wire_len, &headers), expected, "result of {filter} on link type {link_type}");
     }
 }
 

@@ -35,7 +35,7 @@ impl InterfaceDescription {
     /// Parses a whole block in the byte order of its section; `None` if it is too short for its fields.
     pub fn of(block: &[u8], big_endian: bool) -> Option<Self> {
         let order = if big_endian { ByteOrder::Big } else { ByteOrder::Little };
-        // The last word repeats the length.
+        // The last word of the block repeats the length of the block.
         let body = block.split_last_chunk::<4>()?.0;
         let list = body.get(FIELDS..)?;
         let mut reported = Self { link_type: order.u16(body, 8), snaplen: order.u32(body, 12), ..Self::default() };

@@ -9,7 +9,7 @@ use crate::{Direction, ETHERNET, Error, MAX_BLOCK, MAX_PACKET};
 use base::Timestamp;
 use std::io::Read;
 
-/// The shortest block: type, and length at both ends.
+/// Length of the shortest block in bytes: it contains only its type, and its length twice.
 const SHORTEST: u32 = 12;
 
 /// The fields of a section header that are read: type, length, byte order, version, and the length of the section.
@@ -19,7 +19,7 @@ const SECTION_FIELDS: usize = 24;
 const DATA: usize = 28;
 const SIMPLE_DATA: usize = 12;
 
-/// Most interfaces that one section may describe.
+/// The largest number of interfaces that one section may describe.
 const MAX_INTERFACES: usize = 65_536;
 
 /// Largest number of bytes that the reader stores of an interface's name: names of Windows interfaces have about fifty

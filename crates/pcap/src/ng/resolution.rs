@@ -5,7 +5,7 @@ use base::Timestamp;
 
 const NANOS_PER_SEC: u128 = 1_000_000_000;
 
-/// Converts counts to nanoseconds; every combination of options has a conversion.
+/// Converts timestamps to nanoseconds; every combination of options has a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resolution {
     unit: Unit,
@@ -14,16 +14,17 @@ pub(super) struct Resolution {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
-    /// One count is this many nanoseconds.
+    /// One unit of the timestamps is this many nanoseconds.
     Nanos(u64),
-    /// This many counts are one nanosecond.
+    /// One nanosecond has this many units of the timestamps.
     PerNano(u64),
-    /// Two to the power of this number counts are one second.
+    /// One second has two to the power of this number units of the timestamps.
     Binary(u8),
 }
 
 impl Resolution {
-    /// From the option's byte (its upper bit chooses between powers of two and of ten) and the offset in seconds.
+    /// Derives the conversion from the byte of `if_tsresol` (its upper bit chooses between powers of two and of ten)
+    /// and from the offset in seconds.
     pub fn new(tsresol: u8, offset_secs: i64) -> Self {
         let power = tsresol & 0x7f;
         let unit = if tsresol & 0x80 != 0 {
@@ -31,13 +32,14 @@ impl Resolution {
         } else if power <= 9 {
             Unit::Nanos(10u64.pow(u32::from(9 - power)))
         } else {
-            // With a unit below 10⁻²⁸ s, a count of 64 bits is always less than one nanosecond.
+            // With a unit below 10⁻²⁸ s, a timestamp of 64 bits is always less than one nanosecond.
             Unit::PerNano(10u64.checked_pow(u32::from(power - 9)).unwrap_or(u64::MAX))
         };
         Self { unit, offset_secs }
     }
 
-    /// The time of a count, limited to the range from 1970 to the last representable time in the year 2554.
+    /// The time of a timestamp in the file, limited to the range from 1970 to the last representable time in the year
+    /// 2554.
     #[inline]
     pub fn timestamp(self, count: u64) -> Timestamp {
         let nanos = match self.unit {
@@ -75,7 +77,7 @@ mod tests {
                 let unit = if byte & 0x80 != 0 { 2f64.powf(-power) } else { 10f64.powf(-power) };
                 let exact = (count as f64 * unit * 1e9).min(u64::MAX as f64);
                 let got = Resolution::new(byte, 0).timestamp(count).nanos() as f64;
-                assert!((got - exact).abs() <= 1.0 + exact * 1e-12, "byte {byte:#x} count {count}: {got} {exact}");
+                assert!((got - exact).abs() <= 1.0 + exact * 1e-12, "if_tsresol {byte:#x}, {count}: {got} {exact}");
             }
         }
     }

@@ -13,7 +13,7 @@ pub struct SectionOptions<'a> {
     pub hardware: &'a str,
     /// The operating system.
     pub os: &'a str,
-    /// The program that writes the file.
+    /// The name of the program that writes the file.
     pub application: &'a str,
     /// A comment.
     pub comment: &'a str,
@@ -22,7 +22,7 @@ pub struct SectionOptions<'a> {
 /// The description of an interface; empty texts are omitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceOptions<'a> {
-    /// The name in the operating system.
+    /// The name of the interface in its operating system.
     pub name: &'a str,
     /// A description in one line.
     pub description: &'a str,
@@ -45,9 +45,10 @@ pub struct InterfaceOptions<'a> {
 pub struct PacketOptions {
     /// The direction.
     pub direction: Direction,
-    /// Packets lost between this packet and the packet before on the same interface; `None` if the number is unknown.
+    /// Number of packets lost between this packet and the previous packet of the same interface; `None` if the number
+    /// is unknown.
     pub drops: Option<u64>,
-    /// The hardware queue of the packet.
+    /// Number of the hardware queue of the packet.
     pub queue: Option<u32>,
 }
 
@@ -58,15 +59,15 @@ pub struct Statistics<'a> {
     pub start: Option<Timestamp>,
     /// End of the capture.
     pub end: Option<Timestamp>,
-    /// Received by the interface.
+    /// Number of packets that the interface received.
     pub received: Option<u64>,
-    /// Lost by the interface because of missing resources.
+    /// Number of packets that the interface lost because of missing resources.
     pub dropped: Option<u64>,
-    /// Accepted by the capture filter.
+    /// Number of packets that the capture filter accepted.
     pub accepted: Option<u64>,
-    /// Packets that the operating system or the capturing program lost.
+    /// Number of packets that the operating system or the capturing program lost.
     pub os_dropped: Option<u64>,
-    /// Packets that were delivered to the user, which are the packets of this section.
+    /// Number of packets that were delivered to the user, which are the packets of this section.
     pub delivered: Option<u64>,
     /// A comment; an empty comment is omitted.
     pub comment: &'a str,
@@ -85,7 +86,7 @@ impl<W: Write> Writer<W> {
     /// Begins a section written by `application` on `os`; empty texts are omitted.
     ///
     /// # Errors
-    /// The errors of the sink.
+    /// Any error that the sink returns.
     pub fn new(sink: W, application: &str, os: &str) -> io::Result<Self> {
         Self::with(sink, &SectionOptions { application, os, ..SectionOptions::default() })
     }
@@ -93,7 +94,7 @@ impl<W: Write> Writer<W> {
     /// Begins a section with further options.
     ///
     /// # Errors
-    /// The errors of the sink.
+    /// Any error that the sink returns.
     pub fn with(sink: W, section: &SectionOptions<'_>) -> io::Result<Self> {
         let mut writer = Self { sink, block: Vec::new(), has_options: false, interfaces: 0 };
         writer.begin(block::SECTION);
@@ -111,7 +112,7 @@ impl<W: Write> Writer<W> {
     /// Describes an interface, with timestamps in nanoseconds, and returns its number.
     ///
     /// # Errors
-    /// The errors of the sink.
+    /// Any error that the sink returns.
     pub fn interface(&mut self, name: &str, link_type: u16) -> io::Result<u32> {
         self.describe(&InterfaceOptions { name, link_type, snaplen: MAX_PACKET, ..InterfaceOptions::default() })
     }
@@ -119,7 +120,7 @@ impl<W: Write> Writer<W> {
     /// Describes an interface with further options, with timestamps in nanoseconds, and returns its number.
     ///
     /// # Errors
-    /// The errors of the sink.
+    /// Any error that the sink returns.
     pub fn describe(&mut self, interface: &InterfaceOptions<'_>) -> io::Result<u32> {
         self.begin(block::INTERFACE);
         self.u32(u32::from(interface.link_type));
@@ -142,8 +143,8 @@ impl<W: Write> Writer<W> {
     /// Appends a packet with the captured bytes `data`.
     ///
     /// # Errors
-    /// The errors of the sink; `InvalidInput`, with nothing written, for more than [`MAX_PACKET`] bytes or an interface that
-    /// was not described.
+    /// Any error that the sink returns. `InvalidInput`, with nothing written, for more than [`MAX_PACKET`] bytes or for
+    /// an interface that was not described.
     pub fn packet(
         &mut self,
         interface: u32,
@@ -179,7 +180,7 @@ impl<W: Write> Writer<W> {
     /// Writes the statistics of an interface as of `ts`.
     ///
     /// # Errors
-    /// The errors of the sink; `InvalidInput` for an interface that was not described.
+    /// Any error that the sink returns; `InvalidInput` for an interface that was not described.
     pub fn statistics(&mut self, interface: u32, ts: Timestamp, reported: &Statistics<'_>) -> io::Result<()> {
         self.known(interface)?;
         self.begin(block::STATISTICS);
@@ -204,7 +205,7 @@ impl<W: Write> Writer<W> {
     /// Flushes the sink, so that the reader of a pipe gets all packets written so far.
     ///
     /// # Errors
-    /// The errors of the sink.
+    /// Any error that the sink returns.
     pub fn flush(&mut self) -> io::Result<()> {
         self.sink.flush()
     }
@@ -217,7 +218,7 @@ impl<W: Write> Writer<W> {
     /// Flushes the sink and returns it.
     ///
     /// # Errors
-    /// The errors of the sink.
+    /// Any error that the sink returns.
     pub fn finish(mut self) -> io::Result<W> {
         self.sink.flush()?;
         Ok(self.sink)

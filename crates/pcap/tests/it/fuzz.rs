@@ -216,7 +216,7 @@ fn whole(p: &Packet<'_>) -> PacketCopy {
     (p.ts, p.wire_len, p.data.to_vec(), p.interface, p.link_type, p.direction, p.drops, p.fcs, p.offset)
 }
 
-/// All packets read one by one, and the result at the end.
+/// Reads all packets one by one; returns them, and the error at the end if there is one.
 fn one_by_one(file: &[u8], format: Format) -> (Vec<PacketCopy>, Option<String>) {
     let mut packets = Vec::new();
     let mut reader = match Reader::open_as(file, format) {

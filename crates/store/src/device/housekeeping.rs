@@ -47,20 +47,20 @@ pub trait Housekeeping: Device {
     /// The capacity of the volume that contains this path.
     ///
     /// # Errors
-    /// Errors of the file system.
+    /// Any error that the file system returns.
     fn space(&mut self, path: &Path) -> io::Result<Space>;
 
     /// Metadata of a file or directory. A symbolic link is not followed.
     ///
     /// # Errors
-    /// `ENOENT`, or an error of the file system.
+    /// `ENOENT` if the path does not exist, or another error of the file system.
     fn stat(&mut self, path: &Path) -> io::Result<Stat>;
 
     /// Prevents new holds of this directory until the lock is dropped, as [`Hold::remover`] does; `None` while a reader
     /// holds the directory.
     ///
     /// # Errors
-    /// `ENOENT`, or an error of the file system.
+    /// `ENOENT` if the directory does not exist, or another error of the file system.
     fn lock_for_removal(&mut self, directory: &Path) -> io::Result<Option<Lock>>;
 
     /// The running processes that hold this directory, as far as they are visible to this process.
@@ -70,7 +70,7 @@ pub trait Housekeeping: Device {
     /// disk.
     ///
     /// # Errors
-    /// Errors of the file system.
+    /// Any error that the file system returns.
     fn sync(&mut self, path: &Path) -> io::Result<()>;
 
     /// Like [`Self::sync`] for several files or directories, in any order; one result per path. If the syncs run
@@ -82,7 +82,8 @@ pub trait Housekeeping: Device {
     /// Creates several directories with their parents, and makes them survive a power failure.
     ///
     /// # Errors
-    /// Errors of the file system; some of the directories may exist then, and may be lost in a power failure.
+    /// Any error that the file system returns. After an error, some of the directories may exist, and a power failure
+    /// may remove them.
     fn create_directories(&mut self, paths: &[&Path]) -> io::Result<()> {
         paths.iter().try_for_each(|path| self.create_directory(path))
     }
@@ -90,7 +91,7 @@ pub trait Housekeeping: Device {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// `ENOTEMPTY`, or an error of the file system.
+    /// `ENOTEMPTY` if the directory is not empty, or another error of the file system.
     fn remove_directory(&mut self, path: &Path) -> io::Result<()>;
 }
 

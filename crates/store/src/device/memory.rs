@@ -31,7 +31,7 @@ pub struct Fault {
     pub short: u64,
     /// Chance that a sync fails.
     pub sync_error: u64,
-    /// True if operations complete late and in any order.
+    /// True if operations are delayed and complete in any order.
     pub slow: bool,
     /// Each sync of a directory fails with this errno.
     pub directory_sync: Option<i32>,

@@ -100,7 +100,7 @@ impl Layout {
     /// The record at offset `at`, if it is valid and completely in the file.
     ///
     /// # Errors
-    /// The error of the device.
+    /// Any error that the device returns.
     pub fn next<D: Device>(self, window: &mut Window<'_, D>, at: u64, latest: Timestamp) -> io::Result<Option<Record>> {
         let record = self.record(at, window.get(at, self.record_header())?, latest);
         Ok(record.filter(|r| r.end <= window.size()))

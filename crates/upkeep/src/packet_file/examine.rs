@@ -19,7 +19,8 @@ use store::device::Device;
 pub struct Findings {
     /// Byte ranges of complete records, in order; the first begins at 0 if the file header is valid.
     pub kept: Vec<Range<u64>>,
-    /// Ledger rows without the counts of the kept packets, each with the offset in the file from which they apply.
+    /// Ledger rows without the counts of the kept packets. Each element has the offset in the file from which its rows
+    /// apply.
     pub rest: Vec<(u64, Rows)>,
     /// Number of kept packets.
     pub packets: u64,
@@ -27,7 +28,7 @@ pub struct Findings {
     pub unverified: u64,
     /// Number of lost packets.
     pub lost: u64,
-    /// Blocks that do not match their entry and are not all zeros.
+    /// Numbers of the blocks that do not match their index entry and are not all zeros.
     pub damaged: Vec<u32>,
 }
 
@@ -52,7 +53,7 @@ type PacketsBySecond = BTreeMap<u64, (u64, u64)>;
 /// Compares a packet file with its index. If there is no index, the function follows the chain of records.
 ///
 /// # Errors
-/// The error of the device.
+/// Any error that the device returns.
 pub fn examine<D: Device>(
     window: &mut Window<'_, D>,
     layout: Layout,
@@ -75,8 +76,8 @@ pub fn examine<D: Device>(
                 walk.keep(0, layout.file_header());
                 next = Some(layout.file_header());
             }
-            // If a record of the previous block continues in this block, the next record begins at its end. After a
-            // damaged block, the offset of the next record is taken from the index.
+            // If a record of the previous block continues in this block, the next record begins at the end of that
+            // record. After a damaged block, the offset of the next record is taken from the index.
             let from = next.or(indexed.first_record.map(|f| indexed.start() + u64::from(f)));
             let follows = indexed_blocks.get(i + 1).filter(|p| p.number == indexed.number + 1 && good[i + 1]);
             let complete_to = match follows {
@@ -179,7 +180,8 @@ impl<D: Device> Examination<'_, '_, D> {
         }
     }
 
-    /// Adds the ledger rows of a block, without its kept packets; the packets that were not found are counted as lost.
+    /// Adds the ledger rows of a block, without the counts of its kept packets. Packets of the block that were not
+    /// found are counted as lost.
     fn reconcile(&mut self, at: u64, expected: &Rows, found: &PacketsBySecond) {
         let mut rest = Rows::new();
         for run in expected.runs() {

@@ -13,7 +13,7 @@ pub struct Rebuilt {
     pub entries: Vec<Entry>,
     /// Length of the packet file.
     pub bytes: u64,
-    /// The time at which the file ended.
+    /// The time at which the packet file ends: its latest timestamp, or a later second of its ledger.
     pub end: Timestamp,
 }
 
@@ -21,7 +21,7 @@ impl Rebuilt {
     /// The bytes of the sealed index.
     ///
     /// # Errors
-    /// If there are more blocks than an index can describe.
+    /// The packet file has more blocks than an index can describe.
     pub fn encode(self, header: &Header) -> io::Result<Vec<u8>> {
         let mut builder = Builder::new(header.clone());
         self.entries.into_iter().for_each(|entry| builder.push(entry));
@@ -35,7 +35,7 @@ impl Rebuilt {
 /// to `copy`, the header first.
 ///
 /// # Errors
-/// The error of the device or of `copy`.
+/// Any error that the device or `copy` returns.
 pub fn rebuild<D: Device>(
     window: &mut Window<'_, D>,
     layout: Layout,

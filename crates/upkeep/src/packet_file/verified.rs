@@ -44,7 +44,7 @@ pub struct VerifiedIndex {
     pub sealed: bool,
     /// True if the index is sealed and all of it is valid, including the key sets.
     pub is_intact: bool,
-    /// True if the index has invalid bytes at its end: the only entry of the last block is lost.
+    /// True if an index entry at the end of the index is torn, and no other index entry describes its block.
     pub torn: bool,
 }
 
@@ -52,7 +52,7 @@ impl VerifiedIndex {
     /// Reads an index; `None` if the index does not exist, or no part of it is valid.
     ///
     /// # Errors
-    /// The error of the device.
+    /// Any error that the device returns.
     pub fn read<D: Device>(device: &mut D, path: &Path) -> io::Result<Option<Self>> {
         let file = match device.open(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -140,7 +140,7 @@ impl VerifiedIndex {
     /// `None` if no such header exists. The function tries all headers that a recorder may have written.
     ///
     /// # Errors
-    /// The error of the device.
+    /// Any error that the device returns.
     pub fn head<D: Device>(&self, window: &mut super::Window<'_, D>) -> io::Result<Option<[u8; FILE_HEADER]>> {
         let Some(first) = self.blocks.first().filter(|p| p.number == 0) else { return Ok(None) };
         if first.matches(window)? {
@@ -169,7 +169,7 @@ impl VerifiedIndex {
     /// block, the description in that entry is returned.
     ///
     /// # Errors
-    /// The error of the device.
+    /// Any error that the device returns.
     pub fn check_blocks<D: Device>(&self, window: &mut super::Window<'_, D>) -> io::Result<Vec<(IndexedBlock, bool)>> {
         let mut kept = Vec::with_capacity(self.blocks.len());
         for indexed in &self.blocks {
@@ -187,7 +187,7 @@ impl VerifiedIndex {
     /// True if every block of the file matches its checksum.
     ///
     /// # Errors
-    /// The error of the device.
+    /// Any error that the device returns.
     pub fn matches<D: Device>(&self, window: &mut super::Window<'_, D>) -> io::Result<bool> {
         for indexed in &self.blocks {
             if !indexed.matches(window)? {
@@ -217,7 +217,7 @@ impl IndexedBlock {
     /// True if the bytes of the block match its checksum.
     ///
     /// # Errors
-    /// The error of the device.
+    /// Any error that the device returns.
     pub fn matches<D: Device>(&self, window: &mut super::Window<'_, D>) -> io::Result<bool> {
         let bytes = window.get(self.start(), self.bytes as usize)?;
         Ok(bytes.len() == self.bytes as usize && crc32c::crc32c(bytes) == self.crc)

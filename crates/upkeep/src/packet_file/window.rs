@@ -22,7 +22,7 @@ impl<'d, D: Device> Window<'d, D> {
     /// A window on the first `limit` bytes of an open file.
     ///
     /// # Errors
-    /// The error of the device.
+    /// Any error that the device returns.
     pub fn new(device: &'d mut D, file: FileId, limit: u64) -> io::Result<Self> {
         let size = device.len(file)?.min(limit);
         Ok(Self { device, file, size, start: 0, bytes: Vec::new() })
@@ -41,14 +41,14 @@ impl<'d, D: Device> Window<'d, D> {
     /// The `len` bytes at offset `at`, or fewer at the end of the file.
     ///
     /// # Errors
-    /// The error of the device.
+    /// Any error that the device returns.
     pub fn get(&mut self, at: u64, len: usize) -> io::Result<&[u8]> {
         let len = len.min(self.size.saturating_sub(at) as usize);
         let end = at + len as u64;
         if at < self.start || end > self.start + self.bytes.len() as u64 {
             let ahead = AHEAD.max(len).min((self.size - at.min(self.size)) as usize);
             self.bytes.resize(ahead, 0);
-            // After a failed read, the buffer has no valid bytes of any offset.
+            // After a failed read, the buffer contains no valid bytes.
             self.start = u64::MAX;
             let got = self.device.read(self.file, at, &mut self.bytes)?;
             self.bytes.truncate(got);
@@ -61,7 +61,7 @@ impl<'d, D: Device> Window<'d, D> {
     /// True if the range contains only zeros, like space that was allocated but never written.
     ///
     /// # Errors
-    /// The error of the device.
+    /// Any error that the device returns.
     pub fn is_blank(&mut self, from: u64, to: u64) -> io::Result<bool> {
         let mut at = from;
         while at < to.min(self.size) {

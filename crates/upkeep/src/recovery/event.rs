@@ -50,7 +50,7 @@ pub enum Event {
     Trouble {
         /// The file or directory.
         path: PathBuf,
-        /// The error of the system call.
+        /// The error that the system call returned.
         error: io::Error,
     },
 }

@@ -28,14 +28,14 @@ pub enum Outcome {
         /// Number of packets that were indexed or partly written but could not be kept: the ledger now counts them as
         /// lost with the cause `crash`, in addition to earlier losses.
         lost: u64,
-        /// Path of the file with the unverified bytes, if there were any.
+        /// Path of the file with the unverified bytes; `None` if the file had none.
         aside: Option<PathBuf>,
     },
     /// The file was empty and was removed.
     Removed,
     /// A running process holds the file.
     Held,
-    /// The content does not match the name; the file was not changed.
+    /// The content of the file does not match its name; the file was not changed.
     Unknown,
 }
 
@@ -66,7 +66,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         self.directory.join(name)
     }
 
-    /// Recovers the file under its hidden name.
+    /// Recovers the file, which has its hidden name.
     pub fn hidden(mut self) -> io::Result<Outcome> {
         let from = self.path(&self.called.hidden_packets());
         self.at(&from, &self.called.hidden_index())
@@ -91,7 +91,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
             return self.publish(from, file, sealed, at, index);
         }
         self.clear()?;
-        // Bytes after the end that a sealed index gives never belonged to the file, so their removal loses no packets.
+        // Bytes after the file length that a sealed index states never belonged to the file, so their removal loses no
+        // packets.
         let limit = sealed.as_ref().map_or(u64::MAX, |(sealed, _)| sealed.bytes());
         // The sealed index is preferred: it contains all data of the growing index, and may be the only index that
         // survived.
@@ -157,8 +158,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
                 findings.lost += missing;
                 second = second.max(Some(tail.second));
             }
-            // An empty file gets no note that the number of lost packets is unknown, and is removed later, because no
-            // lost packets are known.
+            // For an empty file, no note says that the number of lost packets is unknown: no lost packets are known,
+            // and recovery removes the file later.
             Err(CountsUnavailable) if findings.is_empty() => return,
             Err(CountsUnavailable) => tally.notes[Note::TailUnknown as usize] = 1,
         }
@@ -169,7 +170,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
     }
 
     /// True if an index must be rebuilt although its checksums match the file, because verification found a
-    /// contradiction between index and packets. Not for an index that a repair has already rebuilt, and not for a file
+    /// contradiction between index and packets. False for an index that a repair has already rebuilt, and for a file
     /// without packets.
     fn must_rebuild(&self, sealed: &VerifiedIndex, at: &Path) -> bool {
         self.careful && *at != self.path(&self.called.recovered_index()) && sealed.bytes() > self.layout.file_header()

@@ -71,7 +71,7 @@ impl FileNames {
         store::names::hidden(&format!("{}{SEALED}", self.stem), INDEX)
     }
 
-    /// Name of the copy without the damaged parts.
+    /// Name of the copy of the packet file without its damaged parts.
     pub fn recovered_packets(&self) -> String {
         format!(".{}.{}.{RECOVERED}", self.stem, self.ending)
     }

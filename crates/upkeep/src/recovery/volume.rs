@@ -107,5 +107,5 @@ impl<D: Device> Volume<D> {
     }
 }
 
-/// The error that the offered counts of a dead recorder no longer exist.
+/// The error which says that the offered counts of a dead recorder no longer exist.
 pub(super) struct CountsUnavailable;

@@ -18,11 +18,11 @@ const NEIGHBOURS: u32 = 86_400;
 /// The complete records of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SalvageResult {
-    /// Byte ranges of the file, the file header first.
+    /// Byte ranges of the file that are kept, the file header first.
     pub kept: Vec<Range<u64>>,
-    /// Number of records, or of pcapng blocks, in the ranges.
+    /// Number of records, or of pcapng blocks, in the kept ranges.
     pub records: u64,
-    /// Number of bytes outside of the ranges.
+    /// Number of bytes of the file that are in none of the kept ranges.
     pub left_out: u64,
 }
 
@@ -56,7 +56,7 @@ struct ChainedRecord {
 /// Finds the complete records.
 ///
 /// # Errors
-/// The error of the device; `InvalidData` if the file header is not recognised.
+/// Any error that the device returns; `InvalidData` if the file header is not recognised.
 pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<SalvageResult> {
     let head = window.get(0, 24)?.to_vec();
     let Some((format, begin)) = format(&head, name) else {

@@ -29,7 +29,7 @@ const SPARE: u64 = 16 << 20;
 /// The reason why a file could not be archived.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// The source cannot be read or removed.
+    /// The file in the store cannot be read or removed.
     Source { path: PathBuf, error: io::Error },
     /// The archive cannot be written.
     Archive { path: PathBuf, text: String },
@@ -111,7 +111,7 @@ impl Move {
         self
     }
 
-    /// The volume of the archive, if known.
+    /// The id of the archive's volume, if known.
     pub fn volume(&self) -> Option<u64> {
         self.volume
     }
@@ -375,7 +375,8 @@ impl Move {
         self.phase = if self.at < self.parts.len() { Phase::Examine } else { Phase::Publish };
     }
 
-    /// If another file has the name: chooses the next name, and copies index and packet file again, which is rare.
+    /// If another file in the archive has the same name, which is rare: chooses the next name, and copies index and
+    /// packet file again.
     fn take_next_name<D: Housekeeping>(&mut self, device: &mut D) {
         self.discard(device);
         self.copy += 1;

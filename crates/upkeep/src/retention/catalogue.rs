@@ -54,7 +54,7 @@ impl Key {
     }
 }
 
-/// One file (index or packet file) of the files with the name of a key.
+/// One of the files (index or packet file) whose name belongs to a key.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub path: PathBuf,
@@ -183,8 +183,8 @@ impl Catalogue {
         }
     }
 
-    /// The removable files in the order of removal. Files whose start time is in the future come first, because it is
-    /// from a wrong clock, and all new files would count as older than these files; then the oldest files follow.
+    /// The removable files in the order of removal. Files whose start time is in the future come first: a wrong clock
+    /// gave them this time, and all new files would count as older than these files. Then the oldest files follow.
     pub fn removable(&self, now: Timestamp) -> impl Iterator<Item = Key> + '_ {
         let believed = now.after(HOUR);
         let future = self.hours.range(believed.floor_to(HOUR)..).flat_map(|(_, hour)| hour.files.keys());
@@ -374,8 +374,8 @@ fn has_packets(allocations: &[Option<u64>; 3]) -> bool {
     allocations[1].is_some() || allocations[2].is_some()
 }
 
-/// The modification time, if it is old enough that a later change of the directory gets a different modification time;
-/// otherwise `None`.
+/// The modification time of the directory, if it is so old that a later change of the directory gets a different
+/// modification time; otherwise `None`.
 fn is_unchanged(modified: Timestamp, now: Timestamp) -> Option<Timestamp> {
     (now.since(modified).max(modified.since(now)) > HOT).then_some(modified)
 }

@@ -95,7 +95,8 @@ impl AgeClock {
         }
     }
 
-    /// Decides whether a clock that has run in step is plausible, if files may have at most this age.
+    /// Decides whether a clock that has run in step with the monotonic clock is plausible, if files may have at most
+    /// this age.
     pub fn check(&mut self, at: ClockReading, age: Duration) -> ClockFinding {
         match self.trust {
             ClockTrust::Doubted { newest } if self.is_steady(at) => {

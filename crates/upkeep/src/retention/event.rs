@@ -15,7 +15,7 @@ pub enum Event {
     Removed {
         /// Path of the packet file, or of the index if there was no packet file.
         path: PathBuf,
-        /// Bytes of the volume that both files took.
+        /// Bytes of the volume that packet file and index took.
         bytes: u64,
         /// The rule.
         why: RemovalReason,
@@ -29,7 +29,7 @@ pub enum Event {
         path: PathBuf,
         /// The path in the archive.
         to: PathBuf,
-        /// Bytes of the store's volume that both files took.
+        /// Bytes of the store's volume that packet file and index took.
         bytes: u64,
         /// The rule.
         why: RemovalReason,
@@ -122,6 +122,6 @@ pub struct RetentionState {
     pub held: u64,
     /// The space of the volume.
     pub space: Space,
-    /// The last failure, until it is resolved.
+    /// The last failure of the worker; `None` once the failure is resolved.
     pub trouble: Option<String>,
 }

@@ -23,7 +23,7 @@ struct HeldHour {
     is_overruled: bool,
 }
 
-/// The state of the wait for the readers of an hour.
+/// Whether, and since when, the worker waits for the readers of an hour directory.
 #[derive(Debug, Default)]
 enum Wait {
     /// No reader holds the hour any longer.
@@ -71,7 +71,7 @@ impl HeldHours {
         }
     }
 
-    /// Registers that files of a held hour are removed; true for the first time.
+    /// Registers that files of a held hour are removed; returns true at the first call for the hour.
     pub fn overrule(&mut self, hour: HourOf) -> bool {
         !std::mem::replace(&mut self.known.entry(hour).or_default().is_overruled, true)
     }

@@ -58,14 +58,14 @@ impl MoveJob {
     }
 }
 
-/// The data that the worker keeps about a job while another thread has the job.
+/// The data that the worker keeps about a job while the job is with another thread.
 pub(super) struct PendingMove {
     interface: usize,
     key: Key,
     cancelled: Arc<AtomicBool>,
 }
 
-/// The worker's state of the archive.
+/// The state of archiving that the worker keeps from step to step.
 #[derive(Default)]
 pub(super) struct Archiving {
     /// Id of the volume on which the archive was at the start of the worker, or when the archive was first found.
@@ -88,7 +88,7 @@ pub(super) enum Transfer {
 }
 
 impl Transfer {
-    /// Returns the job if its next step must access the archive's volume, and the state after that.
+    /// Returns the state after this call, and the job if its next step must access the archive's volume.
     fn send_out(self) -> (Self, Option<MoveJob>) {
         match self {
             Self::Here(job) if !job.moving.is_finished() => {
@@ -99,7 +99,7 @@ impl Transfer {
         }
     }
 
-    /// The state after a job was returned.
+    /// The state after another thread has returned the job.
     fn returned(job: MoveJob) -> Self {
         if job.is_cancelled() { Self::None } else { Self::Here(Box::new(job)) }
     }
@@ -126,12 +126,12 @@ impl Archiving {
         !matches!(self.transfer, Transfer::None)
     }
 
-    /// True if another thread has the job.
+    /// True if the job is with another thread.
     pub fn is_sent_out(&self) -> bool {
         matches!(self.transfer, Transfer::SentOut(_))
     }
 
-    /// True if another thread has the job of this file.
+    /// True if the job of this file is with another thread.
     pub fn has_sent_out(&self, interface: usize, key: Key) -> bool {
         matches!(&self.transfer, Transfer::SentOut(pending) if (pending.interface, pending.key) == (interface, key))
     }
@@ -155,7 +155,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         job
     }
 
-    /// Takes back a job after its last step. The next step of the worker with `slack` completes the move.
+    /// Takes the job back from another thread. The next [`RetentionWorker::step`] with `slack` completes the move.
     pub fn take_back(&mut self, job: MoveJob) {
         self.archive.set_volume(&job);
         self.archive.transfer = Transfer::returned(job);
@@ -263,7 +263,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
     fn move_failed(&mut self, interface: usize, key: Key, at: ClockReading, failed: Failed) -> Progress {
         match failed {
             Failed::Source { error, .. } if error.kind() == io::ErrorKind::NotFound => {
-                // Another process has removed the file, or a part of it; the next listing updates the catalogue.
+                // Another process has removed the packet file or its index; the next listing updates the catalogue.
                 self.interfaces[interface].files.forget(&key);
                 self.scans = ScanState::Due;
                 Progress::More

@@ -41,7 +41,7 @@ enum PressureState {
 pub(super) struct Removal {
     /// Bytes of the removed files.
     pub bytes: u64,
-    /// True if the free space of the volume has grown by at least half of these bytes.
+    /// True if the removal has increased the free space of the volume by at least half of `bytes`.
     pub is_effective: bool,
     /// True if very little space is free.
     pub is_pressing: bool,
@@ -117,9 +117,9 @@ mod tests {
         let pressing = Removal { is_pressing: true, ..NO_EFFECT };
         for removals in 1..=4 {
             pressure.removed(pressing, now);
-            assert!(pressure.allows(now), "after {removals} removals, of which {} count", removals - 2);
+            assert!(pressure.allows(now), "a pause after {removals} removals, which is too early");
         }
-        assert!(pressure.removed(pressing, now) && !pressure.allows(now), "30 bytes");
+        assert!(pressure.removed(pressing, now) && !pressure.allows(now), "no pause after 30 bytes");
     }
 
     #[test]

@@ -126,7 +126,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
             };
             self.interfaces[i].files.removable(now).find(free).map(|key| (i, key))
         };
-        // Files with names in the future come first; then the order is that of the start times.
+        // Files whose names give a start time in the future come first; the others follow in the order of their start
+        // times.
         let order = |(_, key): &(usize, Key)| (!catalogue::is_future(key.start, now), *key);
         (0..self.interfaces.len()).filter(wanted).filter_map(first).min_by_key(order)
     }

@@ -11,7 +11,7 @@ pub(super) struct Reports {
     pub state: RetentionState,
     /// Warnings that were reported, until their failures are resolved.
     reported: BTreeSet<String>,
-    /// The time of the last failure.
+    /// The time of the last failure that was reported.
     last_failure: Duration,
     /// The time of this step.
     up: Duration,

@@ -10,7 +10,7 @@ use store::device::Space;
 /// The limits of a store; a rule that is `None` does not apply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
-    /// The part of the volume that must stay free, in addition to `ahead`.
+    /// The space of the volume that must stay free, in addition to `ahead`.
     pub keep_free: Option<Free>,
     /// The largest number of bytes of the volume that each interface may take, unpublished files included.
     pub max_size: Option<u64>,
@@ -133,7 +133,7 @@ impl FromStr for Free {
     fn from_str(text: &str) -> Result<Self, ParseFreeError> {
         match text.trim().strip_suffix('%') {
             Some(percent) => match percent.trim().parse::<f64>() {
-                // At most half of the volume may be required as free space, as in `wanted`.
+                // At most half of the volume may be required as free space; `wanted` has the reason.
                 Ok(percent) if (0.0..=50.0).contains(&percent) => Ok(Self::Percent(percent)),
                 _ => Err(ParseFreeError::Percent(text.to_owned())),
             },

@@ -13,7 +13,7 @@ const FULL_SCAN_INTERVAL: Duration = Duration::from_secs(10);
 pub(super) enum ScanState {
     /// All directories must be listed: at the start, and after a change by other processes.
     Due,
-    /// The times of the last listing and of the last listing of all directories.
+    /// The time of the last listing, and the time of the last listing of all directories.
     Listed { last: Duration, last_full: Duration },
 }
 

@@ -25,12 +25,12 @@ const SAMPLES: usize = 64;
 /// Bytes of one read.
 const AHEAD: usize = 1 << 20;
 
-/// The packets that the scan found in a block.
+/// The number of packets that the scan found in a block, with the properties that are compared with the index.
 #[derive(Clone, Debug, Default)]
 struct BlockCounts {
     packets: u64,
     first_record: Option<u32>,
-    /// Offsets of the first records of the sub-blocks, without checksums.
+    /// Offsets of the first records of the sub-blocks. The checksums of the sub-blocks are not set.
     parts: SubBlocks,
     stamps: Option<(Timestamp, Timestamp)>,
 }
@@ -222,8 +222,8 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
             Some(Error::NotACapture { .. }) if verified.is_none() => {
                 self.find(path, FindingKind::Foreign, None, "not a capture");
             }
-            // Without an index, only the unsupported version is reported, and not damage: no netgrain program has read the
-            // file before, so it may be intact.
+            // Without an index, only the unsupported version is reported, and not damage: no netgrain program has read
+            // the file before, so it may be intact.
             Some(error @ Error::Version { .. }) if verified.is_none() => {
                 self.find(path, FindingKind::Version, Some(error.offset()), error.reason());
             }
@@ -237,7 +237,9 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
             let decreases = content.decreases;
             let what = if decreases == 1 { "1 timestamp is".to_owned() } else { format!("{decreases} timestamps are") };
             let text = match verified.is_some_and(|v| !v.is_foreign()) {
-                true => format!("{what} earlier than a preceding timestamp, as recorded; queries use the timestamps"),
+                true => format!(
+                    "{what} earlier than a preceding timestamp, in the order of recording; queries use the timestamps"
+                ),
                 false => {
                     format!("{what} earlier than a preceding timestamp; netgrain convert --sort writes a sorted copy")
                 }
@@ -245,9 +247,9 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
             self.find(path, FindingKind::Order, Some(at), text);
         }
         if let Some(at) = content.first_raised {
-            let what = if content.wire_raised == 1 { "1 packet says" } else { "packets say" };
+            let what = if content.wire_raised == 1 { "1 packet has" } else { "packets have" };
             let many = if content.wire_raised == 1 { String::new() } else { show_count(content.wire_raised) + " " };
-            let text = format!("{many}{what} fewer bytes on the wire than were captured");
+            let text = format!("{many}{what} a wire length below the captured length");
             self.find(path, FindingKind::WireLength, Some(at), text);
         }
         let Some(verified) = verified else { return Ok(()) };
@@ -294,7 +296,8 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
                 let text = format!("the first record of block {number} is not at the offset in the index");
                 self.find(path, FindingKind::Index, at, text);
             } else if !(indexed.parts.is_unknown() || parts(indexed) && indexed.parts.begin_as(&found.parts)) {
-                let text = format!("the sub-blocks of block {number} differ from the index");
+                let text =
+                    format!("the offsets or checksums of the sub-blocks of block {number} differ from the index");
                 self.find(path, FindingKind::Index, at, text);
             } else if found.stamps.is_some_and(|stamps| stamps != (indexed.first, indexed.last)) {
                 let text = format!("the timestamps of block {number} differ from the index");
@@ -421,7 +424,8 @@ fn scan_undamaged<D: Device>(
     Ok((content, broken))
 }
 
-/// Reads all packets, and then to the end of the file. Returns the error that ended the packets, if there was one.
+/// Reads all packets, and then the rest of the file. Returns the error at which the reading of packets ended, if there
+/// was one, and the checksums of the blocks.
 fn read<D: Device>(stream: Stream<'_, D>, path: &Path, content: &mut Content) -> io::Result<(Option<Error>, Vec<Sum>)> {
     let raw = path.file_name().is_some_and(|n| n.to_string_lossy().trim_end_matches(".partial").ends_with(".raw"));
     // The reader gets only a reference to the stream, because it drops its source if it cannot read the file header.

@@ -219,8 +219,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     /// Compares the stream position at which a file ends with the position at which the next file of the stream begins.
     /// The packets of both files are in order of time.
     fn between(&mut self, one: &FileInterval, next: &FileInterval) {
-        // Retention removes files in the same order as this loop. So it may have removed this file after the file was
-        // verified, and the files after it.
+        // Retention removes files in the same order as this loop. So after this file was verified, retention may have
+        // removed it and the files after it.
         if !self.device.exists(&one.path) {
             return;
         }

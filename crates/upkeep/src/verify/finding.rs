@@ -14,7 +14,7 @@ pub struct Finding {
     pub byte: Option<u64>,
     /// The description of the finding.
     pub text: String,
-    /// The remedy, if the kind does not imply it; usually empty.
+    /// The remedy for this finding, if it differs from [`FindingKind::remedy`]; usually empty.
     pub advice: &'static str,
 }
 
@@ -86,7 +86,7 @@ pub enum FindingKind {
     NoRows,
     /// A damaged original, which was retained in the directory of the file that was salvaged from it.
     SetAside,
-    /// Not a file of the store.
+    /// The file does not belong to the store.
     Foreign,
     /// The format of the file is known, but this version of the format is not supported.
     Version,

@@ -12,11 +12,11 @@ pub struct Agreement {
     pub filters: usize,
     /// Number of filters that match some but not all packets.
     pub selective: usize,
-    /// Filters that match no packet or all packets.
+    /// The texts of the filters that match no packet or all packets.
     pub unselective: Vec<String>,
-    /// Filters that both reject.
+    /// Number of filters that both netgrain and tcpdump reject.
     pub refused: usize,
-    /// The number of matches.
+    /// Number of pairs of a filter and a packet that matches it.
     pub matches: usize,
 }
 
@@ -96,7 +96,7 @@ pub fn truncate_some(packets: &mut [Packet], prng: &mut Prng) {
     }
 }
 
-/// Values that occur in the captures. Random filters use them so that they match some packets.
+/// Values that occur in the captures. Random filters contain these values, so that the filters match some packets.
 pub struct Values {
     hosts: Vec<String>,
     ports: Vec<u16>,

@@ -184,5 +184,5 @@ pub fn path(text: &str) -> PathBuf {
     Path::new(text).to_owned()
 }
 
-/// The time of one step on the simulated clock.
+/// The time by which one step advances the simulated clock.
 pub const STEP: Duration = Duration::from_millis(3);
