@@ -98,7 +98,9 @@ impl ChunkReader for ColumnChunkRange {
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
         let mut all = self.get_read(start)?.into_inner();
         if length > all.len() {
-            return Err(ParquetError::EOF(format!("{length} bytes at offset {start} lie beyond the end of the column")));
+            return Err(ParquetError::EOF(format!(
+                "{length} bytes at offset {start} lie beyond the end of the column"
+            )));
         }
         Ok(all.split_to(length))
     }

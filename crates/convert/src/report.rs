@@ -148,13 +148,9 @@ impl Report {
             )
         }));
         lines.extend(self.anonymised.warnings());
-        lines.extend(
-            self.damaged_inputs
-                .iter()
-                .map(|d| {
-                    format!("{}: byte {}: {}; everything before this byte was converted", d.input, d.offset, d.reason)
-                }),
-        );
+        lines.extend(self.damaged_inputs.iter().map(|d| {
+            format!("{}: byte {}: {}; everything before this byte was converted", d.input, d.offset, d.reason)
+        }));
         lines
     }
 }

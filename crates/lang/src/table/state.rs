@@ -47,7 +47,7 @@ pub const FLOWS: &[Function] = &[
         "Int -> Key -> Map",
         NONE,
         "A flow map: a table with a number for each flow; the key defines the flow. The name of the map is that of \
-         its binding, otherwise `flow_map N` with the given number N. Default: 1,048,576 flows without expiry.",
+         its binding; without a binding, it contains the given number. Default: 1,048,576 flows without expiry.",
         |g| {
             let (n, key) = (g.number(0, 63)?, g.key(1)?);
             if key.is_empty() {
@@ -109,10 +109,13 @@ pub const FLOWS: &[Function] = &[
         g,
         u64::MAX
     )),
-    row!("add_fstate", "Map -> Int -> Act", WRITE, "Adds this number to the stored number of the flow in the map.", |g| add(
-        g,
-        g.number(1, i64::MAX as u64)?
-    )),
+    row!(
+        "add_fstate",
+        "Map -> Int -> Act",
+        WRITE,
+        "Adds this number to the stored number of the flow in the map.",
+        |g| add(g, g.number(1, i64::MAX as u64)?)
+    ),
     row!(
         "modify_fstate",
         "Map -> Change -> Act",
