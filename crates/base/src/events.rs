@@ -40,6 +40,19 @@ impl Cause {
         }
     }
 
+    /// The unit of the counter, in the plural.
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::Nic => "packets",
+            Self::FillEmpty => "packets",
+            Self::ReceiveFull => "packets",
+            Self::RingFull => "packets",
+            Self::Source => "packets",
+            Self::Disk => "packets",
+            Self::Crash => "packets",
+        }
+    }
+
     /// The meaning of the counter.
     pub const fn description(self) -> &'static str {
         match self {
@@ -146,6 +159,23 @@ impl Note {
             Self::Unverified => "unverified",
             Self::TailUnknown => "tail_unknown",
             Self::WireRaised => "wire_raised",
+        }
+    }
+
+    /// The unit of the counter, in the plural.
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::Truncated => "packets",
+            Self::Malformed => "packets",
+            Self::SuperFrame => "packets",
+            Self::VlanRestored => "packets",
+            Self::Outgoing => "packets",
+            Self::Clamped => "packets",
+            Self::ClockStep => "steps",
+            Self::Passed => "packets",
+            Self::Unverified => "packets",
+            Self::TailUnknown => "files",
+            Self::WireRaised => "packets",
         }
     }
 

@@ -233,7 +233,12 @@ fn ledger() -> Vec<Field> {
     let notes = || Access { get: |r, i| r.ledger.notes[i].into(), set: |r, i, v| r.ledger.notes[i] = v as u64 };
     for note in Note::ALL {
         let (i, name) = (note as usize, camel("ledgerNote", note.name()));
-        table.push(count(NOTES + i as u16, name, Packets, i, notes(), format!("note: {}", note.description())));
+        // IANA has no unit for clock steps and files.
+        let (unit, what) = match note.unit() {
+            "packets" => (Packets, String::new()),
+            other => (Unit::None, format!(" (unit: {other})")),
+        };
+        table.push(count(NOTES + i as u16, name, unit, i, notes(), format!("note: {}{what}", note.description())));
     }
     table
 }

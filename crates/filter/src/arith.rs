@@ -142,11 +142,11 @@ pub fn both(a: Option<Test>, b: Option<Test>) -> Option<Test> {
 
 impl Number {
     /// The number of operators, loads and constants in the expression.
-    pub fn words(&self) -> usize {
+    pub fn node_count(&self) -> usize {
         match self {
             Self::Is(_) | Self::Len => 1,
-            Self::Op(_, a, b) => 1 + a.words() + b.words(),
-            Self::Load { index, .. } => 1 + index.words(),
+            Self::Op(_, a, b) => 1 + a.node_count() + b.words(),
+            Self::Load { index, .. } => 1 + index.node_count(),
         }
     }
 

@@ -219,10 +219,10 @@ impl LinkFilter {
         Ok(Self { text: text.trim().to_owned(), link_type, test })
     }
 
-    /// The number of tests and numbers of the filter after lowering, which for example expands `port 53` to one test
-    /// for each protocol and IP version.
-    pub fn words(&self) -> usize {
-        self.test.words()
+    /// The size of the filter after lowering: the number of its tests, logical operators and arithmetic operands.
+    /// Lowering expands for example `port 53` to one test for each protocol and IP version.
+    pub fn node_count(&self) -> usize {
+        self.test.node_count()
     }
 
     /// The text of the filter as the user wrote it.

@@ -125,7 +125,7 @@ impl TunnelRef {
 
 impl Test {
     /// The number of comparisons and numbers in this test.
-    pub fn words(&self) -> usize {
+    pub fn node_count(&self) -> usize {
         match self {
             Self::Always(_)
             | Self::Field { .. }
@@ -133,10 +133,10 @@ impl Test {
             | Self::HasLink(_)
             | Self::Chain(_)
             | Self::Deep(_) => 1,
-            Self::Not(t) => 1 + t.words(),
-            Self::And(s, t) | Self::Or(s, t) => 1 + s.words() + t.words(),
-            Self::Relation(a, _, b) => 1 + a.words() + b.words(),
-            Self::Tunnel(tunnel) => 1 + tunnel.over_ip.words() + tunnel.over_ip6.words(),
+            Self::Not(t) => 1 + t.node_count(),
+            Self::And(s, t) | Self::Or(s, t) => 1 + s.node_count() + t.words(),
+            Self::Relation(a, _, b) => 1 + a.node_count() + b.words(),
+            Self::Tunnel(tunnel) => 1 + tunnel.over_ip.node_count() + tunnel.over_ip6.words(),
         }
     }
 

@@ -45,7 +45,7 @@ impl Parts {
     /// Offset of the sequence number and departure time in the frame.
     pub const STAMP_AT: usize = at::STAMP.start;
 
-    /// The parts of the frames of `spec`; `None` if the frames differ in size, their flows do not take turns, or they
+    /// The parts from which the frames of `spec` are assembled; `None` if the frames differ in size, their flows do not take turns, or they
     /// carry no signature.
     pub fn new(spec: &Spec) -> Option<Self> {
         let Sizes::Fixed(len) = spec.sizes else { return None };

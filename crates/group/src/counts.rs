@@ -49,7 +49,7 @@ pub struct ReaderCounts {
     pub taken: u64,
     /// Packets that the reader has taken from its branch, but whose bytes were overwritten before the reader copied
     /// them.
-    pub late: u64,
+    pub overwritten: u64,
 }
 
 /// The outcome of one packet at a sink.

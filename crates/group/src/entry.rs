@@ -158,10 +158,12 @@ impl GroupView {
 
 impl MemberSlot {
     fn seen(&self) -> ReaderCounts {
-        self.branches.iter().map(Branch::reported).fold(ReaderCounts::default(), |sum, (seen, late)| ReaderCounts {
-            // Clients write these values, so the sum may overflow.
-            taken: sum.taken.saturating_add(seen),
-            late: sum.late.saturating_add(late),
+        self.branches.iter().map(Branch::reported).fold(ReaderCounts::default(), |sum, (seen, overwritten)| {
+            ReaderCounts {
+                // Clients write these values, so the sum may overflow.
+                taken: sum.taken.saturating_add(seen),
+                overwritten: sum.overwritten.saturating_add(overwritten),
+            }
         })
     }
 }
@@ -186,7 +188,7 @@ impl Entry {
         if let Some(occupant) = self.slots.remove(&slot) {
             let seen = occupant.seen();
             self.departed.taken = self.departed.taken.saturating_add(seen.taken);
-            self.departed.late = self.departed.late.saturating_add(seen.late);
+            self.departed.overwritten = self.departed.overwritten.saturating_add(seen.overwritten);
             occupant.sink.into_iter().for_each(|(_, counts)| self.closed.keep(counts));
         }
         self.membership = Arc::new(self.membership.with(slot, None));

@@ -82,7 +82,7 @@ fn object(group: &GroupView, most: usize) -> Value {
         "to_host": c.to_kernel, "classes": classes, "counters": counters, "maps": maps, "fragments": group.datagrams, "members": members,
         "departed": {
             "delivered": c.departed.delivered, "refused": c.departed.refused, "lost": c.departed.lost,
-            "seen": group.departed.taken, "late": group.departed.late,
+            "seen": group.departed.taken, "overwritten": group.departed.overwritten,
             "sent": group.closed.sent, "failed": group.closed.failed, "own_traffic": group.closed.own,
         },
         "unresponsive": group.unresponsive, "accounting_errors": c.contradictions(),
@@ -102,6 +102,6 @@ fn member(m: &MemberView, group: &GroupView, most: usize) -> Value {
     json!({
         "slot": m.slot, "name": m.name, "pid": m.pid, "classes": classes, "weight": m.weight,
         "filter": m.filter.as_ref().map(|f| cut(f, most)), "delivered": part.delivered, "refused": part.refused, "lost": part.lost,
-        "seen": m.seen.taken, "late": m.seen.late, "fill": (m.fill * 1e4).round() / 1e4, "sink": egress,
+        "seen": m.seen.taken, "overwritten": m.seen.overwritten, "fill": (m.fill * 1e4).round() / 1e4, "sink": egress,
     })
 }

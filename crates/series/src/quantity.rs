@@ -55,7 +55,7 @@ pub fn quantities() -> &'static [Quantity] {
 }
 
 macro_rules! quantity {
-    ($name:expr, $unit:literal, $description:expr, $merge:ident, [$i:ident = $index:expr] $($path:tt)+) => {
+    ($name:expr, $unit:expr, $description:expr, $merge:ident, [$i:ident = $index:expr] $($path:tt)+) => {
         Quantity {
             name: $name.into(),
             unit: $unit,
@@ -199,7 +199,7 @@ fn all() -> Vec<Quantity> {
     }
     for note in Note::ALL {
         let name = format!("note_{}", note.name());
-        all.push(quantity!(name, "packets", note.description(), Sum, [i = note as usize] ledger.notes[i]));
+        all.push(quantity!(name, note.unit(), note.description(), Sum, [i = note as usize] ledger.notes[i]));
     }
     all
 }

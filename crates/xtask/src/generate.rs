@@ -92,8 +92,9 @@ fn rust(spec: &Spec) -> String {
         }
         out.push_str("    ];\n\n");
         type Method = (&'static str, &'static str, fn(&Event) -> String);
-        let methods: [Method; 3] = [
+        let methods: [Method; 4] = [
             ("name", "The name used in JSON, metrics and tables.", |e| e.name.clone()),
+            ("unit", "The unit of the counter, in the plural.", |e| e.unit.clone()),
             ("description", "The meaning of the counter.", |e| e.description.clone()),
             ("remedy", "The remedy; empty if none is needed.", |e| e.remedy.clone().unwrap_or_default()),
         ];

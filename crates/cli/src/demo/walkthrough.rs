@@ -109,7 +109,8 @@ impl Walkthrough {
             }
             other => {
                 let named = other.map_or("no host", |host| host.src.as_str());
-                self.disagreements.push(format!("by the flow records {named} began the most flows, not {SCANNER}"));
+                self.disagreements
+                    .push(format!("the flow records show that {named} began the most flows; expected {SCANNER}"));
             }
         }
     }
@@ -199,8 +200,8 @@ mod tests {
             walk.check_scanner(hosts, 60);
             walk.disagreements
         };
-        assert!(disagreements_of(&[])[0].contains("name no host"));
-        assert!(disagreements_of(&[host("10.0.0.1", 60), host("203.0.113.66", 60)])[0].contains("name 10.0.0.1"));
+        assert!(disagreements_of(&[])[0].contains("no host began"));
+        assert!(disagreements_of(&[host("10.0.0.1", 60), host("203.0.113.66", 60)])[0].contains("10.0.0.1 began"));
         assert_eq!(disagreements_of(&[host("203.0.113.66", 59)]).len(), 1);
         assert!(disagreements_of(&[host("203.0.113.66", 60)]).is_empty());
     }

@@ -148,7 +148,7 @@ pub struct MemberReport {
     pub delivered: u64,
     pub refused: u64,
     pub lost: u64,
-    pub late: u64,
+    pub overwritten: u64,
     /// Fill level of the member's branch: 0 to 1.
     pub fill: f64,
     /// Present if the member is an interface or a file.
@@ -161,7 +161,7 @@ pub struct MemberReport {
 pub struct DepartedReport {
     pub delivered: u64,
     pub lost: u64,
-    pub late: u64,
+    pub overwritten: u64,
     /// Packets that the members have read.
     pub seen: u64,
     pub sent: u64,

@@ -130,11 +130,11 @@ fn program_stats(g: &GroupReport, out: &mut impl Write) -> io::Result<()> {
 fn member_stats(g: &GroupReport, out: &mut impl Write) -> io::Result<()> {
     let n = show_count;
     if !g.members.is_empty() {
-        let titles = ["delivered", "refused", "lost", "late"].map(|h| format!("{h:>14}")).concat();
+        let titles = ["delivered", "refused", "lost", "overwritten"].map(|h| format!("{h:>14}")).concat();
         writeln!(out, "   slot  pid      weight  classes         {titles}   full  name")?;
     }
     for m in &g.members {
-        let counts = [m.delivered, m.refused, m.lost, m.late].map(|count| format!("{:>14}", n(count)));
+        let counts = [m.delivered, m.refused, m.lost, m.overwritten].map(|count| format!("{:>14}", n(count)));
         writeln!(
             out,
             "  {:>5}  {:<7}  {:>6}  {:<16}{}  {:>4.0}%  {}",
@@ -187,7 +187,12 @@ fn fragments(f: &FragmentReport) -> Option<String> {
 /// miss up to its last second.
 fn departed(gone: &DepartedReport) -> String {
     let n = show_count;
-    let mut out = format!("delivered {}, lost {}, late {}", n(gone.delivered), n(gone.lost), n(gone.late));
+    let mut out = format!(
+        "delivered {}, lost {}, overwritten before they were read {}",
+        n(gone.delivered),
+        n(gone.lost),
+        n(gone.overwritten)
+    );
     let unseen = gone.delivered.saturating_sub(gone.seen);
     if unseen > 0 {
         out += &format!(", delivered but perhaps not read {}", n(unseen));
@@ -235,10 +240,11 @@ mod tests {
 
     #[test]
     fn counters_of_departed_members_include_unread_packets() {
-        let counts = DepartedReport { delivered: 65_527, lost: 15_772, late: 10_358, ..DepartedReport::default() };
+        let counts =
+            DepartedReport { delivered: 65_527, lost: 15_772, overwritten: 10_358, ..DepartedReport::default() };
         let all_read = DepartedReport { seen: 65_527, ..counts };
-        assert_eq!(departed(&all_read), "delivered 65 527, lost 15 772, late 10 358");
-        let reported = "delivered 65 527, lost 15 772, late 10 358, delivered but perhaps not read 527";
+        assert_eq!(departed(&all_read), "delivered 65 527, lost 15 772, overwritten before they were read 10 358");
+        let reported = "delivered 65 527, lost 15 772, overwritten before they were read 10 358, delivered but perhaps not read 527";
         assert_eq!(departed(&DepartedReport { seen: 65_000, ..all_read }), reported);
     }
 }

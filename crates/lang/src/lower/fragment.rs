@@ -54,9 +54,10 @@ pub(super) struct FragmentSteering {
     casts: bool,
 }
 
-/// Each variable of the record that must be restored if the stored number determines the steering, with the register
-/// that contains its value from before the steering. These are the variables that the steering by the packet's own
-/// headers may have written and that the steering by the stored number does not write.
+/// The variables of the verdict record that must be restored if the number that fragment tracking has stored for the
+/// datagram determines the steering, and for each variable the register with its value from before the steering. These
+/// are the variables that the steering by the packet's own headers may have written and that the steering by the stored
+/// number does not write.
 type SavedVariables = Vec<(Var, Reg)>;
 
 impl Lower {

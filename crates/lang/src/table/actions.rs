@@ -142,8 +142,8 @@ pub const FILTERS: &[Function] = &[
         "incoming_host",
         "Act",
         &[Effect::Drop, Effect::Local],
-        "Passes packets with an address of the interface on which they arrived, and frames with a broadcast or \
-         multicast link address as destination.",
+        "Passes packets whose source or destination IP address is an address of the interface on which they arrived, \
+         and frames with a broadcast or multicast link address as destination.",
         |_| filter(super::predicates::incoming_host())
     ),
     row!("rtp", "Act", DROP, "Passes RTP, recognised by ports and payload.", |_| filter(Pred::Voip(Voip::Rtp))),
