@@ -18,7 +18,7 @@ use ::query::{Batch, FlowPackets, FoundPacket, Origin, QuerySource, Results};
 use base::units::show_count;
 use clap::Args;
 use explain::Clock;
-use output::PacketOutput;
+use output::{PacketOutput, QueryEnd};
 use query::PacketQuery;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -130,7 +130,12 @@ pub fn run_for_flows(args: &PacketsArgs, mut flow_packets: Option<FlowPackets>) 
     results.warnings().iter().for_each(|warning| sys::say!("netgrain: {warning}"));
     // If the query ends with an error, the packets found before it are written. If writing them fails too, the error of
     // the query is reported, because it came first.
-    let finished = output.finish(&results, stopped, ended.is_ok());
+    let end = match args.limit {
+        Some(limit) if output.packets() >= limit => QueryEnd::Limit,
+        _ if stopped => QueryEnd::Stopped,
+        _ => QueryEnd::All,
+    };
+    let finished = output.finish(&results, ended.is_ok().then_some(end));
     if ended.is_ok() || matches!(finished, Err(Failure::ClosedPipe)) {
         finished?;
     }
