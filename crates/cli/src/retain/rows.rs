@@ -8,6 +8,7 @@ use base::units::{show_bytes, show_count};
 use columns::{DataFileKind, HeldSince, RetentionResult, RetentionRules, retain, would_retain};
 use config::MIN_AGE;
 use serde_json::json;
+use config::units::exact_size;
 use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -111,10 +112,9 @@ fn rules(args: &RetainArgs, kind: DataFileKind) -> Result<RetentionRules, Failur
     if given.max_age.is_some_and(|age| age < MIN_AGE) {
         return refuse("--max-age: less than a second would empty the store: write 30d, 12h".into());
     }
-    if given.max_size.is_some_and(|most| most < MIN_SIZE) {
-        return refuse(
-            "--max-size: less than 1MiB would empty the store: write a size with its unit, as in 2GB".into(),
-        );
+    if let Some(most) = given.max_size.filter(|most| *most < MIN_SIZE) {
+        let (most, least) = (exact_size(most), exact_size(MIN_SIZE));
+        return refuse(format!("--max-size {most} is less than {least}: write a size with its unit, as in 2GB"));
     }
     Ok(RetentionRules { max_age: given.max_age, max_size: given.max_size, wait: given.wait_for_readers() })
 }

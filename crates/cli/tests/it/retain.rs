@@ -51,9 +51,13 @@ fn invalid_retention_rules_are_rejected_with_advice() {
     assert_error(&retain(&["--keep-free", "much"]), "much", "10%");
     assert_error(&retain(&["--max-age", "soon"]), "soon", "write");
     assert_error(&retain(&["--max-age", "0s"]), "--max-age", "empty the store");
-    assert_error(&retain(&["--max-size", "10"]), "--max-size 10 B", "with its unit");
-    assert_error(&retain(&["--max-size", "0"]), "--max-size", "empty the store");
-    assert_error(&retain(&["--keep-free", "5000TB"]), "--keep-free", "at most half");
+    for (size, echoed) in
+        [("10", "10"), ("0", "0"), ("7MB", "7MB"), ("1.5MB", "1500kB"), ("7MiB", "7MiB"), ("7M", "7MiB")]
+    {
+        let refused = format!("--max-size {echoed} is less than 4 files of 2MiB");
+        assert_error(&retain(&["--max-size", size]), &refused, "with its unit, as in 200GB");
+    }
+    assert_error(&retain(&["--keep-free", "5000TB"]), "--keep-free 5000TB", "at most half");
     assert_error(&retain(&["--max-age", "1d", "-i", "eth2"]), "eth2", "it has eth1");
     assert_error(
         &retain(&["--max-age", "1d", "--archive", "no-such-directory"]),
@@ -69,7 +73,7 @@ fn invalid_retention_rules_are_rejected_with_advice() {
     let record = |more: &[&str]| {
         run(&[&["record", "--sim", "60,packets=1", "--ring", "8MiB", "--store", arg(&dir.join("new"))], more].concat())
     };
-    assert_error(&record(&["--max-size", "4GiB"]), "--max-size", "smaller --segment");
+    assert_error(&record(&["--max-size", "4GiB"]), "--max-size 4GiB is less than 4 files of 2GiB", "smaller --segment");
     assert_error(&record(&["--archive", arg(dir.path())]), "--archive", "--max-age");
     assert!(!dir.join("new").exists(), "rejected before the store is created");
 }
