@@ -7,6 +7,7 @@ mod targets;
 use crate::interval::{self, TzArgs};
 use crate::outcome::{Failure, Outcome, json, versioned};
 use crate::signals;
+use crate::style::plural;
 use crate::values::ValueError;
 use base::units::{self, show_bytes, show_count};
 use base::{TimeSpec, Timestamp};
@@ -234,7 +235,7 @@ fn print(args: &ConvertArgs, plan: &Plan, report: &Report, targets: &Targets) ->
             "netgrain: {} of {} packets into {} of {} ({}, {}): {left}",
             show_count(report.written),
             show_count(report.read),
-            if report.files == 1 { "1 file".to_owned() } else { format!("{} files", show_count(report.files)) },
+            plural(report.files, "file", "files"),
             targets.name(),
             plan.format,
             show_bytes(report.bytes),

@@ -1,6 +1,7 @@
 //! `netgrain doctor`: reports findings about the machine, and on request fixes them and undoes the fixes.
 
 use crate::outcome::{Failure, Outcome, json};
+use crate::style::plural;
 use crate::values::ValueError;
 use base::units;
 use clap::Args;
@@ -137,7 +138,11 @@ fn summary(args: &DoctorArgs, findings: &[Finding]) -> Result<(), Failure> {
         let numbers = serde_json::json!({ "bad": bad, "warning": warnings, "unknown": unknown, "good": good });
         return Ok(json(&serde_json::json!({ "summary": numbers }))?);
     }
-    writeln!(std::io::stdout(), "{bad} bad, {warnings} warning(s), {unknown} unknown, {good} good")?;
+    writeln!(
+        std::io::stdout(),
+        "{bad} bad, {}, {unknown} unknown, {good} good",
+        plural(warnings as u64, "warning", "warnings")
+    )?;
     Ok(())
 }
 

@@ -77,13 +77,18 @@ impl FlowQuery {
                 }
                 Err(_) => format!("{} is empty now", store.display()),
             },
-            RecordSource::Files(files) => match &files[..] {
-                [one] => format!("searched {}", one.display()),
-                all => format!("searched {} files", all.len()),
-            },
+            RecordSource::Files(files) => format!("searched {}", named_files(files)),
             RecordSource::Network(group, _) => format!("listened to {group}"),
         };
         format!("no {which} {}; {source}", self.zone.interval_in_words(self.from, self.to))
+    }
+}
+
+/// The name of the only file, or the number of files.
+pub fn named_files(files: &[PathBuf]) -> String {
+    match files {
+        [one] => one.display().to_string(),
+        all => format!("{} files", all.len()),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::output::background_writer::BackgroundWriter;
 use crate::output::target::Target;
 use crate::overwrite::{self, OverwriteArgs};
 use crate::signals;
-use crate::style::{ColorArgs, WidthArgs};
+use crate::style::{ColorArgs, WidthArgs, plural};
 use aggregate::{Field, Measure, Plan};
 use base::units::{show_bytes, show_count, show_si};
 use clap::Args;
@@ -304,8 +304,8 @@ fn lines(
     }
     out.finish()?;
     if found > 0 {
-        let (found, packets) = (show_count(found), show_count(packets));
-        sys::say!("netgrain: {found} records of {packets} packets, {} on the wire", show_bytes(bytes));
+        let (found, packets) = (plural(found, "record", "records"), plural(packets, "packet", "packets"));
+        sys::say!("netgrain: {found} of {packets}, {} on the wire", show_bytes(bytes));
         listing.dropped().iter().for_each(|dropped| sys::say!("netgrain: {dropped}"));
     }
     Ok(found)

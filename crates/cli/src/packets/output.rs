@@ -8,7 +8,7 @@ use crate::outcome::{Failure, versioned};
 use crate::output::background_writer::BackgroundWriter;
 use crate::output::capture_format::CaptureFormat;
 use crate::output::target::{ProtectedPaths, Target};
-use crate::style::Paint;
+use crate::style::{Paint, plural};
 use crate::zone::Zone;
 use base::Tally;
 use base::units::{show_bytes, show_count};
@@ -224,7 +224,7 @@ impl PacketOutput {
 
     fn in_words(&self) -> String {
         let bytes = show_bytes(self.bytes);
-        format!("{} packets, {} bytes on the wire ({bytes})", show_count(self.packets), show_count(self.bytes))
+        format!("{}, {} bytes on the wire ({bytes})", plural(self.packets, "packet", "packets"), show_count(self.bytes))
     }
 
     fn report(&self, tally: &Tally, end: Option<QueryEnd>) -> serde_json::Value {

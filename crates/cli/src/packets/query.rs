@@ -1,7 +1,7 @@
 //! Translates the command line into a packet query: source, time, filter.
 
 use super::PacketsArgs;
-use crate::flow_records::query::file_hint;
+use crate::flow_records::query::{file_hint, named_files};
 use crate::inventory;
 use crate::outcome::Failure;
 use crate::zone::Zone;
@@ -123,10 +123,7 @@ impl PacketQuery {
                 }
                 Err(_) => format!("{} is empty now", store.display()),
             },
-            QuerySource::Files(files) => match &files[..] {
-                [one] => format!("searched {}", one.display()),
-                all => format!("searched {} files", all.len()),
-            },
+            QuerySource::Files(files) => format!("searched {}", named_files(files)),
         };
         format!("no {}; {there}", self.in_words().trim_start_matches("all "))
     }

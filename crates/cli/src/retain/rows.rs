@@ -4,11 +4,12 @@
 use super::{RetainArgs, interfaces, now, result_object};
 use crate::outcome::{Failure, Outcome, json};
 use crate::signals;
+use crate::style::plural;
 use base::units::{show_bytes, show_count};
 use columns::{DataFileKind, HeldSince, RetentionResult, RetentionRules, retain, would_retain};
 use config::MIN_AGE;
-use serde_json::json;
 use config::units::exact_size;
+use serde_json::json;
 use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -44,26 +45,26 @@ pub fn run(args: &RetainArgs, kind: DataFileKind) -> Result<Outcome, Failure> {
             });
             json(&result_object(args, "retention", state))?;
         } else {
-            let (files, kept_bytes) = (show_count(kept.files), show_bytes(kept.bytes));
+            let (files, kept_bytes) = (plural(kept.files, "file", "files"), show_bytes(kept.bytes));
             let (removed, removed_bytes) = (show_count(kept.removed.len() as u64), show_bytes(removed_bytes));
             let name = kind.name();
             writeln!(
                 std::io::stdout(),
-                "{interface}: {files} files of {name} ({kept_bytes}), removed {removed} ({removed_bytes})"
+                "{interface}: {files} of {name} ({kept_bytes}), removed {removed} ({removed_bytes})"
             )?;
         }
         if kept.held > 0 {
             sys::say!(
-                "netgrain: {interface}: {} files are kept while {} holds their hour directories, as a query does",
-                show_count(kept.held),
+                "netgrain: {interface}: {} kept while {} holds their hour directories, as a query does",
+                plural(kept.held, "file is", "files are"),
                 holder_names(&kept.by)
             );
         }
         if kept.overruled > 0 {
             sys::say!(
-                "netgrain: {interface}: {} files were removed although {} holds their hour directories: the wait is \
+                "netgrain: {interface}: {} removed although {} holds their hour directories: the wait is \
                  over, and no other files could be removed",
-                show_count(kept.overruled),
+                plural(kept.overruled, "file was", "files were"),
                 holder_names(&kept.by)
             );
         }

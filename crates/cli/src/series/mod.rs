@@ -264,7 +264,9 @@ fn no_match_advice(args: &SeriesArgs, source: &RowSource, from: Timestamp, to: T
         RowSource::Packets(store, filter) => {
             format!("neither packets of `{filter}` nor series {interval}; {}", contents(store))
         }
-        RowSource::Files(files, _) => format!("no series {interval}; searched {} files", files.len()),
+        RowSource::Files(files, _) => {
+            format!("no series {interval}; searched {}", flow_records::query::named_files(files))
+        }
         RowSource::Network(group, _) => format!("no series {interval}; listened to {group}"),
     }
 }

@@ -7,7 +7,7 @@ use super::table::{self, Lines};
 use crate::flow_records::names::Names;
 use crate::outcome::{Failure, versioned};
 use crate::output::background_writer::BackgroundWriter;
-use crate::style::{Paint, StylePart, terminal_width};
+use crate::style::{Paint, StylePart, plural, terminal_width};
 use crate::zone::Zone;
 use base::units::{show_count, show_si};
 use export::text::{self, Format};
@@ -149,7 +149,7 @@ impl<T: table::LineSubject> Output<T> {
                         0 => String::new(),
                         n => format!(", {} s without data in between", show_count(n)),
                     };
-                    sys::say!("netgrain: {} rows{without_data}", show_count(self.printed));
+                    sys::say!("netgrain: {}{without_data}", plural(self.printed, "row", "rows"));
                     lines.dropped().iter().for_each(|dropped| sys::say!("netgrain: {dropped}"));
                 }
             }

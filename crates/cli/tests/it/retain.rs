@@ -299,7 +299,7 @@ fn each_data_type_has_its_own_retention_rules() {
     );
     assert_eq!(exist(&flows), [true, true], "no file is removed");
     let output = retain("flows", &["--max-age", "90min"]);
-    assert!(output.status == Some(0) && output.out.contains("eth1: 1 files of flows"), "{output:?}");
+    assert!(output.status == Some(0) && output.out.contains("eth1: 1 file of flows"), "{output:?}");
     assert_eq!((exist(&flows), exist(&series), exist(&packets)), (vec![false, true], vec![true; 2], vec![true; 2]));
     let output = retain("series", &["--max-age", "1min", "--json"]);
     assert_eq!(objects(&output.out).last().expect("a state")["retention"]["removed"]["files"], 2, "{output:?}");
