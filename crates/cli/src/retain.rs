@@ -5,6 +5,7 @@ mod rows;
 
 use crate::outcome::{Failure, Outcome, json};
 use crate::signals;
+use crate::style::plural;
 use base::Timestamp;
 use base::units::{parse_age, parse_bytes, parse_span, show_bytes, show_count};
 use clap::Args;
@@ -284,10 +285,14 @@ pub fn summary(r: &RetentionReport) -> String {
     };
     let oldest = r.oldest.as_ref().map(|t| format!(", the oldest from {t}")).unwrap_or_default();
     let trouble = r.trouble.as_ref().map(|t| format!("retention error: {t}\n")).unwrap_or_default();
+    let unpublished = match r.unpublished_bytes {
+        0 => String::new(),
+        bytes => format!(", and {} for the files being written", show_bytes(bytes)),
+    };
     format!(
-        "retention: {} files kept ({}){oldest}{}{}; {} of {} free\n{trouble}",
-        show_count(r.files),
-        show_bytes(r.bytes),
+        "retention: {} kept ({}){unpublished}{oldest}{}{}; {} of {} free\n{trouble}",
+        plural(r.files, "file", "files"),
+        show_bytes(r.bytes.saturating_sub(r.unpublished_bytes)),
         part("removed", r.removed),
         part("archived", r.archived),
         show_bytes(r.free),

@@ -241,6 +241,22 @@ fn the_report_is_the_last_line_and_counts_every_removed_file() {
 }
 
 #[test]
+fn retain_distinguishes_kept_files_from_the_files_that_a_recorder_writes() {
+    let dir = TempDir::new("retain-growing");
+    let at = dir.join("store");
+    let args = ["record", "--sim", "60,rate=1kpps", "--ring", "8MiB", "--segment", "8MiB", "--store", arg(&at)];
+    let (running, err) = Running::start(&mut netgrain(&args));
+    let retain = || run(&["retain", "--store", arg(&at), "--max-size", "1GB"]);
+    until("the recorder has a file", || retain().out.contains(" for the files being written; "));
+    let output = retain();
+    assert!(output.out.starts_with("retention: 0 files kept (0 B), and "), "{output:?}");
+    signal(&running.0, "INT");
+    assert_eq!(running.end(err).status, Some(0));
+    let output = retain();
+    assert!(output.out.starts_with("retention: 1 file kept (") && !output.out.contains("being written"), "{output:?}");
+}
+
+#[test]
 fn a_quiet_recorder_reports_removed_and_recovered_files() {
     let dir = TempDir::new("retain-quiet");
     let at = dir.join("store");
