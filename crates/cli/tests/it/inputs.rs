@@ -1,0 +1,53 @@
+//! Input files that are missing, empty, compressed or directories.
+
+use crate::common;
+
+use common::{Output, arg, run};
+use std::path::{Path, PathBuf};
+use testkit::TempDir;
+
+/// Asserts that the command failed with status 2 and with one line, which begins with the name of the file.
+#[track_caller]
+fn assert_refused(output: &Output, file: &Path, text: &str) {
+    assert_eq!(output.status, Some(2), "{output:?}");
+    let line = output.err.lines().next().unwrap_or_default();
+    assert!(line.starts_with(&format!("netgrain: {}: ", arg(file))) && line.contains(text), "{output:?}");
+    assert_eq!(output.err.matches(text).count(), 1, "{output:?}");
+}
+
+/// A capture of 100 packets.
+fn capture(dir: &TempDir) -> PathBuf {
+    let path = dir.join("a.pcap");
+    let output = run(&["gen", "-w", arg(&path), "imix,flows=20", "--packets", "100"]);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    path
+}
+
+#[test]
+fn an_empty_file_is_an_error_of_every_verb_that_reads_captures() {
+    let dir = TempDir::new("inputs-empty");
+    let (file, empty, store) = (capture(&dir), dir.join("empty.pcap"), dir.join("store"));
+    std::fs::write(&empty, "").expect("a file");
+    let out = dir.join("out.pcap");
+    for verb in [
+        &["packets", "-r"][..],
+        &["flows", "-r"],
+        &["series", "-r"],
+        &["run", "--store", arg(&store), "-r"],
+        &["record", "--store", arg(&store), "-r"],
+        &["convert", "-w", arg(&out)],
+        &["index"],
+    ] {
+        assert_refused(&run(&[verb, &[arg(&empty)]].concat()), &empty, "the file is empty");
+    }
+    let verified = run(&["verify", arg(&empty)]);
+    assert!(verified.status == Some(2) && verified.out.contains("the file is empty"), "{verified:?}");
+    // A query reads the other files.
+    for query in [&["packets", "-r"][..], &["flows", "-r"], &["series", "-r"]] {
+        for files in [[arg(&file), arg(&empty)], [arg(&empty), arg(&file)]] {
+            let output = run(&[query, &files].concat());
+            assert!(output.status == Some(1) && !output.out.is_empty(), "{output:?}");
+            assert!(output.err.contains("empty.pcap: ") && output.err.contains("the file is empty"), "{output:?}");
+        }
+    }
+}
