@@ -97,7 +97,7 @@ fn missing(e: &clap::Error, verb: &TypedVerb<'_>) -> Option<String> {
 }
 
 /// True if the word has the extension of a capture file.
-fn is_named_as_capture(word: &str) -> bool {
+pub fn is_named_as_capture(word: &str) -> bool {
     let word = word.trim_end_matches(".gz").trim_end_matches(".zst");
     [".pcap", ".pcapng", ".cap", ".raw", ".ipfix", ".parquet"].iter().any(|end| word.ends_with(end))
 }

@@ -229,7 +229,10 @@ fn row_source(args: &SeriesArgs) -> Result<RowSource, Failure> {
         let files = args.read.iter().skip(1).take_while(is_file).count() + 1;
         let words = args.read[files..].iter().map(|word| word.to_string_lossy());
         let words: Vec<_> = words.chain(args.words.iter().map(|word| word.as_str().into())).collect();
-        return Ok(RowSource::Files(args.read[..files].to_vec(), filter(&words.join(" "))?));
+        let text = words.join(" ");
+        let words: Vec<&str> = words.iter().map(|word| &**word).collect();
+        let filter = Filter::parse(&text).map_err(|e| flow_records::query::missing_file_or(&e, &words))?;
+        return Ok(RowSource::Files(args.read[..files].to_vec(), filter));
     }
     let Some(store) = &args.store else {
         let group =

@@ -51,3 +51,17 @@ fn an_empty_file_is_an_error_of_every_verb_that_reads_captures() {
         }
     }
 }
+
+#[test]
+fn a_missing_file_is_named_and_is_not_read_as_a_filter() {
+    let dir = TempDir::new("inputs-missing");
+    let file = capture(&dir);
+    for missing in [dir.join("b.pcap"), dir.join("b")] {
+        for verb in ["packets", "flows", "series"] {
+            let output = run(&[verb, "-r", arg(&file), arg(&missing), "tcp"]);
+            assert_refused(&output, &missing, "there is no such file");
+        }
+    }
+    let network = run(&["packets", "-r", arg(&file), "10.0.0.0/8"]);
+    assert!(network.err.starts_with("netgrain: filter: "), "{network:?}");
+}
