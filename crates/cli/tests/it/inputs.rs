@@ -65,3 +65,19 @@ fn a_missing_file_is_named_and_is_not_read_as_a_filter() {
     let network = run(&["packets", "-r", arg(&file), "10.0.0.0/8"]);
     assert!(network.err.starts_with("netgrain: filter: "), "{network:?}");
 }
+
+#[test]
+fn a_replay_that_cannot_begin_leaves_no_store() {
+    let dir = TempDir::new("inputs-replay");
+    let (file, missing, text, store) = (capture(&dir), dir.join("b.pcap"), dir.join("notes"), dir.join("store"));
+    std::fs::write(&text, "no capture at all").expect("a file");
+    for verb in ["run", "record"] {
+        let replay = |files: &[&str]| run(&[&[verb, "--store", arg(&store), "-r"], files].concat());
+        assert_refused(&replay(&[arg(&missing)]), &missing, "there is no such file");
+        assert_refused(&replay(&[arg(&file), arg(&missing)]), &missing, "there is no such file");
+        assert_refused(&replay(&[arg(&text)]), &text, "not a capture");
+        let directory = replay(&[arg(dir.path())]);
+        assert_refused(&directory, dir.path(), "directory");
+        assert!(!store.exists(), "{directory:?}");
+    }
+}
