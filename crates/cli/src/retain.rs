@@ -251,8 +251,17 @@ pub fn plan(wanted: &RetentionRules, store: &Path, plan: &Plan) -> Result<Option
             "--archive needs a rule that says when to move files: add --keep-free, --max-size or --max-age".into(),
         ));
     }
+    if age_of_replay(wanted, plan) {
+        rules.max_age = None;
+    }
     let plan = RetentionPlan { store: store.to_owned(), segment: plan.segment, rules };
     Ok(plan.rules.is_any().then_some(plan))
+}
+
+/// True if the rules limit the age of the packets of a replay. This rule is not applied: it would remove an old capture
+/// while the capture is being stored.
+pub fn age_of_replay(wanted: &RetentionRules, plan: &Plan) -> bool {
+    wanted.max_age.is_some() && plan.store.is_some() && matches!(plan.source, SourcePlan::Files { .. })
 }
 
 /// The message for a user without a rule for free space: old files may be removed.

@@ -81,3 +81,18 @@ fn a_replay_that_cannot_begin_leaves_no_store() {
         assert!(!store.exists(), "{directory:?}");
     }
 }
+
+#[test]
+fn a_replay_does_not_apply_the_maximum_age_of_packets_and_says_so() {
+    let dir = TempDir::new("inputs-age");
+    let (file, store) = (capture(&dir), dir.join("store"));
+    let replay = ["-r", arg(&file), "--store", arg(&store), "-q"];
+    for verb in ["run", "record"] {
+        let output = run(&[&[verb], &replay[..], &["--max-age", "1s"]].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
+        assert_eq!(output.err.matches("is not applied to a replay").count(), 1, "{output:?}");
+        let output = run(&[&[verb], &replay[..], &["--max-size", "10GB"]].concat());
+        assert!(output.status == Some(0) && !output.err.contains("is not applied to a replay"), "{output:?}");
+    }
+    assert_eq!(common::stored_packets(&store), 400);
+}
