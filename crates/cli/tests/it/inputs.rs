@@ -96,3 +96,16 @@ fn a_replay_does_not_apply_the_maximum_age_of_packets_and_says_so() {
     }
     assert_eq!(common::stored_packets(&store), 400);
 }
+
+#[test]
+fn verify_describes_compressed_and_missing_files_in_words() {
+    let dir = TempDir::new("inputs-verify");
+    let (packed, missing) = (dir.join("a.pcap.gz"), dir.join("b.pcap"));
+    std::fs::write(&packed, [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3]).expect("a file");
+    let output = run(&["verify", arg(&packed)]);
+    let text = "compressed with gzip (gzip -dk decompresses it); verify the decompressed file";
+    assert!(output.status == Some(2) && output.out.contains(text), "{output:?}");
+    let output = run(&["verify", arg(&missing)]);
+    assert!(output.out.contains("b.pcap: there is no such file or directory; check the path"), "{output:?}");
+    assert!(!output.out.contains("os error"), "{output:?}");
+}
