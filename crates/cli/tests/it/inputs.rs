@@ -109,3 +109,16 @@ fn verify_describes_compressed_and_missing_files_in_words() {
     assert!(output.out.contains("b.pcap: there is no such file or directory; check the path"), "{output:?}");
     assert!(!output.out.contains("os error"), "{output:?}");
 }
+
+#[test]
+fn index_refuses_a_directory_before_it_looks_for_write_permission() {
+    let test = "index_refuses_a_directory_before_it_looks_for_write_permission";
+    if !sys::cpu::is_root() {
+        return testkit::skip(test, "only root may give a directory to another user");
+    }
+    let dir = TempDir::new("inputs-index");
+    let inner = dir.join("inner");
+    std::fs::create_dir(&inner).expect("a directory");
+    std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).expect("chown to nobody");
+    assert_refused(&run(&["index", arg(&inner)]), &inner, "a directory");
+}
