@@ -11,9 +11,9 @@ use std::time::{Duration, SystemTime};
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// The explanation of time formats at the end of the help of each query verb.
-pub const HELP: &str = "Times: RFC 3339 (2026-11-21T10:42:00Z, +01:00), 2026-11-21T10, 10:42 (today), seconds, ms, us or ns since 1970, now, -10min;
---to +5min counts from --from. A time without a zone is in UTC, or in the zone of --tz. --around 10:42 means
-that minute, 10:42:07 that second.";
+pub const HELP: &str = "Times: RFC 3339 (2026-11-21T10:42:00Z, +01:00), 2026-11-21T10, 10:42 (today), seconds, ms, us or \
+    ns since 1970, now, -10min; --to +5min counts from --from. A time without a zone is in UTC, or in the zone of --tz. \
+    --around 10:42 means that minute, 10:42:07 that second.";
 
 /// The current time of the system clock.
 pub fn now() -> Timestamp {

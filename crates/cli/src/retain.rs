@@ -86,14 +86,14 @@ pub struct RetainArgs {
     /// Data type that the rules apply to; flow records and series have only --max-size and --max-age
     #[arg(long, value_enum, default_value_t = DataTypeArg::Packets)]
     pub kind: DataTypeArg,
-    #[command(flatten)]
-    pub rules: RuleArgs,
     /// Report which files would be removed, and remove nothing
     #[arg(long)]
     pub dry_run: bool,
     /// Print one JSON object per removed or archived file, and an object with the state of the store at the end
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub rules: RuleArgs,
 }
 
 /// The data types of a store.

@@ -39,12 +39,12 @@ use std::sync::atomic::Ordering;
 {}", crate::interval::HELP)
 )]
 pub struct PacketsArgs {
-    /// Filter: only matching packets, with host, net, port, proto, vlan, tcp, udp, less …, and, or, not, parentheses
-    /// [default: all packets]
+    /// Filter: only matching packets, with host, net, port, proto, vlan, tcp, udp, less …, and, or, not, parentheses;
+    /// after `--`, words are never interpreted as file names [default: all packets]
     #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
     /// FILTER after `--`; words after `--` are never interpreted as file names
-    #[arg(value_name = "FILTER", last = true)]
+    #[arg(value_name = "FILTER", last = true, hide = true)]
     pub filter: Vec<String>,
     /// Directory of the store
     #[arg(long, value_name = "DIR", required_unless_present = "read", conflicts_with = "read", value_parser = crate::values::directory)]

@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 #[derive(Args)]
 #[command(
     override_usage = "netgrain series --store <DIR> [OPTIONS] [FILTER]\n       netgrain series -r <FILE>... \
-     [OPTIONS]\n       netgrain series --live --from-multicast <GROUP:PORT> [OPTIONS]",
+     [OPTIONS] [FILTER]\n       netgrain series --live --from-multicast <GROUP:PORT> [OPTIONS]",
     after_help = format!("Examples:
   netgrain series --store /data --from -10min
   netgrain series --store /data --from 10:00 --to 11:00 --step 1m -i eth1
@@ -43,9 +43,9 @@ use std::path::{Path, PathBuf};
   netgrain series -r monday.pcap 'port 53'
   netgrain series --live --from-multicast 239.129.0.0:4739 --multicast-interface eth0
 
-A second without packets is a row of zeros. A second without data has no row: a line reports the gap (in JSON an object
-with `gap`). With a filter, the series is computed from the stored packets that match; the number of flows is then
-unknown, and all rows have the direction `in`, because packet files do not store the direction.
+A second without packets is a row of zeros. A second without data has no row: a line reports the gap (in JSON an object \
+    with `gap`). With a filter, the series is computed from the stored packets that match; the number of flows is then \
+    unknown, and all rows have the direction `in`, because packet files do not store the direction.
 
 {}", interval::HELP)
 )]
