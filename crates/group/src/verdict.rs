@@ -162,7 +162,8 @@ pub trait Program: Any + Send {
 }
 
 /// The fill level of a program's map.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct MapUsage {
     /// The map's name.
     pub map: String,
@@ -176,7 +177,8 @@ pub struct MapUsage {
 
 /// Counters of a program's fragment tracking, which keeps the fragments of a datagram together. Each steering function
 /// tracks fragments separately.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct FragmentCounts {
     /// Datagrams added to the table. Each of them is still an entry of the table, or was removed for one of the three
     /// reasons that the following counters name.
