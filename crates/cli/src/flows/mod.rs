@@ -294,7 +294,7 @@ fn lines(
         };
         line.clear();
         if found == 0 {
-            writeln!(line, "{}", listing.header())?;
+            writeln!(line, "{}", listing.header(records.names()))?;
         }
         writeln!(line, "{}", listing.line(&record, records.names()))?;
         out.write_all(&line)?;

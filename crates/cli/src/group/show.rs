@@ -45,10 +45,11 @@ pub fn list(groups: &[ReportedGroup], json: bool) -> Result<(), Failure> {
         sys::say!("netgrain: no groups; netgrain group create makes one");
         return Ok(());
     }
-    writeln!(out, "{:<16} {:<10} {:>7} {:>10}  program", "group", "policy", "members", "generation")?;
+    let name = groups.iter().map(|g| g.report.group.chars().count()).max().unwrap_or(0).max(16);
+    writeln!(out, "{:<name$} {:<10} {:>7} {:>10}  program", "group", "policy", "members", "generation")?;
     for ReportedGroup { report, .. } in groups {
         let GroupReport { group, policy, members, generation, .. } = report;
-        writeln!(out, "{group:<16} {policy:<10} {:>7} {generation:>10}  {}", members.len(), program(report))?;
+        writeln!(out, "{group:<name$} {policy:<10} {:>7} {generation:>10}  {}", members.len(), program(report))?;
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use std::io::{self, Write};
 /// The maximum width of a sparkline on a terminal, in characters.
 const WIDTH: usize = 100;
 
-/// Number of characters before a sparkline, for interface and direction. The same space before the axis has the date
+/// The minimum number of characters before a sparkline, for interface and direction. The same space before the axis has the date
 /// and the zone offset.
 const NAME: usize = 17;
 
@@ -97,7 +97,7 @@ impl<T: table::LineSubject> Output<T> {
         }
         match &mut self.form {
             Form::Table(out, lines) => {
-                let header = if self.printed == 0 { format!("{}\n", lines.header()) } else { String::new() };
+                let header = if self.printed == 0 { format!("{}\n", lines.header(names)) } else { String::new() };
                 let line = lines.line(subject, row.second, names, self.filtered);
                 out.write_all(format!("{header}{line}\n").as_bytes())?;
                 let sparkline = self.sparklines.entry((row.interface, row.direction)).or_default();
@@ -175,18 +175,22 @@ struct Drawing<'a> {
 impl Drawing<'_> {
     /// Lines of at most `width` characters, except for long names.
     fn text(&self, width: usize, names: &Names) -> String {
-        let room = width.saturating_sub(NAME + 1 + MAX).clamp(10, WIDTH);
+        let name_of = |(interface, direction): &(u16, Direction)| {
+            format!("{} {}", names.interface(*interface), table::direction_name(*direction))
+        };
+        let name_width = self.sparklines.keys().map(|key| name_of(key).chars().count()).max().unwrap_or(0).max(NAME);
+        let room = width.saturating_sub(name_width + 1 + MAX).clamp(10, WIDTH);
         let Some(axis) = TimeAxis::of(self.sparklines.values(), self.step, room) else { return String::new() };
         let mut text = String::new();
-        for ((interface, direction), sparkline) in self.sparklines {
-            let name = format!("{} {}", names.interface(*interface), table::direction_name(*direction));
+        for (key, sparkline) in self.sparklines {
+            let name = name_of(key);
             let (line, most) = (sparkline.line(&axis), show_si(sparkline.max(), "b/s"));
-            text += &format!("{name:<NAME$} {}  to {most}\n", self.paint.part(StylePart::Sparkline, &line));
+            text += &format!("{name:<name_width$} {}  to {most}\n", self.paint.part(StylePart::Sparkline, &line));
         }
         let (rule, labels) = axis.lines(self.zone);
         let each = format!("{} s per character", axis.each());
-        text += &format!("{:<NAME$} {rule}  {each}\n", "");
-        text += &self.paint.part(StylePart::Faint, &format!("{:<NAME$} {labels}", self.zone_in_words()));
+        text += &format!("{:<name_width$} {rule}  {each}\n", "");
+        text += &self.paint.part(StylePart::Faint, &format!("{:<name_width$} {labels}", self.zone_in_words()));
         text.push('\n');
         text
     }
