@@ -159,7 +159,11 @@ fn plan(args: &ConvertArgs, out: &Path) -> Result<Plan, Failure> {
     interval::has_anchor(args.from, args.to)?;
     let from = args.from.map(|moment| zone.at(moment, now, None)).transpose()?;
     let to = args.to.map(|moment| zone.at(moment, now, from)).transpose()?;
-    interval::in_order(from.unwrap_or(Timestamp::ZERO), to.unwrap_or(Timestamp::MAX), args.to, zone)?;
+    let (first, last) = (from.unwrap_or(Timestamp::ZERO), to.unwrap_or(Timestamp::MAX));
+    interval::in_order(first, last, args.to, zone)?;
+    if let (true, Some(hint)) = (from.is_some(), interval::empty_hint(first, last)) {
+        sys::say!("netgrain: {hint}");
+    }
     let format = args.format.map(|wanted| match wanted {
         OutputFormat::Pcap => Format::Pcap,
         OutputFormat::PcapUs => Format::PcapMicros,
