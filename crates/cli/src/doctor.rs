@@ -60,7 +60,12 @@ pub struct DoctorArgs {
 fn check(text: &str) -> Result<&'static Check, ValueError> {
     Check::named(text).ok_or_else(|| {
         let names: Vec<&str> = Check::ALL.iter().map(|c| c.name).collect();
-        ValueError::new(format!("no check has this name; the checks are {}", names.join(", ")))
+        // A user may also write the beginning of a name.
+        let starts = |name: &&str| !text.is_empty() && name.starts_with(text);
+        match base::nearest(text, names.iter().copied()).or_else(|| names.iter().copied().find(starts)) {
+            Some(near) => ValueError::new(format!("no check has this name; did you mean {near}?")),
+            None => ValueError::new(format!("no check has this name; the checks are {}", names.join(", "))),
+        }
     })
 }
 
