@@ -7,6 +7,7 @@ mod targets;
 use crate::interval::{self, TzArgs};
 use crate::outcome::{Failure, Outcome, json, versioned};
 use crate::signals;
+use crate::style::plural;
 use crate::values::ValueError;
 use base::units::{self, show_bytes, show_count};
 use base::{TimeSpec, Timestamp};
@@ -158,7 +159,11 @@ fn plan(args: &ConvertArgs, out: &Path) -> Result<Plan, Failure> {
     interval::has_anchor(args.from, args.to)?;
     let from = args.from.map(|moment| zone.at(moment, now, None)).transpose()?;
     let to = args.to.map(|moment| zone.at(moment, now, from)).transpose()?;
-    interval::in_order(from.unwrap_or(Timestamp::ZERO), to.unwrap_or(Timestamp::MAX), args.to, zone)?;
+    let (first, last) = (from.unwrap_or(Timestamp::ZERO), to.unwrap_or(Timestamp::MAX));
+    interval::in_order(first, last, args.to, zone)?;
+    if let (true, Some(hint)) = (from.is_some(), interval::empty_hint(first, last)) {
+        sys::say!("netgrain: {hint}");
+    }
     let format = args.format.map(|wanted| match wanted {
         OutputFormat::Pcap => Format::Pcap,
         OutputFormat::PcapUs => Format::PcapMicros,
@@ -234,7 +239,7 @@ fn print(args: &ConvertArgs, plan: &Plan, report: &Report, targets: &Targets) ->
             "netgrain: {} of {} packets into {} of {} ({}, {}): {left}",
             show_count(report.written),
             show_count(report.read),
-            if report.files == 1 { "1 file".to_owned() } else { format!("{} files", show_count(report.files)) },
+            plural(report.files, "file", "files"),
             targets.name(),
             plan.format,
             show_bytes(report.bytes),

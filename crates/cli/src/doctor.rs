@@ -1,6 +1,7 @@
 //! `netgrain doctor`: reports findings about the machine, and on request fixes them and undoes the fixes.
 
 use crate::outcome::{Failure, Outcome, json};
+use crate::style::plural;
 use crate::values::ValueError;
 use base::units;
 use clap::Args;
@@ -59,7 +60,12 @@ pub struct DoctorArgs {
 fn check(text: &str) -> Result<&'static Check, ValueError> {
     Check::named(text).ok_or_else(|| {
         let names: Vec<&str> = Check::ALL.iter().map(|c| c.name).collect();
-        ValueError::new(format!("no check has this name; the checks are {}", names.join(", ")))
+        // A user may also write the beginning of a name.
+        let starts = |name: &&str| !text.is_empty() && name.starts_with(text);
+        match base::nearest(text, names.iter().copied()).or_else(|| names.iter().copied().find(starts)) {
+            Some(near) => ValueError::new(format!("no check has this name; did you mean {near}?")),
+            None => ValueError::new(format!("no check has this name; the checks are {}", names.join(", "))),
+        }
     })
 }
 
@@ -137,7 +143,11 @@ fn summary(args: &DoctorArgs, findings: &[Finding]) -> Result<(), Failure> {
         let numbers = serde_json::json!({ "bad": bad, "warning": warnings, "unknown": unknown, "good": good });
         return Ok(json(&serde_json::json!({ "summary": numbers }))?);
     }
-    writeln!(std::io::stdout(), "{bad} bad, {warnings} warning(s), {unknown} unknown, {good} good")?;
+    writeln!(
+        std::io::stdout(),
+        "{bad} bad, {}, {unknown} unknown, {good} good",
+        plural(warnings as u64, "warning", "warnings")
+    )?;
     Ok(())
 }
 

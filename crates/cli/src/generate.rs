@@ -4,6 +4,7 @@ use crate::outcome::{Failure, Outcome, json, versioned};
 use crate::overwrite::{self, OverwriteArgs};
 use crate::privileges;
 use crate::signals;
+use crate::style::plural;
 use crate::values::count;
 use base::units::{self, show_count, show_si};
 use clap::{Args, ValueEnum};
@@ -121,8 +122,8 @@ fn method(method: SendMethod) -> Method {
 fn line(s: &Sent) -> String {
     let seconds = (s.nanos as f64 / 1e9).max(1e-9);
     format!(
-        "sent {} frames in {seconds:.2} s: {}, {}; {} dropped by the driver",
-        show_count(s.sent),
+        "sent {} in {seconds:.2} s: {}, {}; {} dropped by the driver",
+        plural(s.sent, "frame", "frames"),
         show_si(s.sent as f64 / seconds, "pps"),
         show_si(s.bytes as f64 * 8.0 / seconds, "b/s"),
         show_count(s.dropped),

@@ -2,7 +2,8 @@
 
 use crate::outcome::{Failure, Outcome, json};
 use crate::signals;
-use base::units::{show_bytes, show_count};
+use crate::style::plural;
+use base::units::show_bytes;
 use base::{Note, Timestamp};
 use clap::Args;
 use query::indexes::{self, IndexBuild, IndexState};
@@ -91,10 +92,10 @@ pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
             }
             for (link_type, packets) in &made.unknown_link_types {
                 sys::say!(
-                    "netgrain: {}: {} packets have link type {}, which is not supported: the index has their times, but \
+                    "netgrain: {}: {} link type {}, which is not supported: the index has their times, but \
                      not their addresses and ports",
                     file.display(),
-                    show_count(*packets),
+                    plural(*packets, "packet has", "packets have"),
                     pcap::LinkType(*link_type)
                 );
             }
@@ -152,9 +153,9 @@ fn text_line(file: &Path, done: &IndexOutcome) -> Option<String> {
             let share = 100.0 * made.bytes as f64 / made.capture_bytes.max(1) as f64;
             let damage = made.damage.as_ref().map(|d| format!("; damaged: {d}")).unwrap_or_default();
             format!(
-                "{}: {} packets, {when}; {}, {share:.2} % of the capture{damage}",
+                "{}: {}, {when}; {}, {share:.2} % of the capture{damage}",
                 made.path.display(),
-                show_count(made.summary.tally.stored),
+                plural(made.summary.tally.stored, "packet", "packets"),
                 show_bytes(made.bytes)
             )
         }

@@ -11,9 +11,9 @@ use std::time::{Duration, SystemTime};
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// The explanation of time formats at the end of the help of each query verb.
-pub const HELP: &str = "Times: RFC 3339 (2026-11-21T10:42:00Z, +01:00), 2026-11-21T10, 10:42 (today), seconds, ms, us or ns since 1970, now, -10min;
---to +5min counts from --from. A time without a zone is in UTC, or in the zone of --tz. --around 10:42 means
-that minute, 10:42:07 that second.";
+pub const HELP: &str = "Times: RFC 3339 (2026-11-21T10:42:00Z, +01:00), 2026-11-21T10, 10:42 (today), seconds, ms, us or \
+    ns since 1970, now, -10min; --to +5min counts from --from. A time without a zone is in UTC, or in the zone of --tz. \
+    --around 10:42 means that minute, 10:42:07 that second.";
 
 /// The current time of the system clock.
 pub fn now() -> Timestamp {
@@ -97,6 +97,11 @@ impl Interval {
             None => Timestamp::MAX,
         };
         in_order(from, to, self.to, zone)?;
+        if let (true, Some(hint)) = (self.from.is_some(), empty_hint(from, to)) {
+            sys::say!(
+                "netgrain: {hint}, or --around with this time, which covers the day, minute or second that it names"
+            );
+        }
         Ok((from, to))
     }
 }
@@ -114,6 +119,13 @@ pub fn has_anchor(from: Option<TimeSpec>, to: Option<TimeSpec>) -> Result<(), Fa
         }
         _ => Ok(()),
     }
+}
+
+/// A hint for an interval of one nanosecond at the begin of a second: the user probably means the day or the minute. A
+/// time with a fraction of a second may be that of one packet.
+pub fn empty_hint(from: Timestamp, to: Timestamp) -> Option<&'static str> {
+    (from == to && from.floor_to(Duration::from_secs(1)) == from)
+        .then_some("--from and --to are the same time, so the interval is one nanosecond: write a span, as in --to +1d")
 }
 
 /// Checks that an interval does not end before it begins; `last` is its end as written.
@@ -163,6 +175,13 @@ mod tests {
         ] {
             assert_eq!(around(text, None), (from.to_owned(), to.to_owned()), "{text}");
         }
+    }
+
+    #[test]
+    fn an_interval_of_one_nanosecond_has_a_hint_if_it_is_probably_a_day() {
+        let day = Timestamp::from_secs_nanos(1_795_219_200, 0);
+        assert!(empty_hint(day, day).is_some_and(|hint| hint.contains("--to +1d")));
+        assert_eq!((empty_hint(NOW, NOW), empty_hint(day, NOW)), (None, None));
     }
 
     #[test]

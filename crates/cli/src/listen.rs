@@ -8,6 +8,7 @@ use crate::output::capture_format::CaptureFormat;
 use crate::overwrite::{self, OverwriteArgs};
 use crate::privileges;
 use crate::signals;
+use crate::style::plural;
 use base::units::{self, show_count, show_si};
 use capture_output::{CaptureOutput, RingPacket};
 use clap::Args;
@@ -419,8 +420,8 @@ fn finish(args: &ListenArgs, session: ListenSession, rings: &[Listener]) -> Resu
         if counts { json(&value)? } else { sys::say!("{}", versioned(value)) }
     } else {
         sys::say!(
-            "netgrain: {} packets, {} bytes, {} missed",
-            show_count(session.packets),
+            "netgrain: {}, {} bytes, {} missed",
+            plural(session.packets, "packet", "packets"),
             show_count(session.bytes),
             show_count(missed)
         );

@@ -27,7 +27,8 @@ pub fn write(
     match &outcome {
         Ok(found) if *found > 0 => {
             target.publish()?;
-            sys::say!("netgrain: {} {noun} into {}", base::units::show_count(*found), target.name());
+            let found = crate::style::plural(*found, noun.trim_end_matches('s'), noun);
+            sys::say!("netgrain: {found} into {}", target.name());
         }
         _ => {
             target.remove();

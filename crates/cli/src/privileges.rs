@@ -219,7 +219,8 @@ pub fn for_indexing(args: &IndexArgs) -> Result<(), Failure> {
     let mut written: Vec<PathBuf> = match &args.into {
         Some(directory) => vec![directory.join(INDEX)],
         None if args.check => Vec::new(),
-        None => args.files.iter().map(|f| f.with_file_name(INDEX)).collect(),
+        // No index is written for a directory, which is an error.
+        None => args.files.iter().filter(|f| f.is_file()).map(|f| f.with_file_name(INDEX)).collect(),
     };
     written.sort();
     written.dedup();

@@ -5,6 +5,7 @@ mod rows;
 
 use crate::outcome::{Failure, Outcome, json};
 use crate::signals;
+use crate::style::plural;
 use base::Timestamp;
 use base::units::{parse_age, parse_bytes, parse_span, show_bytes, show_count};
 use clap::Args;
@@ -85,14 +86,14 @@ pub struct RetainArgs {
     /// Data type that the rules apply to; flow records and series have only --max-size and --max-age
     #[arg(long, value_enum, default_value_t = DataTypeArg::Packets)]
     pub kind: DataTypeArg,
-    #[command(flatten)]
-    pub rules: RuleArgs,
     /// Report which files would be removed, and remove nothing
     #[arg(long)]
     pub dry_run: bool,
     /// Print one JSON object per removed or archived file, and an object with the state of the store at the end
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub rules: RuleArgs,
 }
 
 /// The data types of a store.
@@ -250,8 +251,17 @@ pub fn plan(wanted: &RetentionRules, store: &Path, plan: &Plan) -> Result<Option
             "--archive needs a rule that says when to move files: add --keep-free, --max-size or --max-age".into(),
         ));
     }
+    if age_of_replay(wanted, plan) {
+        rules.max_age = None;
+    }
     let plan = RetentionPlan { store: store.to_owned(), segment: plan.segment, rules };
     Ok(plan.rules.is_any().then_some(plan))
+}
+
+/// True if the rules limit the age of the packets of a replay. This rule is not applied: it would remove an old capture
+/// while the capture is being stored.
+pub fn age_of_replay(wanted: &RetentionRules, plan: &Plan) -> bool {
+    wanted.max_age.is_some() && plan.store.is_some() && matches!(plan.source, SourcePlan::Files { .. })
 }
 
 /// The message for a user without a rule for free space: old files may be removed.
@@ -284,10 +294,14 @@ pub fn summary(r: &RetentionReport) -> String {
     };
     let oldest = r.oldest.as_ref().map(|t| format!(", the oldest from {t}")).unwrap_or_default();
     let trouble = r.trouble.as_ref().map(|t| format!("retention error: {t}\n")).unwrap_or_default();
+    let unpublished = match r.unpublished_bytes {
+        0 => String::new(),
+        bytes => format!(", and {} for the files being written", show_bytes(bytes)),
+    };
     format!(
-        "retention: {} files kept ({}){oldest}{}{}; {} of {} free\n{trouble}",
-        show_count(r.files),
-        show_bytes(r.bytes),
+        "retention: {} kept ({}){unpublished}{oldest}{}{}; {} of {} free\n{trouble}",
+        plural(r.files, "file", "files"),
+        show_bytes(r.bytes.saturating_sub(r.unpublished_bytes)),
         part("removed", r.removed),
         part("archived", r.archived),
         show_bytes(r.free),

@@ -1,9 +1,15 @@
 //! The style of terminal output: line width and colours.
 
 use anstyle::{AnsiColor, Style};
+use base::units::show_count;
 use clap::{Args, ColorChoice};
 use std::borrow::Cow;
 use std::io::{self, IsTerminal};
+
+/// A count with its noun: `1 file`, `2 345 files`.
+pub fn plural(n: u64, one: &str, many: &str) -> String {
+    format!("{} {}", show_count(n), if n == 1 { one } else { many })
+}
 
 #[derive(Args, Clone, Copy, Debug)]
 pub struct ColorArgs {
@@ -94,6 +100,11 @@ impl Paint {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_count_of_one_has_a_noun_in_the_singular() {
+        assert_eq!([0, 1, 2345].map(|n| plural(n, "row", "rows")), ["0 rows", "1 row", "2 345 rows"]);
+    }
 
     #[test]
     fn colour_codes_enclose_the_text() {

@@ -37,6 +37,9 @@ pub enum Step {
 /// Blanks between two columns.
 const BETWEEN: usize = 2;
 
+/// The maximum width of a column that is widened for its texts.
+const WIDEST: usize = 32;
+
 /// The minimum width of an [`Align::Rest`] column.
 const REST: usize = 16;
 
@@ -46,6 +49,7 @@ pub struct Layout {
     columns: Vec<Column>,
     shown: Vec<bool>,
     narrow: Vec<bool>,
+    steps: Vec<Step>,
     /// The maximum length of a line in characters; `None` for no limit.
     room: Option<usize>,
     paint: Paint,
@@ -58,19 +62,37 @@ impl Layout {
     /// A layout of all columns. If their lines are longer than `room` characters, the steps are applied in order until
     /// the lines fit.
     pub fn new(columns: &[Column], steps: &[Step], room: Option<usize>, paint: Paint) -> Self {
-        let all = columns.len();
-        let mut layout =
-            Self { columns: columns.to_vec(), shown: vec![true; all], narrow: vec![false; all], room, paint };
-        for step in steps {
-            if room.is_none_or(|room| layout.width() <= room) {
+        let (columns, steps) = (columns.to_vec(), steps.to_vec());
+        let mut layout = Self { columns, shown: Vec::new(), narrow: Vec::new(), steps, room, paint };
+        layout.fit();
+        layout
+    }
+
+    fn fit(&mut self) {
+        let all = self.columns.len();
+        (self.shown, self.narrow) = (vec![true; all], vec![false; all]);
+        for step in self.steps.clone() {
+            if self.room.is_none_or(|room| self.width() <= room) {
                 break;
             }
-            match *step {
-                Step::Narrow(column) => layout.narrow[column] = true,
-                Step::Drop(column) => layout.shown[column] = false,
+            match step {
+                Step::Narrow(column) => self.narrow[column] = true,
+                Step::Drop(column) => self.shown[column] = false,
             }
         }
-        layout
+    }
+
+    /// Widens a column for texts of at most [`WIDEST`] characters, which are known before the header is printed.
+    pub fn widen<'a>(&mut self, column: usize, texts: impl Iterator<Item = &'a str>) {
+        let longest = texts.map(|text| text.chars().count()).max().unwrap_or(0);
+        let width = &mut self.columns[column].width;
+        *width = longest.min(WIDEST).max(*width);
+        self.fit();
+    }
+
+    /// The width of a column in characters.
+    pub fn width_of(&self, column: usize) -> usize {
+        self.title_and_width(column).1
     }
 
     /// True if the column with this index is narrowed.
@@ -200,6 +222,20 @@ mod tests {
         assert_eq!(all.header(), "time of it  host          count  rest");
         assert_eq!(all.line(cells()), "10:42       2001:db8::1234:5678     17  all the remaining details of this line");
         assert_eq!(all.dropped(), None);
+    }
+
+    #[test]
+    fn a_widened_column_aligns_long_texts_and_the_lines_still_fit() {
+        let mut wide = layout(None);
+        wide.widen(1, ["2001:db8::1234:5678", "short"].into_iter());
+        assert_eq!(wide.header(), "time of it  host                 count  rest");
+        assert_eq!(
+            wide.line(cells()),
+            "10:42       2001:db8::1234:5678     17  all the remaining details of this line"
+        );
+        let mut narrow = layout(Some(49));
+        narrow.widen(1, ["2001:db8::1234:5678"].into_iter());
+        assert_eq!(narrow.header(), "at     host                 count");
     }
 
     #[test]

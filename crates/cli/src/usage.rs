@@ -72,14 +72,14 @@ fn missing(e: &clap::Error, verb: &TypedVerb<'_>) -> Option<String> {
     let wanted = values_of(e, ContextKind::InvalidArg);
     let is_query = ["packets", "flows", "series"].contains(&verb.command.get_name());
     if !is_query || !wanted.iter().any(|arg| arg.starts_with("--store")) {
-        let noun = if wanted.len() == 1 { "argument is" } else { "arguments are" };
+        let what = if wanted.len() == 1 { "a required argument is" } else { "required arguments are" };
         let advice = match (verb.command.get_name(), &wanted[..]) {
             ("record", [store]) if store.starts_with("--store") => {
                 " (the directory for the packet files, as in --store /data)"
             }
             _ => "",
         };
-        return Some(format!("a required {noun} missing: {}{advice}", wanted.join(" ")));
+        return Some(format!("{what} missing: {}{advice}", wanted.join(" ")));
     }
     if let Some(file) = verb.rest.iter().find(|word| !word.starts_with('-') && Path::new(word).is_file()) {
         return Some(format!("{file} is a file: use -r {file}"));
@@ -97,7 +97,7 @@ fn missing(e: &clap::Error, verb: &TypedVerb<'_>) -> Option<String> {
 }
 
 /// True if the word has the extension of a capture file.
-fn is_named_as_capture(word: &str) -> bool {
+pub fn is_named_as_capture(word: &str) -> bool {
     let word = word.trim_end_matches(".gz").trim_end_matches(".zst");
     [".pcap", ".pcapng", ".cap", ".raw", ".ipfix", ".parquet"].iter().any(|end| word.ends_with(end))
 }
@@ -204,6 +204,12 @@ mod tests {
         ] {
             assert!(message_for(line).ends_with(&format!("; {help}")), "{line}: {}", message_for(line));
         }
+    }
+
+    #[test]
+    fn missing_arguments_are_named_in_the_right_number() {
+        assert!(message_for("convert x.pcap").starts_with("a required argument is missing: "));
+        assert!(message_for("convert").starts_with("required arguments are missing: "), "{}", message_for("convert"));
     }
 
     #[test]

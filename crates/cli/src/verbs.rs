@@ -202,6 +202,69 @@ mod tests {
         assert!(examples::commands().len() > 50);
     }
 
+    /// The help of each verb, also of inner verbs.
+    fn all_verbs() -> Vec<clap::Command> {
+        let (mut all, mut left) = (Vec::new(), vec![Netgrain::command()]);
+        while let Some(command) = left.pop() {
+            left.extend(command.get_subcommands().cloned());
+            all.push(command);
+        }
+        all
+    }
+
+    #[test]
+    fn a_paragraph_of_a_help_text_is_one_line_which_only_the_terminal_wraps() {
+        let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ');
+        for verb in all_verbs() {
+            let help = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines: Vec<&str> = help.lines().collect();
+            for two in lines.windows(2) {
+                assert!(!is_prose(two[0]) || !is_prose(two[1]), "{}: {two:?}", verb.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn a_heading_of_the_help_contains_only_its_own_flags() {
+        let mut headings = 0;
+        for verb in all_verbs() {
+            for arg in verb.get_arguments() {
+                let (id, heading) = (arg.get_id().as_str(), arg.get_help_heading());
+                let is_capture = ["run", "record"].contains(&verb.get_name());
+                let expected = match id {
+                    "keep_free" | "max_size" | "max_age" | "archive" | "wait_for_readers"
+                        if is_capture || verb.get_name() == "retain" =>
+                    {
+                        Some("Retention")
+                    }
+                    "allow_lossless" | "allow_forward" | "reader_timeout" if is_capture => Some("Listeners"),
+                    id if id.starts_with("socket") && is_capture => Some("Listeners"),
+                    _ => None,
+                };
+                let is_expected = match (heading, expected) {
+                    (Some(heading), Some(expected)) => heading.starts_with(expected),
+                    (heading, expected) => heading == expected,
+                };
+                assert!(is_expected, "{} --{id}: {heading:?}", verb.get_name());
+                headings += usize::from(heading.is_some());
+            }
+        }
+        assert!(headings > 20, "{headings}");
+    }
+
+    #[test]
+    fn the_usage_of_a_verb_with_a_filter_has_it_once_in_each_line() {
+        for name in ["packets", "flows", "series"] {
+            let mut verb = Netgrain::command().find_subcommand(name).expect("a verb").clone();
+            let usage = verb.render_usage().to_string();
+            for line in usage.lines().filter(|line| !line.contains("series --live")) {
+                assert!(line.ends_with("[FILTER]"), "{line}");
+            }
+            let help = verb.render_help().to_string();
+            assert_eq!(help.lines().filter(|line| line.trim_start().starts_with("[FILTER]...")).count(), 1, "{help}");
+        }
+    }
+
     /// The README and all pages of these directories of the book.
     fn pages(directories: &[&str]) -> String {
         let mut all = include_str!("../../../README.md").to_owned();

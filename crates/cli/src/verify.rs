@@ -1,6 +1,7 @@
 //! `netgrain verify`: compares files with their checksums and indexes.
 
 use crate::outcome::{Failure, Outcome};
+use crate::style::plural;
 use base::units::{show_bytes, show_count};
 use base::{Note, Tally};
 use clap::Args;
@@ -63,10 +64,6 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
 /// Returns the number of files as text.
 pub fn file_count(n: u64) -> String {
     plural(n, "file or directory", "files and directories")
-}
-
-fn plural(n: u64, one: &str, many: &str) -> String {
-    format!("{} {}", show_count(n), if n == 1 { one } else { many })
 }
 
 /// Returns the lines about losses: the losses that the ledger counts, by cause, and the losses whose number is unknown.

@@ -1,7 +1,7 @@
 //! The retention rules that a user configures, and their conversion to rules for the files of a store.
 
 use crate::table::Config;
-use crate::units::MIN_SEGMENT;
+use crate::units::{MIN_SEGMENT, exact_size};
 use crate::value::KeepFree;
 use base::units::show_bytes;
 use std::fmt;
@@ -61,19 +61,22 @@ impl fmt::Display for RetentionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MaxSize { max_size, segment } => {
-                let advice = match segment {
-                    Some(_) => "write a larger size, or a smaller --segment",
-                    None => "this would empty the store: write a larger size with its unit, as in 200GB",
+                let (files, advice) = match segment {
+                    Some(segment) => (exact_size(*segment), "write a larger size, or a smaller --segment"),
+                    None => {
+                        let files = format!("{}, the smallest size of a file", exact_size(MIN_SEGMENT));
+                        (files, "write a larger size with its unit, as in 200GB")
+                    }
                 };
-                let (most, smallest) = (show_bytes(*max_size), show_bytes(segment.unwrap_or(MIN_SEGMENT)));
-                write!(f, "--max-size {most} is less than {MIN_FILES} files of {smallest}: {advice}")
+                let max_size = exact_size(*max_size);
+                write!(f, "--max-size {max_size} is less than {MIN_FILES} files of {files}: {advice}")
             }
             Self::MaxAge => f.write_str("--max-age: less than a second would empty the store: write 30d, 12h"),
             Self::KeepFree { wanted, store, total } => write!(
                 f,
                 "--keep-free {}: the volume of {} has {}, of which at most half can be kept free: write less, or up \
                  to 50%",
-                show_bytes(*wanted),
+                exact_size(*wanted),
                 store.display(),
                 show_bytes(*total)
             ),

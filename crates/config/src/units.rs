@@ -31,6 +31,19 @@ pub const MIN_RING: u64 = 8 << 20;
 /// The smallest segment size of a recorder.
 pub const MIN_SEGMENT: u64 = 2 << 20;
 
+/// A number of bytes in the largest unit of which it is a multiple, as a user would write it: `8MiB`, `200MB`, `10`.
+pub fn exact_size(bytes: u64) -> String {
+    const BINARY: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    const DECIMAL: [(&str, u64); 4] = [("TB", 10u64.pow(12)), ("GB", 10u64.pow(9)), ("MB", 10u64.pow(6)), ("kB", 1000)];
+    let fits = |(_, scale): &&(&str, u64)| bytes > 0 && bytes.is_multiple_of(*scale);
+    let [binary, decimal] = [BINARY, DECIMAL].map(|units| units.iter().find(fits).copied());
+    // 200MB is a multiple of 1KiB too, but not of 1MiB: the larger unit is the unit in which the number was written.
+    match binary.into_iter().chain(decimal).max_by_key(|(_, scale)| *scale) {
+        Some((unit, scale)) => format!("{}{unit}", bytes / scale),
+        None => bytes.to_string(),
+    }
+}
+
 /// Permission bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode(pub u32);

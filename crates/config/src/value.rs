@@ -109,12 +109,10 @@ impl Setting for Size {
     }
 
     fn show(&self) -> String {
-        for (unit, scale) in [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1u64 << 10)] {
-            if self.0 >= scale && self.0.is_multiple_of(scale) {
-                return quoted(&format!("{}{unit}", self.0 / scale));
-            }
+        match units::exact_size(self.0) {
+            plain if plain.bytes().all(|b| b.is_ascii_digit()) => plain,
+            with_unit => quoted(&with_unit),
         }
-        self.0.to_string()
     }
 }
 

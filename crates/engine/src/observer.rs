@@ -145,10 +145,11 @@ impl Observer {
             }
             let recorder = q.recording.as_ref().map(Gauge::report);
             if let Some(hidden) = recorder.as_ref().map(|r| r.hidden).filter(|n| *n > 0) {
-                faults.push(format!(
-                    "queue {}: {hidden} file(s) could not be published and have a hidden name, see the warnings",
-                    q.info.queue
-                ));
+                let what = match hidden {
+                    1 => "file could not be published and has",
+                    _ => "files could not be published and have",
+                };
+                faults.push(format!("queue {}: {hidden} {what} a hidden name, see the warnings", q.info.queue));
             }
             queues.push(QueueReport {
                 queue: q.info.queue,

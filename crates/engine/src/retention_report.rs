@@ -22,6 +22,9 @@ pub struct RetentionReport {
     pub files: u64,
     /// Bytes that the interface occupies on the volume, including growing files.
     pub bytes: u64,
+    /// The part of `bytes` that growing and prepared files occupy; only for the summary.
+    #[serde(skip)]
+    pub unpublished_bytes: u64,
     /// The time at which the oldest published file begins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest: Option<String>,
@@ -56,6 +59,7 @@ impl From<&RetentionState> for RetentionReport {
         Self {
             files: s.files,
             bytes: s.bytes,
+            unpublished_bytes: s.unpublished_bytes,
             oldest: s.oldest.map(|t| t.to_string()),
             oldest_second: s.oldest.map(Timestamp::secs),
             horizon_seconds: None,

@@ -195,6 +195,11 @@ pub fn protocol(name: &str) -> Option<u32> {
     of(&PROTOCOLS, name).or_else(|| of(&PROTOCOLS, &lower())).map(u32::from).or_else(|| number(name))
 }
 
+/// The name of an IP protocol that is most similar to an unknown name.
+pub fn near_protocol(name: &str) -> Option<&'static str> {
+    base::nearest(name, PROTOCOLS.iter().map(|entry| entry.0))
+}
+
 /// The ethertype with this name or number. Numbers above 65535 are accepted, although no packet has them.
 pub fn ethertype(name: &str) -> Option<u32> {
     of(&ETHERTYPES, name).map(u32::from).or_else(|| number(name))

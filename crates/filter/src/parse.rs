@@ -13,9 +13,9 @@ use crate::error::FilterError;
 use crate::lex::{Token, tokens};
 use crate::lower;
 use crate::tree::{ArithExpr, Cmp, Dir, Expr, FlowTest, Leaf, Primitive, Span, Version};
-use crate::unsupported::{near, refused, suggestion};
+use crate::unsupported::{near, refused, suggestion, unknown};
 use crate::values::port;
-use crate::{MAX_DEPTH, MAX_TESTS, flow, habits, names};
+use crate::{MAX_DEPTH, MAX_TESTS, flow, habits, names, services};
 use std::net::IpAddr;
 
 /// Returns the syntax tree of a filter text; `None` if the text is empty.
@@ -32,6 +32,7 @@ pub fn parse(text: &str) -> Result<Option<Expr>, FilterError> {
         return Ok(Some(expr));
     }
     let before = p.next.checked_sub(1).map_or("", |i| tokens[i].text);
+    let near = |word| base::nearest(word, ["and", "or"]).or_else(|| near(word));
     let hint = habits::after_protocol(before, t).unwrap_or_else(|| match near(t.text) {
         Some(near) => format!("unexpected here; did you mean `{near}`?"),
         None => "unexpected here; join tests by `and` or `or`".to_owned(),
@@ -422,8 +423,9 @@ impl<'a> Parser<'a> {
         }
         let test = match words.kind {
             Kind::Port => {
-                let (port, of) =
-                    port(t.text).ok_or_else(|| t.error("unknown service; write the port number, up to 65535"))?;
+                let (port, of) = port(t.text).ok_or_else(|| {
+                    t.error(unknown("service", services::near(t.text), "the port number, up to 65535"))
+                })?;
                 self.ports(words, t, of, port, port)?
             }
             Kind::PortRange => {

@@ -64,6 +64,12 @@ pub fn find(name: &str) -> Option<(u16, Option<u8>)> {
     })
 }
 
+/// The name of a service that is most similar to an unknown name.
+pub fn near(name: &str) -> Option<&'static str> {
+    let entries = [BOTH, OF_TCP, OF_UDP].into_iter().flat_map(|table| table.split(','));
+    base::nearest(name, entries.flat_map(|entry| entry.split_whitespace().skip(1)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -78,6 +78,14 @@ pub fn near(word: &str) -> Option<&'static str> {
     base::nearest(word, WORDS).filter(|near| *near != word)
 }
 
+/// The text about an unknown name of a service or protocol, with the most similar known name.
+pub fn unknown(what: &str, near: Option<&str>, instead: &str) -> String {
+    match near {
+        Some(near) => format!("unknown {what}; did you mean `{near}`?"),
+        None => format!("unknown {what}; write {instead}"),
+    }
+}
+
 /// A suggestion for a word with which no test begins.
 pub fn suggestion(word: &str) -> String {
     let instead = match word {
@@ -114,7 +122,7 @@ pub fn suggestion(word: &str) -> String {
     if crate::flow::END_REASONS.contains(&&*name) {
         return format!("it is a flow end reason; write `end {name}`");
     }
-    match near(word) {
+    match near(word).or_else(|| base::nearest(word, ["not"])) {
         Some(near) => format!("did you mean `{near}`?"),
         None => "no test begins with this word; write a test such as `tcp`, `host 10.0.0.1` or `port 80`".to_owned(),
     }

@@ -4,6 +4,7 @@ use crate::error::FilterError;
 use crate::lex::Token;
 use crate::parse::{Kind, Parser, Qualifiers};
 use crate::tree::{AddressProtocol, Dir, Primitive, Version};
+use crate::unsupported::unknown;
 use crate::{names, services};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -43,7 +44,7 @@ impl Parser<'_> {
         if words.dir != Dir::Either {
             return Err(t.error("a protocol has no direction; leave out `src` or `dst`"));
         }
-        let above = || names::protocol(t.text).ok_or_else(|| t.error("unknown protocol; write its number"));
+        let above = || names::protocol(t.text).ok_or_else(|| unknown_protocol(t));
         Ok(match words.protocol {
             None => Primitive::IpProto(None, above()?),
             Some("ip") => Primitive::IpProto(Some(Version::V4), above()?),
@@ -63,7 +64,7 @@ impl Parser<'_> {
     }
 
     pub(super) fn chain(&self, words: Qualifiers, t: Token<'_>) -> Result<Primitive, FilterError> {
-        let p = names::protocol(t.text).ok_or_else(|| t.error("unknown protocol; write its number"))?;
+        let p = names::protocol(t.text).ok_or_else(|| unknown_protocol(t))?;
         match words.protocol {
             None => Ok(Primitive::Chain(None, p)),
             Some("ip") => Ok(Primitive::Chain(Some(Version::V4), p)),
@@ -198,6 +199,10 @@ fn dotted(text: &str) -> Option<(u32, u32)> {
         written += 1;
     }
     Some((u32::from_be_bytes(bytes), written as u32 * 8))
+}
+
+fn unknown_protocol(t: Token<'_>) -> FilterError {
+    t.error(unknown("protocol", names::near_protocol(t.text), "its number"))
 }
 
 const fn high_bits(n: u32) -> u32 {

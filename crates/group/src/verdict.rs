@@ -164,7 +164,8 @@ pub trait Program: Any + Send {
 }
 
 /// The fill level of a program's map.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct MapUsage {
     /// The map's name.
     pub map: String,
@@ -178,7 +179,8 @@ pub struct MapUsage {
 
 /// Counters of a program's fragment tracking, which keeps the fragments of a datagram together. Each steering function
 /// tracks fragments separately.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct FragmentCounts {
     /// Number of datagrams added to the table of fragment tracking. Each of them is still an entry of the table, or was
     /// removed for one of the reasons that `evicted`, `expired` and `replaced` count.

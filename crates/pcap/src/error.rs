@@ -102,17 +102,9 @@ impl Error {
         match self {
             Self::Io { error, .. } => format!("the file cannot be read further: {error}"),
             Self::NotACapture { have: 0, .. } => "the file is empty; a capture file has at least a header".to_owned(),
-            Self::NotACapture { head: [0x1f, 0x8b, ..], .. } => {
-                "the file is compressed with gzip; decompress it first".to_owned()
-            }
-            Self::NotACapture { head: [0x28, 0xb5, 0x2f, 0xfd], .. } => {
-                "the file is compressed with zstd; decompress it first".to_owned()
-            }
-            Self::NotACapture { head: [0xfd, b'7', b'z', b'X'], .. } => {
-                "the file is compressed with xz; decompress it first".to_owned()
-            }
-            Self::NotACapture { head: [b'B', b'Z', b'h', _], .. } => {
-                "the file is compressed with bzip2; decompress it first".to_owned()
+            Self::NotACapture { head, .. } if Compression::of(head).is_some() => {
+                let name = Compression::of(head).map_or("", |packed| packed.name);
+                format!("the file is compressed with {name}; decompress it first")
             }
             Self::NotACapture { head, have } => format!(
                 "not a capture file: the first bytes are {}, which is neither pcap, pcapng nor a plausible RAW record (for a \
@@ -152,5 +144,28 @@ impl std::error::Error for Error {
             Self::Io { error, .. } => Some(error),
             _ => None,
         }
+    }
+}
+
+/// A compressed file, which has to be decompressed before it can be read at any offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compression {
+    /// The name of the format.
+    pub name: &'static str,
+    /// The command that decompresses a file and keeps the original.
+    pub command: &'static str,
+}
+
+impl Compression {
+    /// The compression of a file with these first bytes; `None` if they are those of no known format.
+    pub fn of(head: &[u8]) -> Option<Self> {
+        let (name, command) = match head {
+            [0x1f, 0x8b, _, _, ..] => ("gzip", "gzip -dk"),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => ("zstd", "zstd -dk"),
+            [b'B', b'Z', b'h', _, ..] => ("bzip2", "bzip2 -dk"),
+            [0xfd, b'7', b'z', b'X', ..] => ("xz", "xz -dk"),
+            _ => return None,
+        };
+        Some(Self { name, command })
     }
 }

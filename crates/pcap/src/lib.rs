@@ -29,7 +29,7 @@ mod reader;
 mod window;
 
 pub use classic::{FILE_HEADER_NS, record_header_ns};
-pub use error::Error;
+pub use error::{Compression, Error};
 pub use link::LinkType;
 pub use packet::{Direction, Packet, wire_raised};
 pub use reader::{Format, Reader};

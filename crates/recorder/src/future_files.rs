@@ -43,8 +43,12 @@ impl FutureFiles {
     pub fn warning(&self, directory: &Path, wall: &WallClock) -> Option<String> {
         let Self { files, last, .. } = self;
         (*files > 0).then(|| {
+            let (have, they_get) = match files {
+                1 => ("file has", "it gets"),
+                _ => ("files have", "they get"),
+            };
             format!(
-                "{}: {files} file(s) have timestamps up to {last}, ahead of the clock ({}); they get out-of-order \
+                "{}: {files} {have} timestamps up to {last}, ahead of the clock ({}); {they_get} out-of-order \
                  markers, so that new files need none",
                 directory.display(),
                 wall.now

@@ -174,8 +174,9 @@ impl DirectionSecond {
         row.syn_ack = with(tcp::SYN | tcp::ACK, tcp::SYN | tcp::ACK);
         row.fin = with(tcp::FIN, tcp::FIN);
         row.rst = with(tcp::RST, tcp::RST);
-        row.sources = self.sources.estimate();
-        row.destinations = self.destinations.estimate();
+        // Each packet has at most one address of each kind, but an estimate may be above the number of packets.
+        row.sources = self.sources.estimate().min(row.total.packets);
+        row.destinations = self.destinations.estimate().min(row.total.packets);
         row.peak_1ms = self.peak(1);
         row.peak_10ms = self.peak(10);
     }
@@ -218,6 +219,23 @@ mod tests {
             assert_eq!((size_class(bound), size_class(bound + 1)), (class, class + 1));
         }
         assert_eq!((size_class(0), size_class(u32::MAX)), (0, SIZES - 1));
+    }
+
+    #[test]
+    fn there_are_not_more_addresses_than_packets() {
+        let mut counters = DirectionSecond::new();
+        let mut prng = base::Prng::new(1);
+        let mut above = 0;
+        for packets in 1..2000 {
+            let [src_hash, dst_hash] = [prng.next_u64(), prng.next_u64()];
+            let kind = TrafficClass::Other;
+            counters.packet(0, PacketFields { wire_len: 60, kind, is_v6: false, tcp_flags: 0, src_hash, dst_hash });
+            above += u64::from(counters.sources.estimate() > packets);
+            let mut row = Row::default();
+            counters.write_counts(&mut row);
+            assert!(row.sources <= packets && row.destinations <= packets, "{packets} packets, {row:?}");
+        }
+        assert!(above > 0, "no estimate was above the number of packets");
     }
 
     /// The test counts packets with a wire length of 4 GiB, because a capture file may state this length for every

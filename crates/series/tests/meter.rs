@@ -98,8 +98,8 @@ fn model_row(second: u64, direction: Direction, packets: &[Packet]) -> Row {
         peak.bytes = bins.values().map(|v| v.bytes).max().unwrap_or(0);
         peak.packets = bins.values().map(|v| v.packets).max().unwrap_or(0);
     }
-    row.sources = sources.estimate();
-    row.destinations = destinations.estimate();
+    row.sources = sources.estimate().min(row.total.packets);
+    row.destinations = destinations.estimate().min(row.total.packets);
     row
 }
 

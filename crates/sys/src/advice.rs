@@ -28,7 +28,7 @@ pub fn to_read(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::PermissionDenied => "give the user that netgrain runs as read permission",
         ErrorKind::NotFound => "check the path; another program may have removed the file",
-        ErrorKind::IsADirectory => "it is a directory: name a file",
+        ErrorKind::IsADirectory => "name a file",
         _ => of_any(error),
     }
 }

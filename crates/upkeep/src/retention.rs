@@ -331,6 +331,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         let files = || self.interfaces.iter().map(|s| &s.files);
         state.files = files().map(Catalogue::files).sum();
         state.bytes = files().map(Catalogue::allocated_bytes).sum();
+        state.unpublished_bytes = files().map(Catalogue::unpublished_bytes).sum();
         state.oldest = files().filter_map(Catalogue::oldest).min();
         state.held = self.held.count() as u64;
     }

@@ -16,6 +16,7 @@ pub(crate) use row_files::RowFile;
 use crate::packet_file::{BLOCK, Layout, VerifiedIndex};
 use crate::recovery::{self, FileNames};
 use base::{Tally, Timestamp};
+use pcap::Compression;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -222,7 +223,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             path: path.to_owned(),
             kind: FindingKind::Unreadable,
             byte: None,
-            text: error.to_string(),
+            text: sys::advice::cause(error),
             advice,
         });
     }
@@ -261,6 +262,18 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         let read = self.device.read(file, 0, &mut head);
         self.device.close(file);
         let is_raw = path.extension().is_some_and(|e| e == "raw");
+        if let Ok(n) = read
+            && let Some(Compression { name, command }) = Compression::of(&head[..n])
+        {
+            self.report(Finding {
+                path: path.to_owned(),
+                kind: FindingKind::NoCapture,
+                byte: None,
+                text: format!("compressed with {name} ({command} decompresses it)"),
+                advice: "verify the decompressed file, or record it into a store (netgrain record -r)",
+            });
+            return true;
+        }
         let text = match read {
             Ok(0) => "the file is empty",
             Ok(n) if !is_raw && matches!(pcap::Reader::open(&head[..n]), Err(pcap::Error::NotACapture { .. })) => {

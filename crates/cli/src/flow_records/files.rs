@@ -21,7 +21,7 @@ const IPFIX: [u8; 2] = 10u16.to_be_bytes();
 
 /// The format of a file.
 pub enum Format {
-    /// IPFIX messages, or an empty file.
+    /// IPFIX messages.
     Messages,
     Parquet,
     /// A capture.
@@ -42,7 +42,7 @@ pub fn format(path: &Path) -> Result<Format, Failure> {
     if begin.starts_with(b"PAR1") {
         return Ok(Format::Parquet);
     }
-    if !begin.is_empty() && !begin.starts_with(&IPFIX) {
+    if !begin.starts_with(&IPFIX) {
         if is_capture(path) {
             return Ok(Format::Capture);
         }
@@ -50,6 +50,23 @@ pub fn format(path: &Path) -> Result<Format, Failure> {
         return Err(Failure::Said(format!("{}: {text}", path.display())));
     }
     Ok(Format::Messages)
+}
+
+/// Returns the files that have content, and a warning for each empty file. An empty file has none of the formats; it is
+/// the rest of a program that was killed or of a full volume, so it counts as damaged.
+///
+/// # Errors
+/// All files are empty.
+pub fn with_content(files: &[PathBuf]) -> Result<(Vec<PathBuf>, Vec<String>), Failure> {
+    let is_empty = |path: &PathBuf| path.metadata().is_ok_and(|about| about.is_file() && about.len() == 0);
+    let (empty, full): (Vec<PathBuf>, Vec<PathBuf>) = files.iter().cloned().partition(is_empty);
+    let warnings: Vec<String> = empty.iter().map(|path| format!("{}: the file is empty", path.display())).collect();
+    match warnings.first() {
+        Some(first) if full.is_empty() => {
+            Err(Failure::Said(format!("{first}; name a capture, or a file of records or rows")))
+        }
+        _ => Ok((full, warnings)),
+    }
 }
 
 /// Returns a capture and the captures that directly follow it in the list of files. Removes these captures from `more`.

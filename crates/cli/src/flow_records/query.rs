@@ -1,12 +1,14 @@
 //! A query for flow records: source, time and filter.
 
 use crate::inventory;
+use crate::outcome::Failure;
+use crate::usage::is_named_as_capture;
 use crate::values::ValueError;
 use crate::zone::Zone;
 use aggregate::Plan;
 use base::Timestamp;
 use columns::DataFileKind;
-use filter::FlowFilter;
+use filter::{FilterError, FlowFilter};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -77,13 +79,31 @@ impl FlowQuery {
                 }
                 Err(_) => format!("{} is empty now", store.display()),
             },
-            RecordSource::Files(files) => match &files[..] {
-                [one] => format!("searched {}", one.display()),
-                all => format!("searched {} files", all.len()),
-            },
+            RecordSource::Files(files) => format!("searched {}", named_files(files)),
             RecordSource::Network(group, _) => format!("listened to {group}"),
         };
         format!("no {which} {}; {source}", self.zone.interval_in_words(self.from, self.to))
+    }
+}
+
+/// The error for a filter after the files of `-r` whose first word has the form of a file name: no file has this
+/// name, because names of existing files do not belong to the filter. For other words, the error of the filter.
+pub fn missing_file_or(e: &FilterError, words: &[&str]) -> Failure {
+    // A network such as 10.0.0.0/8 is not a path.
+    let is_path = |word: &str| word.contains('/') && word.starts_with(|c: char| !c.is_ascii_digit());
+    match words.first() {
+        Some(word) if e.at < word.len() && (is_named_as_capture(word) || is_path(word)) => {
+            Failure::Said(format!("{word}: there is no such file; check the path"))
+        }
+        _ => Failure::filter(e),
+    }
+}
+
+/// The name of the only file, or the number of files.
+pub fn named_files(files: &[PathBuf]) -> String {
+    match files {
+        [one] => one.display().to_string(),
+        all => format!("{} files", all.len()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sources of flow records: a store (sealed files and growing journals together), files, or the network. Records that
 //! do not match the query are skipped here.
 
-use super::files::Opened;
+use super::files::{self, Opened};
 use super::names::Names;
 use super::network::NetworkRecords;
 use super::query::{FlowQuery, RecordSource};
@@ -59,6 +59,7 @@ impl<'a> Records<'a> {
     /// Opens the source and reads its interface names, but no records yet.
     pub fn open(flow_query: &'a FlowQuery, stop: Arc<AtomicBool>) -> Result<Self, Failure> {
         let mut names = Names::default();
+        let mut warnings = Vec::new();
         let feed = match &flow_query.source {
             RecordSource::Store(_) => {
                 let flows = FlowLoop::new(query(flow_query, flow_query.from, &flow_query.interfaces));
@@ -67,10 +68,14 @@ impl<'a> Records<'a> {
                 names.extend(flows.interfaces());
                 Feed::Store(Box::new(flows))
             }
-            RecordSource::Files(files) => Feed::Files(files.clone().into_iter(), None),
+            RecordSource::Files(files) => {
+                let (files, empty) = files::with_content(files)?;
+                warnings = empty;
+                Feed::Files(files.into_iter(), None)
+            }
             RecordSource::Network(group, via) => Feed::Network(Box::new(NetworkRecords::on(*group, via.as_deref())?)),
         };
-        Ok(Self { query: flow_query, feed, names, examined: 0, examined_max: u64::MAX, warnings: Vec::new(), stop })
+        Ok(Self { query: flow_query, feed, names, examined: 0, examined_max: u64::MAX, warnings, stop })
     }
 
     /// Ends the query after `examined_max` examined records, whether they match or not.

@@ -94,8 +94,9 @@ impl Listing {
         Self { layout: Layout::new(&columns, &STEPS, room, paint), zone: zone.clone(), date: String::new() }
     }
 
-    /// The header line.
-    pub fn header(&self) -> String {
+    /// The header line. Names of interfaces that are known now fit their column.
+    pub fn header(&mut self, names: &Names) -> String {
+        self.layout.widen(INTERFACE, names.all().iter().map(|(_, name)| name.as_str()));
         self.layout.header()
     }
 

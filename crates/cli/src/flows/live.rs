@@ -6,11 +6,11 @@ use super::ranking::{self, Period};
 use crate::flow_records::source::{Records, Step, aggregation_failure};
 use crate::interval;
 use crate::outcome::Failure;
-use crate::style::{StylePart, terminal_height};
+use crate::style::{StylePart, plural, terminal_height};
 use crate::values::ValueError;
 use aggregate::{Aggregation, Aggregator, Plan};
 use base::Timestamp;
-use base::units::{parse_span, show_count};
+use base::units::parse_span;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -114,7 +114,7 @@ impl Rankings<'_> {
         let (from, to) = (style.zone.show_second(period.from), style.zone.show_second(period.to));
         let what = match report.records {
             0 => "no flow records".to_owned(),
-            n => format!("{} records, {}", show_count(n), ranking::summary(&shown, &style.zone)),
+            n => format!("{}, {}", plural(n, "record", "records"), ranking::summary(&shown, &style.zone)),
         };
         let heading = format!("{from} to {to}: {what}");
         writeln!(out, "{before}{}", style.paint.part(StylePart::Notable, &heading))?;

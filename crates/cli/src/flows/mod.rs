@@ -16,7 +16,7 @@ use crate::output::background_writer::BackgroundWriter;
 use crate::output::target::Target;
 use crate::overwrite::{self, OverwriteArgs};
 use crate::signals;
-use crate::style::{ColorArgs, WidthArgs};
+use crate::style::{ColorArgs, WidthArgs, plural};
 use aggregate::{Field, Measure, Plan};
 use base::units::{show_bytes, show_count, show_si};
 use clap::Args;
@@ -43,20 +43,20 @@ use std::time::Instant;
   netgrain flows -r monday.pcap tuesday.pcapng.gz --top 10 'port 443'
   netgrain flows --live --from-multicast 239.128.0.0:4739 --multicast-interface eth0
 
-A filter applies to the whole flow record, inside of any tunnel: src is the initiator (the sender of the first packet),
-dst is the responder, as for --group. In addition to the primitives for packets there are bytes packets bps pps bpp
-flags (of both directions; after src or dst, of the packets that this host sent) and duration rtt state end of the flow:
-'src host 10.1.2.3 and bytes > 1M and duration > 10s and state reset'.
+A filter applies to the whole flow record, inside of any tunnel: src is the initiator (the sender of the first packet), \
+    dst is the responder, as for --group. In addition to the primitives for packets there are bytes packets bps pps bpp \
+    flags (of both directions; after src or dst, of the packets that this host sent) and duration rtt state end of the flow: \
+    'src host 10.1.2.3 and bytes > 1M and duration > 10s and state reset'.
 
 {}", interval::HELP)
 )]
 pub struct FlowsArgs {
     /// Filter: only matching flows, with host, net, port, proto, vlan, tcp, udp, bytes, duration, state …, and, or,
-    /// not, parentheses [default: all flows]
+    /// not, parentheses; after `--`, words are never interpreted as file names [default: all flows]
     #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
     /// FILTER after `--`; words after `--` are never interpreted as file names
-    #[arg(value_name = "FILTER", last = true)]
+    #[arg(value_name = "FILTER", last = true, hide = true)]
     pub filter: Vec<String>,
     /// Directory of the store
     #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::directory)]
@@ -296,7 +296,7 @@ fn lines(
         };
         line.clear();
         if found == 0 {
-            writeln!(line, "{}", listing.header())?;
+            writeln!(line, "{}", listing.header(records.names()))?;
         }
         writeln!(line, "{}", listing.line(&record, records.names()))?;
         out.write_all(&line)?;
@@ -306,8 +306,8 @@ fn lines(
     }
     out.finish()?;
     if found > 0 {
-        let (found, packets) = (show_count(found), show_count(packets));
-        sys::say!("netgrain: {found} records of {packets} packets, {} on the wire", show_bytes(bytes));
+        let (found, packets) = (plural(found, "record", "records"), plural(packets, "packet", "packets"));
+        sys::say!("netgrain: {found} of {packets}, {} on the wire", show_bytes(bytes));
         listing.dropped().iter().for_each(|dropped| sys::say!("netgrain: {dropped}"));
     }
     Ok(found)

@@ -2,7 +2,7 @@
 
 use super::listing::Listing;
 use super::{FLOW, FlowsArgs, SHOWN};
-use crate::flow_records::query::{FlowQuery, RecordSource, file_hint};
+use crate::flow_records::query::{FlowQuery, RecordSource, file_hint, missing_file_or};
 use crate::inventory;
 use crate::outcome::Failure;
 use aggregate::{Field, Measure, Plan};
@@ -26,8 +26,10 @@ pub fn query(args: &FlowsArgs, now: Timestamp) -> Result<FlowQuery, Failure> {
     };
     files.extend(args.words[..more].iter().map(PathBuf::from));
     let words: Vec<&str> = args.words[more..].iter().chain(&args.filter).map(String::as_str).collect();
-    let of_flows =
-        FlowFilter::parse(&words.join(" ")).map_err(|e| Failure::filter(&e).with(file_hint(&words).as_deref()))?;
+    let of_flows = FlowFilter::parse(&words.join(" ")).map_err(|e| match args.read.is_empty() {
+        true => Failure::filter(&e).with(file_hint(&words).as_deref()),
+        false => missing_file_or(&e, &args.words[more..].iter().map(String::as_str).collect::<Vec<_>>()),
+    })?;
     let (from, to) = args.when.interval(now, args.live)?;
     let source = match (&args.store, args.from_multicast) {
         (Some(store), _) => {

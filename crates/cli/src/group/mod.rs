@@ -27,8 +27,8 @@ use std::time::Duration;
   netgrain group attach -i eth1 web --out-interface eth2 (and again with eth3: a load balancer)
   netgrain group attach -i eth1 web -w /data/web.pcap --max-size 10GB
 
-A program is copy, steer or drop, optionally with a capture filter, or a program of the packet language.
-docs/reference/groups.md describes classes, policies, counters and the protocol.")]
+A program is copy, steer or drop, optionally with a capture filter, or a program of the packet language. \
+    docs/reference/groups.md describes classes, policies, counters and the protocol.")]
 pub struct GroupArgs {
     #[command(subcommand)]
     verb: GroupVerb,

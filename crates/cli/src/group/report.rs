@@ -1,7 +1,7 @@
 //! A group as an engine reports it on the control socket (docs/reference/groups.md).
 
 use crate::outcome::Failure;
-use group::UnresponsiveQueue;
+use group::{FragmentCounts, MapUsage, UnresponsiveQueue};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -73,8 +73,8 @@ pub struct GroupReport {
     pub classes: BTreeMap<String, ClassReport>,
     /// Counters of the program; a counter may be negative.
     pub counters: BTreeMap<String, i64>,
-    pub maps: Vec<MapReport>,
-    pub fragments: Option<FragmentReport>,
+    pub maps: Vec<MapUsage>,
+    pub fragments: Option<FragmentCounts>,
     pub members: Vec<MemberReport>,
     pub departed: DepartedReport,
     pub unresponsive: Vec<UnresponsiveQueue>,
@@ -110,30 +110,6 @@ pub struct ClassReport {
     pub copies: u64,
     pub no_member: u64,
     pub lost: u64,
-}
-
-/// The number of entries and the capacity of a flow map of the program.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct MapReport {
-    pub map: String,
-    pub used: u64,
-    pub capacity: u64,
-    pub refused: u64,
-}
-
-/// The counters of fragment tracking.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct FragmentReport {
-    pub created: u64,
-    pub entries: u64,
-    pub capacity: u64,
-    pub evicted: u64,
-    pub expired: u64,
-    pub replaced: u64,
-    pub matched: u64,
-    pub orphaned: u64,
 }
 
 /// A member.

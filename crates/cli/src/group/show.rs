@@ -1,8 +1,9 @@
 //! Tables of groups.
 
-use super::report::{DepartedReport, FragmentReport, GroupReport, ReportedGroup};
+use super::report::{DepartedReport, GroupReport, ReportedGroup};
 use crate::outcome::{self, Failure, Outcome};
 use base::units::show_count;
+use group::FragmentCounts;
 use std::io::{self, Write};
 
 /// The maximum length of a program in a line, in characters.
@@ -44,10 +45,11 @@ pub fn list(groups: &[ReportedGroup], json: bool) -> Result<(), Failure> {
         sys::say!("netgrain: no groups; netgrain group create makes one");
         return Ok(());
     }
-    writeln!(out, "{:<16} {:<10} {:>7} {:>10}  program", "group", "policy", "members", "generation")?;
+    let name = groups.iter().map(|g| g.report.group.chars().count()).max().unwrap_or(0).max(16);
+    writeln!(out, "{:<name$} {:<10} {:>7} {:>10}  program", "group", "policy", "members", "generation")?;
     for ReportedGroup { report, .. } in groups {
         let GroupReport { group, policy, members, generation, .. } = report;
-        writeln!(out, "{group:<16} {policy:<10} {:>7} {generation:>10}  {}", members.len(), program(report))?;
+        writeln!(out, "{group:<name$} {policy:<10} {:>7} {generation:>10}  {}", members.len(), program(report))?;
     }
     Ok(())
 }
@@ -165,7 +167,7 @@ fn member_stats(g: &GroupReport, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// The counters of fragment tracking; `None` if there were no fragments.
-fn fragments(f: &FragmentReport) -> Option<String> {
+fn fragments(f: &FragmentCounts) -> Option<String> {
     let n = show_count;
     (f.created > 0 || f.orphaned > 0).then(|| {
         format!(
@@ -221,9 +223,9 @@ mod tests {
 
     #[test]
     fn fragment_counters_are_printed_only_if_there_were_fragments() {
-        let none = FragmentReport { capacity: 16_384, ..FragmentReport::default() };
+        let none = FragmentCounts { capacity: 16_384, ..FragmentCounts::default() };
         assert_eq!(fragments(&none), None);
-        let some = FragmentReport {
+        let some = FragmentCounts {
             created: 20_000,
             entries: 10_000,
             evicted: 7000,

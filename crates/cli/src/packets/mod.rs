@@ -18,7 +18,7 @@ use ::query::{Batch, FlowPackets, FoundPacket, Origin, QuerySource, Results};
 use base::units::show_count;
 use clap::Args;
 use explain::Clock;
-use output::PacketOutput;
+use output::{PacketOutput, QueryEnd};
 use query::PacketQuery;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,12 +39,12 @@ use std::sync::atomic::Ordering;
 {}", crate::interval::HELP)
 )]
 pub struct PacketsArgs {
-    /// Filter: only matching packets, with host, net, port, proto, vlan, tcp, udp, less …, and, or, not, parentheses
-    /// [default: all packets]
+    /// Filter: only matching packets, with host, net, port, proto, vlan, tcp, udp, less …, and, or, not, parentheses;
+    /// after `--`, words are never interpreted as file names [default: all packets]
     #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
     /// FILTER after `--`; words after `--` are never interpreted as file names
-    #[arg(value_name = "FILTER", last = true)]
+    #[arg(value_name = "FILTER", last = true, hide = true)]
     pub filter: Vec<String>,
     /// Directory of the store
     #[arg(long, value_name = "DIR", required_unless_present = "read", conflicts_with = "read", value_parser = crate::values::directory)]
@@ -130,7 +130,12 @@ pub fn run_for_flows(args: &PacketsArgs, mut flow_packets: Option<FlowPackets>) 
     results.warnings().iter().for_each(|warning| sys::say!("netgrain: {warning}"));
     // If the query ends with an error, the packets found before it are written. If writing them fails too, the error of
     // the query is reported, because it came first.
-    let finished = output.finish(&results, stopped, ended.is_ok());
+    let end = match args.limit {
+        Some(limit) if output.packets() >= limit => QueryEnd::Limit,
+        _ if stopped => QueryEnd::Stopped,
+        _ => QueryEnd::All,
+    };
+    let finished = output.finish(&results, ended.is_ok().then_some(end));
     if ended.is_ok() || matches!(finished, Err(Failure::ClosedPipe)) {
         finished?;
     }

@@ -8,7 +8,7 @@ use crate::outcome::{Failure, versioned};
 use crate::output::background_writer::BackgroundWriter;
 use crate::output::capture_format::CaptureFormat;
 use crate::output::target::{ProtectedPaths, Target};
-use crate::style::Paint;
+use crate::style::{Paint, plural};
 use crate::zone::Zone;
 use base::Tally;
 use base::units::{show_bytes, show_count};
@@ -20,6 +20,7 @@ use std::io::{self, Write};
 pub struct PacketOutput {
     form: Form,
     json: bool,
+    follow: bool,
     packets: u64,
     bytes: u64,
     /// The buffer for the text of the current packet.
@@ -31,6 +32,17 @@ enum Form {
     Lines(BackgroundWriter, Lines),
     Objects(BackgroundWriter),
     Capture(Box<CaptureFile>, Target),
+}
+
+/// The end of a query that had no error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueryEnd {
+    /// The query read the complete interval.
+    All,
+    /// The query was interrupted.
+    Stopped,
+    /// The query returned as many packets as `--limit` permits.
+    Limit,
 }
 
 /// The style of lines.
@@ -72,7 +84,7 @@ impl PacketOutput {
                 Form::Lines(BackgroundWriter::new(io::stdout()), lines)
             }
         };
-        Ok(Self { form, json: args.json, packets: 0, bytes: 0, line: Vec::new() })
+        Ok(Self { form, json: args.json, follow: args.follow, packets: 0, bytes: 0, line: Vec::new() })
     }
 
     /// Removes the opened capture file, because the query has failed.
@@ -130,33 +142,45 @@ impl PacketOutput {
         Ok(())
     }
 
-    /// Ends the output and prints a summary. A file is published only if the result is `complete`, so that a partial
-    /// result does not replace a complete file.
-    pub fn finish(&mut self, results: &Results, stopped: bool, complete: bool) -> Result<(), Failure> {
+    /// Ends the output and prints a summary. `end` is `None` if an error ended the query: a file is then not published,
+    /// so that a partial result does not replace a complete file.
+    pub fn finish(&mut self, results: &Results, end: Option<QueryEnd>) -> Result<(), Failure> {
+        let complete = end.is_some();
+        // A ledger is read only with the end of its file. After an early end, the sum would be that of an arbitrary part
+        // of the interval, so every form omits it.
+        let has_ledger = match end {
+            Some(QueryEnd::All) => true,
+            // The interval of a query that follows ends with its interruption.
+            Some(QueryEnd::Stopped) => self.follow,
+            Some(QueryEnd::Limit) | None => false,
+        };
+        let tally_of = |origin| if has_ledger { results.tally(origin) } else { Tally::default() };
         let mut tally = Tally::default();
-        (0..results.origins().len()).for_each(|o| tally += &results.tally(o));
+        (0..results.origins().len()).for_each(|o| tally += &tally_of(o));
         let (mut into, mut omitted) = (None, None);
         let wire_raised = results.wire_raised();
         match std::mem::replace(&mut self.form, Form::Count) {
             Form::Lines(out, _) | Form::Objects(out) => {
                 out.finish()?;
                 if self.json || self.packets == 0 {
+                    say_losses(&tally);
                     return Ok(());
                 }
             }
             Form::Count => {
-                let mut report = self.report(&tally, stopped);
+                let mut report = self.report(&tally, end);
                 report["wire_raised"] = wire_raised.into();
                 let text = if self.json { report.to_string() } else { self.in_words() };
                 writeln!(io::stdout(), "{text}")?;
+                if !self.json {
+                    say_losses(&tally);
+                }
                 return Ok(());
             }
             Form::Capture(file, target) => {
                 omitted = file.unreported(results.origins());
                 let clamped = file.clamped();
-                let written = file
-                    .finish(results.origins(), |o| results.tally(o))
-                    .map_err(|e| target.broken(&e, self.packets))?;
+                let written = file.finish(results.origins(), tally_of).map_err(|e| target.broken(&e, self.packets))?;
                 let mut name = None;
                 if self.packets == 0 && target.remove() {
                     // An empty file is not published, because it might replace a capture.
@@ -170,7 +194,7 @@ impl PacketOutput {
                     return Ok(());
                 }
                 if self.json {
-                    let mut report = self.report(&tally, stopped);
+                    let mut report = self.report(&tally, end);
                     report["wire_raised"] = wire_raised.into();
                     report["clamped"] = clamped.into();
                     report["file_bytes"] = name.as_ref().map_or(0, |_| written).into();
@@ -185,28 +209,38 @@ impl PacketOutput {
             }
         }
         let into = into.map(|name| format!(" into {name}")).unwrap_or_default();
-        let early = if stopped { ", stopped early" } else { "" };
+        let early = match end {
+            Some(QueryEnd::Stopped) => ", stopped early",
+            Some(QueryEnd::Limit) => ", ended by --limit",
+            Some(QueryEnd::All) | None => "",
+        };
         sys::say!("netgrain: {}{into}{early}", self.in_words());
         if let Some(omitted) = omitted {
             sys::say!("netgrain: {omitted}");
         }
-        if tally.lost_total() > 0 {
-            sys::say!("netgrain: the interval is not complete: {}", losses(&tally));
-        }
+        say_losses(&tally);
         Ok(())
     }
 
     fn in_words(&self) -> String {
         let bytes = show_bytes(self.bytes);
-        format!("{} packets, {} bytes on the wire ({bytes})", show_count(self.packets), show_count(self.bytes))
+        format!("{}, {} bytes on the wire ({bytes})", plural(self.packets, "packet", "packets"), show_count(self.bytes))
     }
 
-    fn report(&self, tally: &Tally, stopped: bool) -> serde_json::Value {
+    fn report(&self, tally: &Tally, end: Option<QueryEnd>) -> serde_json::Value {
         let lost: serde_json::Map<_, _> = tally.losses().map(|(c, n)| (c.name().to_owned(), n.into())).collect();
+        let stopped = matches!(end, Some(QueryEnd::Stopped | QueryEnd::Limit));
         versioned(serde_json::json!({
             "packets": self.packets, "bytes": self.bytes, "stopped": stopped,
             "interval": { "offered": tally.offered, "stored": tally.stored, "filtered": tally.filtered,
                 "duplicate": tally.duplicate, "lost_total": tally.lost_total(), "lost": lost },
         }))
+    }
+}
+
+/// Warns about packets that were lost in the interval.
+fn say_losses(tally: &Tally) {
+    if tally.lost_total() > 0 {
+        sys::say!("netgrain: the interval is not complete: {}", losses(tally));
     }
 }

@@ -1,7 +1,7 @@
 //! Translates the command line into a packet query: source, time, filter.
 
 use super::PacketsArgs;
-use crate::flow_records::query::file_hint;
+use crate::flow_records::query::{file_hint, missing_file_or, named_files};
 use crate::inventory;
 use crate::outcome::Failure;
 use crate::zone::Zone;
@@ -37,11 +37,12 @@ impl PacketQuery {
     pub fn of(args: &PacketsArgs, now: Timestamp) -> Result<Self, Failure> {
         let (files, words, hint) = files_and_words(args);
         let filter = Filter::parse(&words.join(" ")).map_err(|e| {
-            if hint.is_empty() {
-                let of_file = args.store.as_ref().and_then(|_| file_hint(&words));
-                Failure::filter(&e).with(of_file.as_deref())
-            } else {
+            if !hint.is_empty() {
                 Failure::Said(format!("filter: {e}{hint}"))
+            } else if args.store.is_some() {
+                Failure::filter(&e).with(file_hint(&words).as_deref())
+            } else {
+                missing_file_or(&e, &words)
             }
         })?;
         let (from, to) = args.when.interval(now, args.follow)?;
@@ -123,10 +124,7 @@ impl PacketQuery {
                 }
                 Err(_) => format!("{} is empty now", store.display()),
             },
-            QuerySource::Files(files) => match &files[..] {
-                [one] => format!("searched {}", one.display()),
-                all => format!("searched {} files", all.len()),
-            },
+            QuerySource::Files(files) => format!("searched {}", named_files(files)),
         };
         format!("no {}; {there}", self.in_words().trim_start_matches("all "))
     }

@@ -4,9 +4,11 @@
 use super::{RetainArgs, interfaces, now, result_object};
 use crate::outcome::{Failure, Outcome, json};
 use crate::signals;
+use crate::style::plural;
 use base::units::{show_bytes, show_count};
 use columns::{DataFileKind, HeldSince, RetentionResult, RetentionRules, retain, would_retain};
 use config::MIN_AGE;
+use config::units::exact_size;
 use serde_json::json;
 use std::io::Write;
 use std::sync::atomic::Ordering;
@@ -43,26 +45,26 @@ pub fn run(args: &RetainArgs, kind: DataFileKind) -> Result<Outcome, Failure> {
             });
             json(&result_object(args, "retention", state))?;
         } else {
-            let (files, kept_bytes) = (show_count(kept.files), show_bytes(kept.bytes));
+            let (files, kept_bytes) = (plural(kept.files, "file", "files"), show_bytes(kept.bytes));
             let (removed, removed_bytes) = (show_count(kept.removed.len() as u64), show_bytes(removed_bytes));
             let name = kind.name();
             writeln!(
                 std::io::stdout(),
-                "{interface}: {files} files of {name} ({kept_bytes}), removed {removed} ({removed_bytes})"
+                "{interface}: {files} of {name} ({kept_bytes}), removed {removed} ({removed_bytes})"
             )?;
         }
         if kept.held > 0 {
             sys::say!(
-                "netgrain: {interface}: {} files are kept, because {} holds a shared lock on their hour directories",
-                show_count(kept.held),
+                "netgrain: {interface}: {} kept, because {} holds a shared lock on their hour directories",
+                plural(kept.held, "file is", "files are"),
                 holder_names(&kept.by)
             );
         }
         if kept.overruled > 0 {
             sys::say!(
-                "netgrain: {interface}: {} files were removed although {} holds their hour directories: the wait is \
+                "netgrain: {interface}: {} removed although {} holds their hour directories: the wait is \
                  over, and no other files could be removed",
-                show_count(kept.overruled),
+                plural(kept.overruled, "file was", "files were"),
                 holder_names(&kept.by)
             );
         }
@@ -111,10 +113,9 @@ fn rules(args: &RetainArgs, kind: DataFileKind) -> Result<RetentionRules, Failur
     if given.max_age.is_some_and(|age| age < MIN_AGE) {
         return refuse("--max-age: less than a second would empty the store: write 30d, 12h".into());
     }
-    if given.max_size.is_some_and(|most| most < MIN_SIZE) {
-        return refuse(
-            "--max-size: less than 1MiB would empty the store: write a size with its unit, as in 2GB".into(),
-        );
+    if let Some(most) = given.max_size.filter(|most| *most < MIN_SIZE) {
+        let (most, least) = (exact_size(most), exact_size(MIN_SIZE));
+        return refuse(format!("--max-size {most} is less than {least}: write a size with its unit, as in 2GB"));
     }
     Ok(RetentionRules { max_age: given.max_age, max_size: given.max_size, wait: given.wait_for_readers() })
 }

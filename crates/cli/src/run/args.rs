@@ -31,13 +31,13 @@ pub struct RunArgs {
     #[command(flatten)]
     pub capture: CaptureArgs,
     /// Do not record the packets, only flow records and rows
-    #[arg(long)]
+    #[arg(long, help_heading = None::<&str>)]
     pub no_packets: bool,
     /// Number of shards of the flow table; the records do not depend on this number
-    #[arg(long, value_name = "N", value_parser = base::units::whole::<u64>(0..=u64::MAX))]
+    #[arg(long, value_name = "N", value_parser = base::units::whole::<u64>(0..=u64::MAX), help_heading = None::<&str>)]
     pub shards: Option<u64>,
     /// Collector of flow records and rows, such as udp:HOST or tcp:HOST,fields=biflow; may be given several times
-    #[arg(long, value_name = "TARGET")]
+    #[arg(long, value_name = "TARGET", help_heading = None::<&str>)]
     pub export: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ pub struct RecordArgs {
     #[command(flatten)]
     pub capture: CaptureArgs,
     /// Format of the packet files
-    #[arg(long, value_enum, default_value_t = FileFormat::Pcap)]
+    #[arg(long, value_enum, default_value_t = FileFormat::Pcap, help_heading = None::<&str>)]
     pub format: FileFormat,
 }
 
@@ -69,7 +69,8 @@ pub enum FileFormat {
     Raw,
 }
 
-/// The arguments of both verbs. A value that is not given is `None`, so that the configuration file or its default
+/// The arguments of both verbs. The groups with a heading come last, because clap gives their heading to the arguments
+/// after them too. A value that is not given is `None`, so that the configuration file or its default
 /// decides.
 #[derive(Args)]
 pub struct CaptureArgs {
@@ -140,10 +141,6 @@ pub struct CaptureArgs {
     /// Number of concurrent writes to packet files
     #[arg(long, value_name = "N", value_parser = base::units::whole::<u32>(1..=256))]
     pub depth: Option<u32>,
-    #[command(flatten)]
-    pub retention: RuleArgs,
-    #[command(flatten)]
-    pub socket: SocketArgs,
     /// Change to this user and keep only the capabilities that a capture needs; the user must be able to write to the
     /// store
     #[arg(long, value_name = "NAME")]
@@ -157,6 +154,10 @@ pub struct CaptureArgs {
     /// Print only warnings while it runs, and the report at the end
     #[arg(long, short)]
     pub quiet: bool,
+    #[command(flatten)]
+    pub retention: RuleArgs,
+    #[command(flatten)]
+    pub socket: SocketArgs,
 }
 
 /// The ring socket, for listeners and groups of programs.

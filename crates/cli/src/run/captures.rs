@@ -51,6 +51,13 @@ impl RunningCaptures {
         for plan in plans.iter_mut().filter(|plan| plan.meter.is_some()) {
             engine::choose_key(plan, config.store.dir.as_deref(), config.series.key).map_err(Failure::say)?;
         }
+        let rules = RetentionRules::of(&config);
+        if plans.iter().any(|plan| retain::age_of_replay(&rules, plan)) {
+            sys::say!(
+                "netgrain: the maximum age of packets is not applied to a replay, because its packets may be older: \
+                 netgrain retain --max-age removes them afterwards"
+            );
+        }
         for warning in plans.iter().filter_map(replay_overlap::warning) {
             sys::say!("netgrain: {warning}");
         }
@@ -76,7 +83,6 @@ impl RunningCaptures {
             captures.into_iter().zip(&plans).zip(retention).zip(labels).enumerate()
         {
             announce(&capture, plan);
-            let rules = RetentionRules::of(&config);
             if let Some(text) = retention.as_ref().and_then(|plan| retain::announcement(&rules, plan)) {
                 sys::say!("netgrain: {text}");
             }

@@ -3,10 +3,10 @@
 use super::args::CaptureArgs;
 use crate::outcome::Failure;
 use crate::port::port;
-use capture::file::{Options, Port};
+use capture::file::{File, Options, Port};
 use config::{Config, FILE, Problem};
 use engine::SourcePlan;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Returns the sources of packets: one for each captured interface, or those of the capture files, or one simulation.
@@ -31,13 +31,14 @@ pub fn sources(args: &CaptureArgs, config: &Config, stop: &AtomicBool) -> Result
 /// Returns capture files as one source, or, if they have several interfaces, as one source for each interface.
 ///
 /// # Errors
-/// The stop flag was set while the files were examined.
+/// A file does not exist, the first file cannot be read, or the stop flag was set while the files were examined.
 pub fn captures(
     files: &[PathBuf],
     options: &Options,
     name: Option<String>,
     stop: &AtomicBool,
 ) -> Result<Vec<SourcePlan>, Failure> {
+    readable(files, options)?;
     let plan = |paths: &[PathBuf], name, port| {
         let options = Options { port, ..options.clone() };
         SourcePlan::Files { paths: paths.to_vec(), options, name }
@@ -53,6 +54,18 @@ pub fn captures(
         plan(&port.paths, Some(label), Some((port.name, port.link_type)))
     };
     Ok(if ports.is_empty() { vec![whole] } else { ports.into_iter().map(one).collect() })
+}
+
+/// Checks before the store is created that every file exists and that the first file is a capture. Later files are
+/// opened when the replay reaches them; the content of a pipe can be read only once.
+fn readable(files: &[PathBuf], options: &Options) -> Result<(), Failure> {
+    for (i, path) in files.iter().enumerate().filter(|(_, path)| *path != Path::new("-")) {
+        let is_pipe = path.metadata().is_ok_and(|about| !about.is_file() && !about.is_dir());
+        if !is_pipe && (i == 0 || !path.is_file()) {
+            File::open(path, Options { port: None, ..options.clone() }).map_err(Failure::say)?;
+        }
+    }
+    Ok(())
 }
 
 /// The setting that does not work with several interfaces, for files whose number of interfaces was not known before.

@@ -1,5 +1,6 @@
 //! The report of a capture as text, on standard output at the end.
 
+use crate::style::plural;
 use base::units::{show_bytes, show_count};
 use engine::Report;
 use flow::EndReason;
@@ -58,9 +59,9 @@ pub fn summary(r: &Report) -> String {
         if let Some(w) = &q.recorder {
             let _ = writeln!(
                 out,
-                "queue {}: {} file(s), {} written; processor time: engine {:.2} s, index {:.2} s, writer {:.2} s",
+                "queue {}: {}, {} written; processor time: engine {:.2} s, index {:.2} s, writer {:.2} s",
                 q.queue,
-                w.files,
+                plural(w.files, "file", "files"),
                 show_bytes(w.bytes),
                 q.engine_cpu_seconds,
                 w.index_cpu_seconds,
@@ -118,9 +119,13 @@ pub fn data_types(m: &MeterReport) -> String {
             "in no flow record and no row, because the meter was too slow: give it a processor of its own",
         );
     }
-    row("in rows", m.in_rows, &format!("{} rows, one for each second and direction", show_count(m.rows)));
+    row("in rows", m.in_rows, &format!("{}, one for each second and direction", plural(m.rows, "row", "rows")));
     let records: u64 = m.records.values().sum();
-    row("in flows", m.in_records, &format!("{} records of {} flows", show_count(records), show_count(m.started)));
+    row(
+        "in flows",
+        m.in_records,
+        &format!("{} of {}", plural(records, "record", "records"), plural(m.started, "flow", "flows")),
+    );
     row("in no flow", m.without_flow, "not IP");
     if m.tunnels.numbered > 0 {
         let _ = writeln!(out, "{}", tunnels(&m.tunnels));
@@ -134,8 +139,8 @@ pub fn data_types(m: &MeterReport) -> String {
     for sink in &m.sinks {
         let lost = if sink.lost > 0 { format!(", {} NOT WRITTEN", show_count(sink.lost)) } else { String::new() };
         let error = sink.error.as_ref().map(|e| format!("; {e}")).unwrap_or_default();
-        let (records, rows) = (show_count(sink.records), show_count(sink.rows));
-        let _ = writeln!(out, "to {}: {records} records, {rows} rows{lost}{error}", sink.name);
+        let (records, rows) = (plural(sink.records, "record", "records"), plural(sink.rows, "row", "rows"));
+        let _ = writeln!(out, "to {}: {records}, {rows}{lost}{error}", sink.name);
     }
     let _ = writeln!(out, "processor time: meter {:.2} s", m.cpu_millis as f64 / 1e3);
     out

@@ -2,7 +2,7 @@
 //! Parquet files of netgrain, or captures. Each exporter has its own interface numbers, so the numbers are mapped: one
 //! number denotes one interface name in all files.
 
-use crate::flow_records::files::{Format, format, with_captures};
+use crate::flow_records::files::{Format, format, with_captures, with_content};
 use crate::flow_records::from_capture::{Captures, MeteredKind};
 use crate::flow_records::names::Names;
 use crate::outcome::Failure;
@@ -31,7 +31,8 @@ impl SeriesFromFiles {
     /// # Errors
     /// A file cannot be read or has no rows.
     pub fn read(files: Vec<PathBuf>, filter: &Filter) -> Result<Self, Failure> {
-        let (mut all, mut names, mut warnings) = (Vec::new(), Names::default(), Vec::new());
+        let (mut all, mut names) = (Vec::new(), Names::default());
+        let (files, mut warnings) = with_content(&files)?;
         let mut files = files.into_iter();
         while let Some(path) = files.next() {
             let (mut rows, file_names) = match format(&path)? {

@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 #[derive(Args)]
 #[command(
     override_usage = "netgrain series --store <DIR> [OPTIONS] [FILTER]\n       netgrain series -r <FILE>... \
-     [OPTIONS]\n       netgrain series --live --from-multicast <GROUP:PORT> [OPTIONS]",
+     [OPTIONS] [FILTER]\n       netgrain series --live --from-multicast <GROUP:PORT> [OPTIONS]",
     after_help = format!("Examples:
   netgrain series --store /data --from -10min
   netgrain series --store /data --from 10:00 --to 11:00 --step 1m -i eth1
@@ -43,9 +43,9 @@ use std::path::{Path, PathBuf};
   netgrain series -r monday.pcap 'port 53'
   netgrain series --live --from-multicast 239.129.0.0:4739 --multicast-interface eth0
 
-A second without packets is a row of zeros. A second without data has no row: a line reports the gap (in JSON an object
-with `gap`). With a filter, the series is computed from the stored packets that match; the number of flows is then
-unknown, and all rows have the direction `in`, because packet files do not store the direction.
+A second without packets is a row of zeros. A second without data has no row: a line reports the gap (in JSON an object \
+    with `gap`). With a filter, the series is computed from the stored packets that match; the number of flows is then \
+    unknown, and all rows have the direction `in`, because packet files do not store the direction.
 
 {}", interval::HELP)
 )]
@@ -229,7 +229,10 @@ fn row_source(args: &SeriesArgs) -> Result<RowSource, Failure> {
         let files = args.read.iter().skip(1).take_while(is_file).count() + 1;
         let words = args.read[files..].iter().map(|word| word.to_string_lossy());
         let words: Vec<_> = words.chain(args.words.iter().map(|word| word.as_str().into())).collect();
-        return Ok(RowSource::Files(args.read[..files].to_vec(), filter(&words.join(" "))?));
+        let text = words.join(" ");
+        let words: Vec<&str> = words.iter().map(|word| &**word).collect();
+        let filter = Filter::parse(&text).map_err(|e| flow_records::query::missing_file_or(&e, &words))?;
+        return Ok(RowSource::Files(args.read[..files].to_vec(), filter));
     }
     let Some(store) = &args.store else {
         let group =
@@ -264,7 +267,9 @@ fn no_match_advice(args: &SeriesArgs, source: &RowSource, from: Timestamp, to: T
         RowSource::Packets(store, filter) => {
             format!("neither packets of `{filter}` nor series {interval}; {}", contents(store))
         }
-        RowSource::Files(files, _) => format!("no series {interval}; searched {} files", files.len()),
+        RowSource::Files(files, _) => {
+            format!("no series {interval}; searched {}", flow_records::query::named_files(files))
+        }
         RowSource::Network(group, _) => format!("no series {interval}; listened to {group}"),
     }
 }

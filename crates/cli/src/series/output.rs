@@ -7,7 +7,7 @@ use super::table::{self, Lines};
 use crate::flow_records::names::Names;
 use crate::outcome::{Failure, versioned};
 use crate::output::background_writer::BackgroundWriter;
-use crate::style::{Paint, StylePart, terminal_width};
+use crate::style::{Paint, StylePart, plural, terminal_width};
 use crate::zone::Zone;
 use base::units::{show_count, show_si};
 use export::text::{self, Format};
@@ -18,7 +18,7 @@ use std::io::{self, Write};
 /// The maximum width of a sparkline on a terminal, in characters.
 const WIDTH: usize = 100;
 
-/// Number of characters before a sparkline, for interface and direction. Before the axis, the same space contains the
+/// The minimum number of characters before a sparkline, for interface and direction. Before the axis, the same space contains the
 /// date and the zone offset.
 const NAME: usize = 17;
 
@@ -97,7 +97,7 @@ impl<T: table::LineSubject> Output<T> {
         }
         match &mut self.form {
             Form::Table(out, lines) => {
-                let header = if self.printed == 0 { format!("{}\n", lines.header()) } else { String::new() };
+                let header = if self.printed == 0 { format!("{}\n", lines.header(names)) } else { String::new() };
                 let line = lines.line(subject, row.second, names, self.filtered);
                 out.write_all(format!("{header}{line}\n").as_bytes())?;
                 let sparkline = self.sparklines.entry((row.interface, row.direction)).or_default();
@@ -149,7 +149,7 @@ impl<T: table::LineSubject> Output<T> {
                         0 => String::new(),
                         n => format!(", {} s without data in between", show_count(n)),
                     };
-                    sys::say!("netgrain: {} rows{without_data}", show_count(self.printed));
+                    sys::say!("netgrain: {}{without_data}", plural(self.printed, "row", "rows"));
                     lines.dropped().iter().for_each(|dropped| sys::say!("netgrain: {dropped}"));
                 }
             }
@@ -176,18 +176,22 @@ impl Drawing<'_> {
     /// Returns the lines of the sparklines and of the axis, with at most `width` characters each. Long names make lines
     /// longer.
     fn text(&self, width: usize, names: &Names) -> String {
-        let room = width.saturating_sub(NAME + 1 + MAX).clamp(10, WIDTH);
+        let name_of = |(interface, direction): &(u16, Direction)| {
+            format!("{} {}", names.interface(*interface), table::direction_name(*direction))
+        };
+        let name_width = self.sparklines.keys().map(|key| name_of(key).chars().count()).max().unwrap_or(0).max(NAME);
+        let room = width.saturating_sub(name_width + 1 + MAX).clamp(10, WIDTH);
         let Some(axis) = TimeAxis::of(self.sparklines.values(), self.step, room) else { return String::new() };
         let mut text = String::new();
-        for ((interface, direction), sparkline) in self.sparklines {
-            let name = format!("{} {}", names.interface(*interface), table::direction_name(*direction));
+        for (key, sparkline) in self.sparklines {
+            let name = name_of(key);
             let (line, most) = (sparkline.line(&axis), show_si(sparkline.max(), "b/s"));
-            text += &format!("{name:<NAME$} {}  to {most}\n", self.paint.part(StylePart::Sparkline, &line));
+            text += &format!("{name:<name_width$} {}  to {most}\n", self.paint.part(StylePart::Sparkline, &line));
         }
         let (rule, labels) = axis.lines(self.zone);
         let each = format!("{} s per character", axis.each());
-        text += &format!("{:<NAME$} {rule}  {each}\n", "");
-        text += &self.paint.part(StylePart::Faint, &format!("{:<NAME$} {labels}", self.zone_in_words()));
+        text += &format!("{:<name_width$} {rule}  {each}\n", "");
+        text += &self.paint.part(StylePart::Faint, &format!("{:<name_width$} {labels}", self.zone_in_words()));
         text.push('\n');
         text
     }

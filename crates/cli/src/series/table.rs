@@ -18,6 +18,8 @@ const fn left(title: &'static str, width: usize) -> Column {
 
 /// The time is the first column; it is shown as a time of day on a narrow terminal.
 const TIME: usize = 0;
+/// The column of the interface.
+const INTERFACE: usize = 1;
 /// The width of a time such as `2026-11-21T10:42:07Z`.
 const TIME_WIDTH: usize = 20;
 /// The width of a time of day such as `10:42:07`.
@@ -158,8 +160,9 @@ impl Lines {
         Self { layout, paint, zone: zone.clone(), date: String::new() }
     }
 
-    /// The header line.
-    pub fn header(&self) -> String {
+    /// The header line. Names of interfaces that are known now fit their column.
+    pub fn header(&mut self, names: &Names) -> String {
+        self.layout.widen(INTERFACE, names.all().iter().map(|(_, name)| name.as_str()));
         self.layout.header()
     }
 
@@ -182,7 +185,9 @@ impl Lines {
         // The end of a gap is printed with its date, because the gap may end on another day than it begins.
         let end = self.zone.show_second(Timestamp::from_secs_nanos(to, 0));
         let width = if self.layout.is_narrow(TIME) { CLOCK_WIDTH } else { TIME_WIDTH };
-        let text = format!("{begin:<width$}  {interface:<9}  no data for {} s, to {end}", show_count(to - from + 1),);
+        let name = self.layout.width_of(INTERFACE);
+        let text =
+            format!("{begin:<width$}  {interface:<name$}  no data for {} s, to {end}", show_count(to - from + 1),);
         date + &self.paint.part(StylePart::Notable, &text)
     }
 
@@ -231,9 +236,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_long_name_of_an_interface_moves_no_column() {
+        let (long, mut names) = ("enp129s0f1np1.4094", Names::default());
+        let short = names.number("eth1");
+        let long = names.number(long);
+        let mut lines = Lines::new::<Row>(None, Paint(false), &Zone::Utc);
+        let header = lines.header(&names);
+        let of = |interface| Row { interface, ..Row::default() };
+        let ends = [short, long].map(|number| lines.line(&of(number), 7, &names, false).len());
+        assert_eq!(ends, [header.len(); 2], "{header}");
+        assert_eq!(lines.gap(1, 2, "eth1").find("no data"), header.find("dir"), "{header}");
+    }
+
+    #[test]
     fn a_narrow_table_of_steps_has_the_number_of_known_seconds() {
         for room in [60, 80] {
-            let header = Lines::new::<Rollup>(Some(room), Paint(false), &Zone::Utc).header();
+            let header = Lines::new::<Rollup>(Some(room), Paint(false), &Zone::Utc).header(&Names::default());
             assert!(header.contains("known") && header.contains("bits/s: mean"), "{room}: {header}");
         }
     }

@@ -7,6 +7,7 @@
 //! | fence | the block |
 //! |---|---|
 //! | `sh` | runs |
+//! | `sh,until-stopped` | is one command, which runs in the background until a later block ends it with `kill %1` |
 //! | `sh,with-PROGRAM` | runs if PROGRAM is installed, and is skipped by name otherwise |
 //! | `sh,with-python-PACKAGE` | runs if a Python with PACKAGE is installed |
 //! | `sh,hardware` | needs a NIC, a collector or a service manager: it is listed in [`LISTED`] |
@@ -118,6 +119,12 @@ fn run_page(test: &str, page: &str) {
         if let Some(package) = tag.strip_prefix("with-python-") {
             let Some(directory) = python_directory(&format!("{test}, line {line}"), package) else { continue };
             directories.extend(Some(directory).filter(|directory| directory.is_absolute()));
+        } else if tag == "until-stopped" {
+            let command = text.trim_end();
+            assert!(!command.contains('\n') && !command.ends_with('&'), "{page}:{line}: the block is not one command");
+            // The capture of the command must have begun when the next block sends traffic.
+            script += &format!("echo '== {page}:{line}' >&2\n{command} &\nsleep 2\n");
+            continue;
         } else if let Some(program) = tag.strip_prefix("with-") {
             if testkit::tool(&format!("{test}, line {line}"), program).is_none() {
                 continue;
@@ -194,6 +201,18 @@ fn every_page_is_run() {
     let mut run: Vec<String> = RUN.iter().map(|page| (*page).to_owned()).collect();
     run.sort();
     assert_eq!(run, pages(), "a page without a test, or a test without a page");
+}
+
+#[test]
+fn the_readme_shows_commands_without_pauses_and_background_jobs() {
+    // Hidden blocks begin with `<!-- sh`; they have what only the test needs.
+    let hidden: Vec<usize> =
+        read("README.md").lines().enumerate().filter(|(_, l)| l.starts_with("<!-- sh")).map(|(i, _)| i + 1).collect();
+    for block in blocks("README.md").iter().filter(|block| !hidden.contains(&block.line)) {
+        for line in block.text.lines() {
+            assert!(!line.starts_with("sleep ") && !line.ends_with(" &"), "README.md:{}: {line}", block.line);
+        }
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod flows_to_packets;
 mod forwarding_loops_live;
 mod group;
 mod groups;
+mod inputs;
 mod json_schemas;
 mod lang;
 mod lengths;

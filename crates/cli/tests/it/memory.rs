@@ -146,7 +146,8 @@ fn flags_of_run_override_ring_rotation_and_retention_of_the_file() {
     let (file, config) = (dir.join("a.pcap"), dir.join("a.toml"));
     let generated = run(&["gen", "-w", arg(&file), "60,flows=10,rate=100pps,packets=500"]);
     assert_eq!(generated.status, Some(0), "{generated:?}");
-    fs::write(&config, "[capture]\nring = \"16MiB\"\n[packets]\nrotate = \"1h\"\nmax_age = \"1h\"\n").expect("a file");
+    fs::write(&config, "[capture]\nring = \"16MiB\"\n[packets]\nrotate = \"1h\"\nmax_size = \"100GB\"\n")
+        .expect("a file");
     let replay = |store: &Path, more: &[&str]| {
         let output =
             run(&[&["run", "-r", arg(&file), "--store", arg(store), "--config", arg(&config), "--json", "-q"], more]

@@ -196,6 +196,44 @@ fn count_text_and_json_of_a_store_agree() {
 }
 
 #[test]
+fn a_query_that_the_limit_ends_has_no_ledger_in_any_form() {
+    let dir = TempDir::new("packets-limit");
+    // The limit is within the second file, so the ledger of the first file has been read.
+    let store = store(&dir, 3000, &["--filter", "greater 100"]);
+    let again = run(&[
+        "record",
+        "--sim",
+        "imix,packets=3000",
+        "--ring",
+        "32MiB",
+        "--store",
+        arg(&store),
+        "--filter",
+        "greater 100",
+        "-q",
+    ]);
+    assert_eq!(again.status, Some(0), "{again:?}");
+    let stored = common::stored_packets(&store);
+    let limit = (stored - 10).to_string();
+    let out = |name: &str| dir.join(name);
+    let none = serde_json::json!({
+        "offered": 0, "stored": 0, "filtered": 0, "duplicate": 0, "lost_total": 0, "lost": {},
+    });
+    for (limit, ends_early) in [(&limit[..], true), ("1000000", false)] {
+        let counted = packets(&store, &["--limit", limit, "--count", "--json"]);
+        let written = packets(&store, &["--limit", limit, "-w", arg(&out(&format!("{limit}.pcapng"))), "--json"]);
+        for report in [object(&counted.out), object(&written.out)] {
+            assert_eq!((report["interval"] == none, &report["stopped"]), (ends_early, &ends_early.into()), "{report}");
+        }
+        let lines = packets(&store, &["--limit", limit]);
+        assert_eq!(lines.err.contains(", ended by --limit"), ends_early, "{}", lines.err);
+        let bytes = std::fs::read(out(&format!("{limit}.pcapng"))).expect("a capture");
+        let has_ledger = bytes.windows(9).any(|text| text == b"none lost");
+        assert_eq!(has_ledger, !ends_early, "the statistics block of --limit {limit}");
+    }
+}
+
+#[test]
 fn a_pcapng_contains_the_query_the_interface_and_the_ledger() {
     let test = "a_pcapng_contains_the_query_the_interface_and_the_ledger";
     let dir = TempDir::new("packets-pcapng");
@@ -515,7 +553,7 @@ fn a_truncated_capture_is_reported_once_with_and_without_an_index() {
     let output = run(&["verify", arg(&one)]);
     assert_eq!((output.status, output.out.matches("WRONG").count()), (Some(1), 1), "{output:?}");
     let output = run(&["convert", arg(&one), "-w", arg(&dir.join("out.pcap"))]);
-    assert_eq!((output.status, output.err.matches("before it was converted").count()), (Some(1), 1), "{output:?}");
+    assert_eq!((output.status, output.err.matches("before this byte was converted").count()), (Some(1), 1), "{output:?}");
 }
 
 #[test]

@@ -51,9 +51,13 @@ fn invalid_retention_rules_are_rejected_with_advice() {
     assert_error(&retain(&["--keep-free", "much"]), "much", "10%");
     assert_error(&retain(&["--max-age", "soon"]), "soon", "write");
     assert_error(&retain(&["--max-age", "0s"]), "--max-age", "empty the store");
-    assert_error(&retain(&["--max-size", "10"]), "--max-size 10 B", "with its unit");
-    assert_error(&retain(&["--max-size", "0"]), "--max-size", "empty the store");
-    assert_error(&retain(&["--keep-free", "5000TB"]), "--keep-free", "at most half");
+    for (size, echoed) in
+        [("10", "10"), ("0", "0"), ("7MB", "7MB"), ("1.5MB", "1500kB"), ("7MiB", "7MiB"), ("7M", "7MiB")]
+    {
+        let refused = format!("--max-size {echoed} is less than 4 files of 2MiB");
+        assert_error(&retain(&["--max-size", size]), &refused, "with its unit, as in 200GB");
+    }
+    assert_error(&retain(&["--keep-free", "5000TB"]), "--keep-free 5000TB", "at most half");
     assert_error(&retain(&["--max-age", "1d", "-i", "eth2"]), "eth2", "it has eth1");
     assert_error(
         &retain(&["--max-age", "1d", "--archive", "no-such-directory"]),
@@ -69,7 +73,7 @@ fn invalid_retention_rules_are_rejected_with_advice() {
     let record = |more: &[&str]| {
         run(&[&["record", "--sim", "60,packets=1", "--ring", "8MiB", "--store", arg(&dir.join("new"))], more].concat())
     };
-    assert_error(&record(&["--max-size", "4GiB"]), "--max-size", "smaller --segment");
+    assert_error(&record(&["--max-size", "4GiB"]), "--max-size 4GiB is less than 4 files of 2GiB", "smaller --segment");
     assert_error(&record(&["--archive", arg(dir.path())]), "--archive", "--max-age");
     assert!(!dir.join("new").exists(), "rejected before the store is created");
 }
@@ -237,6 +241,22 @@ fn the_report_is_the_last_line_and_counts_every_removed_file() {
 }
 
 #[test]
+fn retain_distinguishes_kept_files_from_the_files_that_a_recorder_writes() {
+    let dir = TempDir::new("retain-growing");
+    let at = dir.join("store");
+    let args = ["record", "--sim", "60,rate=1kpps", "--ring", "8MiB", "--segment", "8MiB", "--store", arg(&at)];
+    let (running, err) = Running::start(&mut netgrain(&args));
+    let retain = || run(&["retain", "--store", arg(&at), "--max-size", "1GB"]);
+    until("the recorder has a file", || retain().out.contains(" for the files being written; "));
+    let output = retain();
+    assert!(output.out.starts_with("retention: 0 files kept (0 B), and "), "{output:?}");
+    signal(&running.0, "INT");
+    assert_eq!(running.end(err).status, Some(0));
+    let output = retain();
+    assert!(output.out.starts_with("retention: 1 file kept (") && !output.out.contains("being written"), "{output:?}");
+}
+
+#[test]
 fn a_quiet_recorder_reports_removed_and_recovered_files() {
     let dir = TempDir::new("retain-quiet");
     let at = dir.join("store");
@@ -295,7 +315,7 @@ fn each_data_type_has_its_own_retention_rules() {
     );
     assert_eq!(exist(&flows), [true, true], "no file is removed");
     let output = retain("flows", &["--max-age", "90min"]);
-    assert!(output.status == Some(0) && output.out.contains("eth1: 1 files of flows"), "{output:?}");
+    assert!(output.status == Some(0) && output.out.contains("eth1: 1 file of flows"), "{output:?}");
     assert_eq!((exist(&flows), exist(&series), exist(&packets)), (vec![false, true], vec![true; 2], vec![true; 2]));
     let output = retain("series", &["--max-age", "1min", "--json"]);
     assert_eq!(objects(&output.out).last().expect("a state")["retention"]["removed"]["files"], 2, "{output:?}");

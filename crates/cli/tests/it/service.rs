@@ -192,7 +192,7 @@ fn the_drop_in_for_interface_programs_grants_only_what_they_need() {
     let expected = ["CapabilityBoundingSet=CAP_PERFMON", "AmbientCapabilities=CAP_PERFMON", "RestrictRealtime=no"];
     assert_eq!(settings, [&expected[..], &["ExecReload=kill -HUP $MAINPID"]].concat());
     for text in [
-        "; the drop-in for programs says `no`",
+        "the drop-in for programs therefore sets `RestrictRealtime=no`",
         "| `record -i --program` | also keeps `CAP_PERFMON` |",
         "dist/systemd/netgrain-record-programs.conf",
     ] {

@@ -362,7 +362,14 @@ fn queries_after_a_kill_advise_repair() {
     assert!(output.status == Some(1) && output.err.contains("netgrain repair or the next recorder"), "{output:?}");
     assert_eq!(run(&["repair", arg(&store)]).status, Some(0));
     let output = query();
-    assert!(!output.err.contains("repair") && !output.err.contains("verify"), "the store is repaired: {output:?}");
+    assert!(
+        !output.err.contains("netgrain repair") && !output.err.contains("netgrain verify"),
+        "the store is repaired: {output:?}"
+    );
+    for form in [&[][..], &["--json"], &["--count"]] {
+        let output = run(&[&["packets", "--store", arg(&store)], form].concat());
+        assert!(output.err.contains("the interval is not complete: "), "{form:?}: {}", output.err);
+    }
     let output = run(&["verify", arg(&store)]);
     assert_eq!(output.status, Some(0), "{output:?}");
     assert!(output.out.contains("lost, by the ledger: ") && output.out.contains(" crash)"), "{output:?}");

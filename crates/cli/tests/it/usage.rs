@@ -166,6 +166,59 @@ fn unknown_arguments_are_rejected_with_advice() {
 }
 
 #[test]
+fn run_names_the_flag_of_an_unreadable_value_and_the_key_of_a_refused_value() {
+    let dir = TempDir::new("usage-keys");
+    let store = dir.join("store");
+    let message = |verb: &str, more: &[&str]| {
+        let output = run(&[&[verb, "--sim", "60,packets=1", "--store", arg(&store)], more].concat());
+        assert_eq!(output.status, Some(2), "{output:?}");
+        output.err
+    };
+    for verb in ["run", "record"] {
+        for flag in [["--segment", "foo"], ["--snaplen", "x"], ["--rotate", "300ms"]] {
+            assert!(message(verb, &flag).contains(&format!("for '{} ", flag[0])), "{}", message(verb, &flag));
+        }
+    }
+    for (flag, value, key) in [
+        ("--filter", "hsot 1.2.3.4", "capture.filter"),
+        ("--metrics", "x", "status.metrics"),
+        ("--max-size", "1GB", "packets.max_size"),
+    ] {
+        let (of_run, of_record) = (message("run", &[flag, value]), message("record", &[flag, value]));
+        assert!(of_run.starts_with(&format!("netgrain: {key}: ")), "{of_run}");
+        assert!(of_record.starts_with(&format!("netgrain: {flag}")) && !of_record.contains(key), "{of_record}");
+    }
+    let set = message("run", &["--set", "packets.segment=foo"]);
+    assert!(set.starts_with("netgrain: --set: packets.segment: "), "{set}");
+}
+
+#[test]
+fn misspelt_names_have_a_suggestion() {
+    let only = |check: &str| run(&["doctor", "--only", check]);
+    assert_error(&only("privilege"), "no check has this name", "did you mean privileges?");
+    assert_error(&only("clock"), "no check has this name", "did you mean clock-source?");
+    assert_error(&only("xyz"), "no check has this name", "the checks are link, ");
+    let operator = run(&["lang", "check", "-e", "main = udp >- steer_flow"]);
+    assert!(operator.status == Some(2) && operator.err.contains("did you mean `>->`?"), "{operator:?}");
+}
+
+#[test]
+fn an_interval_of_one_nanosecond_has_a_hint() {
+    let dir = TempDir::new("usage-nanosecond");
+    let file = dir.join("a.pcap");
+    assert_eq!(run(&["gen", "-w", arg(&file), "60", "--packets", "10"]).status, Some(0));
+    let day = ["--from", "2026-11-21", "--to", "2026-11-21"];
+    for verb in ["packets", "flows", "series"] {
+        let output = run(&[&[verb, "-r", arg(&file)], &day[..]].concat());
+        assert!(output.err.contains("the interval is one nanosecond") && output.err.contains("--around"), "{output:?}");
+        let output = run(&[verb, "-r", arg(&file), "--from", "2026-11-21", "--to", "2026-11-22"]);
+        assert!(!output.err.contains("one nanosecond"), "{output:?}");
+    }
+    let output = run(&[&["convert", arg(&file), "-w", arg(&dir.join("b.pcap"))], &day[..]].concat());
+    assert!(output.err.contains("the interval is one nanosecond"), "{output:?}");
+}
+
+#[test]
 fn an_unwritable_store_is_reported_before_the_capture() {
     let dir = TempDir::new("blocked");
     let blocked = dir.join("file");

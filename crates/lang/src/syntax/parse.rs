@@ -70,7 +70,10 @@ fn strength(operator: &str) -> Option<(u8, bool)> {
     })
 }
 
-/// Advice for an operator of other languages.
+/// The operators that consist of several signs, as suggestions for a misspelt operator.
+const OPERATORS: [&str; 10] = [">->", ">=>", ".&&.", ".||.", ".^^.", ".==", "./=", ".<=", ".>=", "~>"];
+
+/// Advice for an operator of other languages, or for a misspelt operator.
 fn foreign(operator: &str) -> String {
     let instead = match operator {
         "<-" => return "values are not bound in `do`; give the function a parameter".to_owned(),
@@ -83,7 +86,10 @@ fn foreign(operator: &str) -> String {
         "!" | "~" => "not",
         "." | "->" | ">>=" | ">>>" | "|>" | "=>" | "-->" => return "actions are joined by `>->`".to_owned(),
         "//" | "#" | "/*" => return "a comment begins with `--`".to_owned(),
-        _ => return format!("`{operator}` is not an operator of the language"),
+        _ => match base::nearest(operator, OPERATORS) {
+            Some(near) => return format!("did you mean `{near}`?"),
+            None => return format!("`{operator}` is not an operator of the language"),
+        },
     };
     format!("write `{instead}`")
 }

@@ -1,7 +1,7 @@
 //! One foreign capture: its format, and readers that begin at any record of it.
 
 use crate::QueryError;
-use pcap::{Format, Reader};
+use pcap::{Compression, Format, Reader};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -48,14 +48,7 @@ impl Capture {
         };
         let mut head = [0; 4];
         let have = file.read_at(&mut head, 0).map_err(failed)?;
-        let packed = match head {
-            [0x1f, 0x8b, ..] => Some(("gzip", "gzip -dk")),
-            [0x28, 0xb5, 0x2f, 0xfd] => Some(("zstd", "zstd -dk")),
-            [b'B', b'Z', b'h', _] => Some(("bzip2", "bzip2 -dk")),
-            [0xfd, b'7', b'z', b'X'] => Some(("xz", "xz -dk")),
-            _ => None,
-        };
-        if let Some((name, command)) = packed.filter(|_| have == head.len()) {
+        if let Some(Compression { name, command }) = Compression::of(&head[..have]) {
             return Err(refused(format!(
                 "compressed with {name}, so it cannot be read at any offset: decompress it first ({command}), or \
                  record it into a store (netgrain record -r)"

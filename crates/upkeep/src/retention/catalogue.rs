@@ -206,7 +206,12 @@ impl Catalogue {
 
     /// Allocated bytes of all files, including unpublished files.
     pub fn allocated_bytes(&self) -> u64 {
-        self.published + self.ahead + self.hours.values().map(|hour| hour.in_work).sum::<u64>()
+        self.published + self.unpublished_bytes()
+    }
+
+    /// Allocated bytes of the files that a recorder writes or has prepared.
+    pub fn unpublished_bytes(&self) -> u64 {
+        self.ahead + self.hours.values().map(|hour| hour.in_work).sum::<u64>()
     }
 
     /// Number of published packet files.

@@ -110,6 +110,8 @@ pub struct RetentionState {
     pub files: u64,
     /// Bytes of the volume that the interfaces take, unpublished files included.
     pub bytes: u64,
+    /// The part of `bytes` that unpublished files take: files that are being written, and prepared files.
+    pub unpublished_bytes: u64,
     /// The start time of the oldest file.
     pub oldest: Option<Timestamp>,
     /// Files removed.
