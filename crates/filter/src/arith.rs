@@ -145,7 +145,7 @@ impl Number {
     pub fn node_count(&self) -> usize {
         match self {
             Self::Is(_) | Self::Len => 1,
-            Self::Op(_, a, b) => 1 + a.node_count() + b.words(),
+            Self::Op(_, a, b) => 1 + a.node_count() + b.node_count(),
             Self::Load { index, .. } => 1 + index.node_count(),
         }
     }

@@ -134,9 +134,9 @@ impl Test {
             | Self::Chain(_)
             | Self::Deep(_) => 1,
             Self::Not(t) => 1 + t.node_count(),
-            Self::And(s, t) | Self::Or(s, t) => 1 + s.node_count() + t.words(),
-            Self::Relation(a, _, b) => 1 + a.node_count() + b.words(),
-            Self::Tunnel(tunnel) => 1 + tunnel.over_ip.node_count() + tunnel.over_ip6.words(),
+            Self::And(s, t) | Self::Or(s, t) => 1 + s.node_count() + t.node_count(),
+            Self::Relation(a, _, b) => 1 + a.node_count() + b.node_count(),
+            Self::Tunnel(tunnel) => 1 + tunnel.over_ip.node_count() + tunnel.over_ip6.node_count(),
         }
     }
 

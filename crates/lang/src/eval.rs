@@ -408,7 +408,7 @@ fn measure_pred(p: &Pred, level: usize, words: &mut usize) -> bool {
             *words <= MAX_WORDS
         }
         Pred::Filter(filter) => {
-            *words += filter.words();
+            *words += filter.node_count();
             *words <= MAX_WORDS
         }
         _ => true,

@@ -553,7 +553,11 @@ fn a_truncated_capture_is_reported_once_with_and_without_an_index() {
     let output = run(&["verify", arg(&one)]);
     assert_eq!((output.status, output.out.matches("WRONG").count()), (Some(1), 1), "{output:?}");
     let output = run(&["convert", arg(&one), "-w", arg(&dir.join("out.pcap"))]);
-    assert_eq!((output.status, output.err.matches("before this byte was converted").count()), (Some(1), 1), "{output:?}");
+    assert_eq!(
+        (output.status, output.err.matches("before this byte was converted").count()),
+        (Some(1), 1),
+        "{output:?}"
+    );
 }
 
 #[test]
