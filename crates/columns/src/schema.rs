@@ -14,7 +14,8 @@ pub enum EncodingHint {
     Distinct,
     /// Dictionary encoding, also with many distinct values.
     Wide,
-    /// Dictionary of up to [`crate::encode::OFTEN`] values; with more, PLAIN numbers are shorter.
+    /// Dictionary of up to [`crate::encode::OFTEN`] distinct values. A column with more distinct values is shorter in
+    /// PLAIN encoding.
     Often,
     /// PLAIN encoding with compression, for values that mostly differ.
     Noise,

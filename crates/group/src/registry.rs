@@ -67,7 +67,7 @@ pub struct LoadResult {
     /// included.
     pub took: Duration,
     /// Queues that did not carry the command out (or, for a new group, did not join their ring) within the time limit
-    /// (`Limits::timeout`). The program runs on all others.
+    /// (`Limits::timeout`). The program runs on all other queues of the group.
     pub unresponsive: Vec<UnresponsiveQueue>,
 }
 

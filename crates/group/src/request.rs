@@ -55,7 +55,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Returns the name in configuration and JSON.
+    /// Returns the name of the policy in configuration and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Private => "private",
@@ -88,7 +88,7 @@ pub enum Request {
         /// The queues of each interface whose packets the group gets; default: all queues.
         #[serde(default)]
         queues: Option<Vec<u16>>,
-        /// The group ends with this connection.
+        /// True if the group ends when this connection to the control socket ends.
         #[serde(default)]
         ephemeral: bool,
     },

@@ -2,10 +2,11 @@
 //!
 //! Stream positions only grow from descriptor to descriptor, and a descriptor does not change until the producer
 //! overwrites it. Therefore a result from valid descriptors stays true, and only a read that overlaps an overwrite is
-//! invalid. After each read the search checks the producer's claim (see `protocol`). After an invalid read it restarts
-//! at the oldest valid descriptor. Most control descriptors have no position, so the search scans past them. Each scan
-//! without a result halves the remaining range, so that even a ring full of control descriptors is scanned at most
-//! twice. For any memory contents the search ends and reads nothing outside the ring.
+//! invalid. After each read the search loads the position up to which the producer may have written (the claim, see
+//! `protocol`). After an invalid read it restarts at the oldest valid descriptor. Most control descriptors have no
+//! position, so the search scans past them. Each scan without a result halves the remaining range, so that even a ring
+//! full of control descriptors is scanned at most twice. For any memory contents the search ends and reads nothing
+//! outside the ring.
 
 use crate::desc::{Control, Desc};
 
@@ -148,7 +149,7 @@ mod tests {
         }
         assert!(
             complete > 5000 && overwritten > 5000,
-            "complete results: {complete}, searches with overwrites: {overwritten}"
+            "{complete} results were complete, and {overwritten} searches met new overwrites: more than 5000 each"
         );
     }
 

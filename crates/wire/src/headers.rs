@@ -70,9 +70,9 @@ pub mod link {
     pub(crate) const SLL2_PROTOCOL: usize = 0;
     pub(crate) const SLL2_LEN: usize = 20;
 
-    /// The ethertype for the address family in a loopback header; 0 if the family is not IP. The number of IPv6 depends
-    /// on the system: 10 on Linux, 24 on NetBSD and OpenBSD, 28 on FreeBSD, 30 on Darwin (pcap-linktype,
-    /// `LINKTYPE_NULL`).
+    /// The ethertype for the address family in a loopback header; 0 if the family is not IP. The number of the address
+    /// family IPv6 depends on the system: 10 on Linux, 24 on NetBSD and OpenBSD, 28 on FreeBSD, 30 on Darwin
+    /// (pcap-linktype, `LINKTYPE_NULL`).
     pub(crate) fn of_family(head: [u8; LOOP_LEN]) -> crate::EtherType {
         // Address families are small numbers, so the byte order that gives the smaller number is the host's byte order.
         match u32::from_be_bytes(head).min(u32::from_le_bytes(head)) {

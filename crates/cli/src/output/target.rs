@@ -137,7 +137,7 @@ impl Target {
             Self::Pipe if e.kind() == io::ErrorKind::BrokenPipe => return Failure::ClosedPipe,
             Self::Pipe => return Failure::Said(format!("standard output: {e}")),
             Self::InPlace { path, .. } if e.kind() == io::ErrorKind::BrokenPipe => {
-                return Failure::Said(format!("{}: the reader closed it", path.display()));
+                return Failure::Said(format!("{}: the process that reads the pipe closed it", path.display()));
             }
             Self::InPlace { .. } | Self::Renamed(..) => {}
         }

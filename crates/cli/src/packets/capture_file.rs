@@ -62,7 +62,7 @@ impl CaptureFile {
         (!missing.is_empty()).then(|| format!("pcap does not record {}; pcapng does", missing.join(" nor ")))
     }
 
-    /// The number of packets whose timestamps were lowered to the last second of the format.
+    /// The number of packets whose timestamps were lowered to the last second that the pcap format can represent.
     pub fn clamped(&self) -> u64 {
         match self {
             Self::Ng(_) => 0,
@@ -113,7 +113,7 @@ impl Classic {
         self.lost += found.lost;
         self.clamped += u64::from(found.ts.secs() > u64::from(u32::MAX));
         self.many |= *self.origin.get_or_insert(found.origin) != found.origin;
-        // The record is written by one call, so that the background writer keeps it in one chunk.
+        // The pcap record is written by one call, so that the background writer keeps it in one chunk.
         self.record.clear();
         self.record.extend(record_header_ns(found.ts, found.data.len() as u32, found.wire_len));
         self.record.extend(found.data);

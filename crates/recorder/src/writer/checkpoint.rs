@@ -70,7 +70,8 @@ impl Checkpoint {
         }
     }
 
-    /// True if the entry of this block must not be updated now.
+    /// True if the index entry of this block must not be updated now, because a checkpoint is syncing the packets or
+    /// the index.
     pub fn guards(&self, block: u32) -> bool {
         self.filling == Some(block) && matches!(self.step, Step::Data(_) | Step::IndexDue | Step::Index(_))
     }

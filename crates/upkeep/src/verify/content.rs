@@ -371,8 +371,9 @@ fn layout(path: &Path) -> Option<Layout> {
     Layout::of(name.rsplit_once('.')?.1)
 }
 
-/// Scans the undamaged blocks. Returns their packets, and the offset at which a record is missing. A record that
-/// continues in a damaged block is counted in the block in which it begins, but not as a packet of the file.
+/// Scans the undamaged blocks. Returns their packets, and the first offset at which no valid record begins although one
+/// must begin there. If the last record of an undamaged block continues in a damaged block, it is counted as a record
+/// that begins in its block, but not as a packet.
 fn scan_undamaged<D: Device>(
     window: &mut Window<'_, D>,
     layout: Layout,
