@@ -127,7 +127,7 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let what = match &args.file {
         Some(file) => file.display().to_string(),
         None => format!(
-            "{} packets of {} conversations, at most {} bytes of each",
+            "{} packets of {} conversations, at most {} bytes stored of each packet",
             show_count(args.packets),
             show_count(args.conversations),
             args.snaplen

@@ -80,8 +80,8 @@ pub trait EngineServices: Send + Sync {
         false
     }
 
-    /// Returns the host interface of `port`, which passes packets to the host, or `None` if the host receives them
-    /// without the engine.
+    /// Returns the host interface of the captured interface `port`, which passes packets to the host, or `None` if the
+    /// host receives the packets of the captured interface without the engine.
     ///
     /// # Errors
     /// Packets cannot be passed to the host. The error text contains the reason.

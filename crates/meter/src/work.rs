@@ -106,8 +106,8 @@ impl Work {
         self.tally.offered += descs.len() as u64;
         self.tally.stored += descs.len() as u64;
         self.tally.stored_bytes += bytes;
-        // Most stretches have no packet with a note. So the packets with a note are counted only if the flags of all
-        // packets together contain this note.
+        // Few packets have a note. So the packets with a note are counted only if the combined flags of these packets
+        // contain the note.
         for (bit, note) in flag::NOTE_FLAGS.into_iter().filter(|(bit, _)| flags & bit != 0) {
             self.tally.notes[note as usize] += descs.iter().filter(|desc| desc.flags & bit != 0).count() as u64;
         }
