@@ -74,7 +74,7 @@ impl Cause {
         }
     }
 
-    /// The remedy; empty if none is needed.
+    /// The remedy if the counter is not zero; empty if none is needed.
     pub const fn remedy(self) -> &'static str {
         match self {
             Self::Nic => {
@@ -206,7 +206,7 @@ impl Note {
         }
     }
 
-    /// The remedy; empty if none is needed.
+    /// The remedy if the counter is not zero; empty if none is needed.
     pub const fn remedy(self) -> &'static str {
         match self {
             Self::Truncated => "",

@@ -330,7 +330,7 @@ fn squares(
     PageForm { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) }
 }
 
-/// Values that are written as text, with a dictionary.
+/// Encodes values that are written as text, with a dictionary.
 fn names<K: Key>(
     values: &[K],
     known: &mut Dictionary<K>,

@@ -131,7 +131,7 @@ pub struct Cells {
     pub addresses: Vec<IpAddr>,
     /// Byte strings, concatenated.
     pub raw: Vec<u8>,
-    /// End of each byte string in `raw`.
+    /// For each byte string, the offset in `raw` at which it ends.
     pub ends: Vec<usize>,
     /// For each row of a nullable column, 1 if it has a value, otherwise 0.
     pub present: Vec<u8>,

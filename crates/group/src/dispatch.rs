@@ -160,7 +160,7 @@ impl CommandQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // The lock protects plain data, which a panic does not leave inconsistent.
+        // A panic cannot leave the plain data under this lock inconsistent, so a poisoned lock is used too.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

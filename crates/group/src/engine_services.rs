@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub struct RingHandle {
     /// The interface whose packets the ring contains.
     pub source: IngressInterface,
-    /// The queue number on that interface.
+    /// The number of the queue of this interface.
     pub queue: u16,
     /// The commands for the dispatcher.
     pub commands: Arc<CommandQueue>,

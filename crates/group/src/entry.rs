@@ -111,7 +111,7 @@ pub struct GroupView {
     pub steering: Steering,
     /// The interfaces whose packets the group gets.
     pub sources: Vec<String>,
-    /// The queues of these interfaces; `None` for all.
+    /// The queues of these interfaces whose packets the group gets; `None` for all queues.
     pub queues: Option<Vec<u16>>,
     /// The program's source.
     pub program: Option<String>,

@@ -539,7 +539,7 @@ impl Registry {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // The lock protects plain data, which a panic does not leave inconsistent.
+        // A panic cannot leave the plain data under this lock inconsistent, so a poisoned lock is used too.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

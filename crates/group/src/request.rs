@@ -47,10 +47,10 @@ pub enum Policy {
     /// Only the process that created the group may join and change it. The group ends with the connection that created
     /// it.
     Private,
-    /// Processes of the user who created the group.
+    /// All processes of the user who created the group may join and change it.
     #[default]
     Restricted,
-    /// All users who may use the socket.
+    /// All users who may use the control socket may join and change the group.
     Shared,
 }
 

@@ -42,8 +42,8 @@ pub fn plain(head: &Program, options: &EmitOptions, whole: bool) -> Result<Progr
     Ok(plain)
 }
 
-/// Replaces a branch by a jump if it compares a constant of the same block, and empties the blocks that become
-/// unreachable.
+/// Replaces a branch by a jump if the compared register has a constant that is written in the same block, and empties
+/// the blocks that become unreachable.
 fn decide(program: &mut Program) {
     let mut reached = vec![false; program.blocks.len()];
     reached[0] = true;

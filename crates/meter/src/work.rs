@@ -44,9 +44,9 @@ pub struct Work {
     bytes: u64,
     unmetered: u64,
     decode_errors: [u64; DecodeError::COUNT],
-    /// The numbers of flows begun and ended when the last series row was made.
+    /// The numbers of flows that had begun and ended before the last series row was made.
     reported: (u64, u64),
-    /// The tunnel counters when the last series row was made.
+    /// The tunnel counters at the time at which the last series row was made.
     tunnel_report: SessionCounts,
 }
 

@@ -32,7 +32,8 @@ pub fn first_from(pos: u64, head: u64, load: impl Fn(u64) -> Desc, oldest: impl 
     let mut to = head;
     // True if every descriptor before `from` is known to precede the position.
     let mut complete = from == 0;
-    // The last match at or after `to`: its index, and true if no packet between the position and the match is missing.
+    // The most recent match, at or after `to`: its index, and true if no packet between the position and the match is
+    // missing.
     let mut found = (head, false);
     let mut overwritten = 0;
     while from < to {

@@ -50,7 +50,7 @@ pub struct Counts {
     /// Number of packets that were counted in a further row of a second, because the first row of that second was
     /// already emitted.
     pub late_packets: u64,
-    /// Number of bytes of these packets.
+    /// Number of bytes of the packets that `late_packets` counts.
     pub late_bytes: u64,
     /// Number of seconds that were closed early because too many were open.
     pub closed_early: u64,

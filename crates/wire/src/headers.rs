@@ -120,11 +120,12 @@ mod bit {
 
 const _: () = assert!(link::UNDERSTOOD[0] == link::ETHERNET && link::UNDERSTOOD.len() < 1 << (8 - bit::LINK));
 
-/// The largest offset of a transport header that fits the field; a later header is not reported.
+/// The largest offset of a transport header that fits the one-byte field of the descriptor. A transport header at a
+/// larger offset is not reported.
 const FARTHEST: usize = u8::MAX as usize;
 
-// The largest supported numbers of tags and labels, after the longest link header, end before the largest offset. Only
-// nested pseudowires can exceed it.
+// The largest supported numbers of tags and labels, after the longest link header, end before this offset. Only nested
+// pseudowires can exceed it.
 const _: () = assert!(link::SLL2_LEN + vlan::MAX_TAGS * vlan::at::END + mpls::MAX_LABELS * mpls::LABEL_LEN <= FARTHEST);
 
 /// The ethertype of IPv4 and the first byte of an IPv4 header without options, as three consecutive bytes.

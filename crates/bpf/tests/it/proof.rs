@@ -26,7 +26,8 @@ struct SplitBackEnd<M> {
     silent: bool,
 }
 
-/// Names the type of a refusal. Refusals of other types are bugs, because the program was verified.
+/// Names the type of a refusal. Panics at a type that is not listed: such a refusal is a bug, because the program was
+/// verified.
 fn refused(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Nothing { .. } => "no stage for the kernel",

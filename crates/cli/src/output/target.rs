@@ -64,7 +64,7 @@ pub enum Target {
     /// The output is written to the path itself. `new` is true if the path did not exist before; such a file may be
     /// removed again.
     InPlace { path: PathBuf, new: bool },
-    /// The output is written to the second path, which is renamed to the first path when the output is complete.
+    /// The output is written to a file at the second path. When it is complete, this file is renamed to the first path.
     Renamed(PathBuf, PathBuf),
 }
 

@@ -254,7 +254,7 @@ pub fn losses(t: &Tally) -> String {
     text
 }
 
-/// The value of a line in a file of `/proc`, by the key at its start.
+/// The value in the line of a file of `/proc` that begins with this key.
 fn first_line(path: &str, key: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let line = text.lines().find(|l| l.starts_with(key)).unwrap_or_default();

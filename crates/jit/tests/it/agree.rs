@@ -406,7 +406,8 @@ fn again_under(restriction: &str, name: &str) -> Option<String> {
 #[test]
 fn a_hardened_host_runs_machine_code() {
     let name = "a_hardened_host_runs_machine_code";
-    // The call is prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN); it applies to this process and its children.
+    // The Python line calls prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN), which applies to the calling process and its
+    // children.
     let restriction = "if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0): sys.exit(77)";
     if let Some(output) = again_under(restriction, name) {
         return assert!(output.is_empty() || output.contains("natively: 42"), "{output}");

@@ -344,7 +344,7 @@ fn content(capture: &Capture) -> Content {
 struct Scan {
     builder: Builder,
     context: CaptureContext,
-    /// End of the last complete record.
+    /// Offset of the end of the last complete record of the capture.
     end: u64,
     last: Timestamp,
     damage: Option<String>,

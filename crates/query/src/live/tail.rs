@@ -43,7 +43,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use store::Hold;
 
-/// Number of skipped packets between two tests of the stop flag.
+/// Number of packets that the cursor skips between two tests of the stop flag.
 const CHECK_INTERVAL: u32 = 4096;
 
 /// The tail of one queue.

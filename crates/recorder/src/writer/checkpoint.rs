@@ -42,7 +42,7 @@ pub(super) struct Checkpoint {
 enum Step {
     #[default]
     Rest,
-    /// The sync of the packets is in progress; its token.
+    /// The sync of the packets is in progress; the field is the token of the sync.
     Data(u64),
     /// The sync of the packets is complete, and the sync of the index must be started.
     IndexDue,

@@ -194,7 +194,7 @@ impl Sender {
         let mut places = 0;
         for ahead in 0..ready {
             let place = self.completion.peek(ahead) as usize / self.frame_max();
-            // The kernel completes each chunk exactly once. A completion of any other chunk is ignored.
+            // The kernel completes each chunk exactly once. A completion of a chunk that was not sent is ignored.
             let Some(under_way) = self.under_way.get_mut(place).filter(|pieces| **pieces > 0) else { continue };
             *under_way -= 1;
             if *under_way == 0 {

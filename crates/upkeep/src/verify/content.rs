@@ -101,10 +101,11 @@ struct Content {
     blocks: Vec<BlockCounts>,
     seconds: BTreeMap<u64, u64>,
     packets: u64,
-    /// Number of decreasing timestamps, and the offset of the first.
+    /// Number of packets whose timestamp is earlier than a preceding timestamp, and the offset of the first such
+    /// packet.
     decreases: u64,
     first_decrease: Option<u64>,
-    /// Number of packets whose wire length is less than their caplen, and the offset of the first.
+    /// Number of packets whose wire length is less than their caplen, and the offset of the first such packet.
     wire_raised: u64,
     first_raised: Option<u64>,
     /// Keys of sampled packets, with the block and sub-block of each packet.
