@@ -60,8 +60,8 @@ impl Guarded {
         Ok(match sum {
             ArithExpr::Is(n) => Self { number: Number::Is(*n), needs: None },
             ArithExpr::Len => Self { number: Number::Len, needs: None },
-            // As in libpcap, only the condition of the *left* operand is tested: in `ip[2:2] - tcp[12]`, the second
-            // load reads the bytes at the offset of a TCP header, whatever the protocol of the packet is.
+            // As in libpcap, only the protocol of the *left* operand is tested: in `ip[2:2] - tcp[12]`, the second load
+            // reads the bytes at the offset of a TCP header, whatever the protocol of the packet is.
             ArithExpr::Op(op, a, b) => {
                 let (a, b) = (Self::of(a, at, any)?, Self::of(b, at, any)?);
                 Self { number: Number::Op(*op, Box::new(a.number), Box::new(b.number)), needs: a.needs }

@@ -70,7 +70,7 @@ impl CaptureFile {
         }
     }
 
-    /// Writes the statistics at the end, and waits until all bytes are written.
+    /// Writes the statistics at the end of the capture, and waits until all bytes are written.
     pub fn finish(self, origins: &[Origin], tally: impl Fn(usize) -> Tally) -> io::Result<u64> {
         match self {
             Self::Ng(file) => file.finish(origins, tally),

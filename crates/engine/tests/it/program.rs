@@ -150,9 +150,9 @@ fn undecided_packets_get_the_same_verdict_in_user_space() {
     assert!(ended.report.is_healthy(), "{:?}", ended.report);
 }
 
-/// Each program marks packets with its number. Packets arrive in order, so the marks never decrease. Some programs put
-/// their generation into every packet in the kernel, some only until the queue has acknowledged the generation, and
-/// some do not run in the kernel.
+/// Each program marks packets with its own number, which increases with each swap. Packets arrive in order, so the
+/// marks never decrease. Some programs put their generation into every packet in the kernel, some only until the queue
+/// has acknowledged the generation, and some do not run in the kernel.
 #[test]
 fn swaps_under_traffic_count_every_packet_and_are_in_order() {
     const SWAPS: u32 = 150;
