@@ -74,7 +74,7 @@ impl Cause {
         }
     }
 
-    /// The remedy; empty if none is needed.
+    /// The remedy if the counter is not zero; empty if none is needed.
     pub const fn remedy(self) -> &'static str {
         match self {
             Self::Nic => {
@@ -115,7 +115,7 @@ pub enum Note {
     Outgoing = 4,
     /// Unit: packets. Packets with a changed timestamp: a timestamp earlier than that of the previous packet of the queue was raised to that timestamp; a timestamp later than 2106-02-07T06:28:15Z, the last second of the pcap format, was lowered to that second.
     Clamped = 5,
-    /// Unit: steps. Changes of the system clock by more than a millisecond between two clock fits.
+    /// Unit: steps. Steps of the system clock by more than a millisecond between two clock fits.
     ClockStep = 6,
     /// Unit: packets. Packets that the XDP program passed to the network stack of the host, because no AF_XDP socket is bound to their queue.
     Passed = 7,
@@ -192,7 +192,7 @@ impl Note {
             Self::Clamped => {
                 "packets with a changed timestamp: a timestamp earlier than that of the previous packet of the queue was raised to that timestamp; a timestamp later than 2106-02-07T06:28:15Z, the last second of the pcap format, was lowered to that second"
             }
-            Self::ClockStep => "changes of the system clock by more than a millisecond between two clock fits",
+            Self::ClockStep => "steps of the system clock by more than a millisecond between two clock fits",
             Self::Passed => {
                 "packets that the XDP program passed to the network stack of the host, because no AF_XDP socket is bound to their queue"
             }
@@ -206,7 +206,7 @@ impl Note {
         }
     }
 
-    /// The remedy; empty if none is needed.
+    /// The remedy if the counter is not zero; empty if none is needed.
     pub const fn remedy(self) -> &'static str {
         match self {
             Self::Truncated => "",

@@ -30,7 +30,7 @@ const INTERFACE: &str = "bench0";
 /// Flags of `netgrain-bench columns`.
 #[derive(Args, Clone, Debug)]
 pub struct ColumnsArgs {
-    /// Number of records to write: each needs about 90 bytes of disk, and 120 bytes more until it is sealed
+    /// Number of records to write: each needs about 90 bytes of disk space, and 120 bytes more until it is sealed
     #[arg(long, value_name = "N", default_value = "2M", value_parser = parse_count)]
     pub records: u64,
     /// Number of runs, each of which writes all records; the output shows the median
@@ -42,7 +42,8 @@ pub struct ColumnsArgs {
     /// Show the bytes per record of each column
     #[arg(long)]
     pub columns: bool,
-    /// Collect the same flows with nfcapd, and run the same query with nfdump (200 bytes of disk more per record)
+    /// Collect the same flows with nfcapd, and run the same query with nfdump (needs 200 more bytes of disk space per
+    /// record)
     #[arg(long)]
     pub nfdump: bool,
     /// Print one JSON object per line

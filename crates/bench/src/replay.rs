@@ -127,7 +127,7 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let what = match &args.file {
         Some(file) => file.display().to_string(),
         None => format!(
-            "{} packets of {} conversations, at most {} bytes of each",
+            "{} packets of {} conversations, at most {} bytes stored of each packet",
             show_count(args.packets),
             show_count(args.conversations),
             args.snaplen
@@ -210,8 +210,8 @@ fn list(directory: &Path, files: &mut Vec<(PathBuf, u64)>) -> std::io::Result<()
     Ok(())
 }
 
-/// Processor seconds of the processes that were started and waited for so far: fields 16 and 17 of proc(5) in ticks of
-/// 1/100 s, counted from the end of the name, which may contain blanks.
+/// Processor seconds of the child processes that have ended so far: fields 16 and 17 of `/proc/self/stat` (proc(5)), in
+/// ticks of 1/100 s. The fields are counted from the end of the process name, because the name may contain blanks.
 fn children_cpu() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(13).take(2);

@@ -10,13 +10,14 @@
 //! frame. The peer interface receives frames only while it has an XDP program or GRO is on; the kernel reports in the
 //! XDP features of the sending interface whether this is so. The peer's ring has 256 entries; a frame that finds no
 //! free entry is dropped (`veth_xdp_xmit` in drivers/net/veth.c) and counted in the interface's `tx_dropped`.
-//! `tx_packets` counts the frames that the peer's receive loop has taken out. A frame in neither counter is in flight.
-//! If it remains in neither counter, it was refused before the driver received it, because the peer's program was
-//! detached. So `made = sent + dropped + under way` holds exactly, as long as no other process sends on the interface.
+//! `tx_packets` counts the frames that the peer's receive loop has taken out. `under_way` counts the frames in neither
+//! counter: they are in flight. A frame that remains in neither counter was refused before the driver received it,
+//! because the peer's program was detached. So `made = sent + dropped + under_way` holds exactly, as long as no other
+//! process sends on the interface.
 //!
 //! After each batch of 64 frames the peer's receive loop runs on the same CPU and takes up to 64 frames at a time, so
-//! 256 entries suffice for this batch size. With larger batches, or with a receive loop in a separate, slower thread
-//! (`/sys/class/net/IFACE/threaded`), frames are lost. The counters show how many.
+//! the 256 entries of the peer's ring suffice for this batch size. With larger batches, or with a receive loop in a
+//! separate, slower thread (`/sys/class/net/IFACE/threaded`), frames are lost. The counters show how many.
 
 mod program;
 mod ready;
@@ -98,7 +99,8 @@ pub struct LiveFrames {
 }
 
 impl LiveFrames {
-    /// Prepares the frames of `parts` for the interface. Neither attaches a program to the interface nor sends a frame.
+    /// Prepares to send the frames that `parts` describes through the interface of `config`. Neither attaches a program
+    /// to the interface nor sends a frame.
     ///
     /// # Errors
     /// [`SourceError::Unsupported`] if these frames or this interface need another sending method, with its name;

@@ -1,5 +1,5 @@
 //! Classifies one stored frame: whether the generator sent it, whether it is intact, and its sequence number and
-//! departure.
+//! departure time.
 
 use crate::crc::crc32c;
 use std::ops::Range;
@@ -21,12 +21,12 @@ const MIN: usize = 60;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameState {
     Foreign,
-    /// A frame of the generator whose CRC contradicts its bytes. The sequence number is the number that it contains, if
-    /// the frame is long enough.
+    /// A frame of the generator whose CRC contradicts its bytes. `claimed` is the sequence number in the frame, if the
+    /// frame is long enough to contain it.
     Damaged {
         claimed: Option<u64>,
     },
-    /// A frame of the generator that is stored in part.
+    /// A frame of the generator of which only the first bytes are stored.
     Truncated {
         claimed: Option<u64>,
     },

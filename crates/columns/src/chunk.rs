@@ -286,7 +286,7 @@ fn numbers<T: Number + Key>(
         EncodingHint::Wide => WIDE,
         EncodingHint::Noise | EncodingHint::Plain => 1,
     };
-    // A column without values gets no dictionary: not every Parquet reader accepts an empty one.
+    // A column without values gets no dictionary: not every Parquet reader accepts an empty dictionary.
     let is_constant = !values.is_empty() && encode::is_constant(values);
     if is_constant || most > 1 && !values.is_empty() && known.fill(values, most) {
         if is_constant {
@@ -330,7 +330,7 @@ fn squares(
     PageForm { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) }
 }
 
-/// Values that are written as text, with a dictionary.
+/// Encodes values that are written as text, with a dictionary.
 fn names<K: Key>(
     values: &[K],
     known: &mut Dictionary<K>,

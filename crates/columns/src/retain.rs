@@ -130,7 +130,7 @@ fn keep(
     let is_too_much = |bytes: u64| rules.max_size.is_some_and(|most| bytes > most);
     let (mut held, mut awaits) = (Vec::new(), false);
     for file in all {
-        // While retention waits for the reader of a held file, it removes no later file to reduce the size.
+        // While retention waits for the reader of a held file, it removes no later file to reduce the total size.
         if !(file.start < oldest || !awaits && is_too_much(kept.bytes)) {
             kept.files += 1;
             continue;

@@ -14,7 +14,8 @@ pub enum EncodingHint {
     Distinct,
     /// Dictionary encoding, also with many distinct values.
     Wide,
-    /// Dictionary of up to [`crate::encode::OFTEN`] values; with more, PLAIN numbers are shorter.
+    /// Dictionary of up to [`crate::encode::OFTEN`] distinct values. A column with more distinct values is shorter in
+    /// PLAIN encoding.
     Often,
     /// PLAIN encoding with compression, for values that mostly differ.
     Noise,
@@ -130,7 +131,7 @@ pub struct Cells {
     pub addresses: Vec<IpAddr>,
     /// Byte strings, concatenated.
     pub raw: Vec<u8>,
-    /// End of each byte string in `raw`.
+    /// For each byte string, the offset in `raw` at which it ends.
     pub ends: Vec<usize>,
     /// For each row of a nullable column, 1 if it has a value, otherwise 0.
     pub present: Vec<u8>,

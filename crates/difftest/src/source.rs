@@ -60,7 +60,8 @@ pub enum Node {
     Chain,
     /// An `if` expression: a predicate and two alternatives.
     If,
-    /// An application of an anonymous function: the first argument is its body, the second is its argument.
+    /// An application of an anonymous function: the first argument of this node is the body of the function, the second
+    /// is the argument of the function.
     Lambda,
     /// A `case` expression: a property, an action for each of these numbers, and an action for all other numbers.
     Case(Vec<u64>),

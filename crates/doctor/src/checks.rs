@@ -75,7 +75,7 @@ macro_rules! checks {
 
 checks! {
     LINK: "link", Port, Loses, command,
-        "an interface without a link delivers no packets, and with half duplex frames that collide are dropped";
+        "an interface without a link delivers no packets, and in half duplex mode colliding frames are dropped";
     SOURCE: "source", Port, Slows, command,
         "without native XDP each packet passes the network stack; without zero copy the kernel copies each packet";
     XDP_TAKEN: "xdp-taken", Port, Fails, command,

@@ -16,9 +16,9 @@ const HERE: &str = "proc/thread-self/ns/net";
 /// A network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Netns {
-    /// The inode number, as in `net:[4026531840]`.
+    /// The inode number of the namespace, as in `net:[4026531840]`.
     pub inode: u64,
-    /// The name in `ip netns`, if there is one.
+    /// The name of the namespace in `ip netns`, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }

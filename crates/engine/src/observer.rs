@@ -96,7 +96,7 @@ impl Observer {
         for q in &self.queues {
             let status = q.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let mut tally = status.tally;
-            // The sum includes packets that were never written to the volume, because the meter reads all packets of
+            // `taken` also counts packets that were never written to the volume, because the meter reads all packets of
             // the ring.
             taken += tally.stored;
             let on_disk = q.recording.as_ref().and_then(Gauge::on_disk);

@@ -108,7 +108,7 @@ pub fn description(offer: &OfferedRing) -> String {
         (true, _) => "allocated when written",
         (false, true) if !memory.is_prefaulted() => "locked in part so far",
         (false, true) => "locked",
-        (false, false) => "not locked (CAP_IPC_LOCK, or a larger memlock limit)",
+        (false, false) => "not locked in memory (that needs CAP_IPC_LOCK or a larger memlock limit)",
     };
     format!("{} in {}, {locked}", show_bytes(memory.len() as u64), memory.pages().name())
 }

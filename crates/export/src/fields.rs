@@ -239,7 +239,7 @@ macro_rules! side {
     };
 }
 
-/// The table of a flow record, in the order of its fields on the wire.
+/// The fields of an exported flow record, in their order on the wire.
 pub(crate) static FLOW: LazyLock<Vec<Field>> = LazyLock::new(|| {
     let mut table = Vec::new();
     keys(&mut table);
@@ -259,7 +259,7 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    #[allow(clippy::too_many_arguments, reason = "a row of a table")]
+    #[allow(clippy::too_many_arguments, reason = "the arguments are the cells of one row of the field table")]
     fn row(
         &mut self,
         id: u16,
@@ -369,7 +369,7 @@ fn own(table: &mut Vec<Field>) {
     t.row(23, "interArrivalTimeMaximum", Unsigned64, Quantity, Nanoseconds, 8, Always, side!(iat.max), "longest \
      inter-arrival time");
     t.row(24, "interArrivalTimeDeviation", Float64, Quantity, Nanoseconds, 8, Always, Body::Direction { get: |r, s, _| r.directions[s].iat.deviation(r.directions[s].iat_count).to_bits().into(), set: |_, _, _, _| (), index: 0 }, "sample standard deviation of the inter-arrival times");
-    t.row(25, "interArrivalTimeSumOfSquares", OctetArray, Semantics::Default, None, 16, Always, side!(iat.squares), "exact sum of the squares of the inter-arrival times, in 16 octets, with which the deviation of several records together can be computed");
+    t.row(25, "interArrivalTimeSumOfSquares", OctetArray, Semantics::Default, None, 16, Always, side!(iat.squares), "exact sum of the squares of the inter-arrival times, in 16 octets, from which the standard deviation over several records can be computed");
     for (id, name, index, meaning) in [(26, "tcpEcePackets", 6, "packets with ECE"), (27, "tcpCwrPackets", 7, "packets with CWR")] {
         t.row(id, name, Unsigned64, DeltaCounter, Packets, 8, Always, Body::Direction { get: |r, s, i| r.directions[s].flags[i].into(), set: |d, s, i, v| d.record.directions[s].flags[i] = v as u64, index }, meaning);
     }

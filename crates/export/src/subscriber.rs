@@ -27,11 +27,11 @@ pub struct Subscriber {
 }
 
 impl Subscriber {
-    /// Joins the group of a data type and an interface at a UDP port, on the local interface `by` (empty: chosen by the
-    /// kernel). `pen` is the enterprise number of our own elements.
+    /// Joins the multicast group of a data type and an interface, at a UDP port and on the local interface `by` (empty:
+    /// chosen by the kernel). `pen` is the enterprise number of our own elements.
     ///
     /// # Errors
-    /// Errors of the kernel about the group, the port or the interface.
+    /// Errors of the kernel about the multicast group, the port or the local interface.
     pub fn multicast(kind: ExportKind, interface: u16, port: u16, by: &str, pen: u32) -> io::Result<Self> {
         let index = if by.is_empty() { 0 } else { ifindex(by)? };
         Ok(Self::on(sys::multicast::listen(group(kind, interface), port, index)?, pen))
@@ -51,8 +51,8 @@ impl Subscriber {
         }
     }
 
-    /// The next item, and the address of its exporter; `None` if nothing arrives within `timeout`, which must not be
-    /// zero.
+    /// The next [`Item`] of a received message, and the address of its exporter; `None` if nothing arrives within
+    /// `timeout`, which must not be zero.
     ///
     /// # Errors
     /// Errors of recv(2). Invalid messages are no errors; they are counted.

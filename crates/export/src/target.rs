@@ -26,8 +26,8 @@ pub const NETFLOW_PORT: u16 = 2055;
 /// Default multicast TTL: packets stay in the local network.
 pub const TTL: u8 = 1;
 
-/// The group of a data type and an interface: 239.128 or 239.129, then the interface number. M3OMon uses 224.128 and
-/// 224.129; RFC 2365 reserves 239/8 for local use.
+/// The multicast group of a data type and an interface: 239.128 or 239.129, then the interface number. M3OMon uses
+/// 224.128 and 224.129; RFC 2365 reserves 239/8 for local use.
 pub fn group(kind: ExportKind, interface: u16) -> Ipv4Addr {
     let [high, low] = interface.to_be_bytes();
     let second = match kind {

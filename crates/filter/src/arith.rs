@@ -18,7 +18,7 @@ pub enum Number {
     Op(Op, Box<Number>, Box<Number>),
     /// Bytes of the frame.
     Load {
-        /// The position from which the index counts.
+        /// The position in the frame from which `index` counts.
         base: Base,
         /// The index, in bytes from the base.
         index: Box<Number>,
@@ -27,7 +27,7 @@ pub enum Number {
     },
 }
 
-/// The position from which an index counts.
+/// The position in the frame from which the index of loaded bytes (`i` in `tcp[i]`) counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Base {
     /// A fixed offset.
@@ -60,8 +60,8 @@ impl Guarded {
         Ok(match sum {
             ArithExpr::Is(n) => Self { number: Number::Is(*n), needs: None },
             ArithExpr::Len => Self { number: Number::Len, needs: None },
-            // As in libpcap, only the condition of the *left* operand is tested: in `ip[2:2] - tcp[12]`, the second
-            // load reads the bytes at the offset of a TCP header, whatever the protocol of the packet is.
+            // As in libpcap, only the protocol of the *left* operand is tested: in `ip[2:2] - tcp[12]`, the second load
+            // reads the bytes at the offset of a TCP header, whatever the protocol of the packet is.
             ArithExpr::Op(op, a, b) => {
                 let (a, b) = (Self::of(a, at, any)?, Self::of(b, at, any)?);
                 Self { number: Number::Op(*op, Box::new(a.number), Box::new(b.number)), needs: a.needs }
@@ -82,7 +82,8 @@ impl Guarded {
     }
 }
 
-/// The position from which an index into this protocol counts, and the condition that the packet contains the protocol.
+/// The position in the frame from which `i` in `protocol[i]` counts, and the condition that the packet contains the
+/// protocol.
 fn base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'static str> {
     let network = at.network();
     Ok(match protocol {
@@ -100,8 +101,8 @@ fn base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'static s
     })
 }
 
-/// The position from which an index counts if `anylink` modifies the test, and the condition that the packet contains
-/// the protocol.
+/// Like `base`, for a test that `anylink` modifies: the position in the frame from which `i` in `protocol[i]` counts,
+/// and the condition that the packet contains the protocol.
 fn deep_base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'static str> {
     let network = Base::Network { may_begin: at.is_raw() };
     let transport = |number| (Base::Transport, Some(Test::Deep(AnyLinkTest::Protocol(None, number))));

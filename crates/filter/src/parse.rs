@@ -309,8 +309,8 @@ impl<'a> Parser<'a> {
     fn of_flows(&mut self, dir: Dir) -> Result<FlowTest, FilterError> {
         let word = self.take();
         let name_of = |t: Token<'a>, names: &[&str], what: &str| {
-            // Names of states are accepted with a hyphen, as in RFC 9293, and with an underscore. The name of number 0
-            // is empty and must not match.
+            // Names of TCP states are accepted with a hyphen, as in RFC 9293, and with an underscore. The name at index
+            // 0 of `names` is empty and must not match.
             let given = t.text.replace('-', "_").to_ascii_lowercase();
             names.iter().position(|name| !name.is_empty() && *name == given).map(|i| i as u8).ok_or_else(|| {
                 let known: Vec<_> = names.iter().filter(|n| !n.is_empty()).map(|n| format!("`{n}`")).collect();

@@ -17,7 +17,7 @@ use crate::wheel;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StableFields {
     pub id: u64,
-    /// The flow's bucket in the table.
+    /// The bucket of the flow table that contains the flow.
     pub bucket: BucketHint,
 }
 
@@ -60,7 +60,7 @@ impl<H: Hints> Meter<H> {
         if hot.bits & (bit::FULL | bit::HAS_INTERIM_RECORD) == 0 { Some(body.start) } else { self.first_of_later(flow) }
     }
 
-    /// Like [`Meter::first`], but for a flow that may have had a record.
+    /// Like [`Meter::first`], but for a flow that may already have had a record.
     #[inline(never)]
     fn first_of_later(&self, flow: u32) -> Option<u64> {
         let hot = &self.flows[flow].hot;
@@ -117,15 +117,15 @@ impl<H: Hints> Meter<H> {
         (self.id(flow), self.flows[flow].body.positions[0])
     }
 
-    /// Computes flow ID and bucket, which the end of a flow needs. Both need long chains of multiplications, so the
-    /// caller computes them for several flows together.
+    /// Computes the flow ID and the hash table bucket of a flow, which are needed when the flow ends. Both need long
+    /// chains of multiplications, so the caller computes them for several flows together.
     #[inline(always)]
     pub(crate) fn known(&self, flow: u32) -> StableFields {
         StableFields { id: self.id(flow), bucket: self.table.bucket_hint(self.keys.hash(&self.flows[flow].hot.key())) }
     }
 
-    /// Prefetches the memory, besides the entry, from which the record of this flow is made. The bucket is needed only
-    /// if the flow leaves the table individually (`leaves`).
+    /// Prefetches the memory, besides the flow entry, from which the record of this flow is made. The bucket of the
+    /// flow table is needed only if the flow leaves the table individually (`leaves`).
     #[inline(always)]
     pub(crate) fn fetch_due(&self, flow: u32, leaves: bool) -> StableFields {
         let hot = &self.flows[flow].hot;
@@ -184,8 +184,8 @@ impl<H: Hints> Meter<H> {
         self.counts.active -= 1;
     }
 
-    /// Frees the packet list and the counters of a flow that is not compressed. `bits` and `more` are those of its
-    /// entry.
+    /// Frees the packet list and the counters of a flow that is not compressed. `bits` and `more` are the fields of the
+    /// flow entry.
     #[inline(always)]
     pub(crate) fn free_memory(&mut self, bits: u16, more: u32) {
         let chunk = match bits & (bit::FULL | bit::PAIR) {
@@ -327,7 +327,7 @@ pub(crate) fn end_all<H: Hints>(shards: &mut [Meter<H>], sink: &mut dyn Sink) {
 }
 
 /// Calls `each` with all flows that are due and their [`StableFields`], over all shards in the order of the records.
-/// The bucket is computed only if the flows leave the table individually (`leave`).
+/// The bucket of the flow table is computed only if the flows leave the table individually (`leave`).
 fn in_order<H: Hints>(shards: &mut [Meter<H>], leave: bool, mut each: impl FnMut(&mut Meter<H>, u32, StableFields)) {
     if let [shard] = shards {
         let due = std::mem::take(&mut shard.due);

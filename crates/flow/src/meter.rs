@@ -1,10 +1,10 @@
 //! The meter: packets in, flow records out. The records depend only on the packets and their timestamps.
 //!
 //! Time advances in whole seconds, when the first packet or tick of a later second arrives. Then the meter makes the
-//! records of the timeouts that have expired. Their order is: the second in which the timeout expired, then the
-//! timestamp of the flow's last packet, then the flow ID. So the order depends neither on the order in the table nor on
-//! the times of the calls. Whether a packet still belongs to a flow depends on the packet's own timestamp, to the
-//! nanosecond, so a late or missing tick changes no record.
+//! records of the flows whose timeouts have expired, ordered by the second in which the timeout expired, then by the
+//! timestamp of the flow's last packet, then by the flow ID. So the order of the records depends neither on the
+//! positions of the flows in the table nor on the times at which the meter is called. Whether a packet still belongs to
+//! a flow depends on the packet's own timestamp, to the nanosecond, so a late or missing tick changes no record.
 //!
 //! A full table evicts one flow for each new flow ([`crate::insert`] chooses the flow). The work per packet has an
 //! upper limit for any traffic: one search of at most eight buckets, and one eviction. The capacity limits the memory.
@@ -40,8 +40,8 @@ use std::time::Duration;
 /// the last packet of its flow is counted with the timestamp of that last packet.
 pub const STEP_BACK: Duration = Duration::from_secs(60);
 
-/// The number and size of the batches of packets for which a tick compresses idle flows, so that flows are also
-/// compressed when few packets arrive.
+/// A tick compresses as many idle flows as this number of batches of [`BATCH`] packets would compress, so that flows
+/// are also compressed when few packets arrive.
 const COMPRESS_BATCHES_PER_TICK: usize = 32;
 const BATCH: usize = 256;
 
@@ -71,9 +71,9 @@ pub struct Meter<H = NoHints> {
     pub(crate) losses: Losses,
     /// The current second of packet time; `None` before the first packet or tick.
     pub(crate) second: Option<u64>,
-    /// The entry at which the eviction sweep continues.
+    /// The index of the flow entry at which the eviction sweep continues.
     pub(crate) hand: u32,
-    /// The entry up to which the pipeline has inspected the flows in advance for evictions.
+    /// The index of the flow entry up to which the pipeline has inspected entries in advance, to find flows to evict.
     pub(crate) ahead: u32,
     /// The flows that the new flows of the current batch will probably evict, the next one first.
     pub(crate) eviction_candidates: VecDeque<(u32, u64, StableFields)>,
@@ -139,7 +139,7 @@ impl<H: Hints> Meter<H> {
         self.compress_idle_flows();
     }
 
-    /// Compresses idle flows without packets: as many flows as [`COMPRESS_BATCHES_PER_TICK`] batches of packets would
+    /// Compresses idle flows at a tick: as many flows as [`COMPRESS_BATCHES_PER_TICK`] batches of packets would
     /// compress.
     pub(crate) fn compress_idle_flows(&mut self) {
         (0..COMPRESS_BATCHES_PER_TICK).for_each(|_| self.compress_idle(BATCH));
@@ -151,13 +151,14 @@ impl<H: Hints> Meter<H> {
         self.second = None;
     }
 
-    /// Reports packets that the interface lost in a second; the records of this period will contain the number.
+    /// Reports packets that the interface lost in a second. The records of the flows that are active in this second
+    /// will contain the number of these packets.
     pub fn lost(&mut self, second: u64, packets: u64) {
         self.losses.add(second, packets);
     }
 
-    /// A second before which the passage of time makes no record, if neither packets nor losses arrive. `None` if no
-    /// record is ever due.
+    /// A second before which ticks make no record, if neither packets nor losses arrive in the meantime. `None` if no
+    /// flow is active.
     pub fn next_due(&self) -> Option<u64> {
         let now = self.second.filter(|_| self.counts.active > 0)?;
         self.wheel.next_used(now).or(Some(now + 1))
@@ -179,7 +180,8 @@ impl<H: Hints> Meter<H> {
         }
     }
 
-    /// True if this second advances the meter's time, or is a clock step.
+    /// True if the meter's time must change to this second: if the second is later, or so much earlier that there was a
+    /// clock step.
     #[inline(always)]
     pub(crate) fn is_other_second(&self, second: u64) -> bool {
         self.second.is_none_or(|now| second > now || second + STEP_BACK.as_secs() < now)
@@ -191,7 +193,8 @@ impl<H: Hints> Meter<H> {
         self.second.map_or(0..0, |now| now * SECOND..now.saturating_add(1).saturating_mul(SECOND))
     }
 
-    /// Converts a packet; false if it is not IP.
+    /// Writes the values of a packet that the flow table needs into `flow_packet`; returns false if the packet is not
+    /// IP.
     #[inline(always)]
     pub(crate) fn prepare(&self, packet: &Packet, index: usize, flow_packet: &mut FlowPacket) -> bool {
         flow_packet.set(packet, index, &self.keys, self.config.bidirectional)

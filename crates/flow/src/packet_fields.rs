@@ -56,7 +56,7 @@ impl PacketFields {
         dscp: 0,
     };
 
-    /// The values of a packet that has a key. The meter later sets the direction, and may raise the timestamp.
+    /// The values of a packet that has a flow key. The meter later sets the direction, and may raise the timestamp.
     #[inline(always)]
     pub fn of(packet: &Packet) -> Self {
         let decoded = packet.decoded;

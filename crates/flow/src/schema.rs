@@ -176,7 +176,7 @@ const SIDE: &[FieldRow] = &[
     (
         "length_squares",
         "",
-        "sum of the squares of the lengths, with which the deviation of several records together can be computed",
+        "sum of the squares of the lengths, from which the standard deviation over several records can be computed",
         NO_PACKETS,
         ColumnsOnly,
     ),

@@ -14,7 +14,8 @@ use std::thread::JoinHandle;
 /// members can attach.
 const OPEN_FILES: u64 = 1 << 16;
 
-/// Returns the path of the control socket for groups, next to the listeners' socket: `/run/netgrain/NAME.groups`.
+/// Returns the path of the control socket for groups, in the directory of the ring socket `listeners`:
+/// `/run/netgrain/NAME.groups`.
 pub fn groups_socket(listeners: &Path) -> PathBuf {
     listeners.with_extension("groups")
 }

@@ -242,7 +242,7 @@ impl Drop for HostInterface {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        // If the removal fails (after privileges were dropped), the next start of an engine removes the pair.
+        // If the removal fails (after privileges were dropped), the next start of an engine removes the veth pair.
         if let Ok(mut netlink) = Netlink::route() {
             let _ = netlink.delete_link(self.outer);
         }
@@ -294,7 +294,7 @@ mod tests {
         );
         assert!(
             sweep().iter().all(|message| message.contains("ip link del")),
-            "the pair of the killed engine was already removed"
+            "the veth pair of the killed engine was already removed"
         );
         let exists = |name: &str| link_of(name).is_ok();
         assert!(!exists("ng99") && !exists("ng99e"));
@@ -353,7 +353,7 @@ mod tests {
         let this = Process::this().expect("/proc");
         let before = Process { started: this.started + 1, ..this };
         sandbox.netlink().set_alias(there.index, &format!("{MARK}{before}")).expect("an alias");
-        let host = HostInterface::open("p").expect("the pair of a dead process is replaced");
+        let host = HostInterface::open("p").expect("the veth pair of a dead process is replaced");
         assert_ne!(link_of(&host.name).map(|link| link.index).ok(), Some(there.index));
     }
 }

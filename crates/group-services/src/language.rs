@@ -231,7 +231,8 @@ impl Compiled for CompiledProgram {
 
     fn state_transfer(&self, before: &dyn Compiled) -> Option<String> {
         let before: &dyn Any = before;
-        // Only programs of this type have state to transfer; a shorthand program has none.
+        // Only a program in the packet language has state to transfer; a shorthand program (`copy`, `steer`, `drop`)
+        // has none.
         let before: &Self = before.downcast_ref()?;
         let (was, now) = (&before.executable, &self.executable);
         let wall = |_, _| state_transfer::changes_form(was.report().native, now.report().native);

@@ -3,10 +3,11 @@
 //! The dispatcher is a lossless reader, because the accounting of the groups' members must be exact. Recording has
 //! precedence over groups, so the dispatcher sheds load as the meter does (decision 17). When the dispatcher is more
 //! than half of the ring behind the producer, it skips packets and counts them as skipped, until it is less than a
-//! quarter of the ring behind. The dispatcher checks its distance before each group evaluates a chunk, so a slow
-//! program delays the release of packets by no more than one chunk. If the dispatcher has to stop at a group, that
-//! group evaluates first in the next batch. After the end of a live stream the dispatcher continues for at most
-//! [`GRACE`]. If the source can wait, as a capture file can, the dispatcher skips no packet.
+//! quarter of the ring behind. The dispatcher checks its distance from the producer before each group evaluates a chunk
+//! of the batch (up to 64 packets), so a slow program delays the release of packets by no more than one chunk. If the
+//! dispatcher has to stop at a group, that group evaluates first in the next batch. After the end of a live stream the
+//! dispatcher continues for at most [`GRACE`]. If the source can wait, as a capture file can, the dispatcher skips no
+//! packet.
 //!
 //! Invariant: groups change only between two batches and only on this thread. Other threads queue
 //! [`DispatcherCommand`]s, and the dispatcher replies when it has carried out the command. Therefore the packet path
@@ -159,7 +160,7 @@ impl CommandQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // The lock protects plain data, which a panic does not leave inconsistent.
+        // A panic cannot leave the plain data under this lock inconsistent, so a poisoned lock is used too.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub struct RingHandle {
     /// The interface whose packets the ring contains.
     pub source: IngressInterface,
-    /// The queue number on that interface.
+    /// The number of the queue of this interface.
     pub queue: u16,
     /// The commands for the dispatcher.
     pub commands: Arc<CommandQueue>,
@@ -80,8 +80,8 @@ pub trait EngineServices: Send + Sync {
         false
     }
 
-    /// Returns the host interface of `port`, which passes packets to the host, or `None` if the host receives them
-    /// without the engine.
+    /// Returns the host interface of the captured interface `port`, which passes packets to the host, or `None` if the
+    /// host receives the packets of the captured interface without the engine.
     ///
     /// # Errors
     /// Packets cannot be passed to the host. The error text contains the reason.

@@ -111,7 +111,7 @@ pub struct GroupView {
     pub steering: Steering,
     /// The interfaces whose packets the group gets.
     pub sources: Vec<String>,
-    /// The queues of these interfaces; `None` for all.
+    /// The queues of these interfaces whose packets the group gets; `None` for all queues.
     pub queues: Option<Vec<u16>>,
     /// The program's source.
     pub program: Option<String>,
@@ -148,7 +148,8 @@ impl GroupView {
     pub(crate) fn hide(&mut self) {
         (self.program, self.headline, self.hidden) = (None, None, true);
         if let Some(about) = &mut self.program_info {
-            // `partition_by` and `notes` contain the names of the program's maps and interfaces.
+            // `partition_by` and `notes` are emptied, because they contain the names of the program's maps and
+            // interfaces.
             (about.partition_by, about.notes) = (Vec::new(), Vec::new());
         }
         self.maps.clear();
@@ -194,7 +195,7 @@ impl Entry {
         self.membership = Arc::new(self.membership.with(slot, None));
     }
 
-    /// Makes the view for tables from the reports of the group's dispatchers.
+    /// Combines the reports of the group's dispatchers into the view of the group that tables show.
     pub fn view(&self, name: &str, accountings: &[&DispatcherAccounting]) -> GroupView {
         let queues = accountings.len();
         let (mut counts, mut counters) = (Counts::default(), Vec::<(String, u64)>::new());

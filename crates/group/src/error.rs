@@ -189,16 +189,16 @@ impl From<ServiceError> for RequestError {
 /// The reason why a client may not do what it requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PermissionError {
-    /// The group is private to the process with this number.
+    /// The group is private to the process with this PID.
     PrivateGroup(u32),
-    /// The group is restricted to the user with this number.
+    /// The group is restricted to the user with this user id.
     RestrictedGroup(u32),
     /// Only root and the engine's user may make the engine write a file. The field is the number of the engine's user.
     File(u32),
     /// Only root and the engine's user may pass packets of a dedicated interface to the host. The field is the number
     /// of the engine's user.
     Host(u32),
-    /// Programs of the user may not send packets through an interface.
+    /// Programs of this user may not send packets through this interface.
     Forward {
         /// The user.
         uid: u32,

@@ -67,7 +67,7 @@ pub struct LoadResult {
     /// included.
     pub took: Duration,
     /// Queues that did not carry the command out (or, for a new group, did not join their ring) within the time limit
-    /// (`Limits::timeout`). The program runs on all others.
+    /// (`Limits::timeout`). The program runs on all other queues of the group.
     pub unresponsive: Vec<UnresponsiveQueue>,
 }
 
@@ -539,7 +539,7 @@ impl Registry {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // The lock protects plain data, which a panic does not leave inconsistent.
+        // A panic cannot leave the plain data under this lock inconsistent, so a poisoned lock is used too.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -47,15 +47,15 @@ pub enum Policy {
     /// Only the process that created the group may join and change it. The group ends with the connection that created
     /// it.
     Private,
-    /// Processes of the user who created the group.
+    /// All processes of the user who created the group may join and change it.
     #[default]
     Restricted,
-    /// All users who may use the socket.
+    /// All users who may use the control socket may join and change the group.
     Shared,
 }
 
 impl Policy {
-    /// Returns the name in configuration and JSON.
+    /// Returns the name of the policy in configuration and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Private => "private",
@@ -88,7 +88,7 @@ pub enum Request {
         /// The queues of each interface whose packets the group gets; default: all queues.
         #[serde(default)]
         queues: Option<Vec<u16>>,
-        /// The group ends with this connection.
+        /// True if the group ends when this connection to the control socket ends.
         #[serde(default)]
         ephemeral: bool,
     },

@@ -18,7 +18,7 @@ use crate::sub_blocks::{SUB_BLOCKS, SubBlockMask};
 /// positive rate for hosts that are not in the block is 1/30.
 const GROUPS: usize = 64;
 
-/// Number of rows in each half of a group.
+/// Number of rows in each half of a group, the table of hosts and sub-blocks with 16 rows.
 const ROWS: usize = 8;
 
 /// A hash shifted right by this number of bits is the number of the group (upper bits) and of the first row (lower
@@ -29,7 +29,7 @@ const FIRST_ROW: u32 = u64::BITS - (GROUPS * ROWS).trailing_zeros();
 /// of every group, the other array those of the second half.
 pub(crate) struct HostMapBuilder {
     halves: [Box<[u16; GROUPS * ROWS]>; 2],
-    /// The current sub-block, as a mask with the bit of its column.
+    /// The bit mask of the current sub-block; the set bit is that of its column.
     column: u16,
     groups: Box<[Group; GROUPS]>,
 }

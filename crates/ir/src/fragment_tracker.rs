@@ -3,16 +3,17 @@
 //!
 //! Source, destination, identification and protocol identify a datagram (RFC 791 §3.2, RFC 8200 §4.5). The tracker
 //! stores one number for each datagram and *form*. A form is one steering function with its parameters, or a query for
-//! ports; the number is the steering hash or the pair of ports. The fragment of a datagram that arrives first, normally
-//! the first fragment, determines the number; the tracker returns this number for all other fragments of the datagram.
-//! Hence all fragments of a datagram are treated alike in any order of arrival. The tracker neither delays nor
-//! reassembles fragments.
+//! ports; the *number* of a packet is its steering hash or its pair of ports. The fragment of a datagram that arrives
+//! first, normally the first fragment, determines the number; the tracker returns this number for all other fragments
+//! of the datagram. Hence all fragments of a datagram are treated alike in any order of arrival. The tracker neither
+//! delays nor reassembles fragments.
 //!
-//! Hosts reuse identifications. Hence a first fragment begins a new datagram if its number differs from that of the
-//! stored first fragment with the same identification, and entries expire after [`TIMEOUT`] of *packet* time. Memory is
-//! fixed: if the four entries of a bucket are in use, a new datagram evicts the oldest of them ([`Counts::evicted`]).
-//! Each stored datagram is either still in the tracker, or was removed for one of three reasons, each of which has a
-//! counter. So [`Counts::held`] is exactly the number of stored datagrams minus these three counters.
+//! Hosts reuse identifications. Hence a first fragment begins a new datagram if its steering hash or its ports differ
+//! from those of the stored first fragment with the same identification, and entries expire after [`TIMEOUT`] of
+//! *packet* time. Memory is fixed: if the four entries of a bucket are in use, a new datagram evicts the oldest of them
+//! ([`Counts::evicted`]). Each stored datagram is either still in the tracker, or was removed for one of three reasons,
+//! each of which has a counter. So [`Counts::held`] is exactly the number of stored datagrams minus these three
+//! counters.
 //!
 //! Several threads may use the tracker at once, because fragments of a datagram may arrive on different queues and
 //! interfaces. A lock is acquired only for packets that are fragments, and each lock protects only one sixteenth of the
@@ -32,9 +33,9 @@ pub const TIMEOUT: u64 = 30_000_000_000;
 /// arrives.
 pub const CAPACITY: usize = 1 << 14;
 
-/// The number of a first fragment whose datagram is not steered. Later fragments of the datagram then get the number 0
-/// too, although their own headers alone would yield another number. (A pair of hashes whose 64 bits are all set would
-/// be mistaken for this number; the probability is 2⁻⁶⁴.)
+/// Stands in place of the steering hash of a first fragment whose datagram is not steered. Later fragments of the
+/// datagram are then not steered either (they get 0), although their own headers alone would yield a hash. (A pair of
+/// hashes whose 64 bits are all set would be mistaken for this constant; the probability is 2⁻⁶⁴.)
 pub const NONE: u64 = u64::MAX;
 
 /// Entries of a bucket.
@@ -44,7 +45,7 @@ const BUCKET_ENTRIES: usize = 4;
 const SHARDS: usize = 16;
 
 /// The key of a datagram: the two addresses (two words each, IPv4 as mapped IPv6), then one word with identification,
-/// protocol and form.
+/// protocol and form (see the module documentation).
 type Key = [u64; 5];
 
 #[derive(Clone, Copy, Default)]
@@ -61,8 +62,8 @@ struct Entry {
 // An entry occupies exactly one cache line.
 const _: () = assert!(size_of::<Entry>() == 64);
 
-/// Counters of datagrams and fragments in the tracker. Each form is tracked separately, so a datagram that is tracked
-/// under two forms is counted twice.
+/// Counters of datagrams and fragments in the tracker. Each form (a steering function or a query for ports) is tracked
+/// separately, so a datagram that is tracked under two forms is counted twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Number of datagrams that were stored in the tracker.
@@ -119,10 +120,11 @@ impl FragmentTracker {
         Self { secret, ..Self::default() }
     }
 
-    /// Returns the number for a packet. For an unfragmented packet, this is the argument `number`; for a fragment, it
-    /// is the number that is stored for its datagram, or `number` if none is stored, and `number` is then stored. The
-    /// number 0 means "no number" and is not stored. If `number` is [`NONE`] for a first fragment, [`NONE`] is stored
-    /// and the function returns 0.
+    /// Returns the steering hash or the pair of ports for a packet; `form` says which of the two. The argument `number`
+    /// is the hash or the pair of ports from the packet's own headers. For an unfragmented packet, the function returns
+    /// `number`. For a fragment, it returns what is stored for the datagram; if nothing is stored, it stores and
+    /// returns `number`. 0 means that the packet has no hash and no ports, and is not stored. If `number` is [`NONE`]
+    /// for a first fragment, [`NONE`] is stored and the function returns 0.
     pub fn number(&self, frame: &[u8], facts: &Facts, parts: FragmentScope, form: u32, mut number: u64) -> u64 {
         let inner = (facts.inner.l3, facts.inner.fragment);
         let of = match parts {
@@ -133,8 +135,7 @@ impl FragmentTracker {
             }
         };
         let mut settled = false;
-        // Inner packets come before the packets that enclose them, because the number of an inner packet applies to the
-        // enclosing datagram too.
+        // The innermost packet comes first, because its hash or ports apply to the enclosing datagram too.
         for (l3, fragment) in of.into_iter().flatten().filter(|part| part.1 != 0) {
             if let Some(key) = key(frame, usize::from(l3), form) {
                 number = self.insert(&key, fragment == FIRST, number, facts.time);
@@ -175,7 +176,7 @@ impl Shard {
                 self.counts.replaced += 1;
             }
             Some(entry) if entry.first == 0 || entry.first == number => {
-                // A first fragment whose number is equal to that of the stored first fragment may belong to a newer
+                // A first fragment with the same hash or ports as the stored first fragment may belong to a newer
                 // datagram. The time of the entry is renewed, so that the entry does not expire before the later
                 // fragments of that datagram arrive.
                 if entry.first != 0 {
@@ -184,8 +185,8 @@ impl Shard {
                 entry.first = number;
                 return entry.number;
             }
-            // If the number of this first fragment differs from that of the stored first fragment, this fragment
-            // belongs to another datagram with the same identification.
+            // If the hash or the ports of this first fragment differ from those of the stored first fragment, this
+            // fragment belongs to another datagram with the same identification.
             Some(entry) => {
                 *entry = Entry { number, first: number, since: now, ..*entry };
                 self.counts.replaced += 1;
@@ -213,7 +214,7 @@ impl Shard {
         places.iter_mut().find(|entry| entry.key == *key && entry.holds(now))
     }
 
-    /// Stores the entry; an entry with the number 0 is not stored.
+    /// Stores the entry, unless it has no hash and no ports.
     fn insert(&mut self, bucket: usize, new: Entry) {
         if new.number == 0 {
             return;

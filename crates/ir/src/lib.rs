@@ -268,7 +268,7 @@ pub enum FragmentScope {
     /// The innermost packet.
     Inner,
     /// The innermost packet, and the outermost enclosing packet that is a fragment. All fragments of the enclosing
-    /// datagram then get the number of the innermost packet.
+    /// datagram then get the steering hash or the ports of the innermost packet.
     Enclosing,
 }
 
@@ -306,7 +306,7 @@ pub enum Meta {
     Queue,
     /// The hash that the NIC computed for the packet; 0 if there is none.
     Rss,
-    /// The number of packets that this worker evaluated before this packet.
+    /// The number of packets that this worker (instance of the program) evaluated before this packet.
     Sequence,
     /// 1 if this host sent the packet, 0 if the packet was received.
     Outgoing,

@@ -20,7 +20,7 @@ pub enum Refusal {
     /// The program was to be compiled as a filter over packet bytes, but uses an operation that such a filter must not
     /// contain.
     NoFilter(
-        /// The operation that such a filter must not contain.
+        /// The operation that a filter over packet bytes must not contain.
         &'static str,
     ),
     /// The memory for a flow map could not be allocated.

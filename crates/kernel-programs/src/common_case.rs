@@ -42,8 +42,8 @@ pub fn plain(head: &Program, options: &EmitOptions, whole: bool) -> Result<Progr
     Ok(plain)
 }
 
-/// Replaces a branch by a jump if it compares a constant of the same block, and empties the blocks that become
-/// unreachable.
+/// Replaces a branch by a jump if the compared register has a constant that is written in the same block, and empties
+/// the blocks that become unreachable.
 fn decide(program: &mut Program) {
     let mut reached = vec![false; program.blocks.len()];
     reached[0] = true;
@@ -62,8 +62,8 @@ fn decide(program: &mut Program) {
     }
 }
 
-/// Removes computations that serve only the verdict record, for programs whose record the kernel does not pass to user
-/// space. The code that decides whether the packet passes is not changed.
+/// Removes computations that serve only the verdict record, for programs whose verdict record the kernel does not pass
+/// to user space. The code that decides whether the packet passes is not changed.
 pub fn without_record(head: &Program) -> Program {
     let mut program = head.clone();
     // When a branch is removed, computations become unused; when unused computations are removed, blocks become empty.
@@ -77,7 +77,7 @@ pub fn without_record(head: &Program) -> Program {
     }
 }
 
-/// Removes writes to variables of the record that no later instruction reads. Returns true if it removed any.
+/// Removes writes to variables of the verdict record that no later instruction reads. Returns true if it removed any.
 fn drop_unread(program: &mut Program) -> bool {
     let mut any = false;
     // For each block, a bit mask of the variables that this block or a later block reads. Jumps lead only to later

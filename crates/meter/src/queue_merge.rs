@@ -21,8 +21,8 @@ use std::time::Duration;
 /// Name of the meter's reader in lists of readers and in loss causes.
 const READER_NAME: &str = "meter";
 
-/// The longest time from a packet's timestamp to its publication in the ring: the kernel hands over a block within 25
-/// ms, a poll sleeps up to 20 ms, and a busy CPU runs other threads first.
+/// The longest time from a packet's timestamp to its publication in the ring: the kernel hands over a TPACKET_V3 block
+/// within 25 ms, a poll sleeps up to 20 ms, and a busy CPU runs other threads first.
 const TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The reader of one queue.

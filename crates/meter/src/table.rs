@@ -241,14 +241,16 @@ impl ShardThreads {
         self.passed = Some(now);
     }
 
-    /// Sends the begin of the current second to the threads. Must precede the packets of that second.
+    /// Sends the begin of the current second to the shard threads. Must be called before packets of that second are
+    /// sent.
     fn pass(&mut self) {
         if let Some(now) = self.passed.take() {
             self.threads.iter().for_each(|shard| shard.send_job(Job::Pass(now)));
         }
     }
 
-    /// Must be called before packets or losses are sent to the threads.
+    /// Sends the begin of the current second, if this has not happened yet. Must be called before packets or losses are
+    /// sent to the shard threads.
     #[inline]
     fn before_work(&mut self) {
         if !self.busy {
@@ -451,8 +453,8 @@ mod tests {
         assert_eq!(metered(&mut many, silences()), expected);
         assert!(expected.len() > 50, "flows must end in seconds without packets; records: {}", expected.len());
         let Table::Threads(threads) = many else { panic!("two shards run in threads") };
-        // The meter waits once per packet, at the end of its second, and again when a flow may have reached its
-        // timeout.
+        // For each packet the meter waits for the threads at the end of the packet's second, and again when the flow of
+        // the packet may have reached its timeout.
         assert!(
             threads.waits < 3 * 200,
             "the meter waited {} times for 200 packets in {} s",

@@ -44,9 +44,9 @@ pub struct Work {
     bytes: u64,
     unmetered: u64,
     decode_errors: [u64; DecodeError::COUNT],
-    /// The numbers of flows begun and ended when the last series row was made.
+    /// The numbers of flows that had begun and ended before the last series row was made.
     reported: (u64, u64),
-    /// The tunnel counters when the last series row was made.
+    /// The tunnel counters at the time at which the last series row was made.
     tunnel_report: SessionCounts,
 }
 
@@ -106,8 +106,8 @@ impl Work {
         self.tally.offered += descs.len() as u64;
         self.tally.stored += descs.len() as u64;
         self.tally.stored_bytes += bytes;
-        // Most stretches have no packet with a note. So the packets with a note are counted only if the flags of all
-        // packets together contain this note.
+        // Few packets have a note. So the packets with a note are counted only if the combined flags of these packets
+        // contain the note.
         for (bit, note) in flag::NOTE_FLAGS.into_iter().filter(|(bit, _)| flags & bit != 0) {
             self.tally.notes[note as usize] += descs.iter().filter(|desc| desc.flags & bit != 0).count() as u64;
         }

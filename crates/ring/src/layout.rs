@@ -83,7 +83,7 @@ pub struct RingParameters {
 pub struct ControlPage(SharedMemory);
 
 impl ControlPage {
-    /// A new page, not yet sealed.
+    /// Creates a control page, whose memory is not sealed yet.
     pub fn create(shape: &RingParameters) -> std::io::Result<Self> {
         let page = Self(SharedMemory::create("netgrain-control", PAGE, false)?);
         page.set(at::VERSION, VERSION);
@@ -127,7 +127,8 @@ impl ControlPage {
             queue: page.get(at::QUEUE) as u16,
             name: String::from_utf8_lossy(&name).into_owned(),
         };
-        // The packet memory must hold the largest packet, and the sizes must be possible on a real machine.
+        // The packet memory must hold the largest packet. Packet memory and descriptor memory may have at most
+        // `BYTES_MAX` bytes each.
         let is_valid_size = |n: u64, least: u64| n.is_power_of_two() && (least..=BYTES_MAX).contains(&n);
         let descs = shape.descs.checked_mul(DESC_BYTES as u64);
         if is_valid_size(shape.bytes, BLOCK) && descs.is_some_and(|n| is_valid_size(n, PAGE as u64)) {
@@ -155,7 +156,7 @@ impl ControlPage {
         self.word(offset).store(value, Ordering::Relaxed);
     }
 
-    /// The words of the protocol between producer and readers.
+    /// The words of this page that the lock-free protocol between producer and readers uses.
     #[inline]
     pub fn positions(&self) -> Positions<'_> {
         Positions {
@@ -267,8 +268,8 @@ impl CursorPage {
         self.positions().set(DescPosition { desc, pos });
     }
 
-    /// The counters that the listener reports: packets received, and packets missed or copied too late. For display
-    /// only.
+    /// The counters that the listener reports, for display only: the number of packets received, and the number of
+    /// packets that were overwritten before the listener had copied them.
     pub fn reported(&self) -> (u64, u64) {
         (self.word(at::SEEN).load(Ordering::Relaxed), self.word(at::MISSED).load(Ordering::Relaxed))
     }
@@ -298,7 +299,8 @@ impl CursorPage {
 #[cfg(not(loom))]
 fn word(memory: &SharedMemory, offset: usize) -> &AtomicU64 {
     assert!(offset.is_multiple_of(8) && offset + 8 <= memory.len());
-    // SAFETY: the offset is aligned and inside the mapping, which lives as long as `memory`; all sides use atomics.
+    // SAFETY: the offset is aligned and inside the mapping, which lives as long as `memory`; all processes access the
+    // word atomically.
     unsafe { &*memory.base().add(offset).cast::<AtomicU64>() }
 }
 

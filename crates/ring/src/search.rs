@@ -2,10 +2,11 @@
 //!
 //! Stream positions only grow from descriptor to descriptor, and a descriptor does not change until the producer
 //! overwrites it. Therefore a result from valid descriptors stays true, and only a read that overlaps an overwrite is
-//! invalid. After each read the search checks the producer's claim (see `protocol`). After an invalid read it restarts
-//! at the oldest valid descriptor. Most control descriptors have no position, so the search scans past them. Each scan
-//! without a result halves the remaining range, so that even a ring full of control descriptors is scanned at most
-//! twice. For any memory contents the search ends and reads nothing outside the ring.
+//! invalid. After each read the search loads the position up to which the producer may have written (the claim, see
+//! `protocol`). After an invalid read it restarts at the oldest valid descriptor. Most control descriptors have no
+//! position, so the search scans past them. Each scan without a result halves the remaining range, so that even a ring
+//! full of control descriptors is scanned at most twice. For any memory contents the search ends and reads nothing
+//! outside the ring.
 
 use crate::desc::{Control, Desc};
 
@@ -31,7 +32,8 @@ pub fn first_from(pos: u64, head: u64, load: impl Fn(u64) -> Desc, oldest: impl 
     let mut to = head;
     // True if every descriptor before `from` is known to precede the position.
     let mut complete = from == 0;
-    // The last match at or after `to`: its index, and true if no packet between the position and the match is missing.
+    // The most recent match, at or after `to`: its index, and true if no packet between the position and the match is
+    // missing.
     let mut found = (head, false);
     let mut overwritten = 0;
     while from < to {
@@ -148,7 +150,7 @@ mod tests {
         }
         assert!(
             complete > 5000 && overwritten > 5000,
-            "complete results: {complete}, searches with overwrites: {overwritten}"
+            "{complete} results were complete, and {overwritten} searches met new overwrites: more than 5000 each"
         );
     }
 

@@ -148,7 +148,8 @@ fn loom_finds_a_head_stored_without_release() {
     below_the_head(publish_relaxed);
 }
 
-/// A lossy reader copies a descriptor while the producer overwrites it, and checks the copy against the claim.
+/// A lossy reader copies a descriptor while the producer overwrites it, and then compares the index of the descriptor
+/// with the producer's claim (the position up to which the producer may have written).
 fn lapped_in_descriptors(claim: Claim, oldest: Oldest) {
     explore(5, move || {
         const CAPACITY: u64 = 1;

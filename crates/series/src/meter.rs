@@ -50,11 +50,11 @@ pub struct Counts {
     /// Number of packets that were counted in a further row of a second, because the first row of that second was
     /// already emitted.
     pub late_packets: u64,
-    /// Number of bytes of these packets.
+    /// Number of bytes of the packets that `late_packets` counts.
     pub late_bytes: u64,
     /// Number of seconds that were closed early because too many were open.
     pub closed_early: u64,
-    /// Number of gaps: time spans without rows, because they had no packets for longer than the limit.
+    /// Number of gaps: time spans without rows, because no packet arrived for longer than [`SeriesMeter::silence`].
     pub gaps: u64,
     /// Number of clock steps back.
     pub clock_steps_back: u64,
@@ -64,8 +64,8 @@ impl SeriesMeter {
     /// Unit: seconds. The longest time without packets for which rows of zeros are emitted; a longer time is a gap.
     /// Some links have no packets for many minutes at night.
     pub const SILENCE_MAX: u64 = 3600;
-    /// Unit: seconds. The same limit for a capture file. It is longer than the pauses of a slow link, and so short that
-    /// pauses of hours in a file do not cost a row for each second.
+    /// Unit: seconds. The limit that replaces [`Self::SILENCE_MAX`] for the packets of a capture file. It is longer
+    /// than the pauses of a slow link, and so short that pauses of hours in a file do not cost a row for each second.
     pub const SILENCE_OF_CAPTURES: u64 = 60;
     /// The largest number of seconds that are open at the same time; each takes 16 KiB per direction.
     pub const OPEN_MAX: usize = 16;

@@ -75,7 +75,8 @@ mod tests {
     use wire::build::Frame;
     use wire::link;
 
-    /// The plain version, with which the tests compare the function: it reads each address by its offset and length.
+    /// A simple version of the hash function for addresses, with which a test compares [`address_hashes`]: it reads
+    /// each address by its offset and length.
     fn plainly(frame: &[u8], decoded: &Decoded, key: u64) -> (u64, u64) {
         let (at, len) = match decoded.family {
             Family::V4 => (12, 4),

@@ -68,7 +68,7 @@ pub fn parse_list(text: &str) -> Vec<usize> {
 /// # Errors
 /// `EPERM` or `EACCES` without the privilege.
 pub fn set_nice(nice: i32) -> io::Result<()> {
-    // On Linux, the nice value belongs to the thread.
+    // On Linux, each thread has its own nice value, so this call affects only the calling thread.
     Ok(setpriority_process(None, nice)?)
 }
 

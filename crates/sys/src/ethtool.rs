@@ -96,7 +96,7 @@ pub fn driver(name: &str) -> io::Result<String> {
         rest: [u8; 160],
     }
     let mut info = Info { command: GET_DRIVER, driver: [0; 32], rest: [0; 160] };
-    // SAFETY: the structure is 196 bytes long, as `ETHTOOL_GDRVINFO` writes.
+    // SAFETY: the structure has the 196 bytes that `ETHTOOL_GDRVINFO` writes.
     unsafe { command(name, (&raw mut info).cast())? };
     let end = info.driver.iter().position(|b| *b == 0).unwrap_or(info.driver.len());
     Ok(String::from_utf8_lossy(&info.driver[..end]).into_owned())

@@ -141,7 +141,7 @@ pub fn create_directory(path: &Path) -> io::Result<()> {
 /// Creates a directory and all missing parents.
 ///
 /// # Errors
-/// The errors of `mkdirat(2)`, also if a file of another type has the name.
+/// The errors of `mkdirat(2)`; also an error if a file that is not a directory has one of the names.
 pub fn create_directories(path: &Path) -> io::Result<()> {
     for directory in missing(path).iter().rev() {
         match create_directory(directory) {
@@ -154,7 +154,7 @@ pub fn create_directories(path: &Path) -> io::Result<()> {
     at(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).map(drop)
 }
 
-/// The missing directories of a path: the path itself and its parents, as far as they do not exist, the lowest first.
+/// The directories of a path that do not exist: the path itself first, then its missing parents upwards.
 pub fn missing(path: &Path) -> Vec<PathBuf> {
     path.ancestors().take_while(|p| !p.as_os_str().is_empty() && !is_directory(p)).map(Path::to_owned).collect()
 }

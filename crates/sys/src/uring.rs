@@ -125,8 +125,8 @@ unsafe impl StableMut for Aligned {
     }
 }
 
-/// Opens a file for reads into [`Aligned`] memory, with direct I/O if the file system supports it; the result is true
-/// with direct I/O. In that case, offsets and lengths must be multiples of [`Aligned::ALIGN`].
+/// Opens a file for reads into [`Aligned`] memory, with direct I/O if the file system supports it. The second result is
+/// true if direct I/O is used; then offsets and lengths must be multiples of [`Aligned::ALIGN`].
 ///
 /// # Errors
 /// The errors of `open(2)`.
@@ -143,7 +143,7 @@ pub fn open_aligned(path: &Path) -> io::Result<(File, bool)> {
 pub struct UringCompletion<B> {
     /// The token given at submission.
     pub token: u64,
-    /// Bytes written or read (0 for other operations), or the error.
+    /// Number of bytes written or read (0 for other operations), or the error.
     pub result: io::Result<usize>,
     /// The buffer of the operation, if it has one.
     pub buffer: Option<B>,

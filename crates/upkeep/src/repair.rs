@@ -191,7 +191,7 @@ impl fmt::Display for RepairEvent {
 /// A repair of paths that a user names.
 pub struct Repair<D, M, F> {
     device: D,
-    /// Creates another device for the same volume.
+    /// Creates a further [`Device`] for file operations on the same volume.
     another: M,
     report: F,
     /// If set, repair claims interfaces; the value is the start time of the process, which is written into the claim.
@@ -457,7 +457,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         inner.iter().flat_map(|directory| self.interfaces(directory)).collect()
     }
 
-    /// Repairs a single file: a packet file, an index, a foreign capture, or a file of rows.
+    /// Repairs a single file: a packet file, an index, a foreign capture, or a file of flow records or series rows.
     fn file(&mut self, path: &Path) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if FileNames::hidden(&name).is_some() || name.ends_with(&format!(".{DAMAGED}")) {

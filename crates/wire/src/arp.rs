@@ -32,7 +32,7 @@ impl<'a> Arp<'a> {
         take(frame, offset, Layer::Arp).map(|(head, _)| Self { head })
     }
 
-    /// 1 for a request, 2 for a reply.
+    /// The operation: 1 for a request, 2 for a reply.
     pub fn operation(&self) -> u16 {
         be16(self.head, at::OPERATION)
     }

@@ -70,9 +70,9 @@ pub mod link {
     pub(crate) const SLL2_PROTOCOL: usize = 0;
     pub(crate) const SLL2_LEN: usize = 20;
 
-    /// The ethertype for the address family in a loopback header; 0 if the family is not IP. The number of IPv6 depends
-    /// on the system: 10 on Linux, 24 on NetBSD and OpenBSD, 28 on FreeBSD, 30 on Darwin (pcap-linktype,
-    /// `LINKTYPE_NULL`).
+    /// The ethertype for the address family in a loopback header; 0 if the family is not IP. The number of the address
+    /// family IPv6 depends on the system: 10 on Linux, 24 on NetBSD and OpenBSD, 28 on FreeBSD, 30 on Darwin
+    /// (pcap-linktype, `LINKTYPE_NULL`).
     pub(crate) fn of_family(head: [u8; LOOP_LEN]) -> crate::EtherType {
         // Address families are small numbers, so the byte order that gives the smaller number is the host's byte order.
         match u32::from_be_bytes(head).min(u32::from_le_bytes(head)) {
@@ -120,11 +120,12 @@ mod bit {
 
 const _: () = assert!(link::UNDERSTOOD[0] == link::ETHERNET && link::UNDERSTOOD.len() < 1 << (8 - bit::LINK));
 
-/// The largest offset of a transport header that fits the field; a later header is not reported.
+/// The largest offset of a transport header that fits the one-byte field of the descriptor. A transport header at a
+/// larger offset is not reported.
 const FARTHEST: usize = u8::MAX as usize;
 
-// The largest supported numbers of tags and labels, after the longest link header, end before the largest offset. Only
-// nested pseudowires can exceed it.
+// The largest supported numbers of tags and labels, after the longest link header, end before this offset. Only nested
+// pseudowires can exceed it.
 const _: () = assert!(link::SLL2_LEN + vlan::MAX_TAGS * vlan::at::END + mpls::MAX_LABELS * mpls::LABEL_LEN <= FARTHEST);
 
 /// The ethertype of IPv4 and the first byte of an IPv4 header without options, as three consecutive bytes.

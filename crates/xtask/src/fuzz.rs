@@ -1,5 +1,5 @@
-//! Runs a target of `crates/fuzz` under libFuzzer. The stable compiler is sufficient: the flag `-C passes` of the code
-//! generation enables LLVM's coverage pass.
+//! Runs a target of `crates/fuzz` under libFuzzer. The stable compiler is sufficient: the code generation flag `-C
+//! passes` enables LLVM's coverage pass.
 
 use std::path::Path;
 use std::process::Command;

@@ -96,7 +96,9 @@ fn rust(spec: &Spec) -> String {
             ("name", "The name used in JSON, metrics and tables.", |e| e.name.clone()),
             ("unit", "The unit of the counter, in the plural.", |e| e.unit.clone()),
             ("description", "The meaning of the counter.", |e| e.description.clone()),
-            ("remedy", "The remedy; empty if none is needed.", |e| e.remedy.clone().unwrap_or_default()),
+            ("remedy", "The remedy if the counter is not zero; empty if none is needed.", |e| {
+                e.remedy.clone().unwrap_or_default()
+            }),
         ];
         for (method, doc, text) in methods {
             let _ = writeln!(

@@ -16,7 +16,8 @@ use kernel::{Kernel, Machine, OPTIONS, RunResult, USER};
 use kernel_programs::{EmitOptions, KernelVerdict, Metadata, Object, PacketOutcome as End, Refusal, emit};
 use vm::Vm;
 
-/// A back end: the kernel part of a program runs in a machine, and the user part in the interpreter.
+/// A back end with two parts: a [`Machine`] (the kernel or the eBPF interpreter) runs the kernel part of a program, and
+/// the IR interpreter runs the user part.
 struct SplitBackEnd<M> {
     name: &'static str,
     metadata: Metadata,
@@ -25,7 +26,8 @@ struct SplitBackEnd<M> {
     silent: bool,
 }
 
-/// Names the type of a refusal. Refusals of other types are bugs, because the program was verified.
+/// Names the type of a refusal. Panics at a type that is not listed: such a refusal is a bug, because the program was
+/// verified.
 fn refused(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Nothing { .. } => "no stage for the kernel",
@@ -174,8 +176,8 @@ fn assert_coverage(report: &Report) {
     }
     assert!(*ran > cases / 2, "{ran} of {cases} programs ran, refused: {:?}", report.refused);
     assert!(*first_half > packets / 4, "{first_half} of {packets} packets were decided in the kernel");
-    // Few programs run in the kernel. Whether all functions are covered is checked with the larger number of programs
-    // in the eBPF interpreter.
+    // A run in the kernel has fewer than 750 programs, so `least` is 0 there. The larger number of programs in the eBPF
+    // interpreter shows whether all functions are covered.
     let least = cases / 750;
     let missing = Report::missing(&report.functions_first, least, &USER_SPACE);
     assert!(missing.is_empty(), "in the kernel in fewer than {least} of {cases} programs: {missing:?}");
@@ -224,8 +226,8 @@ fn without_space_for_metadata_the_results_agree_with_the_model() {
         let report = trial.run(&SplitBackEnd { name: "a driver without metadata space", metadata, load, silent: true });
         eprintln!("{metadata:?}: {report:?}");
         let Report { cases, ran, packets, first_half, .. } = report;
-        // Packets that must carry the full record do not fit without space for metadata, so the kernel must leave every
-        // packet undecided.
+        // With `Metadata::Full`, packets must carry the complete verdict record. The driver has no space for it, so the
+        // kernel must leave every packet undecided.
         let enough = if metadata == Metadata::Full { first_half == 0 } else { first_half > packets / 10 };
         assert!(ran > cases / 4 && enough, "{ran} of {cases} ran, {first_half} of {packets} packets decided");
     }
@@ -255,8 +257,8 @@ fn the_kernel_agrees_with_the_model_on_captured_packets() {
     }
 }
 
-/// Regression test for a bug that random programs found: a UDP packet behind long IPv6 options may be a tunnel, because
-/// the kernel does not test its ports.
+/// Regression test for a bug that random programs found: a UDP packet whose header follows long IPv6 options counts as
+/// a possible tunnel, because the kernel part does not test the ports of such a packet.
 #[test]
 fn a_possible_tunnel_behind_long_options_is_undecided() {
     let options = [(wire::IpProtocol::DEST_OPTIONS, &[0; 126][..]); 2];

@@ -227,7 +227,7 @@ fn each_interface_of_a_file_can_be_opened_by_name_in_every_section() {
         assert_eq!(ports(&[path.clone(), other], &stop), []);
     }
     assert_eq!(ports(&[&path], &AtomicBool::new(true)), [], "the search is stopped");
-    // The second file describes an interface after its first packet.
+    // In the second file, the description of the interface `late` follows a packet.
     let mut w = ng::Writer::new(Vec::new(), "", "").unwrap();
     for name in ["left", "late"] {
         let port = w.interface(name, pcap::ETHERNET).unwrap();
@@ -415,7 +415,8 @@ fn a_read_of_a_pipe_waits_at_most_the_timeout_and_ends_with_its_writer() {
     assert!(mkfifo.arg(&path).status().unwrap().success());
     let frames = common::numbered(0..300, |n| 60 + n as usize);
     let bytes = capture(&frames);
-    // The writer sends the header and the first packet, and the rest when the reader has returned Idle.
+    // The writer sends the file header and the first packet. It sends the other packets when the reader has returned
+    // Idle.
     let (resume, wait_for_resume) = std::sync::mpsc::channel();
     let writer = std::thread::spawn({
         let path = path.clone();

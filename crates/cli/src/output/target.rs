@@ -64,7 +64,7 @@ pub enum Target {
     /// The output is written to the path itself. `new` is true if the path did not exist before; such a file may be
     /// removed again.
     InPlace { path: PathBuf, new: bool },
-    /// The output is written to the second path, which is renamed to the first path when the output is complete.
+    /// The output is written to a file at the second path. When it is complete, this file is renamed to the first path.
     Renamed(PathBuf, PathBuf),
 }
 
@@ -137,7 +137,7 @@ impl Target {
             Self::Pipe if e.kind() == io::ErrorKind::BrokenPipe => return Failure::ClosedPipe,
             Self::Pipe => return Failure::Said(format!("standard output: {e}")),
             Self::InPlace { path, .. } if e.kind() == io::ErrorKind::BrokenPipe => {
-                return Failure::Said(format!("{}: the reader closed it", path.display()));
+                return Failure::Said(format!("{}: the process that reads the pipe closed it", path.display()));
             }
             Self::InPlace { .. } | Self::Renamed(..) => {}
         }

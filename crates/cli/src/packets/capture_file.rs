@@ -62,7 +62,7 @@ impl CaptureFile {
         (!missing.is_empty()).then(|| format!("pcap does not record {}; pcapng does", missing.join(" nor ")))
     }
 
-    /// The number of packets whose timestamps were lowered to the last second of the format.
+    /// The number of packets whose timestamps were lowered to the last second that the pcap format can represent.
     pub fn clamped(&self) -> u64 {
         match self {
             Self::Ng(_) => 0,
@@ -70,7 +70,7 @@ impl CaptureFile {
         }
     }
 
-    /// Writes the statistics at the end, and waits until all bytes are written.
+    /// Writes the statistics at the end of the capture, and waits until all bytes are written.
     pub fn finish(self, origins: &[Origin], tally: impl Fn(usize) -> Tally) -> io::Result<u64> {
         match self {
             Self::Ng(file) => file.finish(origins, tally),
@@ -113,7 +113,7 @@ impl Classic {
         self.lost += found.lost;
         self.clamped += u64::from(found.ts.secs() > u64::from(u32::MAX));
         self.many |= *self.origin.get_or_insert(found.origin) != found.origin;
-        // The record is written by one call, so that the background writer keeps it in one chunk.
+        // The pcap record is written by one call, so that the background writer keeps it in one chunk.
         self.record.clear();
         self.record.extend(record_header_ns(found.ts, found.data.len() as u32, found.wire_len));
         self.record.extend(found.data);
@@ -254,7 +254,7 @@ pub fn losses(t: &Tally) -> String {
     text
 }
 
-/// The value of a line in a file of `/proc`, by the key at its start.
+/// The value in the line of a file of `/proc` that begins with this key.
 fn first_line(path: &str, key: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let line = text.lines().find(|l| l.starts_with(key)).unwrap_or_default();

@@ -48,7 +48,8 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest duration of a connection, from its first byte to the last byte of the response.
 const VISIT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The time after which an unread response may be closed to make a connection available for another client.
+/// If a client has not read its response after this time, the server may close the connection to make it available for
+/// another client.
 const READ_GRACE: Duration = Duration::from_secs(1);
 
 /// The largest size of a request's head in bytes.
@@ -364,7 +365,7 @@ mod tests {
         let server = server();
         let half_open = || {
             let mut stream = StdStream::connect(server.address()).expect("a connection");
-            // If there are too many connections, the server may close this one before the request is sent.
+            // If there are too many connections, the server may close this connection before the request is sent.
             let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: te");
             stream
         };

@@ -1,5 +1,5 @@
-//! Packet language programs of a live interface, in the kernel and in the engine thread, also swapped while packets
-//! arrive.
+//! Tests of packet language programs on a live interface, in the kernel and in the engine thread, and of swaps while
+//! packets arrive.
 
 use crate::common;
 
@@ -45,7 +45,7 @@ fn program_of(capture: &Capture) -> ProgramReport {
     capture.report().program.expect("a program")
 }
 
-/// Appends the descriptors of all packets that have arrived to `all`.
+/// Appends to `all` the descriptors of the packets that have arrived at the listeners.
 fn descs(listeners: &mut [Listener], all: &mut Vec<Desc>) {
     let mut batch = Vec::new();
     for listener in listeners {
@@ -150,9 +150,9 @@ fn undecided_packets_get_the_same_verdict_in_user_space() {
     assert!(ended.report.is_healthy(), "{:?}", ended.report);
 }
 
-/// Each program marks packets with its number. Packets arrive in order, so the marks never decrease. Some programs put
-/// their generation into every packet in the kernel, some only until the queue has acknowledged the generation, and
-/// some do not run in the kernel.
+/// Each program marks packets with its own number, which increases with each swap. Packets arrive in order, so the
+/// marks never decrease. Some programs put their generation into every packet in the kernel, some only until the queue
+/// has acknowledged the generation, and some do not run in the kernel.
 #[test]
 fn swaps_under_traffic_count_every_packet_and_are_in_order() {
     const SWAPS: u32 = 150;
@@ -563,7 +563,7 @@ fn no_program_remains_attached_after_an_end_or_a_kill() {
     assert!(!is_busy(&other), "the capture detaches its program");
     let directory = dir.join("k");
     let mut process = ChildTest::start(module_path!(), "child_process_with_a_program", DIRECTORY, &directory);
-    // The ring socket exists when the program is attached.
+    // The child process creates the ring socket after it has attached its program.
     until("the child process has attached its program", || directory.join("s").exists());
     assert!(is_busy(&other), "the program of the child process is attached");
     process.kill();

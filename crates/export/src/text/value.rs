@@ -92,7 +92,7 @@ impl Value<'_> {
         match *self {
             Self::Absent => {}
             Self::Number(number) => decimal(number, out),
-            // Always with a point or an exponent, so that readers that guess types recognise floating-point numbers.
+            // Printed with a point or an exponent, so that readers that guess types recognise a floating-point number.
             Self::Real(real) => display(format_args!("{real:?}"), out),
             Self::Word(word) => out.extend_from_slice(word.as_bytes()),
             Self::Id(id) => decimal(id, out),

@@ -64,7 +64,8 @@ impl Flow {
 pub struct Model {
     config: Config,
     interface: u16,
-    /// Flows that packets can find, and flows that only wait for their record.
+    /// `flows` has the flow to which the next packet of each key can belong; `waiting` has ended flows that wait for
+    /// their last record.
     flows: BTreeMap<FlowKey, Flow>,
     waiting: Vec<Flow>,
     second: Option<u64>,
@@ -275,7 +276,8 @@ impl Model {
     }
 }
 
-/// Times of 2^38 ns (274 s) and more are rounded down to multiples of 16 ns, and limited to 2^32 - 1 us.
+/// The time of an initial packet since the first packet, as the meter stores it: times of 2^38 ns (274 s) and more are
+/// rounded down to multiples of 16 ns, and limited to 2^32 - 1 us.
 fn coarse(after: u64) -> u64 {
     let after = after.min(u64::from(u32::MAX) * 1000);
     if after < 1 << 38 { after } else { after / 16 * 16 }

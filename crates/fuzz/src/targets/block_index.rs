@@ -17,7 +17,7 @@ use std::ops::Range;
 
 pub const TARGET: Target = Target { name: "block_index", run, seeds, rounds: 2500, memory: 96 << 20 };
 
-/// Offset of the field with the length of the header.
+/// Offset of the field that contains the length of the index header.
 const LENGTH_AT: usize = 12;
 
 /// Size of the slots of a growing index, and their alignment, in bytes.

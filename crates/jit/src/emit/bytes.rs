@@ -22,8 +22,8 @@ impl Emitter<'_> {
         if self.is_small(base) {
             return ends_inside;
         }
-        // The sum may overflow if the base is large. It cannot overflow if the base is an offset in the packet, because
-        // a packet has less than 4 GiB.
+        // `base + bytes` may overflow if the base is large. It cannot overflow if the base is an offset in the packet,
+        // because a packet has less than 4 GiB.
         let begins_inside = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, base, self.len);
         self.b.ins().band(begins_inside, ends_inside)
     }

@@ -274,8 +274,8 @@ fn tables_larger_than_the_caches_agree_with_the_interpreter() {
     let (ends, ports) = (b.load(None, 26, 8), b.load(None, 34, 4));
     let (count, from) = (b.reg(), b.reg());
     b.push(Inst::MapAdd { to: count, map: 0, key: vec![ends, ports], by: Operand::Imm(1) });
-    // The prefetch function takes 0 as the number of every flow, so in this program it announces keys that the
-    // evaluation does not look up, and skips the following code.
+    // The prefetch function takes 0 as the result of every map access, so it takes another path through this program
+    // than the evaluation: with `count` 0 it skips the following code and does not announce the keys of map 1.
     b.require(count, Cmp::Ge, 2, none);
     b.push(Inst::MapGet { to: from, map: 1, key: vec![count, ends] });
     b.push(Inst::MapPut { map: 1, key: vec![count, ends], value: ports.into() });
@@ -406,7 +406,8 @@ fn again_under(restriction: &str, name: &str) -> Option<String> {
 #[test]
 fn a_hardened_host_runs_machine_code() {
     let name = "a_hardened_host_runs_machine_code";
-    // The call is prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN); it applies to this process and its children.
+    // The Python line calls prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN), which applies to the calling process and its
+    // children.
     let restriction = "if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0): sys.exit(77)";
     if let Some(output) = again_under(restriction, name) {
         return assert!(output.is_empty() || output.contains("natively: 42"), "{output}");

@@ -125,17 +125,21 @@ pub const FILTERS: &[Function] = &[
     row!("mac_multicast", "Act", DROP, "Passes frames with a multicast link address as source or destination.", |_| {
         filter(Pred::Mac { end: Endpoint::Any, broadcast: false })
     }),
-    row!("ip_broadcast", "Act", DROP, "Passes packets with the address 255.255.255.255.", |_| filter(
-        super::predicates::ip_broadcast()
-    )),
-    row!("ip_multicast", "Act", DROP, "Passes packets with an address in 224.0.0.0/4 or ff00::/8.", |_| filter(
-        super::predicates::ip_multicast()
-    )),
+    row!("ip_broadcast", "Act", DROP, "Passes packets whose source or destination IP address is 255.255.255.255.", |_| {
+        filter(super::predicates::ip_broadcast())
+    }),
+    row!(
+        "ip_multicast",
+        "Act",
+        DROP,
+        "Passes packets whose source or destination IP address is in 224.0.0.0/4 or ff00::/8.",
+        |_| filter(super::predicates::ip_multicast())
+    ),
     row!(
         "ip_host",
         "Act",
         &[Effect::Drop, Effect::Local],
-        "Passes packets with an address of the interface on which they arrived.",
+        "Passes packets whose source or destination IP address is an address of the interface on which they arrived.",
         |_| { filter(Pred::Host(Endpoint::Any)) }
     ),
     row!(
@@ -300,14 +304,16 @@ pub const CONTROL: &[Function] = &[
         "src",
         "Act -> Act",
         &[],
-        "Applies the action; tests in it that otherwise test both endpoints test only the source.",
+        "Applies the action; a test in the action that otherwise accepts a match of the source or of the destination \
+         tests only the source.",
         |g| act(ActionTerm::Within(PacketScope::Src, g.act(0)?.into()))
     ),
     row!(
         "dst",
         "Act -> Act",
         &[],
-        "Applies the action; tests in it that otherwise test both endpoints test only the destination.",
+        "Applies the action; a test in the action that otherwise accepts a match of the source or of the destination \
+         tests only the destination.",
         |g| act(ActionTerm::Within(PacketScope::Dst, g.act(0)?.into()))
     ),
 ];
@@ -470,14 +476,17 @@ pub const LOGGING: &[Function] = &[
         "Sets the state, a number that later stages can read; the descriptor does not contain it.",
         |g| act(ActionTerm::State(g.number(0, u32::MAX.into())? as u32))
     ),
-    row!("inc", "Int -> Act", &[Effect::Count], "Adds one to counter 0 to 63 of the group.", |g| count(
+    row!("inc", "Int -> Act", &[Effect::Count], "Adds one to the group's counter with this number, 0 to 63.", |g| count(
         g.number(0, LAST_COUNTER)?,
         1
     )),
-    row!("dec", "Int -> Act", &[Effect::Count], "Subtracts one from counter 0 to 63 of the group.", |g| count(
-        g.number(0, LAST_COUNTER)?,
-        -1
-    )),
+    row!(
+        "dec",
+        "Int -> Act",
+        &[Effect::Count],
+        "Subtracts one from the group's counter with this number, 0 to 63.",
+        |g| count(g.number(0, LAST_COUNTER)?, -1)
+    ),
     row!("counter", "Int -> Counter", &[], "A counter of the group, as an argument of `modifyCounter`.", |g| Ok(
         Value::Counter(g.number(0, LAST_COUNTER)? as u8)
     )),

@@ -265,7 +265,8 @@ fn gtp_user_fragments_are_steered_and_control_fragments_broadcast() {
 }
 
 /// A model of the tracker without a capacity limit. For each datagram and each form (a steering function or a query of
-/// ports), it stores the number that all fragments get, the number of the first fragment, and the time of the entry.
+/// ports), it stores the hash or the ports that all fragments get, the hash or the ports of the first fragment, and the
+/// time of the entry.
 #[derive(Default)]
 struct Model(HashMap<(u8, u32, u32), (u64, u64, u64)>);
 

@@ -207,7 +207,7 @@ pub fn verify(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<
     let mut path = path(capture, into);
     let mut state = state(&described, &path);
     if let IndexState::Missing = state {
-        // An index of a store file is accepted too.
+        // If the capture has no index of its own, the index with the name of a store index (`x.ngi`) is verified.
         path = capture.with_extension(index::SUFFIX);
         state = self::state(&described, &path);
     }
@@ -344,7 +344,7 @@ fn content(capture: &Capture) -> Content {
 struct Scan {
     builder: Builder,
     context: CaptureContext,
-    /// End of the last complete record.
+    /// Offset of the end of the last complete record of the capture.
     end: u64,
     last: Timestamp,
     damage: Option<String>,
@@ -425,7 +425,7 @@ impl Scan {
         Ok(Some(scan))
     }
 
-    /// Completes a block: its keys, length and checksum.
+    /// Completes the index entry of a block: adds its key sets, length and checksum.
     fn close(&mut self, mut entry: Entry, keys: &mut BlockKeys, file: &File) -> io::Result<()> {
         let from = u64::from(entry.block) * BLOCK;
         let mut bytes = vec![0; self.end.saturating_sub(from).min(BLOCK) as usize];

@@ -43,7 +43,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use store::Hold;
 
-/// Number of skipped packets between two tests of the stop flag.
+/// Number of packets that the cursor skips between two tests of the stop flag.
 const CHECK_INTERVAL: u32 = 4096;
 
 /// The tail of one queue.
@@ -126,8 +126,8 @@ struct RingRun {
     unreported: Tally,
 }
 
-/// The stream position at which a run of packets from the ring should begin, although the ring has overwritten packets
-/// after this position.
+/// The stream position at which a run of packets from the ring should begin, if the ring could not confirm that it
+/// still contains the packet at this position.
 #[derive(Clone, Copy)]
 struct UnsureBegin {
     pos: u64,
@@ -251,8 +251,9 @@ impl Tail {
         CursorState::Waiting(self.latest.max(self.segment.start))
     }
 
-    /// The cursor state that is returned while there is no packet. For a query that follows, it is a time before which
-    /// no packet is expected, because packets arrive with at most the delay `delay`; for other queries, it is the end.
+    /// The cursor state that is returned while there is no packet. For a query that follows, it contains a time before
+    /// which no further packet is expected, because packets arrive with at most the delay `delay`. For any other query,
+    /// it says that the cursor has ended.
     fn wait(&mut self, delay: Duration, context: &QueryContext) -> CursorState {
         let latest = self.latest;
         self.limit.followed().map_or(CursorState::End, |recorder| recorder.wait(delay, latest, context.query.to))

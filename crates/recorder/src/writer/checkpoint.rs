@@ -42,7 +42,7 @@ pub(super) struct Checkpoint {
 enum Step {
     #[default]
     Rest,
-    /// The sync of the packets is in progress; its token.
+    /// The sync of the packets is in progress; the field is the token of the sync.
     Data(u64),
     /// The sync of the packets is complete, and the sync of the index must be started.
     IndexDue,
@@ -70,7 +70,8 @@ impl Checkpoint {
         }
     }
 
-    /// True if the entry of this block must not be updated now.
+    /// True if the index entry of this block must not be updated now, because a checkpoint is syncing the packets or
+    /// the index.
     pub fn guards(&self, block: u32) -> bool {
         self.filling == Some(block) && matches!(self.step, Step::Data(_) | Step::IndexDue | Step::Index(_))
     }

@@ -156,7 +156,7 @@ impl<D: Device> Writer<D> {
             .and_then(|()| future_files::write_markers(device, config, &wall));
         let Ok(found) = noted else { return };
         // The latest timestamps of published files were read from the store. The latest timestamps of unpublished files
-        // of this run are taken from memory, because parts whose writes are in progress may be missing in the store.
+        // of this run are taken from memory, because packets whose writes are in progress may be missing in the store.
         let ours = self.files.iter().filter(|file| file.is_in_order() && !file.is_named()).map(|file| file.latest);
         self.begun.latest = ours.fold(found.reached, Timestamp::max);
         self.events.extend(found.warning(&root, &wall).map(Event::Warning));

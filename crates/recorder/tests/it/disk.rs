@@ -130,7 +130,7 @@ fn blocks_that_the_index_rules_out_have_no_match_for_tcpdump() {
     let ports = [53u16, 80, 443, 5060, 9].map(|p| (format!("port {p}"), KeyCondition::Ports(p, p)));
     let mut ruled_out = 0;
     for (filter, key) in hosts.chain(ports) {
-        // The content of a pcap file with only the records that start in the candidate blocks of this key.
+        // The content of a pcap file with only those records that start in a block that the index selects for this key.
         let mut part = bytes[..24].to_vec();
         let candidates: Vec<u32> = index.candidates(&key).collect();
         ruled_out += index.entries.len() - candidates.len();

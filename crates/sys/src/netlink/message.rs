@@ -39,7 +39,7 @@ impl Message {
         self
     }
 
-    /// Appends an attribute of four bytes, a number.
+    /// Appends an attribute whose payload is a number of four bytes.
     #[must_use]
     pub fn number(self, kind: u16, value: u32) -> Self {
         self.attribute(kind, &value.to_ne_bytes())

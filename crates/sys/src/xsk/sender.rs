@@ -140,13 +140,13 @@ impl Sender {
     /// # Panics
     /// If `fill` returns a length below 14 or above the size of the buffer.
     pub fn put(&mut self, count: usize, mut fill: impl FnMut(usize, &mut [u8]) -> usize) -> usize {
-        // The ring has entries for the chunks of all buffers, but a buffer can be used only after its old entries were
-        // read.
+        // The transmit ring has entries for the chunks of all buffers, but the entries that a buffer used before are
+        // free only after the kernel has read them.
         let count = count.min(self.free.len()).min(self.transmit.room() as usize / self.chunks_per_frame);
         for index in 0..count {
             let Some(place) = self.free.pop() else { return index };
             let at = place as usize * self.frame_max();
-            // SAFETY: the buffer lies in the area and is free: the kernel has returned it.
+            // SAFETY: the buffer lies in the UMEM and is free: the kernel has returned it.
             let bytes = unsafe { self.area.bytes_mut(at, self.frame_max()) };
             let len = fill(index, bytes);
             assert!((14..=bytes.len()).contains(&len), "a frame has 14 to {} bytes, not {len}", bytes.len());
@@ -194,7 +194,7 @@ impl Sender {
         let mut places = 0;
         for ahead in 0..ready {
             let place = self.completion.peek(ahead) as usize / self.frame_max();
-            // The kernel completes each chunk exactly once. A completion of any other chunk is ignored.
+            // The kernel completes each chunk exactly once. A completion of a chunk that was not sent is ignored.
             let Some(under_way) = self.under_way.get_mut(place).filter(|pieces| **pieces > 0) else { continue };
             *under_way -= 1;
             if *under_way == 0 {

@@ -293,7 +293,8 @@ impl Move {
         for (i, part) in self.parts.clone().into_iter().enumerate() {
             let outcome = device.rename(&part.path, &self.name(part.ending));
             if outcome.is_err() {
-                // The index stays with its packet file, so its rename is undone.
+                // The index must stay with its packet file, so the rename of the index is undone if that of the packet
+                // file fails.
                 for done in &self.parts[..i] {
                     let _ = device.rename(&self.name(done.ending), &done.path);
                 }

@@ -44,9 +44,9 @@ impl SetAside {
     }
 }
 
-/// The result of an attempt to lock the hour of a file.
+/// The result of an attempt to lock the hour directory of a file.
 enum HourLock {
-    /// No reader holds the hour.
+    /// No reader holds the hour directory.
     Free(Lock),
     /// A reader holds the hour directory, but the file is removed all the same.
     Overruled,

@@ -101,10 +101,11 @@ struct Content {
     blocks: Vec<BlockCounts>,
     seconds: BTreeMap<u64, u64>,
     packets: u64,
-    /// Number of decreasing timestamps, and the offset of the first.
+    /// Number of packets whose timestamp is earlier than a preceding timestamp, and the offset of the first such
+    /// packet.
     decreases: u64,
     first_decrease: Option<u64>,
-    /// Number of packets whose wire length is less than their caplen, and the offset of the first.
+    /// Number of packets whose wire length is less than their caplen, and the offset of the first such packet.
     wire_raised: u64,
     first_raised: Option<u64>,
     /// Keys of sampled packets, with the block and sub-block of each packet.
@@ -371,8 +372,9 @@ fn layout(path: &Path) -> Option<Layout> {
     Layout::of(name.rsplit_once('.')?.1)
 }
 
-/// Scans the undamaged blocks. Returns their packets, and the offset at which a record is missing. A record that
-/// continues in a damaged block is counted in the block in which it begins, but not as a packet of the file.
+/// Scans the undamaged blocks. Returns their packets, and the first offset at which no valid record begins although one
+/// must begin there. If the last record of an undamaged block continues in a damaged block, it is counted as a record
+/// that begins in its block, but not as a packet.
 fn scan_undamaged<D: Device>(
     window: &mut Window<'_, D>,
     layout: Layout,

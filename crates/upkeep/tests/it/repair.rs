@@ -169,7 +169,7 @@ fn one_damaged_range_is_one_finding_and_repair_counts_the_loss() {
     for round in 0..20 {
         let mut files = whole.clone();
         let bytes = files.get_mut(&name).expect("a file");
-        // The damaged range is within one block, and covers headers of records.
+        // The damaged range is within one block, and covers the headers of packet records.
         let at = ((1 + round % 3) << 20) + 1000 + prng.below(400_000) as usize;
         prng.fill(&mut bytes[at..at + 500_000]);
         let (findings, packets) = verify(&files, false);

@@ -89,7 +89,7 @@ pub fn part_of_packet(i: usize, of: usize) -> usize {
     i * SUB_BLOCKS / of
 }
 
-/// The entry of a block of these packets.
+/// The index entry of a block that contains these packets.
 pub fn entry(block: u32, bytes: u32, packets: &[(Vec<u8>, u32, u16)]) -> Entry {
     let (mut keys, mut parts) = (BlockKeys::default(), SubBlocks::NONE);
     for (i, (frame, wire_len, link_type)) in packets.iter().enumerate() {
