@@ -57,7 +57,7 @@ pub enum Field {
     State,
 }
 
-/// The value of a field in a group.
+/// The value of a field in the key of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
     /// [`Record::id`].

@@ -54,8 +54,8 @@ enum Frames {
 enum Clock {
     /// The schedule is the clock.
     Virtual,
-    /// The monotonic clock since the first poll. The schedule counts from [`Timestamp::ZERO`], so that steps of the
-    /// system clock do not affect it.
+    /// The time since the first poll, by the monotonic clock. The schedule begins at [`Timestamp::ZERO`], so that steps
+    /// of the system clock do not affect it.
     Live(Option<Instant>),
 }
 

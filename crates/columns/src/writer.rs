@@ -47,7 +47,7 @@ const BATCH: usize = 128 << 10;
 const OPEN_MOST: usize = 32;
 
 /// A replay writer completes a file when the packet time exceeds the period of the file by this duration. After the
-/// packet time has gone back by more than this duration, the writer no longer does so.
+/// packet time has gone back by more than this duration, the writer no longer completes files for this reason.
 const SETTLED: Duration = Duration::from_secs(3600);
 
 /// Configuration of a writer.
@@ -161,8 +161,8 @@ pub struct Writer {
     now: Timestamp,
     /// True after the packet time has gone back by more than [`SETTLED`].
     goes_back: bool,
-    /// The packet time of the last tick that passed batches to the journaling thread; `None` if time has gone back
-    /// since.
+    /// The packet time of the last tick that passed batches to the journaling thread; `None` if the packet time has
+    /// gone back since that tick.
     handed_over: Option<Timestamp>,
     /// The time, by the monotonic clock, of the last tick that passed batches to the journaling thread.
     handed_over_at: Instant,
@@ -188,7 +188,7 @@ impl Writer {
         Self::on(config, Arc::new(real))
     }
 
-    /// As [`Self::new`], on any volume: each journal gets its own access from `disks`.
+    /// As [`Self::new`], but on the volume to which `disks` opens an access, one for each journal and each thread.
     ///
     /// # Errors
     /// As [`Self::new`].

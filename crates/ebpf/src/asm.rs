@@ -133,15 +133,15 @@ impl Asm {
         self.push(0, Reg::R0, 0, 0, 0);
     }
 
-    /// Appends a load of the map that is bound to this slot when the program is loaded ([`Code::with_maps`]) into
-    /// `dst`; the instruction takes two slots.
+    /// Appends a load of a map into `dst`. [`Code::with_maps`] binds the map to the map slot `slot` when the program is
+    /// loaded. The instruction takes two instruction slots.
     pub fn map_slot(&mut self, dst: Reg, slot: u16) {
         self.push(part::WIDE | class::LD, dst, part::PSEUDO_MAP_SLOT, 0, slot.into());
         self.push(0, Reg::R0, 0, 0, 0);
     }
 
-    /// Appends a load of the address of the first value of the array map that is bound to this slot into `dst`; the
-    /// instruction takes two slots.
+    /// Appends a load of the address of the first value of an array map into `dst`. [`Code::with_maps`] binds the map
+    /// to the map slot `slot` when the program is loaded. The instruction takes two instruction slots.
     pub fn value_slot(&mut self, dst: Reg, slot: u16) {
         self.push(part::WIDE | class::LD, dst, part::PSEUDO_MAP_SLOT_VALUE, 0, slot.into());
         self.push(0, Reg::R0, 0, 0, 0);

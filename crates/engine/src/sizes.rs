@@ -294,8 +294,8 @@ fn check_rings(memory_limit: &MemoryLimit, reserved: u64, ring: u64, queues: u16
     })
 }
 
-/// Returns an error if the flow table could never be filled. The table grows with the number of flows, so the memory
-/// that other processes use at the moment is not subtracted.
+/// Returns an error if the full flow table would exceed the memory limit. The table grows with the number of flows, so
+/// the memory that other processes use at the moment is not subtracted from the limit.
 fn check_flows(memory_limit: &MemoryLimit, flows: u64) -> Result<(), SizesError> {
     let wanted = flows.saturating_mul(FLOW_BYTES);
     if memory_limit.limit == 0 || wanted <= memory_limit.limit {

@@ -52,10 +52,10 @@ pub(crate) mod bit {
     /// Position of the first of two bits, which store the directions in which FIN was sent.
     pub const FINS: u32 = 11;
     /// [`super::Hot::more`] is the index of compact counters. If neither `PAIR` nor [`FULL`] is set, `more` is the
-    /// index of a packet list, or none; if both are set, see [`COMPRESSED`].
+    /// index of the flow's packet list, if the flow has one; if both are set, see [`COMPRESSED`].
     pub const PAIR: u16 = 1 << 13;
-    /// Both [`FULL`] and [`PAIR`]: the flow is compressed, and [`super::Hot::more`] is a slot of the slab, or none
-    /// ([`crate::compressed`]).
+    /// Both [`FULL`] and [`PAIR`]: the flow is compressed, and [`super::Hot::more`] is its slot in the slab, if it has
+    /// one ([`crate::compressed`]).
     pub const COMPRESSED: u16 = FULL | PAIR;
     /// The flow has had a packet besides its first since the eviction sweep last inspected it ([`crate::insert`]).
     pub const SEEN_SINCE_SWEEP: u16 = 1 << 14;

@@ -23,9 +23,9 @@ use crate::pool::NONE;
 use crate::record::Sink;
 use std::hint::select_unpredictable;
 
-/// Packets between two stages.
+/// Number of packets between two successive stages of the pipeline.
 pub(crate) const AHEAD: usize = 8;
-/// Size of the pipeline: more than the packets between the first and the last stage.
+/// Number of packets that the pipeline can hold: more than there are between its first and its last stage.
 const RING: usize = 32;
 const _: () = assert!(3 * AHEAD < RING);
 /// Number of first packets of a flow that include the handshake and the first packet of the reverse direction.

@@ -24,7 +24,7 @@ impl<'a> Frame<'a> {
     /// `bytes` has 4 GiB or more, which no captured frame has.
     #[inline]
     pub fn new(bytes: &'a [u8], wire_len: u32) -> Self {
-        assert!(u32::try_from(bytes.len()).is_ok(), "a packet of {} bytes", bytes.len());
+        assert!(u32::try_from(bytes.len()).is_ok(), "a frame of {} bytes, which exceeds 4 GiB", bytes.len());
         let len = bytes.len() as u32;
         Self { start: bytes.as_ptr(), len, wire_len: wire_len.max(len), bytes: PhantomData }
     }

@@ -8,7 +8,7 @@ use ir::key::Key;
 use ir::{Cmp, Expiry, Log, Op};
 use std::sync::Arc;
 
-/// An action: passes the packet, possibly with a changed record, or drops it.
+/// An action: passes the packet, possibly with a changed verdict record, or drops it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ActionTerm {
     /// Passes the packet.
@@ -23,11 +23,11 @@ pub enum ActionTerm {
     Case(Prop, Vec<(u64, ActionTerm)>, Box<ActionTerm>),
     /// Applies the steps in order until a step drops the packet; each step has its source text.
     Seq(Vec<(String, ActionTerm)>),
-    /// Inverts the action. Packets that the action drops are passed with the kind `Copy`; packets that the action
-    /// passes are dropped.
+    /// Inverts the action. Packets that the action drops are passed with the verdict kind `Copy`; packets that the
+    /// action passes are dropped.
     Inv(Box<ActionTerm>),
     /// Applies the actions in order until an action does not drop the packet. Before the next action, kind, classes and
-    /// hashes of the record are restored.
+    /// hashes of the verdict record are restored.
     Par(Vec<ActionTerm>),
     /// Applies the action to the packet or to the endpoint that the scope selects.
     Within(PacketScope, Box<ActionTerm>),
@@ -211,9 +211,9 @@ pub enum HeaderField {
     IpProtocol,
     /// The ethertype.
     EtherType,
-    /// The source port of TCP (`true`) or UDP.
+    /// The source port of TCP (`true`) or UDP (`false`).
     SrcPort(bool),
-    /// The destination port of TCP (`true`) or UDP.
+    /// The destination port of TCP (`true`) or UDP (`false`).
     DstPort(bool),
     /// Length of the TCP header in bytes.
     TcpHeaderLen,
@@ -258,7 +258,7 @@ pub enum Steering {
     Local(Prefix, u8),
     /// Steers by addresses, ports and protocol.
     Flow,
-    /// Steers by `u8` bytes at this offset of the frame.
+    /// Steers by the bytes at an offset of the frame. The fields are the offset and the number of bytes.
     Bytes(u32, u8),
     /// Steers by the bytes at two offsets of the frame. If the two values are exchanged, the member is the same.
     SymmetricBytes(u32, u32, u8),

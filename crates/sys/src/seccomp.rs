@@ -18,10 +18,11 @@ use std::io;
 pub enum Sockets {
     /// Unix sockets.
     Local,
-    /// Also IP sockets, and netlink sockets, through which the C library learns the addresses of the host: to resolve
-    /// names and to receive a multicast group.
+    /// Unix sockets, IP sockets, and netlink sockets, through which the C library learns the addresses of the host: to
+    /// resolve names and to receive a multicast group.
     Internet,
-    /// Also packet and XDP sockets, BPF programs, and sockets that accept connections: to capture, export and serve.
+    /// The sockets of `Internet`, packet and XDP sockets, BPF programs, and sockets that accept connections: to
+    /// capture, export and serve.
     Capture,
 }
 

@@ -25,8 +25,8 @@ pub struct XdpArgs {
     /// Number of rounds, each with two slices of each program; the output shows medians
     #[arg(long, value_name = "N", default_value_t = 800, value_parser = base::units::whole::<u32>(1..=100_000))]
     pub repeat: u32,
-    /// Number of times that the interfaces are opened, each time for a share of the rounds (their location in memory
-    /// affects the rate)
+    /// Number of times that the interfaces are opened, each time for a share of the rounds (the location of the socket
+    /// memory affects the packet rate)
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = base::units::whole::<u32>(1..=1000))]
     pub openings: u32,
     /// Swaps under load

@@ -55,7 +55,8 @@ pub fn captures(
     Ok(if ports.is_empty() { vec![whole] } else { ports.into_iter().map(one).collect() })
 }
 
-/// The setting that does not work with several interfaces, for files whose number of interfaces was not known before.
+/// The problem with a setting that is impossible for a capture with several interfaces; `None` if there is none. The
+/// number of interfaces of some captures is known only after their files were examined.
 pub fn refused_for_several(config: &Config, interfaces: usize) -> Option<Problem> {
     let advice = "pass the capture through standard input (-r -) to record it as one interface";
     let problem = |key: &str, cause: String| Problem { key: key.into(), text: format!("{key}: {cause}; {advice}") };
@@ -66,7 +67,7 @@ pub fn refused_for_several(config: &Config, interfaces: usize) -> Option<Problem
     match config.listen.socket.to_str() {
         Some("auto" | "none") => None,
         _ => {
-            let cause = format!("one socket is for one interface, but the capture has {interfaces}");
+            let cause = format!("a ring socket is for one interface, but the capture has {interfaces}");
             Some(problem("listen.socket", cause))
         }
     }

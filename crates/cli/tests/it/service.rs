@@ -125,7 +125,7 @@ fn the_units_grant_exactly_the_capture_capabilities_and_are_hardened() {
         let line = text.lines().find_map(|l| l.strip_prefix(key)).expect(key);
         assert_eq!(line, expected, "{key}");
     }
-    // These are all settings of the unit except the commands and descriptions.
+    // The two units must have the same settings, except for the commands and descriptions.
     let own = ["Description=", "Documentation=", "ExecStart=", "ExecReload="];
     let settings = texts.each_ref().map(|text| {
         let is_shared = |l: &&str| !l.starts_with('#') && !own.iter().any(|own| l.starts_with(own));

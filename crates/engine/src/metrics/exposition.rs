@@ -313,7 +313,7 @@ fn retention(report: &RetentionReport, mut family: impl FnMut(&str, &str, &str, 
     family(
         "retention_held_directories",
         "gauge",
-        "Hour directories with files that the rules would remove, but that queries are reading.",
+        "Hour directories with files that the retention rules would remove, but that queries are reading.",
         report.held_hours as f64,
     );
     if let Some(oldest) = report.oldest_second {

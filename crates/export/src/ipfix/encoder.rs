@@ -69,7 +69,8 @@ struct Exported {
 impl Encoder {
     /// A new encoder.
     pub fn new(config: Config) -> Self {
-        // The first half of the shapes describe records of one direction.
+        // The first half of the template shapes are those of data records of one direction. The field set `standard`
+        // needs no others.
         let shapes = if config.fields == Fields::Standard { Shape::COUNT / 2 } else { Shape::COUNT };
         Self {
             message: MessageBuilder::new(HEADER, config.limit(), 1),

@@ -73,7 +73,7 @@ fn strength(operator: &str) -> Option<(u8, bool)> {
 /// Advice for an operator of other languages.
 fn foreign(operator: &str) -> String {
     let instead = match operator {
-        "<-" => return "values are not bound in `do`; give the function a parameter".to_owned(),
+        "<-" => return "`do` cannot bind a value to a name; give the function a parameter".to_owned(),
         "&&" | "&" => ".&&.",
         "||" | "|" => ".||.",
         "^" | "^^" => ".^^.",

@@ -18,7 +18,7 @@ pub enum EvaluationError {
         /// The largest possible number.
         maximum: u64,
     },
-    /// A number of bytes is outside the range 1 to this number.
+    /// A number of bytes is 0, or greater than the number in this variant.
     Bytes(u64),
     /// A number is no probability between 0 and 1, both excluded.
     Probability(f64),

@@ -260,7 +260,7 @@ impl Block {
         }
         window.demand(len as usize, "block")?;
         if order.u32(window.bytes(), len as usize - 4) != len {
-            return Err(Error::BadBlock { offset, block: kind, why: "the lengths at both ends differ" });
+            return Err(Error::BadBlock { offset, block: kind, why: "the lengths at its start and its end differ" });
         }
         Ok(Self { offset, kind, len: len as usize })
     }
