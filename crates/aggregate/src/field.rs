@@ -167,12 +167,12 @@ impl Field {
         }
     }
 
-    /// True if a record counts for both of its endpoints.
+    /// True if this field makes each record count for both of its endpoints.
     pub fn counts_both_ends(self) -> bool {
         matches!(self, Self::Host(_) | Self::Port)
     }
 
-    /// True if the field belongs to one of the endpoints.
+    /// True if the field is the address or port of one endpoint: of the source, or of the destination.
     pub fn is_of_one_end(self) -> bool {
         matches!(self, Self::Src(_) | Self::Dst(_) | Self::SrcPort | Self::DstPort)
     }

@@ -49,7 +49,8 @@ pub fn percentile(ascending: &[f64], percent: f64) -> f64 {
     low + (high - low) * at.fract()
 }
 
-/// The factor of a two-sided 99 % interval with `freedom` degrees of freedom (at least one).
+/// The half width of a two-sided 99 % interval in standard errors of the mean, for `freedom` degrees of freedom (at
+/// least one).
 fn student_t99(freedom: usize) -> f64 {
     const TABLE: [f64; 30] = [
         63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.106, 3.055, 3.012, 2.977, 2.947,
@@ -57,7 +58,7 @@ fn student_t99(freedom: usize) -> f64 {
     ];
     match TABLE.get(freedom - 1) {
         Some(t) => *t,
-        // Two terms of the expansion around the normal quantile (Abramowitz and Stegun 26.7.5).
+        // Two terms of the expansion of Student's quantile around the normal quantile (Abramowitz and Stegun 26.7.5).
         None => {
             let (z, n) = (2.5758f64, freedom as f64);
             let first = (z.powi(3) + z) / (4.0 * n);

@@ -60,7 +60,8 @@ enum Clock {
 }
 
 impl Sim {
-    /// Opens the traffic of `spec`: on virtual time beginning at `start`, or live if `start` is `None`.
+    /// Opens a source of the simulated traffic that `spec` describes: on virtual time beginning at `start`, or live if
+    /// `start` is `None`.
     ///
     /// # Errors
     /// [`SourceError::Unsupported`] for virtual time without a rate, because then there is no schedule.

@@ -40,7 +40,7 @@ impl Defect {
         Self::Broken,
     ];
 
-    /// The name used in JSON and tables.
+    /// The name of the defect in JSON and tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Missing => "missing",

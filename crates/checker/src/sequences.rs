@@ -44,7 +44,7 @@ impl Sequences {
         Self { chunks: HashMap::new(), current: 0, bits: Chunk::new(), memory: OPEN_COST }
     }
 
-    /// Adds a number; returns true if it is new.
+    /// Adds a sequence number; returns true if it has not arrived before.
     #[inline]
     pub(crate) fn insert(&mut self, sequence: u64) -> Result<bool, SequenceGapTooLarge> {
         if sequence / CHUNK != self.current {

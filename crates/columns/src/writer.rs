@@ -79,8 +79,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Defaults: flow files of five minutes or half a million records, series files of an hour, and 64 MiB that may
-    /// wait for the disk.
+    /// Defaults: flow files of five minutes or half a million records, series files of an hour, and at most 64 MiB of
+    /// batches that wait for the disk.
     pub fn new(store: impl Into<PathBuf>, interface: impl Into<String>) -> Self {
         Self {
             store: store.into(),

@@ -178,14 +178,14 @@ impl Asm {
         self.push(class::JMP | part::ALWAYS, Reg::R0, 0, 0, 0);
     }
 
-    /// Appends `if dst ? imm goto label`, with the condition for `?`; 64 bits are compared, and the immediate is
+    /// Appends `if dst ? imm goto label`, where `?` stands for `condition`; 64 bits are compared, and the immediate is
     /// sign-extended.
     pub fn jump_if(&mut self, condition: Condition, dst: Reg, imm: i32, label: Label) {
         self.jumps.push((self.slots.len(), label));
         self.push(class::JMP | condition as u8, dst, 0, 0, imm);
     }
 
-    /// Appends `if dst ? src goto label`, with the condition for `?`; 64 bits are compared.
+    /// Appends `if dst ? src goto label`, where `?` stands for `condition`; 64 bits are compared.
     pub fn jump_if_reg(&mut self, condition: Condition, dst: Reg, src: Reg, label: Label) {
         self.jumps.push((self.slots.len(), label));
         self.push(class::JMP | condition as u8 | part::BY_REG, dst, src.number(), 0, 0);

@@ -13,7 +13,7 @@ pub(crate) struct Field {
     pub len: u16,
     pub get: fn(&Row, usize) -> u128,
     pub set: fn(&mut Row, usize, u128),
-    /// The index that `get` and `set` receive: it selects one of several numbers that the same functions access.
+    /// The index that `get` and `set` receive: if they access an array of the row, it selects the element of the array.
     pub index: usize,
 }
 
@@ -24,7 +24,7 @@ macro_rules! at {
     };
 }
 
-/// Gives access to a number of a series row that is stored in an array; the index selects the number.
+/// Gives access to the numbers of a series row that are stored in an array; the index selects one of them.
 macro_rules! each {
     ($array:ident . $($field:tt)+) => {
         Access { get: |r, i| u128::from(r.$array[i].$($field)+), set: |r, i, v| r.$array[i].$($field)+ = v as _ }

@@ -73,8 +73,8 @@ use wire::{Headers, link as wire_link};
 /// The maximum nesting depth of parentheses and `not`.
 pub const MAX_DEPTH: usize = 100;
 
-/// The maximum number of tests, values and numbers in a filter. It bounds recursion, because a chain of operands
-/// becomes a tree of that depth.
+/// The maximum number of tests, alternative values (`80 or 443`) and operands of arithmetic in a filter. It bounds
+/// recursion, because a chain of operands becomes a tree of that depth.
 pub const MAX_TESTS: usize = 4000;
 
 /// A packet filter, compiled for every link type.

@@ -28,7 +28,7 @@ pub(crate) const AHEAD: usize = 8;
 /// Number of packets that the pipeline can hold: more than there are between its first and its last stage.
 const RING: usize = 32;
 const _: () = assert!(3 * AHEAD < RING);
-/// Number of first packets of a flow that include the handshake and the first packet of the reverse direction.
+/// The first packets of a flow, up to this number, include the handshake and the first packet of the reverse direction.
 const HANDSHAKE_PACKETS: usize = 3;
 /// Below this number of flows nothing is prefetched for evictions, because the table is in cache.
 const FEW: usize = 4 * AHEAD;

@@ -182,7 +182,7 @@ const SIDE: &[FieldRow] = &[
     ),
     (
         "iat_count",
-        "gaps",
+        "inter-arrival times",
         "number of inter-arrival times, including the time since the last packet of the previous record of the flow",
         "",
         TextAndColumns,

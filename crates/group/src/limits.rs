@@ -105,7 +105,7 @@ pub enum LimitError {
         needed_mib: u64,
         /// The limit, in MiB.
         limit_mib: u64,
-        /// The advice of the compiled program.
+        /// How to change the program so that it needs less memory.
         advice: String,
     },
 }

@@ -38,7 +38,7 @@ pub(crate) struct Occupancy {
     wrong: [f64; LEVELS],
     /// log2 of the chosen number of groups; `None` if the filter is omitted, so that every key is admitted.
     level: Option<usize>,
-    /// Number of filters that get this size.
+    /// Number of filters that get the chosen size.
     filters: usize,
     /// Number of bytes that a stripe (the groups with one number in all filters) needs in addition to its groups: the
     /// checksum. 0 if the filters are not stored in stripes.

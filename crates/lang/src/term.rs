@@ -118,14 +118,15 @@ pub enum Pred {
     EtherType(u16),
     /// The packet has this protocol above IP.
     Protocol(u8),
-    /// The packet is TCP, UDP or SCTP and has a port in this range.
+    /// The packet is TCP, UDP or SCTP, and the port of the endpoint is in this range.
     Port(Endpoint, u16, u16),
-    /// The packet belongs to a flow with this port; a later fragment has the port of its first fragment. The port is
-    /// never 0.
+    /// The packet belongs to a flow in which the endpoint has this port; a later fragment has the ports of its first
+    /// fragment. The port is never 0.
     FlowPort(Endpoint, u16),
-    /// The packet is an IP packet and has an address in one of these networks.
+    /// The packet is an IP packet, and the address of the endpoint is in one of these networks.
     Address(Endpoint, Vec<Prefix>),
-    /// The packet is an IP packet and has an address of the interface on which it arrived.
+    /// The packet is an IP packet, and the address of the endpoint is an address of the interface on which the packet
+    /// arrived.
     Host(Endpoint),
     /// This host sent the packet.
     Outgoing,
@@ -134,7 +135,7 @@ pub enum Pred {
     Fragment(bool, bool),
     /// The frame has a VLAN tag with one of these IDs; if the list is empty, with any ID.
     Vlan(Vec<u16>),
-    /// The packet has a broadcast or multicast MAC address.
+    /// The MAC address of the endpoint is a broadcast or multicast address.
     Mac {
         /// The endpoint.
         end: Endpoint,

@@ -257,7 +257,7 @@ impl BranchWriter {
         }
     }
 
-    /// True if there is space for one more packet.
+    /// True if the branch has space for the descriptor of one more packet.
     fn has_room(&mut self) -> bool {
         self.read_cursor();
         self.next < self.released + self.memory.desc_capacity() - RESERVE

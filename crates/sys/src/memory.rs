@@ -93,7 +93,7 @@ pub struct SharedMemory {
     prefault: Prefault,
     /// Bytes of address space that were prefaulted (and locked, if permitted) so far.
     prefaulted: AtomicUsize,
-    /// True if every attempt to lock succeeded.
+    /// True if every attempt to lock pages of this memory succeeded.
     locked: AtomicBool,
 }
 

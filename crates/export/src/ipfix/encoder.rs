@@ -33,7 +33,7 @@ pub struct Encoder {
     /// For each [`Kind`], the number of data records that the earlier messages of its observation domain contained,
     /// modulo 2^32. The current message is not included.
     sequences: [u32; 2],
-    /// True once the template of series rows has been announced.
+    /// True once a series row was added, so that the template of series rows must be sent.
     has_rows: bool,
     flows: Vec<Vec<Column>>,
     series: Vec<&'static rows::Field>,

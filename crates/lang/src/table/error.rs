@@ -41,7 +41,7 @@ pub enum EvaluationError {
     NoArm,
     /// The class is the class `management`.
     ManagementClass,
-    /// The port of a flow is 0.
+    /// A program tests for a flow with port 0, which no flow has.
     FlowPort,
     /// The key has no field.
     EmptyKey,

@@ -56,7 +56,7 @@ pub(super) struct VolumeState {
     /// since this time.
     pub troubled_since: Option<Duration>,
     pub completions: Completions,
-    /// True if an operation failed or is still blocked in this step.
+    /// True if an operation failed or is still blocked in this step of the writer.
     pub is_blocked: bool,
     /// True if the warning that directories cannot be synced was reported.
     pub is_unsynced_reported: bool,

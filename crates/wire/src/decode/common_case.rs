@@ -85,7 +85,7 @@ fn last<const N: usize>(head: &[u8; N]) -> &[u8; udp::at::END] {
     head.last_chunk().expect("the array has at least eight bytes")
 }
 
-/// The fields of the network header that the transport header needs.
+/// What the decoder of the transport header needs of the headers before it.
 struct TransportInfo {
     l3: usize,
     l4: usize,
