@@ -24,7 +24,7 @@ impl Prefix {
     pub const WHOLE: Self = Self { v4: 32, v6: 128 };
 }
 
-/// A field by which records are grouped.
+/// A field by which flow records are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     /// The flow itself: the records of one flow are one group.

@@ -19,7 +19,8 @@ pub struct SampleStats {
 }
 
 impl SampleStats {
-    /// Statistics of the values; for a single value the interval is that value alone, because its spread is unknown.
+    /// Statistics of the values; for a single value the interval is that value alone, because there is no standard
+    /// deviation.
     pub fn of(values: &[f64]) -> Self {
         let n = values.len();
         let mean = values.iter().sum::<f64>() / n.max(1) as f64;

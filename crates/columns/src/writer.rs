@@ -325,7 +325,7 @@ impl<T: Schema> GrowingFiles<T> {
         to_disk: &mut ToDisk,
     ) {
         let at = self.open.iter().position(|open| open.period == period);
-        // There is at most one growing file of a kind and period.
+        // There is at most one growing file of each table and period.
         let whole = match at {
             Some(at) if self.open[at].has_capacity(span, reach, most) => return self.open[at..].rotate_left(1),
             Some(at) => Some(at),

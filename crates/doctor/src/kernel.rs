@@ -215,7 +215,8 @@ fn memory(f: &Facts, ring: u64) -> Finding {
         return Finding::new(&checks::MEMORY, &s, State::Unknown, "the kernel does not report the free memory");
     }
     let reserved = f.huge_pages.as_ref().map_or(0, |h| h.free * HUGE_PAGE);
-    let found = format!("{} free for a ring of {}", show_bytes(f.memory_available + reserved), show_bytes(ring));
+    let found =
+        format!("{} of memory free for a ring of {}", show_bytes(f.memory_available + reserved), show_bytes(ring));
     if f.memory_available + reserved < ring {
         return Finding::new(&checks::MEMORY, &s, State::Bad, found).fix("use a smaller --ring");
     }

@@ -17,7 +17,8 @@ pub const GROUPS: usize = 64;
 /// packets per second.
 pub(crate) const BRANCH_DESCS: u64 = 128 << 10;
 
-/// File descriptors that a branch costs the engine: the descriptor memory, two pages, and the socket or file of a sink.
+/// File descriptors that a branch costs the engine: one each for the descriptor memory, the control page, the cursor
+/// page, and the socket or file of a sink.
 const FILES_OF_BRANCH: u64 = 4;
 
 /// File descriptors reserved for the recorder, its indexes and the listeners' sockets.

@@ -41,7 +41,7 @@ pub struct MeterReport {
     pub rows: u64,
     /// Counters of the sequence numbers of tunnels.
     pub tunnels: TunnelReport,
-    /// Number of frames by decode error (docs/reference/flow-records.md); errors that did not occur are omitted.
+    /// Number of frames by decode error (docs/reference/decoding.md); errors that did not occur are omitted.
     pub decode_errors: BTreeMap<&'static str, u64>,
     /// The reports of the sinks.
     pub sinks: Vec<SinkReport>,

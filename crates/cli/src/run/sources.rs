@@ -43,7 +43,8 @@ pub fn captures(
         SourcePlan::Files { paths: paths.to_vec(), options, name }
     };
     let whole = plan(files, name, None);
-    // Files of a given format have one interface: only pcapng has several, and its content identifies it.
+    // If the format of the files is given, each has one interface: only pcapng files have several, and the format of
+    // pcapng files is never given, because their content shows it.
     let ports = if options.format.is_none() { capture::file::ports(files, stop) } else { Vec::new() };
     if stop.load(Ordering::Relaxed) {
         return Err(Failure::say("interrupted while the capture was searched for its interfaces; nothing was done"));

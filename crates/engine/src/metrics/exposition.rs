@@ -14,7 +14,8 @@ pub fn exposition(report: &Report) -> String {
     exposition_of(std::slice::from_ref(report))
 }
 
-/// Returns the metrics of several interfaces. The samples of a family are consecutive, as this format requires.
+/// Returns the metrics of several interfaces. The samples of a family are consecutive, as the Prometheus text format
+/// requires.
 pub fn exposition_of(reports: &[Report]) -> String {
     let mut families: Vec<Family> = Vec::new();
     for report in reports {

@@ -236,7 +236,7 @@ impl Lower {
         self.b.place(one);
     }
 
-    /// Delivers the packet to all classes and jumps to `end` if the IPv4 address is 255.255.255.255.
+    /// Delivers the packet to all classes and jumps to `end` if `address` is the IPv4 address 255.255.255.255.
     fn unless_ip_broadcast(&mut self, address: [Reg; 2], end: Label) {
         let (all, one) = (self.b.label(), self.b.label());
         self.b.require(address[0], Cmp::Eq, 0, one);

@@ -78,7 +78,7 @@ impl fmt::Display for EvaluationError {
             Self::FlowPort => f.write_str("no flow has port 0; write 1 to 65535"),
             Self::EmptyKey => f.write_str("the key is empty"),
             Self::Capacity => write!(f, "a map holds 1 to {MAX_CAPACITY} flows"),
-            Self::Lifetime => f.write_str("0 milliseconds would remove each flow at once"),
+            Self::Lifetime => f.write_str("a lifetime of 0 milliseconds would remove each flow at once"),
             Self::BloomSize => f.write_str("the result for these arguments is infinite or too large"),
         }
     }
