@@ -146,8 +146,8 @@ impl Field {
         }
     }
 
-    /// The names of the field in machine-readable results, from `flow::schema`. Addresses with a prefix length have the
-    /// same name; `host` and `port` are not fields of a record.
+    /// The names of the field in machine-readable results, from `flow::schema`. An address with a prefix length has the
+    /// name of the complete address; `host` and `port` are not fields of a record.
     pub const fn columns(self) -> &'static [&'static str] {
         match self {
             Self::Flow => &["id"],

@@ -8,7 +8,7 @@
 //! depends on the batches). The memory for batches that wait for the disk is bounded: beyond the bound a live writer
 //! drops rows and counts them, and a replay writer ([`Config::wait_when_full`]) blocks.
 //!
-//! A live writer has one growing file of each kind. A replay writer has one growing file for each of the last few
+//! A live writer has one growing file of each table. A replay writer has one growing file for each of the last few
 //! periods. So a capture whose timestamps alternate between periods makes one file per period, and not one file at each
 //! change of the period.
 
@@ -314,7 +314,8 @@ impl<T: Schema> GrowingFiles<T> {
         }
     }
 
-    /// Moves the file to which a row of this span belongs to the end of the list, or adds a new file there.
+    /// Finds the growing file for a row with this time span and moves the file to the end of the list. If there is no
+    /// such file, adds a new file at the end of the list.
     #[cold]
     fn find(
         &mut self,

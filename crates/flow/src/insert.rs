@@ -5,8 +5,9 @@
 //! evicts the flow among them that has been idle longest. So a flood of single packets evicts its own flows and spares
 //! active flows, mostly after one inspection. The inspection is fast, because successive flows are adjacent in memory.
 //!
-//! PERF: 2.3 → 4.9 million packets per second in a flood, including all other costs of a flow
-//! (docs/design/flow-metering.md). In the slower version, each eviction compared eight flows.
+//! PERF: the cyclic inspection raised the packet rate of the meter in a flood from 2.3 to 4.9 million packets per
+//! second, all other costs of a flow included (docs/design/flow-metering.md). Before, each eviction compared eight
+//! flows.
 
 use crate::config::Packet;
 use crate::entry::{Entry, Hot, bit};

@@ -168,7 +168,7 @@ const SIDE: &[FieldRow] = &[
     (
         "length_dev",
         "bytes",
-        "sample standard deviation (n - 1) of the lengths",
+        "sample standard deviation (n - 1) of the lengths of the IP packets",
         "there are fewer than two packets",
         TextOnly,
     ),
@@ -176,7 +176,8 @@ const SIDE: &[FieldRow] = &[
     (
         "length_squares",
         "",
-        "sum of the squares of the lengths, with which the deviation of several records together can be computed",
+        "sum of the squares of the lengths of the IP packets, with which the deviation of several records together \
+         can be computed",
         NO_PACKETS,
         ColumnsOnly,
     ),

@@ -36,8 +36,8 @@ const TIMEOUT: Duration = Duration::from_secs(8);
 pub struct Limits {
     /// The maximum number of groups of one user. All unprivileged users together may have three quarters of [`GROUPS`].
     pub groups: usize,
-    /// The maximum number of branches of one user: one for each queue and member, and for each queue and egress
-    /// interface of a program. All unprivileged users together may have three quarters of `all_branches`.
+    /// The maximum number of branches of one user. Each member, and each egress interface of a program, has one branch
+    /// for each queue. All unprivileged users together may have three quarters of `all_branches`.
     pub branches: usize,
     /// The maximum number of bytes of the branches and flow maps of one user. All unprivileged users together may have
     /// twice as many.

@@ -109,8 +109,8 @@ impl Occupancy {
             // The filter of flows is queried only in blocks that have both hosts and both ports.
             KeyKind::Flows => 2.0,
             // A false positive of host sub-blocks costs a read of only one sixteenth of a block, and is possible only
-            // in blocks that have the host. Nevertheless the weight is more than one sixteenth of that of hosts,
-            // because all sixteen sub-blocks are tested in these blocks.
+            // in blocks that have the host. Nevertheless its weight is more than one sixteenth of the weight of a false
+            // positive of hosts, because all sixteen sub-blocks are tested in these blocks.
             KeyKind::HostSubBlocks => 8.0,
             _ => 1.0,
         };

@@ -9,7 +9,7 @@ pub const FROM: &str = "ng-xdp0";
 
 pub const TO: &str = "ng-xdp1";
 
-/// The greatest cost of a program compared with the redirect alone, in percent.
+/// The goal: the packet rate of a program is at most this many percent below that of the redirect alone.
 pub const MAX_COST: f64 = 5.0;
 
 /// The programs that are measured. Each is compared with an interface without a program, on which the XDP program only

@@ -57,7 +57,7 @@ pub struct Part {
     /// The ledger rows of the block since the previous part.
     pub new_rows: Rows,
     /// Number of packets since the previous part whose timestamps are earlier than that of a preceding packet in the
-    /// stream, and the largest difference.
+    /// stream, and the largest of these time differences.
     pub out_of_order: OutOfOrderCounts,
     /// True if a packet since the previous part has an earlier timestamp than a preceding packet in the same file.
     pub is_out_of_order: bool,
