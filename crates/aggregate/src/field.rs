@@ -24,7 +24,7 @@ impl Prefix {
     pub const WHOLE: Self = Self { v4: 32, v6: 128 };
 }
 
-/// A field by which records are grouped.
+/// A field by which flow records are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     /// The flow itself: the records of one flow are one group.
@@ -57,7 +57,7 @@ pub enum Field {
     State,
 }
 
-/// The value of a field in a group.
+/// The value of a field in the key of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
     /// [`Record::id`].
@@ -146,8 +146,8 @@ impl Field {
         }
     }
 
-    /// The names of the field in machine-readable results, from `flow::schema`. Addresses with a prefix length have the
-    /// same name; `host` and `port` are not fields of a record.
+    /// The names of the field in machine-readable results, from `flow::schema`. An address with a prefix length has the
+    /// name of the complete address; `host` and `port` are not fields of a record.
     pub const fn columns(self) -> &'static [&'static str] {
         match self {
             Self::Flow => &["id"],
@@ -167,12 +167,12 @@ impl Field {
         }
     }
 
-    /// True if a record counts for both of its endpoints.
+    /// True if this field makes each record count for both of its endpoints.
     pub fn counts_both_ends(self) -> bool {
         matches!(self, Self::Host(_) | Self::Port)
     }
 
-    /// True if the field belongs to one of the endpoints.
+    /// True if the field is the address or port of one endpoint: of the source, or of the destination.
     pub fn is_of_one_end(self) -> bool {
         matches!(self, Self::Src(_) | Self::Dst(_) | Self::SrcPort | Self::DstPort)
     }

@@ -19,7 +19,8 @@ pub struct SampleStats {
 }
 
 impl SampleStats {
-    /// Statistics of the values; for a single value the interval is that value alone, because its spread is unknown.
+    /// Statistics of the values; for a single value the interval is that value alone, because there is no standard
+    /// deviation.
     pub fn of(values: &[f64]) -> Self {
         let n = values.len();
         let mean = values.iter().sum::<f64>() / n.max(1) as f64;
@@ -49,7 +50,8 @@ pub fn percentile(ascending: &[f64], percent: f64) -> f64 {
     low + (high - low) * at.fract()
 }
 
-/// The factor of a two-sided 99 % interval with `freedom` degrees of freedom (at least one).
+/// The half width of a two-sided 99 % interval in standard errors of the mean, for `freedom` degrees of freedom (at
+/// least one).
 fn student_t99(freedom: usize) -> f64 {
     const TABLE: [f64; 30] = [
         63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.106, 3.055, 3.012, 2.977, 2.947,
@@ -57,7 +59,7 @@ fn student_t99(freedom: usize) -> f64 {
     ];
     match TABLE.get(freedom - 1) {
         Some(t) => *t,
-        // Two terms of the expansion around the normal quantile (Abramowitz and Stegun 26.7.5).
+        // Two terms of the expansion of Student's quantile around the normal quantile (Abramowitz and Stegun 26.7.5).
         None => {
             let (z, n) = (2.5758f64, freedom as f64);
             let first = (z.powi(3) + z) / (4.0 * n);
@@ -89,7 +91,8 @@ mod tests {
 
     #[test]
     fn the_expansion_continues_the_table() {
-        // The factors that statistical tables give for 40, 60 and 120 degrees of freedom.
+        // The half widths of two-sided 99 % intervals for 40, 60 and 120 degrees of freedom, in standard errors, from a
+        // table of Student's t distribution.
         for (freedom, t) in [(40, 2.704), (60, 2.660), (120, 2.617)] {
             assert!((student_t99(freedom) - t).abs() < 0.001, "{freedom}: {}", student_t99(freedom));
         }
@@ -107,6 +110,6 @@ mod tests {
             let s = SampleStats::of(&values);
             hits += u32::from(s.ci99[0] <= 5994.0 && 5994.0 <= s.ci99[1]);
         }
-        assert!((1960..=1998).contains(&hits), "{hits} of 2000, seed {seed}");
+        assert!((1960..=1998).contains(&hits), "{hits} of 2000 intervals contain the mean, seed {seed}");
     }
 }

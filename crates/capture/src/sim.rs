@@ -54,13 +54,14 @@ enum Frames {
 enum Clock {
     /// The schedule is the clock.
     Virtual,
-    /// The monotonic clock since the first poll. The schedule counts from [`Timestamp::ZERO`], so that steps of the
-    /// system clock do not affect it.
+    /// The time since the first poll, by the monotonic clock. The schedule begins at [`Timestamp::ZERO`], so that steps
+    /// of the system clock do not affect it.
     Live(Option<Instant>),
 }
 
 impl Sim {
-    /// Opens the traffic of `spec`: on virtual time beginning at `start`, or live if `start` is `None`.
+    /// Opens a source of the simulated traffic that `spec` describes: on virtual time beginning at `start`, or live if
+    /// `start` is `None`.
     ///
     /// # Errors
     /// [`SourceError::Unsupported`] for virtual time without a rate, because then there is no schedule.

@@ -40,7 +40,7 @@ impl Defect {
         Self::Broken,
     ];
 
-    /// The name used in JSON and tables.
+    /// The name of the defect in JSON and tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -254,7 +254,7 @@ impl fmt::Display for Report {
         }
         if self.reordered > 0 {
             let (count, by) = (spaced(self.reordered), spaced(self.reorder_distance));
-            line(f, "reordered", &format!("{count}, at most {by} sequence numbers late"))?;
+            line(f, "reordered", &format!("{count}, at most {by} below the greatest earlier sequence number"))?;
         }
         for e in &self.examples {
             let sequence = e.sequence.map_or(String::new(), |s| format!("sequence {s}"));

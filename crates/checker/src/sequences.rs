@@ -44,7 +44,7 @@ impl Sequences {
         Self { chunks: HashMap::new(), current: 0, bits: Chunk::new(), memory: OPEN_COST }
     }
 
-    /// Adds a number; returns true if it is new.
+    /// Adds a sequence number; returns true if it has not arrived before.
     #[inline]
     pub(crate) fn insert(&mut self, sequence: u64) -> Result<bool, SequenceGapTooLarge> {
         if sequence / CHUNK != self.current {
@@ -141,7 +141,7 @@ mod tests {
         let mut set = Sequences::new();
         let refused = (0..).position(|i| set.insert(i * CHUNK).is_err()).unwrap();
         assert_eq!(refused, MEMORY_LIMIT / OPEN_COST);
-        assert!(refused as u64 * CHUNK > 500_000_000, "the crate's documentation promises 500 million frames");
+        assert!(refused as u64 * CHUNK > 500_000_000, "the memory limit must suffice for 500 million frames");
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::path::Path;
 pub type Output = BufWriter<Box<dyn Write + Send>>;
 
 /// Creates the file and calls `fill` to write it. `fill` returns the number of rows read and the result of writing; a
-/// read error has priority over a write error. Prints and returns the number of rows, which the message calls `noun`.
+/// read error has priority over a write error. Prints and returns the number of rows; the printed message calls the
+/// rows `noun`.
 pub fn write(
     path: &Path,
     protected: ProtectedPaths<'_>,

@@ -10,5 +10,5 @@ pub use warnings::Warnings;
 
 use std::time::Duration;
 
-/// The period of the output during a capture.
+/// The time between two lines of output during a capture.
 pub const PERIOD: Duration = Duration::from_secs(1);

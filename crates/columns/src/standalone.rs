@@ -47,8 +47,8 @@ fn write<T: Schema>(
         parquet.rows(table_rows)?;
         let lines: Vec<String> = names()
             .iter()
-            // Control characters are replaced, because a line break in a name from a foreign file would begin another
-            // entry.
+            // Control characters are replaced, because each interface has one line, and a line break in a name from a
+            // foreign file would begin another line.
             .map(|(number, name)| format!("{number}={}", name.replace(char::is_control, " ")))
             .collect();
         parquet.note(key::INTERFACES, lines.join("\n"));
@@ -80,7 +80,7 @@ pub struct StandaloneFile<T: Schema = Record> {
 /// Opens a file of flow records, which a store contains or [`write_flows`] has written.
 ///
 /// # Errors
-/// If the file cannot be read, or is of another kind.
+/// If the file cannot be read, or does not contain flow records.
 pub fn read_flows(path: &Path) -> Result<StandaloneFile, ColumnsError> {
     StandaloneFile::open(path, DataFileKind::Flows)
 }
@@ -88,7 +88,7 @@ pub fn read_flows(path: &Path) -> Result<StandaloneFile, ColumnsError> {
 /// Opens a file of series rows, which a store contains or [`write_series`] has written.
 ///
 /// # Errors
-/// If the file cannot be read, or is of another kind.
+/// If the file cannot be read, or does not contain series rows.
 pub fn read_series(path: &Path) -> Result<StandaloneFile<Row>, ColumnsError> {
     StandaloneFile::open(path, DataFileKind::Series)
 }

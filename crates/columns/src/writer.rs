@@ -8,7 +8,7 @@
 //! depends on the batches). The memory for batches that wait for the disk is bounded: beyond the bound a live writer
 //! drops rows and counts them, and a replay writer ([`Config::wait_when_full`]) blocks.
 //!
-//! A live writer has one growing file of each kind. A replay writer has one growing file for each of the last few
+//! A live writer has one growing file of each table. A replay writer has one growing file for each of the last few
 //! periods. So a capture whose timestamps alternate between periods makes one file per period, and not one file at each
 //! change of the period.
 
@@ -47,7 +47,7 @@ const BATCH: usize = 128 << 10;
 const OPEN_MOST: usize = 32;
 
 /// A replay writer completes a file when the packet time exceeds the period of the file by this duration. After the
-/// packet time has gone back by more than this duration, the writer no longer does so.
+/// packet time has gone back by more than this duration, the writer no longer completes files for this reason.
 const SETTLED: Duration = Duration::from_secs(3600);
 
 /// Configuration of a writer.
@@ -79,8 +79,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Defaults: flow files of five minutes or half a million records, series files of an hour, and 64 MiB that may
-    /// wait for the disk.
+    /// Defaults: flow files of five minutes or half a million records, series files of an hour, and at most 64 MiB of
+    /// batches that wait for the disk.
     pub fn new(store: impl Into<PathBuf>, interface: impl Into<String>) -> Self {
         Self {
             store: store.into(),
@@ -161,8 +161,8 @@ pub struct Writer {
     now: Timestamp,
     /// True after the packet time has gone back by more than [`SETTLED`].
     goes_back: bool,
-    /// The packet time of the last tick that passed batches to the journaling thread; `None` if time has gone back
-    /// since.
+    /// The packet time of the last tick that passed batches to the journaling thread; `None` if the packet time has
+    /// gone back since that tick.
     handed_over: Option<Timestamp>,
     /// The time, by the monotonic clock, of the last tick that passed batches to the journaling thread.
     handed_over_at: Instant,
@@ -188,7 +188,7 @@ impl Writer {
         Self::on(config, Arc::new(real))
     }
 
-    /// As [`Self::new`], on any volume: each journal gets its own access from `disks`.
+    /// As [`Self::new`], but on the volume to which `disks` opens an access, one for each journal and each thread.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -314,7 +314,8 @@ impl<T: Schema> GrowingFiles<T> {
         }
     }
 
-    /// Moves the file to which a row of this span belongs to the end of the list, or adds a new file there.
+    /// Finds the growing file for a row with this time span and moves the file to the end of the list. If there is no
+    /// such file, adds a new file at the end of the list.
     #[cold]
     fn find(
         &mut self,
@@ -325,7 +326,7 @@ impl<T: Schema> GrowingFiles<T> {
         to_disk: &mut ToDisk,
     ) {
         let at = self.open.iter().position(|open| open.period == period);
-        // There is at most one growing file of a kind and period.
+        // There is at most one growing file of each table and period.
         let whole = match at {
             Some(at) if self.open[at].has_capacity(span, reach, most) => return self.open[at..].rotate_left(1),
             Some(at) => Some(at),

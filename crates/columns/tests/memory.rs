@@ -41,6 +41,6 @@ fn peak(seconds: u64) -> usize {
 #[test]
 fn a_replay_buffers_rows_in_few_batches_not_one_per_second() {
     let (few, many) = (peak(2_000), peak(80_000));
-    // A batch of a single row takes 300 bytes: 24 MB if none of them is synced yet.
+    // A batch of a single row takes 300 bytes: 80,000 such batches that are not synced yet would take 24 MB.
     assert!(many < few + (4 << 20), "{many} bytes for 80,000 seconds, {few} for 2,000");
 }

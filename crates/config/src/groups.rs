@@ -60,8 +60,8 @@ macro_rules! keys {
 keys! {
     /// Name of the group: letters, digits, - _ and dots.
     name: String = String::new();
-    /// Program of the group: copy, steer or drop with an optional filter, or a program of the packet language; without
-    /// program and file every packet is copied.
+    /// Program of the group: copy, steer or drop with an optional filter, or a program of the packet language; if
+    /// neither program nor file is given, every packet is copied.
     program: Option<String> = None;
     /// File with the program of the group; a relative path starts at the directory of the configuration.
     file: Option<PathBuf> = None;

@@ -38,7 +38,7 @@ pub enum LoadError {
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const ADVICE: &str = "name a configuration (netgrain config --dump prints one)";
+        const ADVICE: &str = "name a configuration file (netgrain config --dump prints one)";
         match self {
             Self::Unreadable { path, error } => {
                 write!(f, "{}: {}; {ADVICE}", path.display(), sys::advice::cause(error))

@@ -48,7 +48,7 @@ pub const ETHERTYPES: [u16; 9] = [0, 0x0800, 0x0806, 0x86dd, 0x8100, 0x8847, 0x8
 /// MAC addresses: of hosts, of a gateway, of a multicast group, and the broadcast address.
 pub const MACS: [[u8; 6]; 5] =
     [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 0xfe], [1, 0, 0x5e, 0, 0, 5], [0xff; 6]];
-/// Numbers that occur in headers, and numbers at the limits of their range.
+/// Numbers that occur in headers, and the greatest numbers of 16, 32 and 63 bits.
 pub const NUMBERS: [u64; 20] =
     [0, 1, 2, 3, 4, 5, 8, 16, 17, 20, 40, 60, 64, 255, 1500, 0x2000, 0x4000, 65_535, 0xffff_ffff, i64::MAX as u64];
 /// Devices to which programs forward packets.

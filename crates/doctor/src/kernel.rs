@@ -183,7 +183,8 @@ fn privileges(f: &Facts) -> Finding {
         return Finding::new(&checks::PRIVILEGES, &s, State::Bad, format!("this process lacks {missing}")).fix(give);
     }
     if !helpful.is_empty() {
-        let found = format!("can capture, but without {helpful} cannot lock memory or raise its priority");
+        let found =
+            format!("this process can capture, but without {helpful} it cannot lock memory or raise its priority");
         return Finding::new(&checks::PRIVILEGES, &s, State::Warning, found).fix(give);
     }
     Finding::good(&checks::PRIVILEGES, &s, "this process has all capabilities for capture")
@@ -214,7 +215,8 @@ fn memory(f: &Facts, ring: u64) -> Finding {
         return Finding::new(&checks::MEMORY, &s, State::Unknown, "the kernel does not report the free memory");
     }
     let reserved = f.huge_pages.as_ref().map_or(0, |h| h.free * HUGE_PAGE);
-    let found = format!("{} free for a ring of {}", show_bytes(f.memory_available + reserved), show_bytes(ring));
+    let found =
+        format!("{} of memory free for a ring of {}", show_bytes(f.memory_available + reserved), show_bytes(ring));
     if f.memory_available + reserved < ring {
         return Finding::new(&checks::MEMORY, &s, State::Bad, found).fix("use a smaller --ring");
     }
@@ -255,8 +257,11 @@ fn network_stack(f: &Facts) -> Finding {
     /// If more than one in this number of NAPI rounds has used up its time budget, the check gives a warning.
     const SQUEEZED: u64 = 1000;
     let (s, n) = (Subject::Machine, &f.softnet);
-    let found =
-        format!("{} dropped, time budget exceeded {} times since boot", show_count(n.dropped), show_count(n.squeezed));
+    let found = format!(
+        "{} packets dropped, time budget exceeded {} times since boot",
+        show_count(n.dropped),
+        show_count(n.squeezed)
+    );
     // The counters start at boot, so they still contain losses from before a fix of the setting. A setting that already
     // has the largest recommended value is therefore reported as good, whatever the counters show.
     let (path, value) = if n.dropped > 0 && (1..MAX_BACKLOG).contains(&n.backlog) {
@@ -288,7 +293,7 @@ mod tests {
 
     fn found(f: &Facts, check: &str) -> Finding {
         let request = Request { ring: 1 << 30, ..Request::default() };
-        judge(f, &request).into_iter().find(|f| f.check.name == check).expect("a check of the kernel")
+        judge(f, &request).into_iter().find(|f| f.check.name == check).expect("the kernel checks include this check")
     }
 
     #[test]

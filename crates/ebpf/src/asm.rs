@@ -133,15 +133,15 @@ impl Asm {
         self.push(0, Reg::R0, 0, 0, 0);
     }
 
-    /// Appends a load of the map that is bound to this slot when the program is loaded ([`Code::with_maps`]) into
-    /// `dst`; the instruction takes two slots.
+    /// Appends a load of a map into `dst`. [`Code::with_maps`] binds the map to the map slot `slot` when the program is
+    /// loaded. The instruction takes two instruction slots.
     pub fn map_slot(&mut self, dst: Reg, slot: u16) {
         self.push(part::WIDE | class::LD, dst, part::PSEUDO_MAP_SLOT, 0, slot.into());
         self.push(0, Reg::R0, 0, 0, 0);
     }
 
-    /// Appends a load of the address of the first value of the array map that is bound to this slot into `dst`; the
-    /// instruction takes two slots.
+    /// Appends a load of the address of the first value of an array map into `dst`. [`Code::with_maps`] binds the map
+    /// to the map slot `slot` when the program is loaded. The instruction takes two instruction slots.
     pub fn value_slot(&mut self, dst: Reg, slot: u16) {
         self.push(part::WIDE | class::LD, dst, part::PSEUDO_MAP_SLOT_VALUE, 0, slot.into());
         self.push(0, Reg::R0, 0, 0, 0);
@@ -178,14 +178,14 @@ impl Asm {
         self.push(class::JMP | part::ALWAYS, Reg::R0, 0, 0, 0);
     }
 
-    /// Appends `if dst ? imm goto label`, with the condition for `?`; 64 bits are compared, and the immediate is
+    /// Appends `if dst ? imm goto label`, where `?` stands for `condition`; 64 bits are compared, and the immediate is
     /// sign-extended.
     pub fn jump_if(&mut self, condition: Condition, dst: Reg, imm: i32, label: Label) {
         self.jumps.push((self.slots.len(), label));
         self.push(class::JMP | condition as u8, dst, 0, 0, imm);
     }
 
-    /// Appends `if dst ? src goto label`, with the condition for `?`; 64 bits are compared.
+    /// Appends `if dst ? src goto label`, where `?` stands for `condition`; 64 bits are compared.
     pub fn jump_if_reg(&mut self, condition: Condition, dst: Reg, src: Reg, label: Label) {
         self.jumps.push((self.slots.len(), label));
         self.push(class::JMP | condition as u8 | part::BY_REG, dst, src.number(), 0, 0);

@@ -273,8 +273,8 @@ pub fn flows_of(plan: &Plan, configured: usize) -> usize {
     configured.min(usize::try_from(most.max(MIN_FLOWS)).unwrap_or(usize::MAX))
 }
 
-/// Returns an error if the rings exceed the available memory. Reserved huge pages are not part of the available memory,
-/// so they are added.
+/// Returns an error if the rings exceed the available memory. The kernel does not count reserved huge pages as
+/// available memory, so their size is added to it.
 fn check_rings(memory_limit: &MemoryLimit, reserved: u64, ring: u64, queues: u16) -> Result<(), SizesError> {
     let queues = u64::from(queues.max(1));
     let each = ring.checked_next_power_of_two().unwrap_or(1 << 63);
@@ -294,8 +294,8 @@ fn check_rings(memory_limit: &MemoryLimit, reserved: u64, ring: u64, queues: u16
     })
 }
 
-/// Returns an error if the flow table could never be filled. The table grows with the number of flows, so the memory
-/// that other processes use at the moment is not subtracted.
+/// Returns an error if the full flow table would exceed the memory limit. The table grows with the number of flows, so
+/// the memory that other processes use at the moment is not subtracted from the limit.
 fn check_flows(memory_limit: &MemoryLimit, flows: u64) -> Result<(), SizesError> {
     let wanted = flows.saturating_mul(FLOW_BYTES);
     if memory_limit.limit == 0 || wanted <= memory_limit.limit {

@@ -13,7 +13,7 @@ pub(crate) struct Field {
     pub len: u16,
     pub get: fn(&Row, usize) -> u128,
     pub set: fn(&mut Row, usize, u128),
-    /// The index that `get` and `set` receive: it selects one of several numbers that the same functions access.
+    /// The index that `get` and `set` receive: if they access an array of the row, it selects the element of the array.
     pub index: usize,
 }
 
@@ -24,7 +24,7 @@ macro_rules! at {
     };
 }
 
-/// Gives access to a number of a series row that is stored in an array; the index selects the number.
+/// Gives access to the numbers of a series row that are stored in an array; the index selects one of them.
 macro_rules! each {
     ($array:ident . $($field:tt)+) => {
         Access { get: |r, i| u128::from(r.$array[i].$($field)+), set: |r, i, v| r.$array[i].$($field)+ = v as _ }
@@ -100,7 +100,8 @@ fn standard() -> Vec<Field> {
         "end of the second that the row describes",
     );
     row(10, "ingressInterface", Unsigned32, Identifier, Unit::None, 4, at!(interface), "number of the interface");
-    row(61, "flowDirection", Unsigned8, Identifier, Unit::None, 1, direction, "0 received, 1 sent by this host");
+    let meaning = "0: received packets; 1: packets sent by this host";
+    row(61, "flowDirection", Unsigned8, Identifier, Unit::None, 1, direction, meaning);
     row(2, "packetDeltaCount", Unsigned64, DeltaCounter, packets, 8, at!(total.packets), "number of packets");
     row(352, "layer2OctetDeltaCount", Unsigned64, DeltaCounter, octets, 8, at!(total.bytes), "octets of the frames");
     row(219, "tcpFinTotalCount", Unsigned64, TotalCounter, packets, 8, at!(fin), "packets of this second with FIN");
@@ -243,7 +244,7 @@ fn ledger() -> Vec<Field> {
     table
 }
 
-/// Makes the field of a counter that has an element of our own, of 8 octets.
+/// Makes the table entry of a counter, which is exported in an element of netgrain's own, with 8 octets.
 fn count(id: u16, name: String, unit: Unit, index: usize, Access { get, set }: Access, meaning: String) -> Field {
     let (name, meaning) = (Cow::Owned(name), Cow::Owned(meaning));
     let (data_type, semantics) = (DataType::Unsigned64, Semantics::DeltaCounter);

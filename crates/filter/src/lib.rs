@@ -73,8 +73,8 @@ use wire::{Headers, link as wire_link};
 /// The maximum nesting depth of parentheses and `not`.
 pub const MAX_DEPTH: usize = 100;
 
-/// The maximum number of tests, values and numbers in a filter. It bounds recursion, because a chain of operands
-/// becomes a tree of that depth.
+/// The maximum number of tests, of further values (as in `port 80 or 443`) and of arithmetic operators in a filter. It
+/// bounds recursion, because a chain of operands becomes a tree of that depth.
 pub const MAX_TESTS: usize = 4000;
 
 /// A packet filter, compiled for every link type.
@@ -241,7 +241,7 @@ impl LinkFilter {
         program::holds(&self.test, &Frame { bytes: frame, wire_len, headers, outgoing })
     }
 
-    /// The result of lowering: the test that the syntax tree means for this link type.
+    /// The result of lowering: the test into which the filter was translated for its link type.
     pub fn test(&self) -> &Test {
         &self.test
     }

@@ -187,7 +187,7 @@ pub fn byte(index: u32, sign: &str, value: u32, span: Span) -> Option<Primitive>
     Some(Primitive::Relation(load, cmp, ArithExpr::Is(value)))
 }
 
-/// The quantity of flow records with this name.
+/// The quantity of a flow record (such as its duration) that has this name in filters.
 pub fn quantity(name: &str) -> Option<Quantity> {
     Some(match name {
         "bytes" => Quantity::Bytes,

@@ -111,7 +111,7 @@ impl Offsets {
     /// The test for IP of this version with this protocol anywhere in the chain of headers.
     pub fn chain(&self, version: Version, protocol: u32) -> Result<Test, &'static str> {
         if self.tunnels > 0 {
-            return Err("headers inside a Geneve tunnel are not followed");
+            return Err("the chain of headers inside a Geneve tunnel cannot be tested");
         }
         let (carrier, is_v6) = (if version == Version::V4 { IP } else { IP6 }, version == Version::V6);
         let chain = Test::Chain(Chain { header: self.network(), is_v6, protocol });

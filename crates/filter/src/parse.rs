@@ -140,7 +140,7 @@ impl<'a> Parser<'a> {
         out
     }
 
-    /// Counts a test, value or number, and checks the limit on their number.
+    /// Counts a test, a further value or an arithmetic operator, and checks the limit on their number.
     pub(super) fn counted(&mut self) -> Result<(), FilterError> {
         self.tests += 1;
         if self.tests > MAX_TESTS {

@@ -34,7 +34,7 @@ pub(crate) mod bit {
     pub const V6: u16 = 1 << 0;
     /// The source of the flow is the greater endpoint; the key has the lesser endpoint first.
     pub const TURNED: u16 = 1 << 1;
-    /// [`super::Hot::more`] is the index of wide counters.
+    /// [`super::Hot::more`] is the index of the flow's wide counters.
     pub const FULL: u16 = 1 << 2;
     /// The flow is no longer in the table, and waits for its record.
     pub const DETACHED: u16 = 1 << 3;
@@ -52,10 +52,10 @@ pub(crate) mod bit {
     /// Position of the first of two bits, which store the directions in which FIN was sent.
     pub const FINS: u32 = 11;
     /// [`super::Hot::more`] is the index of compact counters. If neither `PAIR` nor [`FULL`] is set, `more` is the
-    /// index of a packet list, or none; if both are set, see [`COMPRESSED`].
+    /// index of the flow's packet list, if the flow has one; if both are set, see [`COMPRESSED`].
     pub const PAIR: u16 = 1 << 13;
-    /// Both [`FULL`] and [`PAIR`]: the flow is compressed, and [`super::Hot::more`] is a slot of the slab, or none
-    /// ([`crate::compressed`]).
+    /// Both [`FULL`] and [`PAIR`]: the flow is compressed, and [`super::Hot::more`] is its slot in the slab, if it has
+    /// one ([`crate::compressed`]).
     pub const COMPRESSED: u16 = FULL | PAIR;
     /// The flow has had a packet besides its first since the eviction sweep last inspected it ([`crate::insert`]).
     pub const SEEN_SINCE_SWEEP: u16 = 1 << 14;
@@ -103,7 +103,7 @@ pub(crate) struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == 128 && size_of::<ExtraFields>() == 24);
 
-/// The bits of the label in [`Hot::around`].
+/// The bits of [`Hot::around`] that contain the MPLS label.
 const LABEL: u64 = 0xffff_ffff;
 
 impl Hot {
@@ -171,14 +171,14 @@ impl Hot {
         self.around == u64::MAX << 32 && self.tunnel == 0
     }
 
-    /// Records which times of the handshake have become durations.
+    /// Stores which timestamps of the handshake were replaced by durations.
     #[inline(always)]
     pub fn add_extra(&mut self, update: HandshakeUpdate) {
         let [syn, ack] = update.learned().map(u16::from);
         self.bits |= (syn * bit::SYN_RTT) | (ack * bit::ACK_RTT);
     }
 
-    /// Begins another record with this packet.
+    /// Begins the next record of the flow with this packet.
     pub fn begin_record(&mut self, packet: &Packet) {
         self.queue = packet.queue;
         let located = if packet.position == Packet::NOWHERE { 0 } else { bit::LOCATED };

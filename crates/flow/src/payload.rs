@@ -5,8 +5,8 @@ use crate::config::Packet;
 /// Flows per allocation.
 const FLOWS: usize = 1024;
 
-/// Two buffers per flow, each with a length of two bytes and space for `most` bytes. The buffers of [`FLOWS`] flows are
-/// allocated together when the first of these flows starts, and never move.
+/// Two buffers per flow, each with a length field of two bytes and space for `most` payload bytes. The buffers of
+/// [`FLOWS`] flows are allocated together when the first of these flows starts, and never move.
 pub(crate) struct Payloads {
     blocks: Vec<Box<[u8]>>,
     most: usize,

@@ -23,12 +23,12 @@ use crate::pool::NONE;
 use crate::record::Sink;
 use std::hint::select_unpredictable;
 
-/// Packets between two stages.
+/// Number of packets between two successive stages of the pipeline.
 pub(crate) const AHEAD: usize = 8;
-/// Size of the pipeline: more than the packets between the first and the last stage.
+/// Number of packets that the pipeline can hold: more than there are between its first and its last stage.
 const RING: usize = 32;
 const _: () = assert!(3 * AHEAD < RING);
-/// Number of first packets of a flow that include the handshake and the first packet of the reverse direction.
+/// The first packets of a flow, up to this number, include the handshake and the first packet of the reverse direction.
 const HANDSHAKE_PACKETS: usize = 3;
 /// Below this number of flows nothing is prefetched for evictions, because the table is in cache.
 const FEW: usize = 4 * AHEAD;

@@ -83,7 +83,7 @@ pub fn any_record(prng: &mut Prng) -> Record {
     ];
     let tunnels = [TunnelKind::Gre, TunnelKind::Vxlan, TunnelKind::GtpU, TunnelKind::Teredo];
     let mut sides = [any_side(prng), any_side(prng)];
-    // Some records have only one direction; none has no packets.
+    // Some records have only one direction, but every record has packets.
     if prng.below(3) == 0 {
         sides[prng.below(2) as usize] = DirectionStats::default();
     }
@@ -146,7 +146,7 @@ pub struct TrafficModel {
 }
 
 impl TrafficModel {
-    /// A model of the site's traffic, whose first flow starts at or after [`START`].
+    /// Creates a model of the traffic of a site. The first flow starts at or after [`START`].
     pub fn new(seed: u64, flows_per_second: f64) -> Self {
         Self { prng: Prng::new(seed), now: START as f64 * 1e9, flows_per_second, position: 24 }
     }

@@ -168,7 +168,7 @@ const SIDE: &[FieldRow] = &[
     (
         "length_dev",
         "bytes",
-        "sample standard deviation (n - 1) of the lengths",
+        "sample standard deviation (n - 1) of the lengths of the IP packets",
         "there are fewer than two packets",
         TextOnly,
     ),
@@ -176,13 +176,14 @@ const SIDE: &[FieldRow] = &[
     (
         "length_squares",
         "",
-        "sum of the squares of the lengths, from which the standard deviation over several records can be computed",
+        "sum of the squares of the lengths of the IP packets, from which the standard deviation over several records \
+         can be computed",
         NO_PACKETS,
         ColumnsOnly,
     ),
     (
         "iat_count",
-        "gaps",
+        "inter-arrival times",
         "number of inter-arrival times, including the time since the last packet of the previous record of the flow",
         "",
         TextAndColumns,

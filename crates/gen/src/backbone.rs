@@ -218,16 +218,16 @@ mod tests {
             let (mut sum, mut weights, mut sum_weighted) = (0.0, 0.0, 0.0);
             for _ in 0..DRAWS {
                 let x = fresh(&mut prng, bounds);
-                assert!(bounds.0 <= x && x < bounds.1, "law {number}: {x}, seed 9");
+                assert!(bounds.0 <= x && x < bounds.1, "law {number} drew the length {x}, seed 9");
                 (sum, weights) = (sum + x * x.ln(), weights + x);
                 let x = weighted(&mut prng, bounds);
-                assert!(bounds.0 <= x && x < bounds.1, "weighted law {number}: {x}, seed 9");
+                assert!(bounds.0 <= x && x < bounds.1, "weighted law {number} drew the length {x}, seed 9");
                 sum_weighted += x.ln();
             }
             let (fresh, weighted) = (sum / weights, sum_weighted / f64::from(DRAWS));
             assert!(
                 (fresh - weighted).abs() < 0.03,
-                "mean logarithm of law {number}: {fresh}, of its weighted law: {weighted}, seed 9"
+                "law {number}: weighted mean logarithm {fresh}, mean logarithm of the weighted law {weighted}, seed 9"
             );
         }
     }
@@ -248,7 +248,7 @@ mod tests {
             let (fresh, weighted) = (*fresh as f64 / all as f64, weighted as f64 / DRAWS as f64);
             assert!(
                 (fresh - weighted).abs() < 0.03 && (fresh / weighted - 1.0).abs() < 0.1,
-                "class {class}: share of packets {fresh}, share of first flows {weighted}"
+                "length class {class}: share {fresh} of the packets, share {weighted} of the first flows"
             );
         }
     }

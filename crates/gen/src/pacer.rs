@@ -40,7 +40,7 @@ impl Pacer {
         Self { unit, start, packets: 0, bits: 0 }
     }
 
-    /// Number of frames of `len` bytes that are due at `now`; `u64::MAX` without a rate.
+    /// Number of frames of `len` bytes that are due at `now`; `u64::MAX` if no rate is set.
     pub fn due(&self, now: Timestamp, len: usize) -> u64 {
         if now < self.start && !matches!(self.unit, Unit::Flat) {
             return 0;
@@ -63,7 +63,7 @@ impl Pacer {
         u64::try_from(due).unwrap_or(u64::MAX)
     }
 
-    /// Time at which the next frame is due; the start time without a rate.
+    /// Time at which the next frame is due; the start time if no rate is set.
     pub fn departure(&self) -> Timestamp {
         let (units, rate) = match self.unit {
             Unit::Flat => return self.start,
@@ -135,8 +135,9 @@ mod tests {
             for _ in 0..10_000 {
                 let len = 60 + prng.below(1455) as usize;
                 let at = pacer.departure();
-                assert!(pacer.due(at, len) >= 1, "{rate:?} at {at}, seed 4");
-                assert_eq!(pacer.due(at.before(Duration::from_nanos(1)), len), 0, "{rate:?} at {at}, seed 4");
+                assert!(pacer.due(at, len) >= 1, "{rate:?}: no frame is due at {at}, seed 4");
+                let early = pacer.due(at.before(Duration::from_nanos(1)), len);
+                assert_eq!(early, 0, "{rate:?}: frames that are due before {at}, seed 4");
                 pacer.sent(1, len as u64);
             }
         }

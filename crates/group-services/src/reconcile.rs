@@ -28,7 +28,7 @@ pub struct MemberPlan {
     pub to: PacketSink,
     /// Classes by name or number; empty for the default class.
     pub classes: Vec<String>,
-    /// The member's share of steered packets.
+    /// The weight of the member in steering: its share of the packets in proportion to the other members.
     pub weight: u8,
 }
 

@@ -21,7 +21,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of branches of one member.
 const BRANCHES_MAX: usize = 256;
 
-/// The maximum number of objects that follow one response.
+/// The maximum number of JSON objects that follow one response.
 const ITEMS_MAX: usize = 4096;
 
 /// The reason why a request failed.
@@ -114,7 +114,7 @@ impl Client {
         Ok(Self(Arc::new(connection)))
     }
 
-    /// Sends a request and receives the response with the objects that follow it. If the response is missing or
+    /// Sends a request and receives the response with the JSON objects that follow it. If the response is missing or
     /// malformed, this function shuts the connection down, because the next request could otherwise receive the late
     /// response. Later requests need a new connection.
     ///
@@ -158,7 +158,7 @@ impl Client {
             return Err(ClientError::Refused(response.error.unwrap_or_default()));
         }
         if response.items > ITEMS_MAX {
-            return Err(ClientError::Protocol("it announces too many objects"));
+            return Err(ClientError::Protocol("the number of announced objects is too large"));
         }
         let items = (0..response.items).map(|_| self.receive()).collect::<Result<_, _>>().map_err(no_response)?;
         Ok((response, items))
@@ -179,7 +179,7 @@ impl Client {
     pub fn join(self, request: &Request) -> Result<MemberSession, ClientError> {
         let (response, _) = self.request(request)?;
         if response.branches == 0 || response.branches > BRANCHES_MAX {
-            return Err(ClientError::Protocol("it announces no branch, or too many branches"));
+            return Err(ClientError::Protocol("the number of announced branches is 0 or too large"));
         }
         let listeners = (0..response.branches)
             .map(|_| Branch::receive(&self.0).map_err(ClientError::Branch))
@@ -288,7 +288,8 @@ mod tests {
         let (client, engine, _held) = connected_pair();
         let no_response = client.exchange(b"{}", Duration::from_millis(10));
         assert!(matches!(no_response, Err(ClientError::NoResponse(_))), "{no_response:?}");
-        // The response arrives after the last receive: either before the end of the connection or after it.
+        // The engine responds after the client has stopped waiting: once before the client shuts the connection down,
+        // and once after it.
         engine.send(RESPONSE, &[]).expect("an open connection");
         client.shut_down();
         assert!(engine.send(RESPONSE, &[]).is_err(), "the connection is shut down");

@@ -185,7 +185,7 @@ impl ClientMonitor {
         self.close_idle_connection(may_close) && try_add()
     }
 
-    /// Closes the oldest matching connection that has not sent a request yet; false if there is none.
+    /// Closes the oldest connection that satisfies `which` and has not sent a request yet; false if there is none.
     fn close_idle_connection(&mut self, which: impl Fn(&ControlClient) -> bool) -> bool {
         let idle = self.clients.iter().enumerate().filter(|(_, client)| !client.has_requested && which(client));
         let Some((index, _)) = idle.min_by_key(|(_, client)| client.since) else { return false };
@@ -296,7 +296,7 @@ impl ClientMonitor {
     }
 }
 
-/// A response with the objects and branches that follow it.
+/// A response with the JSON objects and the branches that follow it.
 struct ResponseParts {
     response: Response,
     items: Vec<String>,

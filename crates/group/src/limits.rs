@@ -17,7 +17,8 @@ pub const GROUPS: usize = 64;
 /// packets per second.
 pub(crate) const BRANCH_DESCS: u64 = 128 << 10;
 
-/// File descriptors that a branch costs the engine: the descriptor memory, two pages, and the socket or file of a sink.
+/// File descriptors that a branch costs the engine: one each for the descriptor memory, the control page, the cursor
+/// page, and the socket or file of a sink.
 const FILES_OF_BRANCH: u64 = 4;
 
 /// File descriptors reserved for the recorder, its indexes and the listeners' sockets.
@@ -35,8 +36,8 @@ const TIMEOUT: Duration = Duration::from_secs(8);
 pub struct Limits {
     /// The maximum number of groups of one user. All unprivileged users together may have three quarters of [`GROUPS`].
     pub groups: usize,
-    /// The maximum number of branches of one user: one for each queue and member, and for each queue and egress
-    /// interface of a program. All unprivileged users together may have three quarters of `all_branches`.
+    /// The maximum number of branches of one user. Each member, and each egress interface of a program, has one branch
+    /// for each queue. All unprivileged users together may have three quarters of `all_branches`.
     pub branches: usize,
     /// The maximum number of bytes of the branches and flow maps of one user. All unprivileged users together may have
     /// twice as many.
@@ -105,7 +106,7 @@ pub enum LimitError {
         needed_mib: u64,
         /// The limit, in MiB.
         limit_mib: u64,
-        /// The advice of the compiled program.
+        /// How to change the program so that it needs less memory.
         advice: String,
     },
 }

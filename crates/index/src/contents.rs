@@ -40,7 +40,7 @@ pub enum Tail {
 pub struct Footer {
     /// Length of the packet file.
     pub bytes: u64,
-    /// The time at which the file ended.
+    /// End of the time range of the packet file.
     pub end: Timestamp,
     /// Number of entries.
     pub entries: u32,

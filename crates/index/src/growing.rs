@@ -80,7 +80,7 @@ pub struct IndexWrite {
 }
 
 impl Growing {
-    /// The write positions of an index without entries, after this encoded header ([`Header::encode`]).
+    /// The write positions in an index that has no entries yet. `header` is its encoded header ([`Header::encode`]).
     pub fn behind(header: &[u8]) -> Self {
         Self {
             slots: slots_at(header.len()) as u64,
@@ -145,8 +145,8 @@ impl Growing {
     }
 }
 
-/// Reads the valid entries of the chain, and the entries of the slots. The chain is read through a window, so that a
-/// forged length cannot cause a large allocation.
+/// Reads the valid entries of the chain, and the entries of the slots. The chain is read in pieces, so that a forged
+/// length cannot cause a large allocation.
 pub(crate) fn read(source: &impl ReadAt, header: Header, header_len: usize) -> io::Result<Index> {
     let (slots, broken) = read_slots(source, slots_at(header_len))?;
     let mut chain = Chain {
@@ -168,7 +168,8 @@ pub(crate) fn read(source: &impl ReadAt, header: Header, header_len: usize) -> i
         }
         let rest = &window[at - from..];
         let reported = Entry::length(rest).and_then(|length| {
-            // The window may contain only the beginning of the entry; then the complete entry is read separately.
+            // The piece in `window` may contain only the beginning of the entry; then the complete entry is read
+            // separately.
             let whole = if length > rest.len() { up_to(source, at as u64, length).ok() } else { None };
             Some((ParsedEntry::parse(whole.as_deref().unwrap_or(rest).get(..length)?)?, length))
         });

@@ -38,7 +38,7 @@ pub(crate) struct Occupancy {
     wrong: [f64; LEVELS],
     /// log2 of the chosen number of groups; `None` if the filter is omitted, so that every key is admitted.
     level: Option<usize>,
-    /// Number of filters that get this size.
+    /// Number of filters that get the chosen size.
     filters: usize,
     /// Number of bytes that a stripe (the groups with one number in all filters) needs in addition to its groups: the
     /// checksum. 0 if the filters are not stored in stripes.
@@ -109,8 +109,8 @@ impl Occupancy {
             // The filter of flows is queried only in blocks that have both hosts and both ports.
             KeyKind::Flows => 2.0,
             // A false positive of host sub-blocks costs a read of only one sixteenth of a block, and is possible only
-            // in blocks that have the host. Nevertheless the weight is more than one sixteenth of that of hosts,
-            // because all sixteen sub-blocks are tested in these blocks.
+            // in blocks that have the host. Nevertheless its weight is more than one sixteenth of the weight of a false
+            // positive of hosts, because all sixteen sub-blocks are tested in these blocks.
             KeyKind::HostSubBlocks => 8.0,
             _ => 1.0,
         };

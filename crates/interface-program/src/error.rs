@@ -56,9 +56,9 @@ pub enum ImpossibleOperation {
     SendReplayed,
     /// The program sends packets out of this interface, which would capture them again.
     SendToItself(String),
-    /// This stage copies packets to the host, and the interface is dedicated to capture.
+    /// This stage copies packets to the host, which is impossible on an interface that is dedicated to capture.
     CopyToHost(String),
-    /// This stage passes packets to the host, and would run in user space.
+    /// This stage passes packets to the host, but would run in user space, which cannot pass packets to the host.
     PassFromUserSpace(String),
 }
 

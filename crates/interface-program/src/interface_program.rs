@@ -40,7 +40,7 @@ struct State {
     egress_monitor: EgressMonitor,
     executable: Executable,
     report: ProgramReport,
-    /// True if packets that the kernel part processed may arrive without its generation.
+    /// True if packets that the kernel part has evaluated may arrive without the generation of the program.
     may_lack_generation: bool,
     /// The XDP dispatcher, if there is a kernel part and the interface exists. The sources own the dispatcher: a strong
     /// reference here would retain the dispatcher of a removed interface.
@@ -164,7 +164,8 @@ impl InterfaceProgram {
         }
         // The sleep avoids preemption between the change of the mailboxes and the end of the swap: compilation and
         // verification have used up this thread's time slice, and the thread gets a new time slice after a short sleep.
-        // PERF: the longest of 1400 swaps between two busy processors took 1.30 → 0.17 ms (records/2026-11-22-xdp.md).
+        // PERF: the raised priority reduced the longest of 1400 swaps between two busy processors from 1.30 to 0.17 ms
+        // (records/2026-11-22-xdp.md).
         std::thread::sleep(YIELD_TIME);
         let swapped = sys::priority::with_raised_priority(|| {
             for (mailbox, user_part) in state.mailboxes.values().zip(user_parts) {
@@ -363,8 +364,9 @@ fn accepts_frames(egress: &Egress) -> bool {
     xdp_features(egress.index()).map_or(true, |features| features.bits & feature::NDO_XMIT != 0)
 }
 
-/// Sets the interface indices of the kernel part: 0 for an egress interface that is not ready. `rebound` is true for
-/// interfaces that were removed and created again.
+/// Writes the interface indices of the egress interfaces into the device map of the kernel part, and removes those of
+/// egress interfaces that are not ready. `rebound` is true for each egress interface that was removed and created
+/// again; `indices` are the interface indices in the map, 0 for none.
 fn set_egresses(dispatcher: &XdpDispatcher, egresses: &[Egress], rebound: &[bool], indices: &mut [u32]) {
     let Some(map) = dispatcher.map(Role::Devices) else { return };
     for (slot, ((egress, rebound), set)) in (0u32..).zip(egresses.iter().zip(rebound).zip(indices)) {

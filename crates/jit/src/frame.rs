@@ -1,4 +1,4 @@
-//! The type in which generated code reads the frames that a matcher tests.
+//! The layout in which the generated code of a filter ([`crate::Matcher`]) gets the frame that it tests.
 
 use std::marker::PhantomData;
 
@@ -24,7 +24,7 @@ impl<'a> Frame<'a> {
     /// `bytes` has 4 GiB or more, which no captured frame has.
     #[inline]
     pub fn new(bytes: &'a [u8], wire_len: u32) -> Self {
-        assert!(u32::try_from(bytes.len()).is_ok(), "a packet of {} bytes", bytes.len());
+        assert!(u32::try_from(bytes.len()).is_ok(), "a frame of {} bytes, 4 GiB or more", bytes.len());
         let len = bytes.len() as u32;
         Self { start: bytes.as_ptr(), len, wire_len: wire_len.max(len), bytes: PhantomData }
     }

@@ -68,7 +68,7 @@ impl<'a> Packet<'a> {
     /// `bytes` has 4 GiB or more, which no captured packet has.
     #[inline]
     pub fn new(bytes: &'a [u8], link_type: u16, mut facts: Facts) -> Self {
-        assert!(u32::try_from(bytes.len()).is_ok(), "a packet of {} bytes", bytes.len());
+        assert!(u32::try_from(bytes.len()).is_ok(), "a packet of {} bytes, 4 GiB or more", bytes.len());
         facts.wire_len = facts.wire_len.max(bytes.len() as u32);
         let (start, len) = (bytes.as_ptr(), bytes.len() as u64);
         Self { start, len, facts, link_type, known: ParseDepth::Bytes, bytes: PhantomData }

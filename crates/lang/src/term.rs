@@ -8,7 +8,7 @@ use ir::key::Key;
 use ir::{Cmp, Expiry, Log, Op};
 use std::sync::Arc;
 
-/// An action: passes the packet, possibly with a changed record, or drops it.
+/// An action: passes the packet, possibly with a changed verdict record, or drops it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ActionTerm {
     /// Passes the packet.
@@ -23,11 +23,11 @@ pub enum ActionTerm {
     Case(Prop, Vec<(u64, ActionTerm)>, Box<ActionTerm>),
     /// Applies the steps in order until a step drops the packet; each step has its source text.
     Seq(Vec<(String, ActionTerm)>),
-    /// Inverts the action. Packets that the action drops are passed with the kind `Copy`; packets that the action
-    /// passes are dropped.
+    /// Inverts the action. Packets that the action drops are passed with the verdict kind `Copy`; packets that the
+    /// action passes are dropped.
     Inv(Box<ActionTerm>),
     /// Applies the actions in order until an action does not drop the packet. Before the next action, kind, classes and
-    /// hashes of the record are restored.
+    /// hashes of the verdict record are restored.
     Par(Vec<ActionTerm>),
     /// Applies the action to the packet or to the endpoint that the scope selects.
     Within(PacketScope, Box<ActionTerm>),
@@ -118,14 +118,15 @@ pub enum Pred {
     EtherType(u16),
     /// The packet has this protocol above IP.
     Protocol(u8),
-    /// The packet is TCP, UDP or SCTP and has a port in this range.
+    /// The packet is TCP, UDP or SCTP, and the port of the endpoint is in this range.
     Port(Endpoint, u16, u16),
-    /// The packet belongs to a flow with this port; a later fragment has the port of its first fragment. The port is
-    /// never 0.
+    /// The packet belongs to a flow in which the endpoint has this port; a later fragment has the ports of its first
+    /// fragment. The port is never 0.
     FlowPort(Endpoint, u16),
-    /// The packet is an IP packet and has an address in one of these networks.
+    /// The packet is an IP packet, and the address of the endpoint is in one of these networks.
     Address(Endpoint, Vec<Prefix>),
-    /// The packet is an IP packet and has an address of the interface on which it arrived.
+    /// The packet is an IP packet, and the address of the endpoint is an address of the interface on which the packet
+    /// arrived.
     Host(Endpoint),
     /// This host sent the packet.
     Outgoing,
@@ -134,7 +135,7 @@ pub enum Pred {
     Fragment(bool, bool),
     /// The frame has a VLAN tag with one of these IDs; if the list is empty, with any ID.
     Vlan(Vec<u16>),
-    /// The packet has a broadcast or multicast MAC address.
+    /// The MAC address of the endpoint is a broadcast or multicast address.
     Mac {
         /// The endpoint.
         end: Endpoint,
@@ -211,9 +212,9 @@ pub enum HeaderField {
     IpProtocol,
     /// The ethertype.
     EtherType,
-    /// The source port of TCP (`true`) or UDP.
+    /// The source port of TCP (`true`) or UDP (`false`).
     SrcPort(bool),
-    /// The destination port of TCP (`true`) or UDP.
+    /// The destination port of TCP (`true`) or UDP (`false`).
     DstPort(bool),
     /// Length of the TCP header in bytes.
     TcpHeaderLen,
@@ -258,7 +259,7 @@ pub enum Steering {
     Local(Prefix, u8),
     /// Steers by addresses, ports and protocol.
     Flow,
-    /// Steers by `u8` bytes at this offset of the frame.
+    /// Steers by the bytes at an offset of the frame. The fields are the offset and the number of bytes.
     Bytes(u32, u8),
     /// Steers by the bytes at two offsets of the frame. If the two values are exchanged, the member is the same.
     SymmetricBytes(u32, u32, u8),

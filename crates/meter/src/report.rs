@@ -41,7 +41,7 @@ pub struct MeterReport {
     pub rows: u64,
     /// Counters of the sequence numbers of tunnels.
     pub tunnels: TunnelReport,
-    /// Number of frames by decode error (docs/reference/flow-records.md); errors that did not occur are omitted.
+    /// Number of frames by decode error (docs/reference/decoding.md); errors that did not occur are omitted.
     pub decode_errors: BTreeMap<&'static str, u64>,
     /// The reports of the sinks.
     pub sinks: Vec<SinkReport>,
@@ -54,22 +54,23 @@ pub struct MeterReport {
 /// Counters of the tunnels with sequence numbers (ERSPAN, GRE, GTP-U): docs/reference/decoding.md.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TunnelReport {
-    /// Number of sequence numbers received.
+    /// Number of packets with a tunnel sequence number.
     pub numbered: u64,
     /// Number of tunnel sessions begun. A session is one direction between two outer addresses, with one kind of tunnel
     /// and one key.
     pub sessions: u64,
-    /// Number of sequence numbers skipped.
+    /// Number of tunnel sequence numbers skipped.
     pub missing: u64,
-    /// Number of skipped sequence numbers that arrived later than higher numbers.
+    /// Number of skipped tunnel sequence numbers that arrived later than higher numbers.
     pub late: u64,
-    /// Number of sequence numbers that arrived twice.
+    /// Number of tunnel sequence numbers that arrived twice.
     pub duplicate: u64,
-    /// Number of sequence numbers that differ too much from the earlier numbers of their session to be classified.
+    /// Number of tunnel sequence numbers that differ too much from the earlier numbers of their session to be
+    /// classified.
     pub out_of_window: u64,
-    /// Number of sessions that restarted with another sequence number.
+    /// Number of tunnel sessions that restarted with another sequence number.
     pub restarts: u64,
-    /// Number of sessions evicted because the table was full.
+    /// Number of tunnel sessions evicted because the table of sessions was full.
     pub evicted: u64,
 }
 

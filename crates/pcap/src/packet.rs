@@ -50,7 +50,7 @@ pub enum Direction {
     Outbound,
 }
 
-/// A packet found in the window, without the borrowed bytes.
+/// The fields of a [`Packet`], with the range of its bytes in the read buffer in place of the bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct PacketBounds {
     pub ts: Option<Timestamp>,

@@ -39,7 +39,7 @@ const CLIENTS_MAX: usize = 4 * SLOTS;
 /// quarter of the connections to root and the engine's user.
 const USER_CONNECTIONS_MAX: usize = CLIENTS_MAX / 8;
 /// Largest number of listeners of one user (other than root and the engine's user). All such users together leave a
-/// quarter of the slots to root, the engine's user and the engine's own lossless readers.
+/// quarter of the listener slots to root, the engine's user and the engine's own lossless readers.
 const USER_SLOTS_MAX: usize = SLOTS / 4;
 /// How long the server waits for the Hello message of a client.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -232,7 +232,7 @@ impl Clients {
         self.connections.len() < CLIENTS_MAX || self.close_idle_connection(|_| true)
     }
 
-    /// Closes the oldest matching connection that has sent no Hello; false if there is none.
+    /// Closes the oldest connection that satisfies `which` and has sent no Hello message; false if there is none.
     fn close_idle_connection(&mut self, which: impl Fn(&Client) -> bool) -> bool {
         let idle = self.connections.iter().enumerate().filter(|(_, g)| g.slots.is_none() && which(g));
         let Some((index, _)) = idle.min_by_key(|(_, client)| client.since) else { return false };
@@ -381,7 +381,7 @@ pub enum AttachError {
     Refused(String),
     /// A message of the engine violates the protocol.
     Protocol(&'static str),
-    /// The memory could not be mapped.
+    /// The memory of the ring could not be mapped.
     Memory(io::Error),
 }
 

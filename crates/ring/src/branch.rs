@@ -2,7 +2,8 @@
 //!
 //! A branch never copies packet bytes. The writer of a branch is a thread that reads the ring and decides which reader
 //! gets which packet. The reader of a branch is a [`Listener`]. It copies descriptors from the branch and packet bytes
-//! from the ring, and checks with the claim of the ring's producer that the bytes were not overwritten (`protocol`).
+//! from the ring. Then it checks that the ring's producer has not overwritten the bytes: the claim of the producer (see
+//! `protocol`) is the position up to which it may write.
 //!
 //! Invariant: the writer never waits, and every packet meant for the reader is either in the branch or counted as lost.
 //! The writer overwrites only descriptors that the reader has released; without free space it counts the packet as lost
@@ -54,7 +55,8 @@ pub struct BranchWriter {
     controls: u64,
     published: u64,
     claimed: u64,
-    /// A descriptor below this index is free and claimed, and no control descriptor must precede it.
+    /// Packets may be written to all descriptors below this index without a check: the descriptors are free and
+    /// claimed, and no control descriptor must be written before the next packet.
     known_free: u64,
     /// The last valid release.
     released: u64,
@@ -112,8 +114,8 @@ impl Branch {
         Listener::new(memory, cursor, self.shape.clone(), Mode::Lossy, start, Registration::Branch)
     }
 
-    /// Sends the reader's end to another process: packet bytes, descriptors, control page, the ring's control page,
-    /// cursor.
+    /// Sends the reader's end to another process, as the file descriptors of five memory files: packet bytes,
+    /// descriptors, control page, the ring's control page, and cursor page.
     ///
     /// # Errors
     /// The error of the send; `BrokenPipe` if the peer has closed the connection.
@@ -255,7 +257,7 @@ impl BranchWriter {
         }
     }
 
-    /// True if there is space for one more packet.
+    /// True if the branch has space for the descriptor of one more packet.
     fn has_room(&mut self) -> bool {
         self.read_cursor();
         self.next < self.released + self.memory.desc_capacity() - RESERVE

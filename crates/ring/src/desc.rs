@@ -101,7 +101,7 @@ pub enum Control {
     /// A new segment begins at `pos` (a multiple of [`BLOCK`]) with a pcap file header. The previous segment ended
     /// `gap` bytes before `pos`, after its last record. The bytes in between are undefined.
     Segment {
-        /// First byte of the new segment.
+        /// Stream position of the first byte of the new segment.
         pos: u64,
         /// Distance from the end of the previous segment to `pos`, at most one block.
         gap: u32,

@@ -132,7 +132,7 @@ fn silence_has_rows_of_zeros_and_a_gap_has_no_rows() {
     let rows = meter.tick(at(quiet + 1));
     assert!(rows.iter().map(|r| r.second).eq(START..=quiet));
     assert!(rows[1..rows.len() - 1].iter().all(|r| *r == Row { second: r.second, ..Row::default() }));
-    // The first silence is just beyond the limit; the next are jumps of more than a hundred years.
+    // The first pause between packets is just above the limit; the next pauses are longer than a hundred years.
     for (second, gaps) in [(quiet + 2 + SeriesMeter::SILENCE_MAX, 1), (START * 4, 2), (START * 8, 3)] {
         Packet::at(second, 0).count(&mut meter);
         let rows = meter.tick(at(second + 1));

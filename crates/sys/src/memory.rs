@@ -93,7 +93,7 @@ pub struct SharedMemory {
     prefault: Prefault,
     /// Bytes of address space that were prefaulted (and locked, if permitted) so far.
     prefaulted: AtomicUsize,
-    /// True if every attempt to lock succeeded.
+    /// True if every attempt to lock pages of this memory succeeded.
     locked: AtomicBool,
 }
 
@@ -163,7 +163,8 @@ impl SharedMemory {
         if self.prefault == Prefault::Lazy || from == self.mapped {
             return Ok(false);
         }
-        // The range ends at the end of a half, because each half is a separate mapping.
+        // The range does not exceed the first or second half of mirrored memory, because each half is a separate
+        // mapping.
         let end = if from < self.len { self.len } else { self.mapped };
         let to = from.saturating_add(bytes.max(1)).checked_next_multiple_of(HUGE_PAGE).unwrap_or(end).min(end);
         // SAFETY: the range lies inside one half of this mapping, which is writable.

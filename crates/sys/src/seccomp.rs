@@ -18,10 +18,11 @@ use std::io;
 pub enum Sockets {
     /// Unix sockets.
     Local,
-    /// Also IP sockets, and netlink sockets, through which the C library learns the addresses of the host: to resolve
-    /// names and to receive a multicast group.
+    /// Unix sockets, IP sockets, and netlink sockets, through which the C library learns the addresses of the host: to
+    /// resolve names and to receive a multicast group.
     Internet,
-    /// Also packet and XDP sockets, BPF programs, and sockets that accept connections: to capture, export and serve.
+    /// The sockets of `Internet`, packet and XDP sockets, BPF programs, and sockets that accept connections: to
+    /// capture, export and serve.
     Capture,
 }
 
@@ -321,7 +322,7 @@ fn program(sockets: Sockets, refusal: Refusal) -> io::Result<Vec<libc::sock_filt
             &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET, libc::AF_XDP]
         }
     };
-    // `socket` is checked last, because loading its argument overwrites the number.
+    // `socket` is checked last, because the load of its argument overwrites the number of the system call.
     code.extend([instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, libc::SYS_socket as u32), refuse]);
     code.push(load(at::FIRST));
     for family in families {
@@ -343,7 +344,7 @@ fn install(code: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<()> {
         0 => Ok(()),
         1.. => Err(io::Error::other(format!("thread {r} already has a seccomp filter of its own"))),
         _ => match io::Error::last_os_error() {
-            // The kernel has no seccomp, or lacks one of the flags.
+            // The kernel has no seccomp, or does not know one of `flags`.
             e if e.raw_os_error() == Some(libc::EINVAL) => Err(io::ErrorKind::Unsupported.into()),
             e => Err(e),
         },

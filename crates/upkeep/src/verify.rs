@@ -78,8 +78,8 @@ struct Stored {
     seconds: Vec<(u64, u64)>,
     /// For each recording (files that follow each other in the stream of one recorder), its seconds with packets.
     recordings: Vec<Vec<u64>>,
-    /// For each queue and stream position at which a file ends: the index of the recording whose next file begins at
-    /// this position.
+    /// For each queue and each stream position at which a file ends: the indexes in `recordings` of the recordings
+    /// whose next file would begin at this position.
     open: BTreeMap<(u16, u64), Vec<usize>>,
 }
 
@@ -285,8 +285,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         true
     }
 
-    /// Checks a packet file against its index; returns the interval of the file in time and in the stream, for the
-    /// comparison with other files.
+    /// Checks a packet file against its index; returns the time range and the range of stream positions of the file,
+    /// for the comparison with other files.
     fn check(&mut self, path: &Path, index: Option<&Path>, open: bool) -> Option<FileInterval> {
         let verified = match index.map(|index| VerifiedIndex::read(&mut self.device, index)) {
             Some(Err(e)) => {
@@ -350,7 +350,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             let indexed = verified.map(VerifiedIndex::file_bytes);
             let limit = match (indexed, verified) {
                 (None, _) if open => 0,
-                // Bytes after the file length that a sealed index states were never recorded.
+                // A sealed index states the length of the file. Bytes after this length were never recorded.
                 (Some(indexed), Some(verified)) if open || !verified.is_foreign() => indexed,
                 _ => len,
             };
@@ -379,7 +379,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     }
 }
 
-/// A packet file with its interval in time and in the stream, for the comparison with the other files of its interface.
+/// A packet file with its time range and its range of stream positions, for the comparison with the other files of its
+/// interface.
 #[derive(Clone, Debug)]
 struct FileInterval {
     path: std::path::PathBuf,

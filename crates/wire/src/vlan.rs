@@ -13,7 +13,8 @@ pub(crate) mod at {
     pub const ID_MASK: u16 = 0x0fff;
 }
 
-/// The largest number of tags that the decoder follows; a frame with more tags is treated as an unknown ethertype.
+/// The largest number of tags that the decoder follows; a frame with more tags is treated as a frame with an unknown
+/// ethertype.
 pub const MAX_TAGS: usize = 8;
 
 /// One tag.

@@ -1,5 +1,6 @@
-//! The same flows in files of nfcapd, and the same query with nfdump. The benchmark sends the flows as IPFIX uniflows
-//! over the loopback interface, since nfdump's sums of both directions depend on its version.
+//! Stores the flows of the benchmark in files of nfcapd, and runs the query of the benchmark with nfdump. The benchmark
+//! sends the flows as IPFIX uniflows over the loopback interface, since nfdump's sums of both directions depend on its
+//! version.
 
 use super::ranking::{TOP, row};
 use super::sample::{ExpectedTotals, Set};

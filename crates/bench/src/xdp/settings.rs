@@ -9,7 +9,7 @@ pub const FROM: &str = "ng-xdp0";
 
 pub const TO: &str = "ng-xdp1";
 
-/// The greatest cost of a program compared with the redirect alone, in percent.
+/// The goal: the packet rate of a program is at most this many percent below that of the redirect alone.
 pub const MAX_COST: f64 = 5.0;
 
 /// The programs that are measured. Each is compared with an interface without a program, on which the XDP program only
@@ -19,20 +19,20 @@ pub const PROGRAMS: [&str; 2] = ["main = ip >-> steer_flow", "main = when is_tcp
 /// Flags of `netgrain-bench xdp`.
 #[derive(Args, Clone, Debug)]
 pub struct XdpArgs {
-    /// Frames per slice
+    /// Number of frames that a program processes in one slice
     #[arg(long, value_name = "N", default_value = "8k", value_parser = parse_count)]
     pub frames: u64,
-    /// Number of rounds, each with two slices of each program; the output shows medians
+    /// Number of rounds; in each round, every program runs for two slices; the output shows medians over the rounds
     #[arg(long, value_name = "N", default_value_t = 800, value_parser = base::units::whole::<u32>(1..=100_000))]
     pub repeat: u32,
-    /// Number of times that the interfaces are opened, each time for a share of the rounds (their location in memory
-    /// affects the rate)
+    /// Number of times that the interfaces are opened, each time for a share of the rounds (the location of the socket
+    /// memory affects the packet rate)
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = base::units::whole::<u32>(1..=1000))]
     pub openings: u32,
-    /// Swaps under load
+    /// Number of program swaps under load
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = base::units::whole::<u32>(0..=100_000))]
     pub swaps: u32,
-    /// Frames per second during the swaps
+    /// Frames sent per second during the swaps
     #[arg(long, value_name = "N", default_value = "300k", value_parser = parse_count)]
     pub rate: u64,
     /// Print one JSON object per line

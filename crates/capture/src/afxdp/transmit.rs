@@ -104,7 +104,7 @@ impl Transmitter {
     /// [`SourceError::Gone`], or the error of an interface that is down.
     ///
     /// # Panics
-    /// If `fill` returns a length outside this range.
+    /// If `fill` returns a length below 14 bytes or above the configured maximum.
     pub fn send(
         &mut self,
         count: usize,

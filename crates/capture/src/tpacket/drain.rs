@@ -10,8 +10,8 @@ use std::io;
 use std::time::{Duration, Instant};
 use sys::packet::{PacketSocket, Statistics};
 
-/// Time after which owed frames are counted as lost. The kernel delivers within the retire time unless its timers are
-/// delayed; a shutdown must end even then.
+/// Time after a stop after which the frames that the kernel has still not handed over are counted as lost. The kernel
+/// hands over each frame within the retire time, unless its timers are delayed; the capture must end even then.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Cumulative counts of one socket.
@@ -23,7 +23,8 @@ pub struct SocketCounts {
     drops: u64,
     /// Frames that this process has delivered to the caller, counted by this process.
     pub delivered: u64,
-    /// Frames that the source could not read from a block of the ring, or did not get in time.
+    /// Frames that the source could not read from a block of the ring, and frames that the kernel had not handed over
+    /// when the capture ended.
     pub broken: u64,
     /// Frames that the NIC missed; not part of `packets`.
     pub nic: u64,
@@ -46,7 +47,7 @@ impl SocketCounts {
         self.packets.saturating_sub(self.drops + self.delivered + self.broken)
     }
 
-    /// Counts the owed frames as lost by the source.
+    /// Counts the frames that the kernel has not handed over as lost by the source.
     pub fn give_up(&mut self) {
         self.broken += self.owed();
     }
@@ -78,12 +79,12 @@ impl Drain {
         Self { since: now, quiet_until: now + retire, gone }
     }
 
-    /// True if the capture may end as soon as no frames are owed.
+    /// True if the capture may end as soon as the source has taken all frames out of the ring.
     pub fn may_be_over(&self, now: Instant) -> bool {
         now >= self.quiet_until
     }
 
-    /// True if the drain has lasted so long that the capture ends even with owed frames.
+    /// True if the drain has lasted so long that the capture ends although the kernel has not handed over all frames.
     pub fn must_be_over(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.since) >= TIMEOUT
     }

@@ -183,7 +183,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// The flags in the notation of tcpdump.
+/// The TCP flags in the notation of tcpdump.
 fn flags(bits: u8) -> String {
     const FLAG_LETTERS: [(u8, char); 8] = [
         (tcp_flags::FIN, 'F'),

@@ -88,7 +88,7 @@ impl PacketQuery {
         }
     }
 
-    /// Narrows the query to the packets that these flows can have.
+    /// Restricts the interval, filter and stream positions of the query to those of the packets of these flows.
     pub fn narrow(&mut self, flow_packets: &FlowPackets) -> Result<(), Failure> {
         self.words = !self.filter.is_empty();
         let mut query = self.engine_query(Arc::default());

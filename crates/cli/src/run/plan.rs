@@ -69,7 +69,7 @@ pub fn plans(verb: Verb<'_>, config: &Config, stop: &AtomicBool) -> Result<Vec<P
 /// configuration key `capture.program` names.
 ///
 /// # Errors
-/// The file cannot be read.
+/// The program file cannot be read.
 pub fn program(verb: Verb<'_>, config: &Config) -> Result<Option<ProgramPlan>, Failure> {
     match (&verb.capture().program.expression, &config.capture.program) {
         (Some(text), _) => Ok(Some(ProgramPlan { name: "-e".into(), text: text.clone() })),
@@ -81,7 +81,7 @@ pub fn program(verb: Verb<'_>, config: &Config) -> Result<Option<ProgramPlan>, F
 /// The retention plan for the packets of one interface, if it has rules.
 ///
 /// # Errors
-/// The rules cannot be satisfied.
+/// The retention rules cannot be satisfied.
 pub fn retention(config: &Config, plan: &Plan) -> Result<Option<RetentionPlan>, Failure> {
     match &plan.store {
         Some(store) => retain::plan(&RetentionRules::of(config), &store.dir, plan),
@@ -130,9 +130,9 @@ fn id(name: Option<&str>, file: &str) -> Result<Option<u32>, Failure> {
         .ok_or_else(|| Failure::Said(format!("{name}: not a number and not in {file}")))
 }
 
-/// The groups of the configuration that get packets of these interfaces. Each group is restricted to those of its
-/// interfaces that are among them. An interface of a capture file or simulation is matched by its own name or by the
-/// name of the capture.
+/// The groups of the configuration that get packets of the interfaces `ports`. Of the interfaces of each group, only
+/// those in `ports` are kept. An interface of a capture file or simulation is matched by its own name or by the name of
+/// the capture.
 pub fn groups<'a>(config: &Config, ports: impl Iterator<Item = &'a str> + Clone) -> Vec<GroupPlan> {
     let here = |group: &Group| {
         // A group for a capture applies to all interfaces that are found in the files of the capture.

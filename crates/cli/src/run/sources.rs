@@ -44,7 +44,8 @@ pub fn captures(
         SourcePlan::Files { paths: paths.to_vec(), options, name }
     };
     let whole = plan(files, name, None);
-    // Files of a given format have one interface: only pcapng has several, and its content identifies it.
+    // If the format of the files is given, each has one interface: only pcapng files have several, and the format of
+    // pcapng files is never given, because their content shows it.
     let ports = if options.format.is_none() { capture::file::ports(files, stop) } else { Vec::new() };
     if stop.load(Ordering::Relaxed) {
         return Err(Failure::say("interrupted while the capture was searched for its interfaces; nothing was done"));
@@ -68,7 +69,8 @@ fn readable(files: &[PathBuf], options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The setting that does not work with several interfaces, for files whose number of interfaces was not known before.
+/// The problem with a setting that is impossible for a capture with several interfaces; `None` if there is none. The
+/// number of interfaces of some captures is known only after their files were examined.
 pub fn refused_for_several(config: &Config, interfaces: usize) -> Option<Problem> {
     let advice = "pass the capture through standard input (-r -) to record it as one interface";
     let problem = |key: &str, cause: String| Problem { key: key.into(), text: format!("{key}: {cause}; {advice}") };
@@ -79,7 +81,7 @@ pub fn refused_for_several(config: &Config, interfaces: usize) -> Option<Problem
     match config.listen.socket.to_str() {
         Some("auto" | "none") => None,
         _ => {
-            let cause = format!("one socket is for one interface, but the capture has {interfaces}");
+            let cause = format!("a ring socket is for one interface, but the capture has {interfaces}");
             Some(problem("listen.socket", cause))
         }
     }

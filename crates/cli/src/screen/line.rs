@@ -28,7 +28,7 @@ impl StatusLine {
         Self { last: Totals::default(), terminal: std::io::stderr().is_terminal(), lines: 0 }
     }
 
-    /// Prints the state of all interfaces together.
+    /// Prints a status line with the sums over all interfaces.
     pub fn show(&mut self, reports: &[Report]) {
         let now = Totals::of(reports);
         let mut line = line(&now, &self.last);
@@ -160,7 +160,7 @@ fn line(now: &Totals, last: &Totals) -> String {
     )
 }
 
-/// The write error of a recorder, or, if no recorder has one, of a sink of the meter.
+/// The write error of a recorder; if no recorder has a write error, the error of a sink of the meter.
 fn write_error(report: &Report) -> Option<String> {
     let recorder = report.queues.iter().find_map(|q| q.recorder.as_ref()?.error.clone());
     let mut sinks = report.meter.iter().flat_map(|m| &m.sinks);

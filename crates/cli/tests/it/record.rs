@@ -170,7 +170,7 @@ fn each_interface_of_a_capture_file_is_recorded_by_itself() {
     let socket = dir.join("socket");
     let refused = run(&["record", "-r", arg(&both), "--store", arg(&store), "--socket", arg(&socket)]);
     assert!(
-        refused.status == Some(2) && refused.err.contains("--socket: one socket is for one interface"),
+        refused.status == Some(2) && refused.err.contains("--socket: a ring socket is for one interface"),
         "{refused:?}"
     );
 }

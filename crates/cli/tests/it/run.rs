@@ -443,7 +443,8 @@ fn run_applies_the_retention_rules_of_each_data_type() {
         more[0] == 2 * first_run[0] && more[1] <= first_run[1] && more[2] > first_run[2],
         "{more:?} of {first_run:?}"
     );
-    // Rows of 2023 are older than a day.
+    // The series rows are of 2023 and thus older than a day, so retention removes the series files of the earlier runs,
+    // and no packets or flow records.
     all(&["series.max_age=1d"]);
     let last = kinds.map(|kind| bytes(&store, kind));
     assert!(

@@ -89,7 +89,7 @@ fn systemd_analyze_accepts_the_units() {
     }
     for name in UNITS {
         let dir = TempDir::new(name);
-        // Only the path of the program is replaced, because it is not installed here.
+        // Only the path of netgrain is replaced, because netgrain is not installed on the test machine.
         let text = std::fs::read_to_string(units().join(name)).expect("the unit");
         let unit = dir.join(name);
         std::fs::write(&unit, text.replace("/usr/bin/netgrain", env!("CARGO_BIN_EXE_netgrain"))).expect("a copy");
@@ -125,7 +125,7 @@ fn the_units_grant_exactly_the_capture_capabilities_and_are_hardened() {
         let line = text.lines().find_map(|l| l.strip_prefix(key)).expect(key);
         assert_eq!(line, expected, "{key}");
     }
-    // These are all settings of the unit except the commands and descriptions.
+    // The two units must have the same settings, except for the commands and descriptions.
     let own = ["Description=", "Documentation=", "ExecStart=", "ExecReload="];
     let settings = texts.each_ref().map(|text| {
         let is_shared = |l: &&str| !l.starts_with('#') && !own.iter().any(|own| l.starts_with(own));
@@ -163,7 +163,8 @@ fn the_command_of_the_run_unit_runs_and_notifies_its_manager() {
     let socket = UnixDatagram::bind(&path).expect("bind");
     socket.set_read_timeout(Some(WAIT_MAX)).expect("a timeout");
     std::fs::write(dir.join("home.toml"), "[packets]\nrotate = \"1min\"\n").expect("a configuration");
-    // The directories and the group of the unit do not exist here, and the simulator replaces its interfaces.
+    // The directories and the group of the unit do not exist on the test machine, and the simulator replaces the
+    // interfaces of the unit.
     let mut words = arguments("netgrain-run@.service", "home");
     for word in &mut words {
         *word = word.replace("/etc/netgrain", arg(dir.path())).replace("/var/lib/netgrain", arg(dir.path()));

@@ -73,7 +73,7 @@ fn duckdb_polars_and_pyarrow_read_our_files_and_agree() {
     assert_eq!(reported[10..], sums);
 }
 
-/// Writes enough records for pages that every compressor accepts.
+/// Writes so many records that the pages are large enough for every compression method.
 fn kept(store: &std::path::Path) -> Vec<flow::Record> {
     let mut site = common::TrafficModel::new(1, 1000.0);
     let records: Vec<_> = (0..40_000).map(|_| site.record()).collect();

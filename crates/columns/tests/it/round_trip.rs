@@ -30,7 +30,8 @@ fn every_field_of_random_records_survives_journal_and_file() {
 
 #[test]
 fn one_to_five_random_records_are_read_back_unchanged() {
-    // With few records, the presence bitmaps of rows and of list entries can be equal although their positions differ.
+    // With few records, the presence bitmap of the rows can have the same bits as that of the list entries, although
+    // the two bitmaps apply to different positions.
     let seed = testkit::seed("one_to_five_random_records_are_read_back_unchanged");
     let mut prng = Prng::new(seed);
     for round in 0..100 {

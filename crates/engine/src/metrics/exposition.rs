@@ -14,7 +14,8 @@ pub fn exposition(report: &Report) -> String {
     exposition_of(std::slice::from_ref(report))
 }
 
-/// Returns the metrics of several interfaces. The samples of a family are consecutive, as this format requires.
+/// Returns the metrics of several interfaces. The samples of a family are consecutive, as the Prometheus text format
+/// requires.
 pub fn exposition_of(reports: &[Report]) -> String {
     let mut families: Vec<Family> = Vec::new();
     for report in reports {
@@ -313,7 +314,7 @@ fn retention(report: &RetentionReport, mut family: impl FnMut(&str, &str, &str, 
     family(
         "retention_held_directories",
         "gauge",
-        "Hour directories with files that the rules would remove, but that queries are reading.",
+        "Hour directories with files that the retention rules would remove, but that queries are reading.",
         report.held_hours as f64,
     );
     if let Some(oldest) = report.oldest_second {

@@ -33,7 +33,7 @@ pub struct Encoder {
     /// For each [`Kind`], the number of data records that the earlier messages of its observation domain contained,
     /// modulo 2^32. The current message is not included.
     sequences: [u32; 2],
-    /// True once the template of series rows has been announced.
+    /// True once a series row was added, so that the template of series rows must be sent.
     has_rows: bool,
     flows: Vec<Vec<Column>>,
     series: Vec<&'static rows::Field>,
@@ -69,7 +69,8 @@ struct Exported {
 impl Encoder {
     /// A new encoder.
     pub fn new(config: Config) -> Self {
-        // The first half of the shapes describe records of one direction.
+        // The first half of the template shapes are those of data records of one direction. The field set `standard`
+        // needs no others.
         let shapes = if config.fields == Fields::Standard { Shape::COUNT / 2 } else { Shape::COUNT };
         Self {
             message: MessageBuilder::new(HEADER, config.limit(), 1),

@@ -32,7 +32,7 @@ fn records(test: &str) -> Vec<Record> {
     (0..200).map(|_| common::plausible(&mut prng)).collect()
 }
 
-/// Exports records to a target with its default settings and a short template refresh.
+/// Exports records to a target with its default settings, except that the templates are sent again after 15 messages.
 fn export(records: &[Record], target: &str, protocol: Protocol) {
     let mut settings = Settings::new(target.parse().expect("a target"));
     (settings.protocol, settings.grace) = (protocol, Duration::from_secs(60));

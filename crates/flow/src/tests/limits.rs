@@ -234,8 +234,8 @@ fn arbitrary_frames_are_counted() {
             let at = prng.below(frame.len() as u64) as usize;
             frame[at] = prng.next_u64() as u8;
         }
-        // The headers of a valid packet, followed by random bytes, truncated at any byte, some with inconsistent
-        // lengths.
+        // The frame consists of the headers of a valid packet and random bytes. It is truncated at a random byte, and
+        // in a tenth of the rounds its wire length is random.
         let keep = frame.len().min(200);
         bytes[..keep].copy_from_slice(&frame[..keep]);
         if prng.below(2) == 0 && plan.v6 {

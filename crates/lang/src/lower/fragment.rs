@@ -23,13 +23,13 @@ use ir::{Cmp, Fact, FragmentScope, Inst, Label, Layer, Meta, Op, Reg, Var, Verdi
 /// its steering hashes. For steering, the low 32 bits are the first hash and the high 32 bits are the second hash; 0
 /// means that the datagram is not steered.
 mod number {
-    /// The stored number of a datagram that is delivered to all classes. It differs from the stored number of any one
-    /// or two hashes, because a hash is never 0.
+    /// The number that is stored for a datagram that is delivered to all classes. No datagram that is steered by one or
+    /// two hashes has this number, because a hash is never 0.
     pub const ALL: u64 = 1 << 32;
     /// The greatest single hash.
     pub const MAX: u64 = 0xffff_ffff;
-    /// This bit is set in every stored pair of ports, so that the stored number of two ports 0 is not 0 (which means:
-    /// no number).
+    /// This bit is set in the number that contains the ports of a datagram. Without the bit, the number for two ports 0
+    /// would be 0, which stands for a datagram without a number.
     pub const PORTS: u64 = 1 << 32;
 }
 
@@ -83,11 +83,11 @@ impl Lower {
             Steering::Rtp(_) | Steering::GtpUser(_) => (scope.layer(), true),
             Steering::RoundRobin | Steering::Rss | Steering::Queue | Steering::To(_) => return None,
             Steering::Link | Steering::LocalLink(_) | Steering::DoubleMac | Steering::Vlan => return None,
-            // The bytes that these functions use are read at the same offset of every frame, also in later fragments.
+            // These functions read the bytes at a fixed offset of the frame, and do so in later fragments too.
             Steering::Bytes(..) | Steering::SymmetricBytes(..) | Steering::DoubleBytes(..) => return None,
         };
-        // If a program with the same steering function replaces this program, both programs have the same text and thus
-        // the same form. So the new program finds the numbers that were stored for datagrams before the swap.
+        // If a program with the same steering function replaces this program, `text` is the same in both programs, and
+        // thus the form too. So the new program finds the numbers that were stored for datagrams before the swap.
         let text = format!("{steer:?} {layer:?} {:?}", self.common);
         let parts = if layer == Layer::Inner { FragmentScope::Enclosing } else { FragmentScope::Outer };
         let selects = matches!(steer, Steering::Local(..) | Steering::Rtp(_) | Steering::GtpUser(_));
@@ -117,8 +117,8 @@ impl Lower {
         (src, dst)
     }
 
-    /// Emits code that saves some variables of the record before a packet is steered: the variables that only some
-    /// results of this steering function overwrite.
+    /// Emits code that saves some variables of the verdict record before a packet is steered: the variables that this
+    /// steering function overwrites for some packets only.
     pub(super) fn before(
         &mut self,
         FragmentSteering { doubles, casts, mistakes, .. }: FragmentSteering,

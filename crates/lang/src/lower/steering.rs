@@ -236,7 +236,7 @@ impl Lower {
         self.b.place(one);
     }
 
-    /// Delivers the packet to all classes and jumps to `end` if the IPv4 address is 255.255.255.255.
+    /// Delivers the packet to all classes and jumps to `end` if `address` is the IPv4 address 255.255.255.255.
     fn unless_ip_broadcast(&mut self, address: [Reg; 2], end: Label) {
         let (all, one) = (self.b.label(), self.b.label());
         self.b.require(address[0], Cmp::Eq, 0, one);
@@ -309,8 +309,8 @@ impl Lower {
         self.voip(Voip::Rtcp, layer, media, none);
         self.b.place(media);
         let a = self.addresses(layer, none);
-        // The ports of a first fragment are used too: the datagram belongs to the call with these ports, and its later
-        // fragments are steered like the first fragment.
+        // The ports of a first fragment are used too: the datagram belongs to the VoIP call with these ports, and its
+        // later fragments are steered like the first fragment.
         let (src, dst) = self.port_pair(layer, none);
         let (src, dst) = (self.b.op(Op::Shr, src, 1), self.b.op(Op::Shr, dst, 1));
         let (low, high) = self.ordered(&[a.src[0], a.src[1], src], &[a.dst[0], a.dst[1], dst]);
@@ -356,8 +356,8 @@ impl Lower {
         self.b.place(optional);
         self.b.push(Inst::Op { to: at, op: Op::Add, a: at, b: 4.into() });
         self.b.require(flags, Cmp::AnyBit, EXTENDED, end);
-        // The byte before an extension header contains its type, or 0 if no extension header follows; the first byte of
-        // the header is its length in units of four bytes.
+        // The byte before a GTP extension header contains its type, or 0 if no extension header follows; the first byte
+        // of the extension header is its length in units of four bytes.
         for more in (0..=MAX_EXTENSIONS).rev() {
             let before = self.b.op(Op::Sub, at, 1);
             self.b.fits(Some(before), 0, 2, none);

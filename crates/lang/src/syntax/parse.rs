@@ -76,7 +76,7 @@ const OPERATORS: [&str; 10] = [">->", ">=>", ".&&.", ".||.", ".^^.", ".==", "./=
 /// Advice for an operator of other languages, or for a misspelt operator.
 fn foreign(operator: &str) -> String {
     let instead = match operator {
-        "<-" => return "values are not bound in `do`; give the function a parameter".to_owned(),
+        "<-" => return "`do` cannot bind a value to a name; give the function a parameter".to_owned(),
         "&&" | "&" => ".&&.",
         "||" | "|" => ".||.",
         "^" | "^^" => ".^^.",

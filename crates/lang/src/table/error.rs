@@ -18,7 +18,7 @@ pub enum EvaluationError {
         /// The largest possible number.
         maximum: u64,
     },
-    /// A number of bytes is outside the range 1 to this number.
+    /// A number of bytes is 0, or greater than the number in this variant.
     Bytes(u64),
     /// A number is no probability between 0 and 1, both excluded.
     Probability(f64),
@@ -41,7 +41,7 @@ pub enum EvaluationError {
     NoArm,
     /// The class is the class `management`.
     ManagementClass,
-    /// The port of a flow is 0.
+    /// A program tests for a flow with port 0, which no flow has.
     FlowPort,
     /// The key has no field.
     EmptyKey,
@@ -78,7 +78,7 @@ impl fmt::Display for EvaluationError {
             Self::FlowPort => f.write_str("no flow has port 0; write 1 to 65535"),
             Self::EmptyKey => f.write_str("the key is empty"),
             Self::Capacity => write!(f, "a map holds 1 to {MAX_CAPACITY} flows"),
-            Self::Lifetime => f.write_str("0 milliseconds would remove each flow at once"),
+            Self::Lifetime => f.write_str("a lifetime of 0 milliseconds would remove each flow at once"),
             Self::BloomSize => f.write_str("the result for these arguments is infinite or too large"),
         }
     }

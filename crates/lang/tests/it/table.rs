@@ -124,7 +124,8 @@ fn examples_compile_and_have_only_the_declared_effects() {
         };
         let text = format!("flows = flow_map 0 key_5tuple\nmain = {main}");
         let compiled = compile(&text).unwrap_or_else(|e| panic!("{}", e.show(&text, "table")));
-        // These are the declared effects of the function, of the wrapper around its call, and of the sample arguments.
+        // `wrapped` has the declared effects of the function, of the wrapper around its call, and of the sample
+        // arguments.
         let wrapped = compiled.bindings.iter().find(|b| b.name == "main").expect("a program").effects;
         let does = compiled.program.effects();
         assert!(does.within(wrapped), "`{text}` has the effects {does}; the table declares {wrapped}");

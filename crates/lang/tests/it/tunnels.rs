@@ -129,7 +129,8 @@ fn a_map_is_for_either_the_outermost_or_the_innermost_packet() {
 
 #[test]
 fn the_common_key_is_commutative_and_contained_in_both_keys() {
-    // All pairs of small flow keys, of the innermost and of the outermost packet.
+    // The test compares every two of these keys. A key has any of the five fields, of the innermost or of the outermost
+    // packet, for one or for both directions.
     let fields = [Field::Vlan, Field::EthSrc, Field::IpSrc, Field::IpDst, Field::EthType];
     let keys: Vec<Key> = (0..1 << fields.len())
         .flat_map(|bits: u32| {

@@ -26,7 +26,7 @@ const MAX_INTERFACES: usize = 65_536;
 /// bytes, but a file may contain a text of any length.
 const MAX_NAME: usize = 128;
 
-/// The number of interfaces of a section whose names are stored.
+/// The largest number of interface names that are stored for one section.
 const NAMED: usize = 256;
 
 /// The state of a section.
@@ -243,7 +243,7 @@ impl Ng {
     }
 }
 
-/// A block that is completely in the window.
+/// A block of the file; all of its bytes are in the read buffer.
 struct Block {
     offset: u64,
     kind: u32,
@@ -260,7 +260,7 @@ impl Block {
         }
         window.demand(len as usize, "block")?;
         if order.u32(window.bytes(), len as usize - 4) != len {
-            return Err(Error::BadBlock { offset, block: kind, why: "the lengths at both ends differ" });
+            return Err(Error::BadBlock { offset, block: kind, why: "the lengths at its start and its end differ" });
         }
         Ok(Self { offset, kind, len: len as usize })
     }

@@ -56,7 +56,7 @@ impl IndexPrefetcher {
         Self { query, job_queue: JobQueue::default(), ahead: VecDeque::new(), distance }
     }
 
-    /// Returns the result for a file, and starts to read the indexes of the files in `following` in advance.
+    /// Returns the evaluated index of a file, and starts to read the indexes of the files in `following` in advance.
     ///
     /// # Errors
     /// If the index or the packet file cannot be opened or read.
@@ -84,7 +84,7 @@ impl IndexPrefetcher {
         found.unwrap_or_else(|| probe_index(entry, order, &self.query))
     }
 
-    /// True if the result for this file is available.
+    /// True if a thread has read and evaluated the index of this file.
     pub fn has(&mut self, entry: &Entry) -> bool {
         let Some((_, expected)) = self.ahead.iter_mut().find(|(path, _)| *path == entry.path) else { return false };
         if let Prefetched::Pending(receiver) = expected

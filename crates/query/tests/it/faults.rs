@@ -322,8 +322,8 @@ fn results_have_no_gaps_during_rotation_and_retention() {
                     let files = fs::read_dir(&hours[0].directory).expect("an hour").flatten().map(|entry| entry.path());
                     files.filter(|path| *path != hold).for_each(|path| fs::remove_file(path).expect("a file"));
                     let _ = fs::remove_file(hold);
-                    // The removal of the directory may fail, because a reader that waited may have created the lock
-                    // file again.
+                    // The removal of the directory may fail, because a reader that waited for the lock may have created
+                    // the lock file again.
                     let _ = fs::remove_dir(&hours[0].directory);
                 }
                 std::thread::sleep(Duration::from_millis(20));

@@ -150,7 +150,7 @@ fn losses_recorded_in_a_capture_are_reported_with_the_next_packet() {
         let options = pcap::ng::PacketOptions { drops, ..Default::default() };
         out.packet(0, p.ts, p.wire_len, &p.data, options).expect("memory");
     }
-    // Every query finds the last packet, so that all losses are reported.
+    // Every query of this test selects the last packet too, so that it reports all losses before that packet.
     let last = &packets[2999];
     let path = dir.join("lost.pcapng");
     std::fs::write(&path, out.finish().expect("memory")).expect("a file");

@@ -57,7 +57,7 @@ pub struct Part {
     /// The ledger rows of the block since the previous part.
     pub new_rows: Rows,
     /// Number of packets since the previous part whose timestamps are earlier than that of a preceding packet in the
-    /// stream, and the largest difference.
+    /// stream, and the largest of these time differences.
     pub out_of_order: OutOfOrderCounts,
     /// True if a packet since the previous part has an earlier timestamp than a preceding packet in the same file.
     pub is_out_of_order: bool,
@@ -79,12 +79,12 @@ impl Part {
 /// follows this boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Number of bytes of the block up to the boundary.
+    /// Number of bytes of the block before the boundary.
     pub bytes: u32,
     /// CRC32C of those bytes.
     pub crc: u32,
-    /// Earliest and latest timestamp of the packets before the boundary; meaningless without packets.
+    /// Earliest and latest timestamp of the packets of the block before the boundary; meaningless if there are none.
     pub stamps: (Timestamp, Timestamp),
-    /// The ledger row of the incomplete record that begins at the boundary, if there is one.
+    /// The ledger row of the record that begins at the boundary and ends in the next block, if there is one.
     pub straddler: Option<Row>,
 }

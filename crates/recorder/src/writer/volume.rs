@@ -41,7 +41,7 @@ impl VolumeFailure {
         }
     }
 
-    /// True while the failed operation must not be retried.
+    /// True during the pause after the last error, in which failed operations are not retried.
     pub fn pauses(&self, now: Duration) -> bool {
         now < self.retry_at
     }
@@ -50,12 +50,13 @@ impl VolumeFailure {
 /// The failures of the volume that delay the writing and the opening of files.
 #[derive(Default)]
 pub(super) struct VolumeState {
-    /// The failure to write or to open files, if the volume refuses operations.
+    /// The failure to write or to open files; `None` while the volume accepts these operations.
     pub failure: Option<VolumeFailure>,
-    /// Begin of the first unresolved failure, for the event that reports its end.
+    /// Time at which the first unresolved failure began. The event that reports the recovery contains the duration
+    /// since this time.
     pub troubled_since: Option<Duration>,
     pub completions: Completions,
-    /// True if an operation failed or is still blocked in this step.
+    /// True if an operation failed or is still blocked in this step of the writer.
     pub is_blocked: bool,
     /// True if the warning that directories cannot be synced was reported.
     pub is_unsynced_reported: bool,
@@ -112,7 +113,8 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Resets the failure to write or to open files if no operation failed in this step and no failed write is pending.
+    /// Marks the failure to write or to open files as resolved, if no operation failed in this step and no failed write
+    /// is pending.
     pub(super) fn consider_recovered(&mut self) {
         let has_pending_retry =
             self.flights.iter().flat_map(|f| &f.pieces).any(|p| p.has_failed && p.state != State::Done);

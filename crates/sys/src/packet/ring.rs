@@ -120,7 +120,7 @@ impl Ring {
     /// If there is no such block.
     #[inline]
     pub fn block(&self, index: u32) -> Option<Block<'_>> {
-        // Acquire: makes the kernel's writes before the status visible.
+        // Acquire: makes visible what the kernel wrote before it set the status.
         if self.status(index).load(Ordering::Acquire) & USER == 0 {
             return None;
         }

@@ -6,7 +6,8 @@
 //! options, extension headers, tunnel ports, contradicting lengths, captures that end before byte 20 of the transport
 //! header). The general decoder is the reference; the tests below compare both.
 //!
-//! PERF: 119 → 94 instructions per packet (`valgrind --tool=callgrind`, for traffic of 70 % TCP and 30 % UDP).
+//! PERF: the single comparison and the selection reduce decoding from 119 to 94 instructions per packet
+//! (`valgrind --tool=callgrind`, for traffic of 70 % TCP and 30 % UDP).
 
 use super::{Decoded, tunnel_ports::may_be_tunnel};
 use crate::bytes::{be16, be32, chunk};
@@ -84,7 +85,7 @@ fn last<const N: usize>(head: &[u8; N]) -> &[u8; udp::at::END] {
     head.last_chunk().expect("the array has at least eight bytes")
 }
 
-/// The fields of the network header that the transport header needs.
+/// What the decoder of the transport header needs of the headers before it.
 struct TransportInfo {
     l3: usize,
     l4: usize,

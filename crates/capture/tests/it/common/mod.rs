@@ -94,7 +94,7 @@ pub fn frame(number: u32, len: usize, tags: &[(u16, u16)]) -> Vec<u8> {
     bytes
 }
 
-/// Returns a configuration with this amount of memory.
+/// Returns the configuration of a TPACKET source with this ring size.
 pub fn config(port: &Port, memory: Memory) -> TpacketConfig {
     let config = TpacketConfig::new(&port.name);
     match memory {

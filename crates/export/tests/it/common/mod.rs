@@ -169,7 +169,7 @@ pub fn row(prng: &mut Prng) -> Row {
     for number in numbers {
         *number = any(prng);
     }
-    // The numbers of the ledger are limited, so that the sum of its terms does not overflow.
+    // The counters of the ledger are limited, so that their sum, the number of offered packets, does not overflow.
     let ledger = &mut row.ledger;
     ledger.stored = prng.below(1 << 40);
     ledger.filtered = prng.below(1 << 40);

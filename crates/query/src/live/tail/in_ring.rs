@@ -97,8 +97,9 @@ impl Tail {
         run.begin_segment(segment.pos);
     }
 
-    /// If a run from the ring began with `unsure`, warns about the missing stream positions before its first packet. A
-    /// gap of `padding` bytes contains no packets, so the function does not warn about such a gap.
+    /// If it was unsure whether the ring contains the first packet of a run ([`RingRun`]), warns about the stream
+    /// positions that are missing before the first packet that the ring contains. A gap of `padding` bytes contains no
+    /// packets, so the function does not warn about such a gap.
     fn confirm_begin(&self, run: &mut RingRun, at: u64, padding: u64, context: &mut QueryContext) {
         let Some(begin) = run.unsure.take().filter(|begin| begin.has_gap(at, padding)) else { return };
         context.damage(format!(
