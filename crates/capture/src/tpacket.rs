@@ -54,7 +54,7 @@ pub struct Tpacket {
 #[derive(Clone, Copy, Debug, Default)]
 struct BlockPosition {
     block: u32,
-    /// Records left in the block; `None` before the first record is read.
+    /// Number of packets in the block that were not read yet; `None` before the first packet is read.
     left: Option<u32>,
     offset: u32,
 }
@@ -84,7 +84,7 @@ struct Port {
 }
 
 impl Port {
-    /// Ethernet header and the inner of two VLAN tags.
+    /// Length in bytes of the Ethernet header and of the inner of two VLAN tags.
     const LINK_OVERHEAD: u32 = 14 + 4;
 
     fn new(netlink: Netlink, link: &Link, counts_missed: bool) -> Self {

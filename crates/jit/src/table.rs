@@ -3,7 +3,8 @@
 //! the reference implementation [`::ir::interp::Table`]; random tests compare the two.
 //!
 //! ```text
-//! slot = tag (the hash with its lowest bit set; 0 where empty) · stamp · number · key; a power of two of words
+//! slot = tag · timestamp · number · key, padded to a power of two of 64-bit words
+//! tag  = the hash of the key with the lowest bit set; 0 in an empty slot
 //! ```
 //! The table uses open addressing with linear probing, and at most three quarters of its slots are in use. It is one
 //! allocation, whose memory pages are allocated on first use. A slot with a key of up to five words fits into one cache

@@ -134,8 +134,8 @@ impl Producer {
         let seconds = u32::try_from(self.second_start / NANOS).unwrap_or(u32::MAX);
         let nanos = ts.wrapping_sub(self.second_start) as u32;
         let to = self.memory.at(self.pos);
-        // SAFETY: `make_room` has found `need` bytes that no lossless reader holds and has claimed them against lossy
-        // readers; the double mapping makes them contiguous, and this thread is the only writer.
+        // SAFETY: `make_room` has found `need` bytes that no lossless reader holds, and has claimed them, so that lossy
+        // readers discard copies of them; the double mapping makes them contiguous, and this thread is the only writer.
         unsafe {
             to.cast::<u64>().write_unaligned((u64::from(seconds) | u64::from(nanos) << 32).to_le());
             to.add(8).cast::<u64>().write_unaligned((caplen as u64 | u64::from(wire_len) << 32).to_le());
