@@ -28,7 +28,7 @@ use wire::link;
 const FRAME: usize = 60;
 const PLACE: usize = 64;
 
-/// A program and its required rate in millions of packets per second. The output shows both rates.
+/// A program and its required rate in millions of packets per second. The output shows this rate and the measured rate.
 struct Case {
     name: &'static str,
     source: &'static str,

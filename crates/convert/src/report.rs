@@ -114,7 +114,10 @@ impl Report {
             ),
         );
         warn(unstamped, "packets have no timestamp and got that of the preceding packet");
-        warn(without_direction, &format!("packets had a direction, which {format} cannot hold; pcapng can"));
+        warn(
+            without_direction,
+            &format!("packets have a direction (received or sent), which {format} cannot store; pcapng can"),
+        );
         warn(
             drops,
             match format {

@@ -124,7 +124,7 @@ impl ListSums {
     }
 }
 
-/// For each byte of TCP flags, the flag counters of one packet.
+/// For each value of the byte of TCP flags: the flag counters of one packet with these flags.
 pub(crate) static SINGLE: [[u64; 8]; 256] = {
     let mut all = [[0; 8]; 256];
     let mut flags = 0;

@@ -8,7 +8,7 @@
 //! a record, except at the limits of the block.
 //!
 //! ```text
-//! 16 × (first record u32, CRC32C u32)          no first record: 2^32 - 1
+//! 16 × (offset of the first record u32, CRC32C u32)          offset 2^32 - 1: no record begins in the sub-block
 //! ```
 
 use crate::bytes::Cursor;

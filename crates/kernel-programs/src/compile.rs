@@ -307,7 +307,7 @@ impl Requirements {
         self.network || self.transport || self.inner || self.whole
     }
 
-    /// Returns the union of these requirements and those of this variant of the program.
+    /// Returns the union of the requirements in `self` and those of the variant `form` of the program.
     fn and_of(mut self, form: &Specialisation) -> Self {
         let (n, Specialisation { program, prefix, short, .. }) = (&mut self, form);
         for (at, block) in program.blocks.iter().enumerate().filter(|b| prefix.reached[b.0]) {

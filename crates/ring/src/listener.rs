@@ -214,8 +214,8 @@ impl Listener {
         self.next
     }
 
-    /// The index after the last published descriptor, and the end of the last packet that is not overwritten; `None` if
-    /// the ring holds no packet.
+    /// The index after the last published descriptor, and the stream position of the end of the last packet that is not
+    /// overwritten; `None` if the ring holds no packet.
     pub fn published(&self) -> (u64, Option<u64>) {
         let (head, capacity) = (self.memory.control.positions().head(), self.memory.desc_capacity());
         let last = (head.saturating_sub(capacity)..head).rev().map(|i| protocol::load(self.memory.slot(i)));

@@ -18,9 +18,9 @@ use std::path::Path;
 pub enum Capability {
     /// Change the owner of files.
     Chown,
-    /// Write and read files independent of their mode.
+    /// Write and read files regardless of their permission bits.
     DacOverride,
-    /// Read files and list directories independent of their mode.
+    /// Read files and list directories regardless of their permission bits.
     DacReadSearch,
     /// Change the mode of files of other users.
     Fowner,

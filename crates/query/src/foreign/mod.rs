@@ -80,7 +80,7 @@ fn is_empty(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|about| about.is_file() && about.len() == 0)
 }
 
-/// The plans in descending order of time, so that `pop` returns the earliest.
+/// The read plans of the files in descending order of time, so that `pop` returns the plan of the earliest file.
 struct Files(Vec<(u32, Plan)>);
 
 impl CursorSource for Files {

@@ -23,7 +23,7 @@ use store::names;
 /// without a change of its modification time.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Number of attempts to open a file, under its old and its new name, because the recorder may be renaming it.
+/// Number of attempts to open the index of a file, because the recorder may be renaming the index or the file.
 const ATTEMPTS: u32 = 20;
 
 /// Number of attempts to read an index whose last bytes are invalid, because the recorder may be writing them.

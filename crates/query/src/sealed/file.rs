@@ -33,7 +33,7 @@ pub enum Layout {
 pub struct Blocks {
     file: Arc<File>,
     reads: Vec<BlockRead>,
-    /// Number of reads that were started; the last of them are still in progress.
+    /// Number of elements of `reads` that were started; the last of these reads are still in progress.
     started: usize,
     flying: VecDeque<Ticket>,
     /// Number of bytes that the reads in progress were requested to read.

@@ -1,4 +1,4 @@
-//! The memory of packets: anonymous, in huge pages if available, prefaulted.
+//! The memory of a UMEM, which contains the frames: anonymous, in huge pages if available, prefaulted.
 
 use crate::memory::HUGE_PAGE;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous, munmap};
