@@ -262,7 +262,7 @@ impl Tpacket {
     }
 }
 
-/// Converts a record to a [`Frame`].
+/// Converts a packet record of the TPACKET ring to a [`Frame`].
 #[inline]
 fn frame<'a>(record: &Record<'a>, longest: u32) -> Frame<'a> {
     // Kernels that do not report the tag protocol identifier remove only 802.1Q tags.

@@ -627,7 +627,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Loads a number from the stack into a register of the program.
+    /// Loads a number from the stack and stores it at the location that is assigned to the IR register `to`.
     fn fetch(&mut self, to: ir::Reg, size: Size, at: i16) {
         let into = self.target(to);
         self.asm.load(size, into, R::R10, at);

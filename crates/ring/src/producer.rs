@@ -29,7 +29,7 @@ const CLAIM_BYTES: u64 = 256 << 10;
 const CLAIM_DESCS: u64 = 1024;
 /// Number of descriptors that are reserved for control descriptors; the descriptors of packets never use them.
 const CONTROL_RESERVE: u64 = 128;
-/// Largest number of control descriptors that are written before one packet: a tick and all pending counts.
+/// Largest number of control descriptors that are written before one packet: a tick and all pending counts of discards.
 const CONTROLS_BEFORE: u64 = 16;
 /// The reader timeout that applies after the last packet to lossless readers that have no timeout before the last
 /// packet.
@@ -286,8 +286,9 @@ impl Producer {
         self.config.reader_timeout.get_or_insert(LAST_TIMEOUT);
     }
 
-    /// Ends the stream: writes all pending counts and the end flag, and admits no further listeners. Returns false
-    /// while a lossless reader leaves no space for the last descriptors; in that case call the function again.
+    /// Ends the stream: writes all pending counts of discards and the end flag, and admits no further listeners.
+    /// Returns false while a lossless reader leaves no space for the last descriptors; in that case call the function
+    /// again.
     pub fn finish(&mut self, now: Timestamp) -> bool {
         self.service();
         self.tick(now);

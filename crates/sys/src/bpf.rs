@@ -66,11 +66,11 @@ pub struct LoadFailure {
 /// The result of a test run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TestRun {
-    /// The return value of the program.
+    /// The XDP verdict that the program returned.
     pub verdict: u32,
     /// Mean duration of one repetition in nanoseconds.
     pub nanos: u32,
-    /// Bytes of the frame after the run.
+    /// Length in bytes of the frame after the run.
     pub bytes_out: u32,
 }
 

@@ -54,11 +54,11 @@ pub enum Item {
 pub struct StreamCounts {
     /// Complete messages.
     pub messages: u64,
-    /// Data records of known templates in the complete messages.
+    /// Number of data records whose template is known, in the complete messages.
     pub records: u64,
-    /// Data records that are missing according to the sequence numbers.
+    /// Number of data records that are missing according to the sequence numbers.
     pub missed: u64,
-    /// Data sets that could not be decoded because their template had not arrived.
+    /// Number of data sets that could not be decoded because their template had not arrived.
     pub without_template: u64,
     /// Number of data records that are neither flow records nor series rows nor known options records.
     pub foreign: u64,
