@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(
             std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o600,
-            "`bind` relies on the mode that the socket had before"
+            "`bind` gives the file the mode that the socket had before"
         );
         std::fs::remove_file(&path).unwrap();
     }
