@@ -137,7 +137,7 @@ pub fn run(args: &LangArgs, out: &mut dyn Write) -> Result<(), Stop> {
     ))?;
     let frames = Frames::make(args.frames, 100_000)?;
     variants(args, &frames, &mut sheet)?;
-    sheet.head("                          with header parsing: Mpps                       without header parsing: ns")?;
+    sheet.head("                          with header parsing: Mpps                       without parsing: ns")?;
     sheet.head(
         "program             flows               native  least  interpreted  ratio    native  interpr.  ratio  \
      compiled",

@@ -278,7 +278,7 @@ fn depths(args: &QueryArgs, store: &Path, sheet: &mut Output<'_>) -> Result<(), 
     for wanted in &args.files {
         if rows.is_empty() {
             sheet.head(
-                "files         bytes  ms until a packet: any    of the last second    of a host in the last file",
+                "files         bytes ms until a packet: any    of the last second    of a host in the last file",
             )?;
         }
         make_files(*wanted, store)?;
