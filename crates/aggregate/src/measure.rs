@@ -108,8 +108,8 @@ impl Measure {
         }
     }
 
-    /// Returns the name of the measure in machine-readable results. If a flow record has the same field, this is the
-    /// name of the field in `flow::schema`.
+    /// Returns the name of the measure in machine-readable results. If the measure is a sum of a field of flow
+    /// records, this is the name of the field in `flow::schema`.
     pub const fn column(self) -> &'static str {
         match self {
             Self::IpBytes => "ip_bytes",

@@ -103,7 +103,8 @@ impl Drop for Helper {
 }
 
 fn cpu_seconds(pid: u32) -> f64 {
-    // proc(5): fields 14 and 15 in ticks of 1/100 s, counted from the end of the name, which may contain blanks.
+    // Fields 14 and 15 (utime and stime) are in ticks of 1/100 s. The fields are counted from the end of the program's
+    // name, because the name may contain blanks (proc(5)).
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);
     fields.filter_map(|f| f.parse::<f64>().ok()).sum::<f64>() / 100.0

@@ -159,7 +159,7 @@ fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: 
     }
     start_time(tcpdump.as_deref(), sheet)?;
     sheet
-        .head("query                             packets' bytes    first ms         ms   tcpdump ms   times faster")?;
+        .head("query, times in ms                  packet bytes  1st packet   complete      tcpdump   times faster")?;
     let mut rows = Vec::new();
     for number in 0..args.hosts {
         let at = (f64::from(number) + 0.5) / f64::from(args.hosts);
@@ -238,8 +238,8 @@ fn start_time(tcpdump: Option<&Path>, sheet: &mut Output<'_>) -> Result<(), Stop
     let (ours, theirs) = (take(&netgrain()?)?, tcpdump.map(take).transpose()?);
     let row = Start { ms: ours, tcpdump_ms: theirs };
     let line = match theirs {
-        Some(theirs) => format!("start and end of a process: netgrain {ours:.1} ms, tcpdump {theirs:.1} ms"),
-        None => format!("start and end of a process: netgrain {ours:.1} ms"),
+        Some(theirs) => format!("time to start and end a process: netgrain {ours:.1} ms, tcpdump {theirs:.1} ms"),
+        None => format!("time to start and end a process: netgrain {ours:.1} ms"),
     };
     sheet.row("start", &row, line)
 }
@@ -278,7 +278,7 @@ fn depths(args: &QueryArgs, store: &Path, sheet: &mut Output<'_>) -> Result<(), 
     for wanted in &args.files {
         if rows.is_empty() {
             sheet.head(
-                "files       bytes     one packet, ms: any    of the last second    of a host in the last file",
+                "files         bytes ms until a packet: any    of the last second    of a host in the last file",
             )?;
         }
         make_files(*wanted, store)?;
@@ -398,7 +398,7 @@ pub fn cold() -> Result<(), Stop> {
 /// Reads all files with direct I/O, as fast as possible with blocking calls. Several threads read, so that the volume
 /// always has a read in its queue.
 fn read_directly(files: &[PathBuf]) -> Result<u64, Stop> {
-    /// Reads in flight, each of `PIECE` bytes.
+    /// Number of reads in flight, each of `PIECE` bytes.
     const DEPTH: u64 = 4;
     const PIECE: u64 = 4 << 20;
     std::thread::scope(|scope| {

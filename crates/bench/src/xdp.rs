@@ -79,8 +79,8 @@ pub fn run(args: &XdpArgs, out: &mut dyn Write) -> Result<(), Stop> {
 fn swaps(args: &XdpArgs, places: &CpuPlacement, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let text = |n: u32| ProgramPlan {
         name: "bench".into(),
-        // Programs with an even number (`inc`) write their generation before each packet; the other programs write it
-        // only until user space has read it.
+        // Programs with an even number increment a counter (`inc`), so they write their generation for each packet; the
+        // other programs write their generation only until user space has read it.
         text: format!(
             "main = {}when (has_port {}) drop >-> mark {n} >-> steer_flow",
             if n.is_multiple_of(2) { "inc 1 >-> " } else { "" },

@@ -173,7 +173,7 @@ impl fmt::Display for MapError {
             self.error
         )?;
         match self.error.kind() {
-            io::ErrorKind::PermissionDenied => f.write_str("; maps need CAP_BPF, those of sockets CAP_NET_ADMIN too"),
+            io::ErrorKind::PermissionDenied => f.write_str("; maps need CAP_BPF, maps of sockets also CAP_NET_ADMIN"),
             io::ErrorKind::OutOfMemory => f.write_str("; reduce the number of entries"),
             _ => Ok(()),
         }

@@ -7,7 +7,7 @@ use query::QueryError;
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The code and text of a failed call.
+/// The error code and the error text of a failed call.
 #[derive(Debug)]
 pub struct Failure {
     pub code: i32,

@@ -118,7 +118,7 @@ impl fmt::Display for Reason {
             Self::NativeXdp { driver, is_dedicated, has_zero_copy } => {
                 let why = if *is_dedicated { "--dedicated was given" } else { "the host does not use this interface" };
                 let copies = if *has_zero_copy { "zero copy" } else { "one copy in the kernel" };
-                write!(f, "AF_XDP, because {why} and its driver ({driver}) supports it; {copies}")
+                write!(f, "AF_XDP, because {why} and the driver ({driver}) supports it; {copies}")
             }
         }
     }
@@ -154,7 +154,7 @@ impl fmt::Display for HostUse {
     }
 }
 
-/// The facts on which the choice depends.
+/// The facts about an interface on which the choice of its source depends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortFacts {
     /// The interface.
@@ -341,7 +341,7 @@ mod tests {
         let choice = decide(&mirror(), false);
         assert_eq!(
             choice.to_string(),
-            "eth1: AF_XDP, because the host does not use this interface and its driver (ice) supports it; zero copy"
+            "eth1: AF_XDP, because the host does not use this interface and the driver (ice) supports it; zero copy"
         );
     }
 
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(
             uses(&us, std::slice::from_ref(&veth), &automatic, &routes),
             local,
-            "routing daemons use link-local addresses"
+            "a link-local address is a use by the host, because routing daemons use such addresses"
         );
         assert_eq!(uses(&us, std::slice::from_ref(&veth), &automatic[1..], &routes), []);
 

@@ -54,7 +54,7 @@ pub struct Tpacket {
 #[derive(Clone, Copy, Debug, Default)]
 struct BlockPosition {
     block: u32,
-    /// Records left in the block; `None` before the first record is read.
+    /// Number of packets in the block that were not read yet; `None` before the first packet is read.
     left: Option<u32>,
     offset: u32,
 }
@@ -84,7 +84,7 @@ struct Port {
 }
 
 impl Port {
-    /// Ethernet header and the inner of two VLAN tags.
+    /// Length in bytes of the Ethernet header and of the inner of two VLAN tags.
     const LINK_OVERHEAD: u32 = 14 + 4;
 
     fn new(netlink: Netlink, link: &Link, counts_missed: bool) -> Self {
@@ -262,7 +262,7 @@ impl Tpacket {
     }
 }
 
-/// Converts a record to a [`Frame`].
+/// Converts a packet record of the TPACKET ring to a [`Frame`].
 #[inline]
 fn frame<'a>(record: &Record<'a>, longest: u32) -> Frame<'a> {
     // Kernels that do not report the tag protocol identifier remove only 802.1Q tags.

@@ -1,7 +1,8 @@
-//! Time of frames from departure to timestamp: exact minimum and maximum, and the median to 1/32 of its value.
+//! The time of frames from departure to timestamp: the exact minimum and maximum, and the median with an error of at
+//! most 1/32 of its value.
 //!
-//! The result is the latency only if both times come from the same clock. Otherwise it includes the difference of the
-//! clocks, and may be negative.
+//! This time is the latency only if the departure time and the timestamp come from the same clock. Otherwise it
+//! includes the difference of the two clocks, and may be negative.
 
 /// Each value below this limit has its own bucket.
 const EXACT: u64 = 32;

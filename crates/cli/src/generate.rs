@@ -59,8 +59,8 @@ pub struct GenArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SendMethod {
-    /// Live frames, if all frames have one size, the rate is flat and the interface is a veth whose peer accepts them;
-    /// otherwise AF_XDP
+    /// live-frames, if all frames have one size, the rate is flat and the interface is a veth whose peer accepts frames
+    /// from the kernel; otherwise af-xdp
     Auto,
     /// Frames generated inside the kernel: the fastest method on a veth interface
     LiveFrames,

@@ -74,7 +74,7 @@ pub enum StylePart {
     Faint,
     /// Losses, resets, retransmissions.
     Bad,
-    /// A condition that a reader should notice, such as a gap.
+    /// A condition that the user should notice, such as a gap.
     Notable,
     /// A sparkline.
     Sparkline,

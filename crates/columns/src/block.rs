@@ -112,7 +112,7 @@ impl<'a> Blocks<'a> {
         Some(Narrow::of(&packed_columns, &mut self.room))
     }
 
-    /// Retains the memory of a column that is no longer needed, for further columns.
+    /// Keeps the memory of a column that is no longer needed, and reuses it for columns that are decoded later.
     pub fn keep(&mut self, flat: FlatColumn) {
         match flat.values {
             Values::Numbers(numbers) => self.room.keep(numbers),
@@ -283,8 +283,8 @@ impl FlatColumn {
         }
     }
 
-    /// Appends the cells of the given rows, in the given order. `seen` must belong to the same rows and the same
-    /// blocks.
+    /// Appends the values of this column in the given rows to `cells`, in the given order. All calls with the same
+    /// `seen` must have the same `rows`, and columns of the same blocks.
     pub fn gather<T>(&self, column: &Column<T>, rows: &[u32], seen: &mut RowContext, cells: &mut Cells) {
         self.cells(column.value_type, column.coding.has_dictionary(), rows, seen, cells);
     }

@@ -98,7 +98,12 @@ impl fmt::Display for ColumnsError {
                 write!(f, "{}: nothing was recorded here, on {name} or any other interface", store.display())
             }
             Self::NoInterface { store, name, known } => {
-                write!(f, "{}: nothing was recorded on {name}; there is {}", store.display(), known.join(", "))
+                write!(
+                    f,
+                    "{}: nothing was recorded on {name}; recorded interfaces: {}",
+                    store.display(),
+                    known.join(", ")
+                )
             }
         }
     }

@@ -32,7 +32,7 @@ impl DataFileKind {
         }
     }
 
-    /// The end of the names of sealed files.
+    /// The last part of the names of sealed files of this table.
     pub const fn ending(self) -> &'static str {
         match self {
             Self::Flows => "flows.parquet",
@@ -105,7 +105,7 @@ pub(crate) fn hidden_on(disk: &mut dyn Housekeeping, root: &Path, kind: DataFile
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
-/// The names in all hour directories that `known` recognises, unsorted.
+/// The files in all hour directories whose names `known` recognises, each with the result of `known`; unsorted.
 fn in_hours<T>(
     disk: &mut dyn Housekeeping,
     root: &Path,

@@ -186,7 +186,8 @@ impl SeriesLoop {
         while self.polls.peek().is_some_and(|row| row.second == second) {
             let Some((mut row, interface)) = self.polls.take() else { break };
             row.interface = interface;
-            // A second later than the current time was returned while the clock was wrong, so it is returned again.
+            // If the last returned second is later than the current time, the clock was wrong when it was returned; its
+            // rows are returned again.
             let result = self.reported.get(&interface).filter(|result| **result <= self.polls.at.secs());
             if result.is_none_or(|result| second > *result) {
                 all.push(row);
@@ -308,7 +309,8 @@ impl<T: Schema> Polls<T> {
         Some((std::mem::replace(&mut stream.next, next)?, stream.interface))
     }
 
-    /// True if this poll was the last one: data of the interval arrives at most `late` after its end.
+    /// True if no further poll is needed: the latest poll began more than `late` after the end of the interval, and
+    /// data of the interval arrives at most `late` after that end.
     fn has_passed(&self, late: Duration) -> bool {
         self.at > self.query.to.after(late)
     }

@@ -21,7 +21,7 @@ pub struct Tile {
 
 /// The numbers of a packed column whose values may be missing.
 pub struct NullableColumn {
-    /// For each row, 1 if it has a value, otherwise 0.
+    /// For each row of the tile, 1 if the column has a value in this row, otherwise 0.
     pub present: [u8; TILE],
     /// The values that are present. Only the first `count` elements are valid.
     pub values: [i64; TILE],
@@ -75,7 +75,7 @@ impl Tile {
         }
     }
 
-    /// The next row; `None` if `EVERY` and `MAYBE` differ from the numbers of packed columns of the schema.
+    /// The next row; `None` if `EVERY` or `MAYBE` differs from the number of packed columns of its kind in the schema.
     #[inline(always)]
     pub fn row<const EVERY: usize, const MAYBE: usize>(&mut self) -> Option<Row<'_, EVERY, MAYBE>> {
         let every: &mut [_; EVERY] = self.every.as_mut_slice().try_into().ok()?;

@@ -36,7 +36,7 @@ pub struct Report {
     pub anonymised: AnonymisationCounts,
     /// The inputs that are damaged, so that only the packets before the damage were converted.
     pub damaged_inputs: Vec<DamagedInput>,
-    /// True if the plan's flag ended the conversion early.
+    /// True if the stop flag of the plan ended the conversion early.
     pub stopped: bool,
 }
 
@@ -64,7 +64,7 @@ pub struct FormatLosses {
     /// Number of packets whose wire length was less than their captured length; the captured length was written as the
     /// wire length.
     pub wire_raised: u64,
-    /// Number of packets that lost their direction.
+    /// Number of packets whose direction (received or sent) the output format cannot store.
     pub without_direction: u64,
     /// Number of packets that the capturing program lost, if the inputs record this loss and the output does not.
     pub drops: u64,
@@ -114,7 +114,10 @@ impl Report {
             ),
         );
         warn(unstamped, "packets have no timestamp and got that of the preceding packet");
-        warn(without_direction, &format!("packets had a direction, which {format} cannot hold; pcapng can"));
+        warn(
+            without_direction,
+            &format!("packets have a direction (received or sent), which {format} cannot store; pcapng can"),
+        );
         warn(
             drops,
             match format {

@@ -1,9 +1,11 @@
-//! The subjects of an inspection, and the properties of the capture for which they are inspected.
+//! The interfaces, the store and the checks of an inspection, and the properties of the capture for which they are
+//! inspected.
 
 use crate::Check;
 use std::path::PathBuf;
 
-/// The subjects of an inspection, and the properties of the capture for which they are inspected.
+/// The interfaces, the store and the checks of an inspection, and the properties of the capture for which they are
+/// inspected.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// Names of the interfaces to inspect. If the list is empty, all physical interfaces are inspected, and no finding

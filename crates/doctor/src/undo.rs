@@ -56,7 +56,7 @@ impl fmt::Display for JournalError {
                 )
             }
             Self::Foreign(path, e) => {
-                write!(f, "{}: not a journal of netgrain doctor ({e}); name another with --state", path.display())
+                write!(f, "{}: not a journal of netgrain doctor ({e}); name another file with --state", path.display())
             }
         }
     }

@@ -95,7 +95,7 @@ struct HeaderShift {
     elsewhere: bool,
 }
 
-/// The syntax tree, in which each test is stored with its header shift.
+/// The syntax tree of a filter, in which each primitive is stored with its [`HeaderShift`].
 enum LocatedExpr<'a> {
     Leaf(&'a Leaf, HeaderShift),
     Not(Box<LocatedExpr<'a>>),
@@ -315,8 +315,8 @@ fn of_flow(leaf: &Leaf) -> KeyCondition {
     }
 }
 
-/// The condition that a frame belongs to one of the flows that these tests determine. If the tests do not determine
-/// both endpoints, there is no condition.
+/// The condition that a frame belongs to one of the flows that the primitives in `tests` determine. If they do not
+/// determine both endpoints, there is no condition.
 fn flows(tests: &[&Primitive]) -> KeyCondition {
     let mut hosts: Vec<(Dir, IpAddr)> = Vec::new();
     let mut ports: Vec<(Dir, u16)> = Vec::new();
@@ -371,8 +371,8 @@ fn ends<T: Copy + PartialEq>(tests: &[(Dir, T)]) -> Option<Vec<(T, T)>> {
     let named = |wanted: Dir| tests.iter().any(|(d, _)| *d == wanted || *d == Dir::Both);
     match values[..] {
         [one, other] => Some([(one, other), (other, one)].into_iter().filter(|(s, d)| fits(*s, *d)).collect()),
-        // If the tests contain a single value, the other endpoint may have any value, unless the tests require this
-        // value of both endpoints.
+        // If all tests have the same value, the other endpoint may have any value, unless the tests require this value
+        // of both endpoints.
         [one] if named(Dir::Src) && named(Dir::Dst) => Some(vec![(one, one)]),
         _ => None,
     }

@@ -7,7 +7,7 @@
 //! The closer a value is to its prediction, the fewer bits it takes. If a value contradicts a prediction or a bound,
 //! [`Writer::finish`] returns `None`. The flow is then encoded again in loose form, which uses no predictions.
 
-/// Words of the write buffer; a flow in loose form takes at most some 4200 bits.
+/// Number of 64-bit words of the write buffer; a flow in loose form takes at most some 4200 bits.
 const SPARE_BYTES: usize = 80;
 
 /// A writer or a reader of a bit stream.

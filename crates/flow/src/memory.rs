@@ -7,7 +7,8 @@
 
 use std::ops::Range;
 
-/// Two memory hints. They change no record; without them a meter of many flows takes about twice as long.
+/// The memory hints: huge pages and prefetches. They do not change the flow records; without them a meter of many flows
+/// takes about twice as long.
 ///
 /// The hints are a type parameter of the meter, so that a prefetch is one instruction instead of a call through a
 /// pointer; a flow needs nine prefetches.

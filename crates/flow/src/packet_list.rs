@@ -28,7 +28,7 @@ pub(crate) const LOG: usize = 10;
 #[repr(C)]
 pub(crate) struct ListSums {
     pub payload: u32,
-    /// The next sequence number, if `numbered` is true.
+    /// The TCP sequence number that is expected next in this direction, if `numbered` is true.
     seq: u32,
     /// Bytes of the frames that are outside of the IP packets.
     pub beyond: u32,
@@ -124,7 +124,7 @@ impl ListSums {
     }
 }
 
-/// For each byte of TCP flags, the flag counters of one packet.
+/// For each value of the byte of TCP flags: the flag counters of one packet with these flags.
 pub(crate) static SINGLE: [[u64; 8]; 256] = {
     let mut all = [[0; 8]; 256];
     let mut flags = 0;
@@ -148,8 +148,8 @@ pub(crate) fn widened(range: (u8, u8), value: u8, first: bool) -> (u8, u8) {
     (select_unpredictable(first, value, least), select_unpredictable(first, value, most))
 }
 
-/// The packets of a flow after its first, up to the tenth. The list remains stored when the flow changes to counters,
-/// because the record contains the initial packets.
+/// The second to the tenth packet of a flow. The list remains stored when the flow changes from the packet list to
+/// counters, because the flow record contains the initial packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PacketList {
     pub log: [u64; LOG - 1],

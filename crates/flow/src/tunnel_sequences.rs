@@ -16,13 +16,13 @@ const FLOWS: usize = 64;
 struct SequenceRange {
     first: [u32; 2],
     last: [u32; 2],
-    /// For each direction, true if it had a sequence number in this record.
+    /// For each direction, true if a packet of this direction in the current record had a sequence number.
     there: [bool; 2],
 }
 
 const _: () = assert!(size_of::<SequenceRange>() == BYTES);
 
-/// Number of bytes that a block has for each flow.
+/// Number of bytes that the sequence numbers of one flow take.
 pub(crate) const BYTES: usize = 20;
 
 /// The tunnel sequence numbers of all flows.

@@ -312,7 +312,7 @@ fn is_same(hot: &Hot, key: &Key, keys: &Keys) -> bool {
         && (!key.v6 || hot.rare.words() == key.wide)
 }
 
-/// Counts a packet in compact counters; false if it does not fit.
+/// Counts a packet in compact counters; false if the counters cannot hold the values of the packet.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "the arguments are fields of a meter, each borrowed separately")]
 fn add_to_pair(

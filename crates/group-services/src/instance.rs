@@ -102,7 +102,7 @@ impl Program for Instance {
 
     fn transfer_state(&mut self, before: &mut dyn Program) {
         let before: &mut dyn Any = before;
-        // Only instances of this type have state to transfer; a shorthand program has none.
+        // Only instances of this type have state to transfer; a shorthand program (`crate::shorthand`) has none.
         let Some(before) = before.downcast_mut::<Self>() else { return };
         match (&mut self.access, &mut before.access) {
             (WorkerAccess::Own { worker, base }, WorkerAccess::Own { worker: before, .. }) => {

@@ -92,14 +92,14 @@ impl SetQuery {
         }
     }
 
-    /// The number of the group to which the key belongs in a set of `groups` groups; 0 for a map, which has one group.
-    /// Only for queries that are a key or a map.
+    /// The number of the group to which the key belongs in a key set of `groups` groups; 0 for an exact map, which has
+    /// one group. Only for [`Self::Key`] and [`Self::Map`].
     pub fn group(&self, groups: usize) -> usize {
         if let Self::Key(_, hash) = self { group_of(*hash, groups) } else { 0 }
     }
 
-    /// The sub-blocks that may match, where `group` is the group of the key or of the map in the set of a block. Only
-    /// for queries that are a key or a map.
+    /// The sub-blocks of a block that may match, where `group` is the group of the block's key set to which the key
+    /// belongs, or the only group of the block's exact map. Only for [`Self::Key`] and [`Self::Map`].
     pub fn of_group(&self, group: &Group) -> SubBlockMask {
         let is_there = match self {
             Self::Key(KeyKind::HostSubBlocks, hash) => return host_sub_blocks::sub_block_mask(group, *hash),

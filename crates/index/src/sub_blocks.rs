@@ -8,13 +8,13 @@
 //! a record, except at the limits of the block.
 //!
 //! ```text
-//! 16 × (first record u32, CRC32C u32)          no first record: 2^32 - 1
+//! 16 × (offset of the first record u32, CRC32C u32)          offset 2^32 - 1: no record begins in the sub-block
 //! ```
 
 use crate::bytes::Cursor;
 use std::ops::Range;
 
-/// The offset that stands for no record.
+/// The value in place of an offset if no record begins in a sub-block.
 pub(crate) const NO_RECORD: u32 = u32::MAX;
 
 /// Bytes of a sub-block.
@@ -148,7 +148,7 @@ impl SubBlocks {
         self.first == other.first
     }
 
-    /// True if a block of this length and with this first record can have these offsets.
+    /// True if a block of `bytes` bytes whose first record begins at `first_record` can have these offsets.
     pub fn fit(&self, bytes: u32, first_record: Option<u32>) -> bool {
         let inside = |part: usize, first: u32| first == NO_RECORD || first < bytes && sub_block_of(first) == part;
         self.is_unknown()

@@ -62,15 +62,15 @@ const fn action(code: u32) -> Action {
 
 /// Appends an action of a packet to the list of actions.
 pub(crate) unsafe extern "C" fn act(acts: *mut Vec<PacketAction>, packet: u64, code: u32) {
-    // SAFETY: `acts` is the list of the context; no other code uses it while the generated code runs.
+    // SAFETY: `acts` is the list of actions in the `Context`; no other code uses it while the generated code runs.
     let acts = unsafe { &mut *acts };
     acts.push(PacketAction { packet: packet as u32, action: action(code) });
 }
 
 /// Appends the current state of a packet's verdict to the list of traces.
 pub(crate) unsafe extern "C" fn trace(traces: *mut Vec<Execution>, record: *const Verdict) {
-    // SAFETY: `traces` is the list of the context, and `record` is among the verdicts that were passed to the code; no
-    // other code uses them during the call.
+    // SAFETY: `traces` is the list of traces in the `Context`, and `record` is among the verdicts that were passed to
+    // the generated code; no other code uses them during the call.
     let (traces, record) = unsafe { (&mut *traces, &*record) };
     traces.push(record.outcome());
 }
@@ -85,7 +85,8 @@ pub(crate) unsafe extern "C" fn member(set: *const Set, hi: u64, lo: u64) -> u64
 
 /// Parses the headers of a packet.
 pub(crate) unsafe extern "C" fn look(packet: *mut Packet<'_>, depth: u64) {
-    // SAFETY: `packet` is among the packets that were passed to the code; no other code uses it during the call.
+    // SAFETY: `packet` is among the packets that were passed to the generated code; no other code uses it during the
+    // call.
     let packet = unsafe { &mut *packet };
     packet.look(if depth == ParseDepth::Inner as u64 { ParseDepth::Inner } else { ParseDepth::Outer });
 }
@@ -97,8 +98,8 @@ pub(crate) unsafe extern "C" fn datagram(
     of: u64,
     number: u64,
 ) -> u64 {
-    // SAFETY: `datagrams` is the fragment tracking of the context, which lives as long as the worker, and `packet` is
-    // among the packets that were passed to the code.
+    // SAFETY: `datagrams` is the fragment tracker in the `Context`, which lives as long as the worker, and `packet` is
+    // among the packets that were passed to the generated code.
     let (datagrams, packet) = unsafe { (&*datagrams, &*packet) };
     let (parts, form) = parts_and_form(of);
     datagrams.number(packet.bytes(), &packet.facts, parts, form, number)
@@ -126,8 +127,8 @@ pub(crate) mod map {
     use super::Table;
 
     pub unsafe extern "C" fn has<const W: usize>(table: *mut Table, key: *const [u64; W], now: u64) -> u64 {
-        // SAFETY: `table` is a table of the context, and no other call uses it at the same time; `key` is on the stack
-        // of the caller.
+        // SAFETY: `table` is a table in the `Context`, and no other call uses it at the same time; `key` is on the
+        // stack of the caller.
         unsafe { (*table).has(&*key, now).into() }
     }
 

@@ -3,7 +3,8 @@
 //! the reference implementation [`::ir::interp::Table`]; random tests compare the two.
 //!
 //! ```text
-//! slot = tag (the hash with its lowest bit set; 0 where empty) · stamp · number · key; a power of two of words
+//! slot = tag · timestamp · number · key, padded to a power of two of 64-bit words
+//! tag  = the hash of the key with the lowest bit set; 0 in an empty slot
 //! ```
 //! The table uses open addressing with linear probing, and at most three quarters of its slots are in use. It is one
 //! allocation, whose memory pages are allocated on first use. A slot with a key of up to five words fits into one cache
@@ -102,7 +103,7 @@ impl Table {
         self.find(key, self.tag(key)).is_ok_and(|slot| !self.expiry.has_reached(self.slots[slot + at::STAMP], now))
     }
 
-    /// The number that is stored under the key; 0 if there is no entry.
+    /// The value of the entry with this key; 0 if there is no such entry.
     #[inline]
     pub fn get<const W: usize>(&mut self, key: &[u64; W], now: u64) -> u64 {
         match self.find(key, self.tag(key)) {
@@ -121,7 +122,7 @@ impl Table {
         }
     }
 
-    /// Adds `by` to the number that is stored under the key, and returns the sum.
+    /// Adds `by` to the value of the entry with this key, and returns the sum.
     #[inline]
     pub fn add<const W: usize>(&mut self, key: &[u64; W], by: u64, now: u64) -> u64 {
         let tag = self.tag(key);
@@ -182,7 +183,7 @@ impl Table {
         self.fetched.clear();
     }
 
-    /// The keys and numbers of the entries that have not expired at `now`, in order of the keys.
+    /// The keys and values of the entries that have not expired at `now`, in order of the keys.
     pub fn entries(&self, now: u64) -> Vec<(Vec<u64>, u64)> {
         let live = |s: &&[u64]| s[at::TAG] != 0 && !self.expiry.has_reached(s[at::STAMP], now);
         let slots = self.slots.chunks_exact(1 << self.stride_log2).filter(live);

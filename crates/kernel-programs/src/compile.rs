@@ -307,7 +307,7 @@ impl Requirements {
         self.network || self.transport || self.inner || self.whole
     }
 
-    /// Returns the union of these requirements and those of this variant of the program.
+    /// Returns the union of the requirements in `self` and those of the variant `form` of the program.
     fn and_of(mut self, form: &Specialisation) -> Self {
         let (n, Specialisation { program, prefix, short, .. }) = (&mut self, form);
         for (at, block) in program.blocks.iter().enumerate().filter(|b| prefix.reached[b.0]) {
@@ -509,7 +509,8 @@ impl<'a> Emitter<'a> {
         R::R1
     }
 
-    /// The machine register that contains the number; `scratch` if the number is not in a register and must be loaded.
+    /// The machine register that contains the value of the IR register `from`; `scratch` if the value is not in a
+    /// machine register and must be loaded.
     pub fn read(&mut self, from: ir::Reg, scratch: R) -> R {
         match self.form.allocation.of_what(ValueRef::Number(from)) {
             Some(Location::Reg(r)) => r,
@@ -526,7 +527,8 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The machine register into which a number is to be written; r0 if the number is assigned to a stack slot.
+    /// The machine register into which the value of the IR register `to` is to be written; r0 if that value is assigned
+    /// to a stack slot.
     pub fn target(&self, to: ir::Reg) -> R {
         match self.form.allocation.of_what(ValueRef::Number(to)) {
             Some(Location::Reg(r)) => r,
@@ -534,7 +536,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Stores the machine register `from` at the location of the value.
+    /// Stores the machine register `from` at the location that is assigned to the value `what`.
     pub fn keep(&mut self, what: ValueRef, from: R) {
         match self.form.allocation.of_what(what) {
             Some(Location::Reg(r)) if r != from => self.asm.mov_reg(r, from),
@@ -543,7 +545,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Stores the machine register `from` at the location of a register of the program.
+    /// Stores the machine register `from` at the location that is assigned to the IR register `to`.
     pub fn write(&mut self, to: ir::Reg, from: R) {
         self.keep(ValueRef::Number(to), from);
     }
@@ -625,7 +627,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Loads a number from the stack into a register of the program.
+    /// Loads a number from the stack and stores it at the location that is assigned to the IR register `to`.
     fn fetch(&mut self, to: ir::Reg, size: Size, at: i16) {
         let into = self.target(to);
         self.asm.load(size, into, R::R10, at);
@@ -647,8 +649,8 @@ impl<'a> Emitter<'a> {
                 self.asm.load(Size::W, R::R0, R::R1, context::RX_QUEUE_INDEX);
                 self.write(to, R::R0);
             }
-            // The other facts need no code: `plain` has replaced those that are constant, and a program in the kernel
-            // stops before the others.
+            // The following facts need no code: `plain` has replaced the constant facts, and a program in the kernel
+            // stops before an instruction that reads one of the remaining facts.
             Meta::Port
             | Meta::Rss
             | Meta::Sequence

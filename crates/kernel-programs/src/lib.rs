@@ -123,8 +123,8 @@ pub struct Object {
     /// True if the program parses headers. Such a program leaves a packet undecided if the packet has headers that the
     /// kernel's parser does not support.
     pub parses_headers: bool,
-    /// True if user space evaluates packets that pass again from the first stage on, to compute their record; the
-    /// kernel decides only whether they pass.
+    /// True if the kernel decides only whether a packet passes, and user space evaluates each passed packet a second
+    /// time, from the first stage on, to compute its verdict record.
     pub is_evaluated_again: bool,
 }
 
@@ -140,7 +140,7 @@ impl Object {
     }
 }
 
-/// A map that the loader must create for an object.
+/// A map that the loader must create for an [`Object`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapRequirement {
     /// The purpose of the map.

@@ -1,8 +1,9 @@
 //! A listener in any process: it copies descriptors and, on demand, packet bytes, and cannot harm capture.
 //!
 //! When the producer overtakes a lossy listener, the listener continues at a later position and counts the missed
-//! packets exactly. It can, because the head and the number of control descriptors are published together: packets =
-//! descriptors - control descriptors. The producer overtakes a lossless listener only after the reader timeout.
+//! packets exactly. The count is exact, because the head and the number of control descriptors are published together:
+//! packets = descriptors - control descriptors. The producer overtakes a lossless listener only after the reader
+//! timeout.
 //!
 //! The listener does not trust the engine. For any memory contents, and at whatever point the engine dies, a listener
 //! neither panics nor hangs nor reads outside of its mappings. For this reason the sums saturate, and the loops have at
@@ -214,8 +215,8 @@ impl Listener {
         self.next
     }
 
-    /// The index after the last published descriptor, and the end of the last packet that is not overwritten; `None` if
-    /// the ring holds no packet.
+    /// The index after the last published descriptor, and the stream position of the end of the last packet that is not
+    /// overwritten; `None` if the ring holds no packet.
     pub fn published(&self) -> (u64, Option<u64>) {
         let (head, capacity) = (self.memory.control.positions().head(), self.memory.desc_capacity());
         let last = (head.saturating_sub(capacity)..head).rev().map(|i| protocol::load(self.memory.slot(i)));

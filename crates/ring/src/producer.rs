@@ -29,7 +29,7 @@ const CLAIM_BYTES: u64 = 256 << 10;
 const CLAIM_DESCS: u64 = 1024;
 /// Number of descriptors that are reserved for control descriptors; the descriptors of packets never use them.
 const CONTROL_RESERVE: u64 = 128;
-/// Largest number of control descriptors that are written before one packet: a tick and all pending counts.
+/// Largest number of control descriptors that are written before one packet: a tick and all pending counts of discards.
 const CONTROLS_BEFORE: u64 = 16;
 /// The reader timeout that applies after the last packet to lossless readers that have no timeout before the last
 /// packet.
@@ -134,8 +134,8 @@ impl Producer {
         let seconds = u32::try_from(self.second_start / NANOS).unwrap_or(u32::MAX);
         let nanos = ts.wrapping_sub(self.second_start) as u32;
         let to = self.memory.at(self.pos);
-        // SAFETY: `make_room` has found `need` bytes that no lossless reader holds and has claimed them against lossy
-        // readers; the double mapping makes them contiguous, and this thread is the only writer.
+        // SAFETY: `make_room` has found `need` bytes that no lossless reader holds, and has claimed them, so that lossy
+        // readers discard copies of them; the double mapping makes them contiguous, and this thread is the only writer.
         unsafe {
             to.cast::<u64>().write_unaligned((u64::from(seconds) | u64::from(nanos) << 32).to_le());
             to.add(8).cast::<u64>().write_unaligned((caplen as u64 | u64::from(wire_len) << 32).to_le());
@@ -286,8 +286,9 @@ impl Producer {
         self.config.reader_timeout.get_or_insert(LAST_TIMEOUT);
     }
 
-    /// Ends the stream: writes all pending counts and the end flag, and admits no further listeners. Returns false
-    /// while a lossless reader leaves no space for the last descriptors; in that case call the function again.
+    /// Ends the stream: writes all pending counts of discards and the end flag, and admits no further listeners.
+    /// Returns false while a lossless reader leaves no space for the last descriptors; in that case call the function
+    /// again.
     pub fn finish(&mut self, now: Timestamp) -> bool {
         self.service();
         self.tick(now);

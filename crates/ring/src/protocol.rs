@@ -106,7 +106,7 @@ impl Released<'_> {
     }
 
     /// Returns the stored position. Its descriptor index and its stream position may come from different calls of
-    /// [`Released::set`], because each of them refers to a different memory.
+    /// [`Released::set`]. This does no harm: the index releases only descriptors, the position only packet bytes.
     pub fn get(&self) -> DescPosition {
         let pos = self.pos.load(Ordering::Acquire);
         DescPosition { desc: self.desc.load(Ordering::Acquire), pos }

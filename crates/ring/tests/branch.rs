@@ -1,5 +1,5 @@
-//! Tests of branches: delivered packets are complete and in order, both sides count lost packets exactly, and no reader
-//! causes losses of another reader.
+//! Tests of branches: delivered packets are complete and in order, writer and reader count lost packets exactly, and no
+//! reader causes losses of another reader.
 #![cfg(not(loom))]
 
 mod support;

@@ -88,7 +88,7 @@ fn main() {
     let mut counters: Vec<SeriesMeter> = (0..1000).map(full).collect();
     measure("closing a second", 1000, |i| rows.extend(counters[i as usize].tick(Timestamp::from_secs_nanos(i + 1, 0))));
     let mut roller = RollupBuilder::new(Step::Hour);
-    measure("rolling up a second into an hour", 36_000, |i| {
+    measure("adding the row of a second to the roll-up of an hour", 36_000, |i| {
         black_box(roller.push(&Row { second: i, ..rows[i as usize % rows.len()] }));
     });
 }

@@ -12,9 +12,9 @@ use std::sync::LazyLock;
 pub enum MergeRule {
     /// The sum; exact.
     Sum,
-    /// The result is the maximum of both values. A row contains neither the addresses nor the volumes of single
-    /// milliseconds, so the exact value for both rows together is unknown: it is at least the maximum and at most the
-    /// sum.
+    /// The merged value is the maximum of the values of both rows. A row contains neither the addresses nor the volumes
+    /// of single milliseconds, so the exact value for both rows together is unknown: it is at least the maximum and at
+    /// most the sum.
     Max,
 }
 

@@ -66,11 +66,11 @@ pub struct LoadFailure {
 /// The result of a test run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TestRun {
-    /// The return value of the program.
+    /// The XDP verdict that the program returned.
     pub verdict: u32,
     /// Mean duration of one repetition in nanoseconds.
     pub nanos: u32,
-    /// Bytes of the frame after the run.
+    /// Length in bytes of the frame after the run.
     pub bytes_out: u32,
 }
 
@@ -155,7 +155,7 @@ pub fn load_xdp(name: &str, insns: &[RawInsn], licence: &CStr, flags: u32) -> Re
     }
 }
 
-/// `BPF_LINK_CREATE`: attaches the program to the interface as long as the returned descriptor is open.
+/// `BPF_LINK_CREATE`: attaches the program to the interface as long as the returned file descriptor is open.
 ///
 /// # Errors
 /// An error of the kernel: `EBUSY` or `EEXIST` if a program is attached, `EOPNOTSUPP` (of some drivers `EINVAL`,
@@ -197,13 +197,13 @@ pub fn update_link(link: BorrowedFd<'_>, new: BorrowedFd<'_>, old: BorrowedFd<'_
 }
 
 /// `BPF_LINK_DETACH`: detaches the program from the interface before the call returns, even if another process has a
-/// copy of the descriptor.
+/// copy of the file descriptor.
 ///
 /// # Errors
 /// An error of the kernel: `EPERM` without CAP_BPF if unprivileged use of bpf(2) is disabled.
 pub fn detach_link(link: BorrowedFd<'_>) -> io::Result<()> {
     let mut attr = link.as_raw_fd() as u32;
-    // SAFETY: the attributes contain only the descriptor of the link.
+    // SAFETY: the attributes contain only the file descriptor of the link.
     unsafe { call(LINK_DETACH, &mut attr) }.map(drop)
 }
 
@@ -231,7 +231,7 @@ pub fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     Ok(LinkInfo { id: words[1], prog_id: words[2], ifindex: words[4] })
 }
 
-/// `BPF_LINK_GET_FD_BY_ID`: opens another descriptor of the link with this id.
+/// `BPF_LINK_GET_FD_BY_ID`: opens another file descriptor of the link with this id.
 ///
 /// # Errors
 /// An error of the kernel: `ENOENT` if there is no such link, `EPERM` without CAP_SYS_ADMIN.
@@ -396,7 +396,7 @@ unsafe fn call<A>(command: u32, attr: &mut A) -> io::Result<i32> {
 unsafe fn call_fd<A>(command: u32, attr: &mut A) -> io::Result<OwnedFd> {
     // SAFETY: guaranteed by the caller.
     let fd = unsafe { call(command, attr) }?;
-    // SAFETY: the kernel has just opened the descriptor (with close-on-exec), so it has no other owner.
+    // SAFETY: the kernel has just opened the file descriptor (with close-on-exec), so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

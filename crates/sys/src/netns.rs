@@ -21,7 +21,7 @@ pub fn number_if_not_initial() -> Option<u64> {
     std::fs::metadata("/proc/thread-self/ns/net").ok().map(|namespace| namespace.ino())
 }
 
-/// A network namespace kept alive by an open descriptor.
+/// A network namespace that exists at least as long as this open file descriptor of it.
 #[derive(Debug)]
 pub struct Namespace(File);
 

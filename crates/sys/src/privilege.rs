@@ -18,9 +18,9 @@ use std::path::Path;
 pub enum Capability {
     /// Change the owner of files.
     Chown,
-    /// Write and read files independent of their mode.
+    /// Write and read files regardless of their permission bits.
     DacOverride,
-    /// Read files and list directories independent of their mode.
+    /// Read files and list directories regardless of their permission bits.
     DacReadSearch,
     /// Change the mode of files of other users.
     Fowner,
@@ -153,7 +153,7 @@ impl Capabilities {
         self.0 == 0
     }
 
-    /// The capabilities of the set that [`Capability`] names.
+    /// The capabilities in the set for which [`Capability`] has a variant.
     pub fn iter(self) -> impl Iterator<Item = Capability> {
         Capability::ALL.into_iter().filter(move |c| self.has(*c))
     }
@@ -256,10 +256,10 @@ pub fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     // Otherwise the kernel would clear the permitted set when the process changes from user id 0 to another one.
     set_keep_capabilities(true)?;
     set_groups(groups)?;
-    // The system calls change one thread; the C library makes them in all threads.
-    // SAFETY: numbers only.
+    // Each of these system calls changes one thread; the C library makes it in all threads.
+    // SAFETY: the arguments are numbers.
     check(unsafe { libc::setresgid(gid, gid, gid) })?;
-    // SAFETY: numbers only.
+    // SAFETY: the arguments are numbers.
     check(unsafe { libc::setresuid(uid, uid, uid) })
 }
 

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Maximum number of descriptors in one message.
+/// Maximum number of file descriptors in one message.
 pub const FDS_MAX: usize = 16;
 
 /// Bytes of the longest path of a socket, without the terminating zero (`struct sockaddr_un`).
@@ -31,11 +31,11 @@ const SO_PEERGROUPS: libc::c_int = 59;
 pub struct Peer {
     /// Process id.
     pub pid: u32,
-    /// Effective user id at the time of the connection.
+    /// Effective user id of the peer process at the time of the connection.
     pub uid: u32,
-    /// Effective group id at the time of the connection.
+    /// Effective group id of the peer process at the time of the connection.
     pub gid: u32,
-    /// Supplementary groups at the time of the connection.
+    /// Supplementary groups of the peer process at the time of the connection.
     pub groups: Vec<u32>,
 }
 
@@ -170,16 +170,16 @@ impl Connection {
         Ok(shutdown(&self.0, Shutdown::Both)?)
     }
 
-    /// Sends one message with descriptors (at most [`FDS_MAX`]; the peer gets copies).
+    /// Sends one message with file descriptors (at most [`FDS_MAX`]; the peer gets copies).
     ///
     /// # Errors
     /// `BrokenPipe` if the peer has closed the connection (no signal is raised).
     pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-        assert!(fds.len() <= FDS_MAX, "a message has at most {FDS_MAX} descriptors, not {}", fds.len());
+        assert!(fds.len() <= FDS_MAX, "a message has at most {FDS_MAX} file descriptors, not {}", fds.len());
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() {
-            assert!(control.push(SendAncillaryMessage::ScmRights(fds)), "the buffer has space for FDS_MAX descriptors");
+            assert!(control.push(SendAncillaryMessage::ScmRights(fds)), "the buffer holds FDS_MAX file descriptors");
         }
         sendmsg(&self.0, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
         Ok(())
@@ -203,7 +203,7 @@ impl Connection {
         if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                "the message is longer than the messages of the protocol",
+                "the message is longer than the protocol permits",
             ));
         }
         Ok((received.bytes, fds))
@@ -216,8 +216,8 @@ impl AsFd for Connection {
     }
 }
 
-/// Waits until at least one descriptor is readable (or its peer has closed it); returns the indexes of these
-/// descriptors.
+/// Waits until at least one of the file descriptors is readable, or its peer has closed the connection; returns the
+/// indexes of these file descriptors.
 ///
 /// # Errors
 /// The errors of poll(2), except interruption by a signal (which returns an empty list).
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(
             std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o600,
-            "`bind` relies on the mode that the socket had before"
+            "`bind` gives the file the mode that the socket had before"
         );
         std::fs::remove_file(&path).unwrap();
     }

@@ -123,7 +123,7 @@ fn register(fd: &OwnedFd, area: &Umem, chunk: u32, spare: u32) -> io::Result<()>
         flags: XdpUmemRegFlags::empty(),
         tx_metadata_len: 0,
     };
-    // The area outlives the socket, because each owner of the socket also has a reference to the area.
+    // The memory outlives the socket, because each owner of the socket also has a reference to `area`.
     Ok(set_xdp_umem_reg(fd, registration)?)
 }
 
@@ -186,8 +186,8 @@ fn pending_error(fd: &OwnedFd) -> io::Result<()> {
 /// Sets an option that is one 32-bit number.
 fn set(fd: &OwnedFd, level: c_int, option: c_int, value: u32) -> io::Result<()> {
     let bytes = size_of::<u32>() as libc::socklen_t;
-    // SAFETY: the value is live for the call, which reads as many bytes as given. No option has a larger type: the
-    // kernel refuses such a call.
+    // SAFETY: `value` is live during the call, and the kernel reads at most `bytes` bytes of it. The kernel refuses the
+    // call if the option has a larger type.
     let answer = unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), bytes) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

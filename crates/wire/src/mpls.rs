@@ -39,7 +39,7 @@ impl Label {
     }
 }
 
-/// The ethertype of a payload below a label stack that begins with this byte.
+/// The ethertype of the payload below a label stack, where `first` is the first byte of the payload.
 #[inline]
 pub const fn payload_ethertype(first: u8) -> EtherType {
     match first >> 4 {

@@ -1,6 +1,6 @@
 //! SHA-1 (RFC 3174), for identifiers that other programs compute in the same way. It is not used for security.
 
-/// Offset of the message length in the last block.
+/// Offset in bytes of the message length in the last SHA-1 block.
 const LENGTH_AT: usize = 56;
 
 /// The digest of a message.
@@ -10,7 +10,7 @@ pub fn sha1(message: &[u8]) -> [u8; 20] {
     for block in blocks {
         compress(&mut state, block);
     }
-    // A one bit, zeros, and the message length in bits in the last eight bytes of a block.
+    // The padding: a one bit, zeros, and the message length in bits in the last eight bytes of a block.
     let mut last = [0; 64];
     last[..rest.len()].copy_from_slice(rest);
     last[rest.len()] = 0x80;

@@ -1,12 +1,12 @@
 //! Frames that span several chunks are copied into one buffer; other frames are not copied.
 //!
-//! The kernel publishes all pieces of a frame together, but a batch of the reader may end between two pieces. So the
-//! buffer with the first pieces is retained until the next batch.
+//! The kernel publishes all chunks of a frame together, but a batch of the reader may end between two chunks. So the
+//! buffer with the first chunks is retained until the next batch.
 
 /// Frames longer than this are lost with [`base::Cause::Source`].
 pub const FRAME_MAX: usize = 65_535;
 
-/// Assembles pieces into frames. A frame of one piece is not copied.
+/// Assembles the chunks of a frame. A frame of one chunk is not copied.
 #[derive(Default)]
 pub(super) struct Assembly {
     bytes: Vec<u8>,
@@ -16,16 +16,16 @@ pub(super) struct Assembly {
 }
 
 impl Assembly {
-    /// True if some pieces of a frame were added, but not yet its last piece.
+    /// True if some chunks of a frame were added, but not yet its last chunk.
     pub(super) const fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Adds a piece of a frame. After the last piece, returns the complete frame, unless it is too long.
+    /// Adds a chunk of a frame. After the last chunk, returns the complete frame, unless it is too long.
     #[inline]
-    pub(super) fn add<'a>(&'a mut self, piece: &'a [u8], more: bool) -> Option<&'a [u8]> {
+    pub(super) fn add<'a>(&'a mut self, chunk: &'a [u8], more: bool) -> Option<&'a [u8]> {
         if !self.open && !more {
-            return Some(piece);
+            return Some(chunk);
         }
         if !self.open {
             self.bytes.clear();
@@ -33,7 +33,7 @@ impl Assembly {
         }
         // At most one byte above the maximum is stored, which marks the frame as too long.
         let room = (FRAME_MAX + 1).saturating_sub(self.bytes.len());
-        self.bytes.extend_from_slice(&piece[..piece.len().min(room)]);
+        self.bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
         if more {
             return None;
         }
@@ -53,9 +53,9 @@ mod tests {
     #[test]
     fn a_frame_that_is_too_long_is_counted_and_the_next_frame_is_complete() {
         let mut assembly = Assembly::default();
-        let piece = vec![7; 4096];
+        let chunk = vec![7; 4096];
         for _ in 0..16 {
-            assert_eq!(assembly.add(&piece, true), None);
+            assert_eq!(assembly.add(&chunk, true), None);
         }
         assert_eq!(assembly.add(&[1], false), None);
         assert_eq!(assembly.too_long, 1);

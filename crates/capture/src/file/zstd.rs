@@ -1,7 +1,8 @@
-//! Decompression of a .zst file (RFC 8878) with any number of frames; skips skippable frames and compares checksums.
+//! Decompression of a .zst file (RFC 8878) with any number of zstd frames; skips skippable frames and compares
+//! checksums.
 //!
-//! The decoder decodes one frame and allocates the window that the frame header requires. Therefore this module checks
-//! the header first, so that no file can make it allocate more than [`MAX_WINDOW`].
+//! The decoder decodes one zstd frame and allocates the window that the header of this frame requires. Therefore this
+//! module checks the header first, so that no file can make the decoder allocate more than [`MAX_WINDOW`].
 
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use std::io::{self, BufRead, ErrorKind, Read};
@@ -9,7 +10,7 @@ use std::io::{self, BufRead, ErrorKind, Read};
 /// Largest window that is decoded: 128 MiB, the limit of the `zstd` tool without `--long=31`.
 const MAX_WINDOW: u64 = 128 << 20;
 
-/// The largest length of a frame header: magic number, descriptor, window, dictionary ID and content size.
+/// The largest length of a zstd frame header: magic number, descriptor, window, dictionary ID and content size.
 const MAX_HEADER: usize = 4 + 1 + 1 + 4 + 8;
 
 const SKIPPABLE: std::ops::RangeInclusive<u32> = 0x184d_2a50..=0x184d_2a5f;
@@ -24,7 +25,7 @@ impl<S: BufRead> Zstd<S> {
         Self { source, frame: None }
     }
 
-    /// Reads the header of the next frame; `false` at the end of the file.
+    /// Reads the header of the next zstd frame; `false` at the end of the file.
     fn begin(&mut self) -> io::Result<bool> {
         if self.source.fill_buf()?.is_empty() {
             return Ok(false);
@@ -39,7 +40,7 @@ impl<S: BufRead> Zstd<S> {
         self.source.read_exact(&mut header[5..len])?;
         let window = window(&header[..len]);
         if window > MAX_WINDOW {
-            return Err(damaged(format!("a frame requires a window of {window} bytes; the limit is {MAX_WINDOW}")));
+            return Err(damaged(format!("a zstd frame requires a window of {window} bytes; the limit is {MAX_WINDOW}")));
         }
         let mut decoder = FrameDecoder::new();
         decoder.init(&header[..len]).map_err(damaged)?;
@@ -79,14 +80,14 @@ impl<S: BufRead> Read for Zstd<S> {
             }
             if frame.get_checksum_from_data().is_some_and(|reported| frame.get_calculated_checksum() != Some(reported))
             {
-                return Err(damaged("the checksum of a frame does not match its content"));
+                return Err(damaged("the checksum of a zstd frame does not match its content"));
             }
             self.frame = None;
         }
     }
 }
 
-/// Length of a frame header with the magic number, derived from its descriptor.
+/// Length of a zstd frame header with the magic number, derived from its descriptor byte.
 fn header_len(descriptor: u8) -> usize {
     let single = usize::from(descriptor >> 5 & 1);
     5 + (1 - single) + DICTIONARY[usize::from(descriptor & 3)] + content_len(descriptor)
@@ -101,7 +102,7 @@ fn content_len(descriptor: u8) -> usize {
     }
 }
 
-/// The window size of a complete header: the stated size, or the content size of a single-segment frame.
+/// The window size in a complete zstd frame header: the stated size, or the content size of a single-segment frame.
 fn window(header: &[u8]) -> u64 {
     let descriptor = header[4];
     if descriptor >> 5 & 1 == 0 {
@@ -122,7 +123,7 @@ fn damaged(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Erro
 mod tests {
     use super::*;
 
-    /// A frame with one raw block and no checksum.
+    /// A zstd frame with one raw block and no checksum.
     fn frame(content: &[u8]) -> Vec<u8> {
         let mut out = vec![0x28, 0xb5, 0x2f, 0xfd, 0x20, content.len() as u8];
         out.extend(&((content.len() as u32) << 3 | 1).to_le_bytes()[..3]);

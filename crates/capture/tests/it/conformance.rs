@@ -60,7 +60,7 @@ pub trait Rig: Sized {
     fn new(test: &str) -> Option<Self>;
 
     /// Opens the source and makes `frames` arrive in this order before the first read. Returns the source and the
-    /// frames on the wire; a source that generates frames returns its own.
+    /// frames on the wire; a source that generates frames returns the generated frames.
     fn start(&mut self, frames: &[Vec<u8>], memory: Memory) -> (Self::Source, Vec<Vec<u8>>);
 
     /// Makes more frames arrive at the source. Called only for live rigs.

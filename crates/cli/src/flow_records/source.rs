@@ -37,7 +37,7 @@ pub enum Step {
     End,
 }
 
-/// The records of a source that match the query.
+/// The flow records that match a query, from a store, from files or from the network.
 pub struct Records<'a> {
     query: &'a FlowQuery,
     feed: Feed,

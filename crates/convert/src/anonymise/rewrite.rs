@@ -43,8 +43,7 @@ impl KeptBytes {
         Self { len, is_supported: false }
     }
 
-    /// Returns the kept bytes of a larger part of the packet, which consists of a header of `header` bytes and this
-    /// part.
+    /// Adds a header of `header` bytes, which precedes this part and is kept.
     pub const fn after_header(self, header: usize) -> Self {
         Self { len: header + self.len, ..self }
     }

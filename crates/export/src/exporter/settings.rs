@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Default number of flow records and series rows that may wait; about 1.2 kB each.
+/// Default capacity of the queue of an exporter: this number of flow records and series rows, of about 1.2 kB each.
 pub const QUEUE: usize = 16_384;
 
 /// Default time for sending the waiting records at the end. [`Exporter::leave`](super::Exporter::leave) is called on
@@ -59,7 +59,8 @@ pub struct Settings {
     pub stop_waiting: Arc<AtomicBool>,
     /// Longest time that a record waits for its message to become full.
     pub batch_delay: Duration,
-    /// How long [`Exporter::finish`](super::Exporter::finish) tries to send the waiting records, from [`Exporter::leave`](super::Exporter::leave) on.
+    /// How long [`Exporter::finish`](super::Exporter::finish) tries to send the waiting records, from
+    /// [`Exporter::leave`](super::Exporter::leave) on.
     pub grace: Duration,
     /// The exporter reconnects if establishing a TCP connection takes longer than this, or if the peer reads nothing
     /// for this time.

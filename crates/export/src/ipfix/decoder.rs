@@ -1,9 +1,9 @@
 //! Decodes IPFIX messages into records and rows: for `--live`, for files, and to test the encoder.
 //!
-//! The decoder accepts any templates, with fields in any order and with reduced lengths, and reads the elements that
-//! our tables contain; from records of other exporters it reads the elements that they share with ours. Any host can
-//! send messages: they are validated, and the memory for their state is bounded ([`TEMPLATES_MAX`], [`FIELDS_MAX`],
-//! [`DOMAINS_MAX`]).
+//! The decoder accepts templates with fields in any order and with reduced lengths. Of each record, also of a record of
+//! another exporter, it reads the information elements that netgrain's tables contain, and ignores all others. Any host
+//! can send messages, so messages are validated, and the memory for the state of the decoder is bounded
+//! ([`TEMPLATES_MAX`], [`FIELDS_MAX`], [`DOMAINS_MAX`]).
 
 use super::{HEADER, OPTIONS_TEMPLATES, TEMPLATES, VERSION, at};
 use crate::element::{PEN, REVERSE_BIT, REVERSE_PEN, VARIABLE};
@@ -38,7 +38,7 @@ pub enum Item {
         /// Its name.
         name: String,
     },
-    /// The losses of an interface since the begin of its meter.
+    /// The losses of an interface since its meter started.
     Loss {
         /// Its number.
         interface: u16,
@@ -54,11 +54,11 @@ pub enum Item {
 pub struct StreamCounts {
     /// Complete messages.
     pub messages: u64,
-    /// Data records of known templates in the complete messages.
+    /// Number of data records whose template is known, in the complete messages.
     pub records: u64,
-    /// Data records that are missing according to the sequence numbers.
+    /// Number of data records that are missing according to the sequence numbers.
     pub missed: u64,
-    /// Data sets that could not be decoded because their template had not arrived.
+    /// Number of data sets that could not be decoded because their template had not arrived.
     pub without_template: u64,
     /// Number of data records that are neither flow records nor series rows nor known options records.
     pub foreign: u64,
@@ -85,7 +85,7 @@ pub enum MessageError {
         /// The bytes that exist.
         have: usize,
     },
-    /// A template whose records would have no length.
+    /// A template whose records would have a length of zero.
     Empty {
         /// Its id.
         template: u16,

@@ -11,7 +11,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Messages of a few hundred plausible records, and the records.
+/// The messages of an export of 300 plausible flow records (and series rows if `rows` is true), and the flow records.
 fn exported(encoder: &mut dyn Encode, prng: &mut Prng, rows: bool) -> (Vec<Vec<u8>>, Vec<Record>) {
     let now = Timestamp::from_secs_nanos(common::DAY + 3600, 0);
     let (mut messages, mut records) = (Vec::new(), Vec::new());

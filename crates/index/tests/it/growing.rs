@@ -63,7 +63,7 @@ fn put(file: &mut Vec<u8>, at: u64, bytes: &[u8]) {
     file[at as usize..end].copy_from_slice(bytes);
 }
 
-/// The values of each block that the test compares: number, bytes, checksum, rows.
+/// The values that the test compares: for each block its number, its length, its checksum and its ledger rows.
 type Content = Vec<(u32, u32, u32, Rows)>;
 
 fn of(entries: &[Entry]) -> Content {

@@ -50,7 +50,7 @@ fn grow(header: &Header, entries: &[Entry]) -> Vec<u8> {
     out
 }
 
-/// Offset of the chain in an index with this header.
+/// Offset of the first entry of a complete block in a growing index with this header.
 fn chain(header: &Header, entries: &[Entry]) -> usize {
     Growing::behind(&header.encode()).write_entry(&entries[0], &entries[0].rows, true).at as usize
 }
@@ -151,7 +151,7 @@ fn a_truncated_growing_index_is_read_up_to_its_end() {
     let entries = blocks(5, &mut Prng::new(2));
     let bytes = grow(&header(), &entries);
     let head = header().encode().len();
-    // No lengths between header and chain are tested, because the slots of this index are empty.
+    // No lengths between the header and the first entry are tested, because the slots between them are empty.
     for len in (0..=head).chain(chain(&header(), &entries)..=bytes.len()) {
         match Index::parse(&bytes[..len]) {
             Ok(index) => {

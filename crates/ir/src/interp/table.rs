@@ -57,7 +57,7 @@ impl Table {
         self.entries.get(key).is_some_and(|e| !self.expiry.has_reached(e.stamp, now))
     }
 
-    /// The number that is stored under the key; 0 if there is no entry.
+    /// The value of the entry with this key; 0 if there is no such entry.
     pub fn get(&mut self, key: &[u64], now: u64) -> u64 {
         self.live(key, now).map_or(0, |e| e.number)
     }
@@ -70,7 +70,7 @@ impl Table {
         }
     }
 
-    /// Adds `by` to the number that is stored under the key, and returns the sum.
+    /// Adds `by` to the value of the entry with this key, and returns the sum.
     pub fn add(&mut self, key: &[u64], by: u64, now: u64) -> u64 {
         match self.live(key, now) {
             Some(e) => {
@@ -89,7 +89,7 @@ impl Table {
         self.entries.remove(key);
     }
 
-    /// The keys and numbers of the entries that have not expired at `now`, in order of the keys.
+    /// The keys and values of the entries that have not expired at `now`, in order of the keys.
     pub fn entries(&self, now: u64) -> Vec<(Vec<u64>, u64)> {
         let live = self.entries.iter().filter(|(_, e)| !self.expiry.has_reached(e.stamp, now));
         let mut all: Vec<_> = live.map(|(k, e)| (k.clone(), e.number)).collect();

@@ -187,7 +187,7 @@ fn tshark_reads_files_of_our_writer() {
         assert_eq!(reported.len(), 300);
         assert_eq!(lines(path), reported, "{}", path.display());
     }
-    // The tree of blocks that tshark prints must contain the statistics.
+    // The tree of pcapng blocks that tshark prints must contain the options and the interface statistics.
     let Some(mut tshark) = testkit::tool(test, "tshark") else { return };
     tshark.args(["-X", "read_format:MIME Files Format", "-O", "file-pcapng", "-V", "-r"]).arg(&pcapng);
     let tree = output(tshark);

@@ -33,8 +33,8 @@ pub fn cursor_source(files: &[PathBuf], query_context: &mut QueryContext) -> Res
         let named = indexes::named(path)?;
         match Capture::open(named.as_deref().unwrap_or(path)) {
             Ok(_) => captures.push((named.unwrap_or_else(|| path.clone()), path)),
-            // Empty files are accepted among others, because a capture program that was killed before its first write
-            // leaves an empty file.
+            // An empty file is accepted if another file is not empty, because a capture program that was killed before
+            // its first write leaves an empty file.
             Err(e) if is_empty(path) => empty.push(e),
             Err(e) => return Err(e),
         }
@@ -80,7 +80,7 @@ fn is_empty(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|about| about.is_file() && about.len() == 0)
 }
 
-/// The plans in descending order of time, so that `pop` returns the earliest.
+/// The read plans of the files in descending order of time, so that `pop` returns the plan of the earliest file.
 struct Files(Vec<(u32, Plan)>);
 
 impl CursorSource for Files {

@@ -23,10 +23,13 @@ use store::names;
 /// without a change of its modification time.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The first constant is the number of attempts to open a file that may be in the middle of a rename, under both names;
-/// the second is the number of attempts to read an index with an invalid end; the third is the pause between attempts.
+/// Number of attempts to open the index of a file, because the recorder may be renaming the index or the file.
 const ATTEMPTS: u32 = 20;
+
+/// Number of attempts to read an index whose last bytes are invalid, because the recorder may be writing them.
 const TORN_ATTEMPTS: u32 = 5;
+
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// A packet file that may still grow.

@@ -33,7 +33,7 @@ pub enum Layout {
 pub struct Blocks {
     file: Arc<File>,
     reads: Vec<BlockRead>,
-    /// Number of reads that were started; the last of them are still in progress.
+    /// Number of elements of `reads` that were started; the last of these reads are still in progress.
     started: usize,
     flying: VecDeque<Ticket>,
     /// Number of bytes that the reads in progress were requested to read.
@@ -342,7 +342,7 @@ impl SealedFile {
                 let what = if read < bytes.end {
                     let have = read.saturating_sub(bytes.start);
                     let from = block.range.bytes.start;
-                    format!("has {have} of its {} bytes from byte {from} on", bytes.len())
+                    format!("the file ends after {have} of the {} bytes from byte {from} of the block on", bytes.len())
                 } else if !block.range.is(&chunk.memory[bytes.clone()]) {
                     "does not match its checksum (CRC32C)".to_owned()
                 } else {
@@ -354,7 +354,7 @@ impl SealedFile {
                 what
             }
         };
-        let what = format!("{what}; its packets are missing in the result");
+        let what = format!("{what}; the packets of the block are missing in the result");
         self.damaged(block.number, &what, context);
         None
     }

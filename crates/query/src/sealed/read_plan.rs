@@ -66,8 +66,8 @@ impl ReadPlan {
         sub_blocks: impl Fn(usize) -> (SubBlockMask, SubBlockMask),
     ) -> Self {
         let mut plan = Self::default();
-        // True if the block is in the interval. A block without packets has no time range; for it, the result of the
-        // previous block applies, or of the start time of the file.
+        // True if the block overlaps the interval. A block without packets has no time range, so the value of the
+        // previous block applies to it; before the first block, the value is that of the start time of the file.
         let mut inside = from <= start && start <= to;
         let mut lost = 0u64;
         for (i, block) in blocks.iter().enumerate() {

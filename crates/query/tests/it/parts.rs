@@ -86,8 +86,8 @@ fn a_host_with_few_packets_costs_reads_of_single_sub_blocks() {
         assert_eq!(results.warnings(), Vec::<String>::new());
         (bytes, packets) = (bytes + results.cost().bytes_read, packets + expected.len() as u64);
     }
-    // Expected per packet: the bytes of a sub-block, of a record that crosses its end, and of page alignment; a second
-    // sub-block is added for false positives.
+    // Expected number of bytes read per packet: a sub-block, the rest of a record that crosses the end of the
+    // sub-block, and page alignment. A second sub-block is added for false positives.
     let most = packets * (2 * u64::from(SUB_BLOCK) + 16_384);
     assert!(packets > 100 && bytes < most, "{bytes} bytes were read for {packets} packets, at most {most} expected");
 }
@@ -218,8 +218,8 @@ fn packets_are_found_by_stream_position_with_few_reads() {
     let mut prng = Prng::new(seed);
     let dir = TempDir::new("query-seek");
     let paths = store(dir.path(), (3, 4000, 50), recorder::Format::Pcap, &mut prng, mixed);
-    // The test records packets with timestamps in the same seconds on another interface, for which the seek hint
-    // contains no positions.
+    // Another interface has packets with timestamps in the same seconds as the first interface. The seek hint contains
+    // no stream positions for the other interface.
     let mut other = Stream::new("eth2", 0, 1);
     other.rotate(START);
     for i in 0..200 {

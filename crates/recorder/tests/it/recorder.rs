@@ -198,8 +198,8 @@ fn a_partial_sealed_index_of_a_dead_recorder_is_replaced() {
 #[test]
 fn records_of_any_length_fit_at_the_ends_of_blocks_and_segments() {
     let mut prng = Prng::new(6);
-    // `left` is the space that the last record leaves in the block: enough for two headers and a packet, none, or negative
-    // if the record crosses the end of the block.
+    // `left` is the space that the last record leaves in the block: enough for two headers and a packet, none, or
+    // negative if the record crosses the end of the block.
     for left in -70i64..=120 {
         let mut stream = Stream::new(0);
         while stream.room() > 70_000 {
@@ -363,7 +363,7 @@ fn a_power_failure_loses_no_packet_older_than_two_seconds() {
     // For each time at which bytes were written: the stream position up to which the stream was then on the volume.
     let mut written: Vec<(Duration, u64)> = Vec::new();
     let (mut now, mut checks) = (Duration::ZERO, 0);
-    // The descriptors contain no end of the stream, so the file stays open.
+    // There is no end descriptor among the descriptors, so the packet file stays open.
     for batch in stream.descs.chunks(4) {
         let mut jobs = Vec::new();
         cutter.read_descriptors(batch, &mut jobs).expect("a valid stream");

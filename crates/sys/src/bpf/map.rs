@@ -23,7 +23,7 @@ pub enum MapKind {
     Hash = 1,
     /// Array indexed by a `u32`.
     Array = 2,
-    /// Targets of tail calls by index; values are descriptors of programs.
+    /// Targets of tail calls by index; values are file descriptors of programs.
     ProgArray = 3,
     /// Hash table with one value per CPU.
     PerCpuHash = 5,
@@ -96,9 +96,13 @@ impl MapFd {
     /// All errors of the kernel except `ENOENT`, for which the function returns false.
     ///
     /// # Panics
-    /// If `key` or `value` does not have the map's size.
+    /// If the length of `key` or `value` is not that with which the map was created.
     pub fn lookup(&self, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
-        assert_eq!((key.len(), value.len()), (self.key_bytes, self.value_bytes), "key and value bytes of the map");
+        assert_eq!(
+            (key.len(), value.len()),
+            (self.key_bytes, self.value_bytes),
+            "key and value must have the sizes with which the map was created"
+        );
         let mut attr = self.element(key, value.as_mut_ptr() as u64);
         // SAFETY: key and value point to as many bytes as the map was created with, checked above.
         match unsafe { call(MAP_LOOKUP_ELEM, &mut attr) } {
@@ -114,9 +118,13 @@ impl MapFd {
     /// An error of the kernel: `E2BIG` for an index after the end of an array or for a full table.
     ///
     /// # Panics
-    /// If `key` or `value` does not have the map's size.
+    /// If the length of `key` or `value` is not that with which the map was created.
     pub fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
-        assert_eq!((key.len(), value.len()), (self.key_bytes, self.value_bytes), "key and value bytes of the map");
+        assert_eq!(
+            (key.len(), value.len()),
+            (self.key_bytes, self.value_bytes),
+            "key and value must have the sizes with which the map was created"
+        );
         let mut attr = self.element(key, value.as_ptr() as u64);
         // SAFETY: key and value point to as many bytes as the map was created with, checked above; both are only read.
         unsafe { call(MAP_UPDATE_ELEM, &mut attr) }.map(drop)
@@ -129,9 +137,9 @@ impl MapFd {
     /// which no entry can be deleted.
     ///
     /// # Panics
-    /// If `key` does not have the map's size.
+    /// If the length of `key` is not the key size of the map.
     pub fn delete(&self, key: &[u8]) -> io::Result<bool> {
-        assert_eq!(key.len(), self.key_bytes, "key bytes of the map");
+        assert_eq!(key.len(), self.key_bytes, "the key must have the key size of the map");
         let mut attr = self.element(key, 0);
         // SAFETY: the key points to as many bytes as the map was created with, checked above.
         match unsafe { call(MAP_DELETE_ELEM, &mut attr) } {
@@ -149,10 +157,10 @@ impl MapFd {
     /// All errors of the kernel except `ENOENT`, for which the function returns false.
     ///
     /// # Panics
-    /// If `key` or `next` does not have the map's size.
+    /// If the length of `key` or `next` is not the key size of the map.
     pub fn next_key(&self, key: Option<&[u8]>, next: &mut [u8]) -> io::Result<bool> {
-        assert!(key.is_none_or(|key| key.len() == self.key_bytes), "key bytes of the map");
-        assert_eq!(next.len(), self.key_bytes, "key bytes of the map");
+        assert!(key.is_none_or(|key| key.len() == self.key_bytes), "the key must have the key size of the map");
+        assert_eq!(next.len(), self.key_bytes, "the buffer must have the key size of the map");
         let mut attr = self.element(key.unwrap_or(&[]), next.as_mut_ptr() as u64);
         if key.is_none() {
             attr.key = 0;

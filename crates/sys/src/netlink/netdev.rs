@@ -11,10 +11,10 @@ use std::io;
 pub mod feature {
     /// Native XDP: drop, pass, transmit.
     pub const BASIC: u64 = 1 << 0;
-    /// The program may redirect, which AF_XDP needs.
+    /// XDP programs of this interface can redirect frames, which AF_XDP needs.
     pub const REDIRECT: u64 = 1 << 1;
-    /// The flag means that XDP programs of other interfaces can redirect frames to this interface. On a veth interface,
-    /// the flag is set while the peer interface accepts such frames.
+    /// XDP programs of other interfaces can redirect frames to this interface. On a veth interface, this bit is set
+    /// while the peer interface accepts such frames.
     pub const NDO_XMIT: u64 = 1 << 2;
     /// AF_XDP without a copy in the kernel (zero copy).
     pub const XSK_ZEROCOPY: u64 = 1 << 3;

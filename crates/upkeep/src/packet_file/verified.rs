@@ -165,8 +165,8 @@ impl VerifiedIndex {
         Ok(heads.find(|head| crc32c::crc32c_append(crc32c::crc32c(head), rest) == first.crc))
     }
 
-    /// The description of each block, and true if its bytes match. If the bytes match only an earlier entry of the
-    /// block, the description in that entry is returned.
+    /// The description of each block, and true if the bytes of the block match its checksum. If they match only the
+    /// checksum of an earlier index entry of the block, the description in that entry is returned.
     ///
     /// # Errors
     /// Any error that the device returns.

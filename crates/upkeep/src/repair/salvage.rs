@@ -37,14 +37,14 @@ enum CaptureFormat {
 /// The reason to search for a record at an offset.
 #[derive(Clone, Copy, Debug)]
 enum RecordSearch {
-    /// The previous record ends there.
+    /// The previous record ends at this offset.
     Chain,
     /// The chain of records is broken, and may continue at this offset. The field is the timestamp of the previous
     /// packet in seconds, if it is known.
     Resuming(Option<u32>),
 }
 
-/// A record: the offset of its end, and the second of its timestamp, if it has one.
+/// A complete record: the offset of its end, and the second of its timestamp, if the record has a timestamp.
 #[derive(Clone, Copy, Debug)]
 struct ChainedRecord {
     end: u64,

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //! IFACE/.<start>.flows.partial                          a journal, locked while it is written
-//! IFACE/YYYY/MM/DD/HH/.<start>.flows.parquet.partial    being written from a journal
-//! IFACE/YYYY/MM/DD/HH/<start>.day.flows.parquet         covers more than an hour; otherwise like the next
-//! IFACE/YYYY/MM/DD/HH/<start>.flows.parquet             PAR1 | columns | footer | its length u32 | PAR1
+//! IFACE/YYYY/MM/DD/HH/.<start>.flows.parquet.partial    a Parquet file that is being written from a journal
+//! IFACE/YYYY/MM/DD/HH/<start>.flows.parquet             PAR1 | columns | footer | length of the footer (u32) | PAR1
+//! IFACE/YYYY/MM/DD/HH/<start>.day.flows.parquet         a Parquet file whose rows cover more than an hour
 //! IFACE/<start>.flows.damaged                           a journal that is damaged, partly or completely
 //! ```
 

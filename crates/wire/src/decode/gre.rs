@@ -77,7 +77,7 @@ impl Decoder<'_> {
                     0 => NextHeader::Ethernet,
                     2 => NextHeader::Ip,
                     _ => {
-                        // The content is not decoded, but the sequence number of the packet is recorded.
+                        // The mirrored frame is not decoded, but the sequence number of the tunnel packet is recorded.
                         self.carrier(TunnelKind::Erspan3, be32(head, 0) & erspan::SESSION, sequence);
                         return self.decode_error(DecodeError::TunnelHeader);
                     }

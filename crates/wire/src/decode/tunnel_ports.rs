@@ -23,7 +23,7 @@ pub(super) fn may_be_tunnel(src: u32, dst: u32) -> bool {
 }
 
 const SLOTS: usize = 16;
-/// A factor found by search for which the hash gives each tunnel port its own slot.
+/// The factor of the hash, found by search, with which the hash gives each tunnel port its own slot.
 const FACTOR: u32 = 0x7f31_4877;
 
 #[inline(always)]
@@ -35,7 +35,7 @@ static OWN: [u32; SLOTS] = {
     let (mut all, mut at) = ([u32::MAX; SLOTS], 0);
     while at < TUNNEL_PORTS.len() {
         let port = TUNNEL_PORTS[at] as u32;
-        assert!(all[slot(port)] == u32::MAX, "two ports have the same slot: another factor is needed");
+        assert!(all[slot(port)] == u32::MAX, "two tunnel ports have the same slot: change FACTOR");
         all[slot(port)] = port;
         at += 1;
     }

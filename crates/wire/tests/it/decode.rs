@@ -278,7 +278,8 @@ fn vlan_tags_mpls_labels_and_pppoe_sessions_are_skipped() {
     assert_eq!(assert_inner("a pseudowire", &wire, None).l2, Some(18));
     let mut address_like_ip = plain.clone();
     for first in [0x40, 0x45, 0x60] {
-        // A destination address that begins like an IP header, but is not IP because its lengths are impossible.
+        // The inner frame has a destination MAC address that begins like an IP header. The decoder must recognise that
+        // the frame is not an IP packet, because the lengths in such a header would be impossible.
         address_like_ip[..6].copy_from_slice(&[first, 1, 0xff, 0xff, 0xff, 0xff]);
         let wire = in_ethernet(EtherType::MPLS, &[&label, &address_like_ip]);
         assert_eq!(
