@@ -289,7 +289,7 @@ const DIGITS: usize = 1 << DIGIT;
 /// Sorts keys by rarity, then by word, then by first occurrence.
 ///
 /// PERF: a radix sort with one pass for each digit in which keys differ, lowest digits first. With [`put`] 5969 → 5705
-/// instructions per record for columns to pages (records/2026-11-23-columns.md).
+/// instructions per record for the encoding of columns as pages (records/2026-11-23-columns.md).
 fn in_order(mut words: Vec<Ranked>) -> Vec<Ranked> {
     let Some(first) = words.first().copied() else { return words };
     let differ = |(word, seldom): (u64, u16), key: &Ranked| (word | key.0 ^ first.0, seldom | key.1 ^ first.1);

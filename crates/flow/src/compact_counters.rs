@@ -240,7 +240,7 @@ impl CompactCounters {
         self.sides[0].extra as u32
     }
 
-    /// Sets the flow's index and the index of its packet list.
+    /// Stores the index of the flow to which these counters belong, and the index of its packet list.
     pub const fn set_owner(&mut self, flow: u32, chunk: u32) {
         self.sides[0].extra = (flow as u64) << 32 | chunk as u64;
     }

@@ -90,7 +90,8 @@ impl<H: Hints> Shards<H> {
         self.meters.iter_mut().for_each(|m| m.second = None);
     }
 
-    /// Reports packets that the interface lost in a second; the records of this period will contain the number.
+    /// Reports the number of packets that the interface lost in a second. Flow records whose period contains this
+    /// second will include the number.
     pub fn lost(&mut self, second: u64, packets: u64) {
         self.meters.iter_mut().for_each(|m| m.lost(second, packets));
     }

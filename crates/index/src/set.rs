@@ -161,7 +161,10 @@ mod tests {
                 let Set::Groups(groups) = &set else { panic!("a folded set has groups") };
                 let len = groups.len();
                 for of in [len, FULL] {
-                    assert!(keys.iter().all(|k| admits(&set, of, *k)), "seed {seed}: {n} keys in {len} groups as {of}");
+                    assert!(
+                        keys.iter().all(|k| admits(&set, of, *k)),
+                        "seed {seed}: {n} keys in {len} groups, read as {of} groups"
+                    );
                 }
                 if len == 1 {
                     break;

@@ -82,11 +82,11 @@ pub struct Writer<D> {
     events: Vec<Event>,
 }
 
-/// The latest timestamp and the number of offered packets of all parts whose writes have begun.
+/// The latest timestamp and the number of offered packets of all parts of blocks whose writes have begun.
 struct BegunParts {
     /// The latest timestamp in the in-order files (files without a marker) of the store and of this run.
     latest: Timestamp,
-    /// Number of offered packets in the ledger rows of all parts whose writes have begun.
+    /// Number of offered packets in the ledger rows of all parts of blocks whose writes have begun.
     offered: u64,
     /// True if the first file was begun.
     has_file: bool,
@@ -180,7 +180,7 @@ impl<D: Device> Writer<D> {
         std::mem::take(&mut self.events)
     }
 
-    /// The outcome counters of the packets whose jobs are finished.
+    /// The outcome counters of the packets that finished write jobs contained.
     pub fn totals(&self) -> &Totals {
         &self.totals
     }

@@ -64,7 +64,7 @@ impl Slice {
         }
     }
 
-    /// A copy of `content` in separate pages.
+    /// A copy of `content` in newly allocated pages.
     pub fn copied(content: &[u8]) -> Self {
         let page = |part: &[u8]| {
             let mut page = Page([0; PAGE as usize]);

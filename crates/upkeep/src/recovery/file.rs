@@ -158,8 +158,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
                 findings.lost += missing;
                 second = second.max(Some(tail.second));
             }
-            // For an empty file, no note says that the number of lost packets is unknown: no lost packets are known,
-            // and recovery removes the file later.
+            // An empty file gets no note that the number of lost packets is unknown: nothing indicates that packets
+            // were lost, and recovery removes the file later.
             Err(CountsUnavailable) if findings.is_empty() => return,
             Err(CountsUnavailable) => tally.notes[Note::TailUnknown as usize] = 1,
         }
@@ -496,7 +496,10 @@ impl<'v, D: Device> FileRecovery<'v, D> {
 
     fn read_back(&mut self, at: &Path) -> io::Result<VerifiedIndex> {
         VerifiedIndex::read(&mut self.volume.device, at)?.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("{}: reading it back gave other bytes", at.display()))
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{}: the index was written, but is not valid when it is read", at.display()),
+            )
         })
     }
 
