@@ -22,7 +22,7 @@ pub struct SecondMap {
     len: usize,
 }
 
-/// A run: its first second, its number of seconds, and the tally of each of them.
+/// A run of seconds with equal tallies: its first second, its number of seconds, and the tally of each second.
 type Entry = (u64, (u64, Tally));
 
 impl SecondMap {

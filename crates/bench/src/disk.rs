@@ -132,7 +132,7 @@ fn series(sheet: &mut Output<'_>, bytes: &[u64]) -> Result<(), Stop> {
     let whole = &bytes[..bytes.len().saturating_sub(1)];
     let series =
         ThroughputSeries { step_seconds, gbps: whole.iter().map(|b| volume::gbps(*b, step_seconds)).collect() };
-    let text = format!("over time, {step_seconds} s each: {}", spark(&series.gbps));
+    let text = format!("write rate over time, one bar for {step_seconds} s: {}", spark(&series.gbps));
     sheet.row("series", &series, text)
 }
 

@@ -20,7 +20,7 @@ pub trait Number: Copy + Eq {
     /// The bits of the number, zero-extended.
     fn bits(self) -> u64;
 
-    /// A mask of the sign bit of this width and of all higher bits of an `i64`.
+    /// A mask of the sign bit of a number of this width, and of all higher bits of an `i64`.
     const HIGHEST: i64;
 
     /// Sign-extends these bits.

@@ -47,7 +47,7 @@ impl<H: Hints> Shards<H> {
         Self { flow_packets: meters.iter().map(|_| Vec::new()).collect(), meters }
     }
 
-    /// Meters packets in the order of their arrival. Their timestamps advance the meters' time.
+    /// Meters packets in the order of their arrival. The timestamps of the packets advance the meters' time.
     pub fn push(&mut self, packets: &[Packet], sink: &mut dyn Sink) {
         if let [meter] = &mut self.meters[..] {
             return meter.push(packets, sink);

@@ -166,7 +166,7 @@ impl WideDirection {
         hints.fetch(&self.first);
     }
 
-    /// True if a record must be made before the next packet.
+    /// True if a flow record must be made before the next packet is counted.
     #[inline(always)]
     pub const fn is_full(&self, most: u32) -> bool {
         self.packets >= most

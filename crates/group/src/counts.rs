@@ -149,7 +149,7 @@ pub struct Counts {
     pub passed: u64,
     /// Number of copies, summed over all packets and members.
     pub copies: u64,
-    /// Packets that the dispatcher skipped because it was too far behind.
+    /// Packets that the dispatcher skipped because it was too far behind the producer.
     pub skipped: u64,
     /// Number of packets written to the branches of egress interfaces.
     pub forwarded: u64,

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Maximum number of interfaces; if the files have more, all are treated as one.
+/// Maximum number of interfaces; if the files have more interfaces, all of them are treated as one interface.
 const MAX: usize = 64;
 
 /// One interface of the files.

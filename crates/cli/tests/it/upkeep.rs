@@ -418,12 +418,12 @@ fn timestamps_after_2106_are_counted_and_their_store_is_valid() {
     assert_eq!((output.status, damage(&output)), (Some(0), vec![]), "{output:?}");
 }
 
-/// Writes a capture with two packets in each of these seconds. They belong to no flow.
+/// Writes a capture with two packets in each of these seconds. The packets belong to no flow.
 fn capture(path: &Path, seconds: &[u32]) {
     capture_of(path, seconds, &[0xff; 60]);
 }
 
-/// Writes a capture with two packets of this frame in each of these seconds.
+/// Writes a capture in which this frame occurs twice in each of these seconds.
 fn capture_of(path: &Path, seconds: &[u32], frame: &[u8; 60]) {
     let mut bytes = Vec::new();
     for word in [0xa1b2_3c4du32, 2 | 4 << 16, 0, 0, 65_535, 1] {

@@ -15,7 +15,7 @@ pub struct IndexLedger {
 }
 
 impl IndexLedger {
-    /// The ledger of an index whose rows have not been read.
+    /// Creates the ledger of an index; the ledger rows are read later.
     pub fn new(origin: usize, lost_after: u64, indexed: Indexed) -> Self {
         Self { origin, lost_after, indexed }
     }
