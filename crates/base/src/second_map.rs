@@ -36,7 +36,7 @@ impl SecondMap {
         self.len
     }
 
-    /// True if the map contains no run.
+    /// True if the map contains no run of seconds.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }

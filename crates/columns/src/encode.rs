@@ -328,7 +328,7 @@ fn slot<K: Key>(key: K, slots: usize) -> usize {
     (key.word().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (slots - 1)
 }
 
-/// Writes the indexes into a dictionary with `keys` entries: the number of bits of an index, then runs.
+/// Writes the indexes of values in a dictionary with `keys` entries: first the number of bits of an index, then runs.
 pub fn places(places: &[u16], keys: usize, out: &mut Vec<u8>) {
     packed(places, keys, |place| place as u8, out);
 }

@@ -5,9 +5,9 @@
 //! Only seconds between the first and the last row are compared: retention removes the oldest rows, and the newest rows
 //! may be lost in a crash or not yet written. If the rows of a second count fewer packets than the packet files
 //! contain, a row of that second is certainly missing, unless one recording ended and a later one began in this second:
-//! a crash may have lost the last row of the earlier recording. A second without a row is certainly missing if the same
-//! recording has complete rows before and after it, because a recording has a meter from its first packet to its last,
-//! or none. Any other second without a row may have been recorded without a meter.
+//! a crash may have lost the last row of the earlier recording. If a second has no row, its row is certainly missing if
+//! the same recording has complete rows before and after the second, because a recording has a meter from its first
+//! packet to its last, or none. Any other second without a row may have been recorded without a meter.
 //!
 //! The same comparison finds missing flow records. The series row of each second states how many flows began in this
 //! second, and each flow has at least one record. The flows that were in the flow table at the end of a recording may

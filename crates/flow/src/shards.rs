@@ -1,5 +1,5 @@
-//! Several meters that act as one. The hash of its key assigns each flow to one shard; the records of all shards are
-//! emitted in one order.
+//! Several meters that act as one. Each flow belongs to one shard, which the hash of the flow key selects; the records
+//! of all shards are emitted in one order.
 //!
 //! The records and their order do not depend on the number of shards, as long as no shard is full. The capacity of each
 //! shard is its part of the total capacity and a little more. Which flows a full shard evicts depends on the flows in

@@ -131,8 +131,8 @@ impl WideDirection {
         }
     }
 
-    /// Sets the counters to the values of compact counters. `first` is the timestamp of their first packet, `before`
-    /// that of the last packet before this record.
+    /// Sets the counters to the values of compact counters. `first` is the timestamp of the first packet of the current
+    /// flow record, `before` that of the last packet before the current flow record.
     pub fn take_over(&mut self, line: &CompactDirection, first: u64, before: u64) {
         self.before = before;
         if line.packets == 0 {

@@ -63,7 +63,8 @@ impl Set {
         }
     }
 
-    /// The group that the keys of group `i` in a set of `of` groups have in this set, which has at most `of` groups.
+    /// The group of this set that contains the keys which a set of `of` groups has in group `i`. This set has at most
+    /// `of` groups.
     pub(crate) fn group(&self, i: usize, of: usize) -> Group {
         match self {
             Self::All => [u64::MAX; 4],

@@ -57,7 +57,8 @@ pub struct Totals {
     /// Number of files that were left under their hidden names, or that another process removed before they were
     /// published.
     pub hidden: u64,
-    /// The number of packets with an earlier timestamp than a preceding packet, and the largest difference.
+    /// The number of packets with an earlier timestamp than a preceding packet, and the largest difference of the two
+    /// timestamps.
     pub late: OutOfOrderCounts,
     /// Number of bytes of packet files that were written; a page that was written twice, with more content the second
     /// time, counts once.
@@ -285,8 +286,8 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Writes the index entry of the oldest job, if the job is a part; returns the index of its file in `files`, and
-    /// the entry.
+    /// Writes the index entry of the oldest job, if the job writes a part of a block. Returns the position of the
+    /// packet file in `files`, and the index entry.
     fn write_entry(&mut self, now: Duration) -> Result<Option<(usize, IndexWrite)>, Unwritten> {
         let Some(front) = self.flights.front() else { return Err(Unwritten) };
         let (Some(part), Some(file)) = (&front.part, front.file) else { return Ok(None) };

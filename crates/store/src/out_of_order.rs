@@ -241,7 +241,7 @@ mod tests {
         let whole = text(&stem, Some(Span::out_of_order((at(1), at(2)))));
         assert!(parse(&whole).is_some());
         for cut in 0..whole.len() {
-            // The first part of the name, up to the separator, is itself the name of a marker without a range.
+            // The first part of the name, up to the separator, is itself the name of a marker without a time range.
             assert_eq!(parse(&whole[..cut]).is_some(), cut == stem.len(), "{}", &whole[..cut]);
         }
         assert_eq!(parse(&format!("{stem}=")), None);

@@ -1,7 +1,7 @@
 //! Measures the cost of a program on an interface, and separates it from the variation of the machine.
 //!
-//! On a shared machine the rate of a program varies by 40 % from one second to the next, while the benchmark must
-//! detect a difference of 5 %. So the programs alternate every few milliseconds: a round runs each program for one
+//! On a shared machine the packet rate of a program varies by 40 % from one second to the next, while the benchmark
+//! must detect a difference of 5 %. So the programs alternate every few milliseconds: a round runs each program for one
 //! slice, in a new random order, and then again in the reverse order, so that slow changes affect all programs alike.
 //! Each round gives one ratio; the output shows the median of the ratios with its 95 % confidence interval
 //! ([`Paired`]).

@@ -70,7 +70,7 @@ fn collect(source: &mut AfXdp, count: usize) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Stops and drains the source. Returns the numbers of the frames that arrived and the final counts.
+/// Stops and drains the source. Returns the numbers of the frames that arrived, and the final counters of the source.
 fn finish(source: &mut AfXdp) -> (Vec<u64>, Counts) {
     source.stop();
     let mut numbers = Vec::new();

@@ -482,7 +482,8 @@ fn verify_finds_removed_files_of_flow_records() {
     const SECOND: u32 = 1_700_000_000;
     let mut frame = [0; 60];
     wire::build::Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut frame);
-    // Each second is a flow of its own. The first three flow records are in three files, one for each day.
+    // The packets of each second are a flow of their own. The first three flow records are in three files, one for each
+    // day.
     capture_of(&path, &[SECOND, SECOND + 86_400, SECOND + 172_800, SECOND + 172_900], &frame);
     let verify = |more: &[&str]| {
         let output = run(&[&["verify", "--json", "--store", arg(&store)], more].concat());

@@ -59,7 +59,7 @@ pub enum FindingKind {
     Stale,
     /// The key sets of a block exclude a packet that the block contains.
     Keys,
-    /// The ledger does not balance, or contradicts the content.
+    /// The ledger does not balance, or contradicts the packets of the file.
     Ledger,
     /// A packet file has no index.
     NoIndex,
