@@ -230,7 +230,7 @@ pub(crate) struct CompactCounters {
 }
 
 impl CompactCounters {
-    /// Timestamp of the first packet of direction 1 in this record.
+    /// Timestamp of the first packet of direction 1 in the current flow record.
     pub const fn first_back(&self) -> u64 {
         self.sides[1].extra
     }

@@ -181,7 +181,7 @@ impl<D: Device> Writer<D> {
         std::mem::take(&mut self.events)
     }
 
-    /// The outcome counters of the packets that finished write jobs contained.
+    /// The outcome counters of the packets in the write jobs that are finished.
     pub fn totals(&self) -> &Totals {
         &self.totals
     }
