@@ -22,7 +22,7 @@ pub struct SecondMap {
     len: usize,
 }
 
-/// A run: its first second, its number of seconds, and the tally of each of them.
+/// A run of seconds with equal tallies: its first second, its number of seconds, and the tally of each second.
 type Entry = (u64, (u64, Tally));
 
 impl SecondMap {
@@ -36,7 +36,7 @@ impl SecondMap {
         self.len
     }
 
-    /// True if the map contains no run.
+    /// True if the map contains no run of seconds.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -60,7 +60,7 @@ impl SecondMap {
         }
     }
 
-    /// Removes the run that begins with this second.
+    /// Removes the run of seconds that begins with this second.
     pub fn remove(&mut self, second: u64) -> Option<(u64, Tally)> {
         self.decode_chunk_of(second);
         let removed = self.open.remove(&second);
@@ -68,7 +68,7 @@ impl SecondMap {
         removed
     }
 
-    /// The last of the runs that begin at or before this second.
+    /// The last run of seconds that begins at or before this second.
     pub fn at_or_before(&mut self, second: u64) -> Option<Entry> {
         self.decode_chunk_of(second);
         let found = self.open.range(..=second).next_back().map(|(second, run)| (*second, *run));

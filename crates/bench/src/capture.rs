@@ -63,7 +63,7 @@ struct Row {
     /// Millions of packets per second of real time that the engine thread timestamped, hashed and stored in the ring.
     mpps: MedianRange,
     /// Processor time of the engine thread in nanoseconds per packet. On a shared machine this value is more accurate
-    /// than the rate.
+    /// than the packet rate.
     ns: MedianRange,
     /// Gigabits of frames per second.
     gbps: f64,
@@ -85,11 +85,12 @@ struct CostBreakdown {
     copy: f64,
     /// Cost of the loop that simulates frames and writes them into the ring, without timestamps and hashes.
     plain: f64,
-    /// Cost of that loop with a hash for each packet.
+    /// Cost of the loop of `plain` if it also computes a hash for each packet.
     hashed: f64,
-    /// Cost of that loop with a timestamp for each packet.
+    /// Cost of the loop of `plain` if it also takes a timestamp for each packet.
     stamped: f64,
-    /// Cost of that loop with a timestamp and a hash for each packet: the work of the engine in a plain loop.
+    /// Cost of the loop of `plain` if it also takes a timestamp and computes a hash for each packet: the work of the
+    /// engine in a plain loop.
     both: f64,
 }
 
@@ -160,7 +161,8 @@ fn measure(
             let span = Duration::from_secs_f64(args.seconds / 2.0);
             let figures = std::thread::scope(|s| {
                 s.spawn(|| {
-                    // If pinning fails, the loops run on any processor and vary as much as the engine.
+                    // If pinning fails, the comparison loops run on any processor, and their results vary as much as
+                    // those of the engine.
                     let _ = sys::cpu::pin(places.engine());
                     bare.run_all(spec, span)
                 })

@@ -72,7 +72,7 @@ struct ThroughputSeries {
     gbps: Vec<f64>,
 }
 
-/// Measures all combinations and prints the results.
+/// Measures all combinations of block size and queue depth, and prints the results.
 pub fn run(args: &DiskArgs, out: &mut dyn Write) -> Result<(), Stop> {
     for block in &args.blocks {
         if *block == 0 || !block.is_multiple_of(4096) || *block > volume::NOISE_BYTES as u64 {
@@ -132,7 +132,7 @@ fn series(sheet: &mut Output<'_>, bytes: &[u64]) -> Result<(), Stop> {
     let whole = &bytes[..bytes.len().saturating_sub(1)];
     let series =
         ThroughputSeries { step_seconds, gbps: whole.iter().map(|b| volume::gbps(*b, step_seconds)).collect() };
-    let text = format!("over time, {step_seconds} s each: {}", spark(&series.gbps));
+    let text = format!("write rate over time, one bar for {step_seconds} s: {}", spark(&series.gbps));
     sheet.row("series", &series, text)
 }
 
@@ -143,7 +143,8 @@ fn spark(values: &[f64]) -> String {
     values.iter().map(|v| HEIGHTS[((v / most.max(1e-9) * 8.0) as usize).min(7)]).collect()
 }
 
-/// The rate of pcap records, in Gb/s, that a full link of `gbps` with frames of this size needs from a volume.
+/// The write rate, in Gb/s, that a volume needs for the pcap records of a full link of `gbps` whose frames all have
+/// this size.
 fn demand(gbps: f64, frame: f64) -> f64 {
     gbps * (frame + ring::RECORD_HEADER as f64) / (frame + WIRE_EXTRA)
 }
@@ -177,7 +178,7 @@ mod tests {
 
     #[test]
     fn the_demand_agrees_with_the_thesis() {
-        // Table 4.3: pcap files of a 10 Gb/s link need a write rate of 9.05 to 9.95 Gb/s.
+        // Table 4.3 of the thesis: pcap files of a 10 Gb/s link need a write rate of 9.05 to 9.95 Gb/s.
         assert_eq!(format!("{:.2} {:.2}", demand(10.0, 60.0), demand(10.0, 1514.0)), "9.05 9.95");
     }
 

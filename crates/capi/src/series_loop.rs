@@ -91,7 +91,8 @@ pub unsafe extern "C" fn netgrain_series_next(
     unsafe { data_loop::next(handle, second, "second", err) }
 }
 
-/// Returns a name of the list as a C string; null if the list has no such number. The list is made at its first use.
+/// Returns the name with this number in the list `of` as a C string; null if the list has fewer names. The list is made
+/// at its first use.
 fn name(of: &'static LazyLock<Vec<CString>>, number: u32) -> *const c_char {
     of.get(number as usize).map_or(std::ptr::null(), |name| name.as_ptr())
 }

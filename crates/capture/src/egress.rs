@@ -41,8 +41,8 @@ impl Egress {
     }
 
     /// Binds the socket again if the name now belongs to another interface, or the interface was removed in between.
-    /// Returns true if so; then frames are sent through the new interface. An interface that was only down needs no new
-    /// binding.
+    /// Returns true if the socket was bound again; frames are then sent through the new interface. An interface that
+    /// was only down needs no new binding.
     pub fn find_again(&self) -> bool {
         let Ok(index) = index_of(&self.name) else { return false };
         let another = !self.is_bound(index) && self.socket.bind(index, None).is_ok();

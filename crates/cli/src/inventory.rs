@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_store_whose_first_recorder_has_just_begun_can_be_queried() {
         let dir = TempDir::new("stock-claimed");
-        std::fs::create_dir_all(dir.join("notes")).expect("a directory that is not one of an interface");
+        std::fs::create_dir_all(dir.join("notes")).expect("a directory that belongs to no interface");
         let claimant = store::Claimant::this(Timestamp::ZERO, None, Vec::new());
         let _claim = store::Claim::take(&dir.join("eth1"), &claimant).expect("a claim");
         assert_eq!(inventories(dir.path()).expect("a store"), [InterfaceInventory::of(dir.path(), "eth1")]);

@@ -20,7 +20,7 @@ pub trait Number: Copy + Eq {
     /// The bits of the number, zero-extended.
     fn bits(self) -> u64;
 
-    /// A mask of the sign bit of this width and of all higher bits of an `i64`.
+    /// A mask of the sign bit of a number of this width, and of all higher bits of an `i64`.
     const HIGHEST: i64;
 
     /// Sign-extends these bits.
@@ -289,7 +289,7 @@ const DIGITS: usize = 1 << DIGIT;
 /// Sorts keys by rarity, then by word, then by first occurrence.
 ///
 /// PERF: a radix sort with one pass for each digit in which keys differ, lowest digits first. With [`put`] 5969 → 5705
-/// instructions per record for columns to pages (records/2026-11-23-columns.md).
+/// instructions per record for the encoding of columns as pages (records/2026-11-23-columns.md).
 fn in_order(mut words: Vec<Ranked>) -> Vec<Ranked> {
     let Some(first) = words.first().copied() else { return words };
     let differ = |(word, seldom): (u64, u16), key: &Ranked| (word | key.0 ^ first.0, seldom | key.1 ^ first.1);
@@ -328,7 +328,7 @@ fn slot<K: Key>(key: K, slots: usize) -> usize {
     (key.word().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (slots - 1)
 }
 
-/// Writes the indexes into a dictionary with `keys` entries: the number of bits of an index, then runs.
+/// Writes the indexes of values in a dictionary with `keys` entries: first the number of bits of an index, then runs.
 pub fn places(places: &[u16], keys: usize, out: &mut Vec<u8>) {
     packed(places, keys, |place| place as u8, out);
 }

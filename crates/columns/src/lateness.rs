@@ -9,8 +9,8 @@ use std::time::Duration;
 use store::names::{FLOW_LATENESS, interface_directory};
 use sys::nofollow::{self, OpenOptions};
 
-/// This duration is added to the longest timeout of the meter, because a record is journaled and read a few seconds
-/// after its timeout, and clocks differ.
+/// This duration is added to the longest timeout of the meter, because a flow record is journaled and read a few
+/// seconds after its timeout, and clocks differ.
 const MARGIN: Duration = Duration::from_secs(60);
 
 /// An upper limit of the delay of records: longer than any practical timeout, and short enough that sums do not

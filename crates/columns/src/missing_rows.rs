@@ -5,9 +5,9 @@
 //! Only seconds between the first and the last row are compared: retention removes the oldest rows, and the newest rows
 //! may be lost in a crash or not yet written. If the rows of a second count fewer packets than the packet files
 //! contain, a row of that second is certainly missing, unless one recording ended and a later one began in this second:
-//! a crash may have lost the last row of the earlier recording. A second without a row is certainly missing if the same
-//! recording has complete rows before and after it, because a recording has a meter from its first packet to its last,
-//! or none. Any other second without a row may have been recorded without a meter.
+//! a crash may have lost the last row of the earlier recording. If a second has no row, its row is certainly missing if
+//! the same recording has complete rows before and after the second, because a recording has a meter from its first
+//! packet to its last, or none. Any other second without a row may have been recorded without a meter.
 //!
 //! The same comparison finds missing flow records. The series row of each second states how many flows began in this
 //! second, and each flow has at least one record. The flows that were in the flow table at the end of a recording may
@@ -125,7 +125,8 @@ pub fn missing_flow_records(root: &Path, recordings: &[Vec<u64>]) -> Result<Vec<
         }
     }
     // A flow that was in the flow table at the end of a recording has a record with the reason `forced_end`, unless the
-    // recorder crashed. The last row of a recording is that of its last second with packets or of a second beside it.
+    // recorder crashed. The last row of a recording is that of its last second with packets, or of the second before or
+    // after that second.
     let ends = recordings.iter().filter_map(|seconds| seconds.iter().max());
     let ends: BTreeSet<u64> = ends.copied().chain([end]).collect();
     let active = |end: &u64| rows.range(end.saturating_sub(1)..=end + 1).map(|(_, second)| second.active).max();
@@ -158,14 +159,14 @@ pub fn missing_flow_records(root: &Path, recordings: &[Vec<u64>]) -> Result<Vec<
     Ok(removed.into_iter().chain(lost).collect())
 }
 
-/// The flows of one second of an interface.
+/// The numbers of flows in one second of an interface.
 #[derive(Default)]
 struct SecondOfFlows {
-    /// Flows that began, according to the series rows.
+    /// Number of flows that began in the second, according to the series rows.
     begun: u64,
-    /// Flows in the flow table at the end of the second, according to the series rows.
+    /// Number of flows in the flow table at the end of the second, according to the series rows.
     active: u64,
-    /// Flows whose first record begins in the second.
+    /// Number of flows whose first flow record begins in the second.
     recorded: u64,
 }
 

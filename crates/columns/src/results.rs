@@ -83,7 +83,8 @@ impl FileScan {
         self.day.front().map(|file| file.start)
     }
 
-    /// Opens the next file; `None` if its rows are in another file, or if it is damaged, after a warning.
+    /// Opens the next file. Returns `None` if the rows of the file are in another file, or if the file is damaged;
+    /// damage is reported as a warning.
     pub fn open(&mut self) -> Option<Sealed> {
         let file = self.day.pop_front()?;
         match Sealed::open(&file.path, self.kind) {

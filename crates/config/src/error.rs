@@ -17,8 +17,8 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// The known name that is similar to an unknown name; `None` if no name is similar. Its `Display` text suggests the
-/// known name, at the end of an error text.
+/// The known name that is similar to an unknown name; `None` if no name is similar. The `Display` text of this value
+/// suggests the known name, and is written at the end of an error text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Similar(pub Option<String>);
 

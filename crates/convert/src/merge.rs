@@ -50,7 +50,7 @@ impl<R: Read> Input<R> {
 /// Merges the inputs.
 pub struct Merge<R> {
     inputs: Vec<Input<R>>,
-    /// Timestamp of the last packet of each input.
+    /// Timestamp of the last packet that was read from each input.
     last: Vec<Timestamp>,
     /// The interface description of the next packet of each input.
     described: Vec<Option<Rc<InterfaceDescription>>>,

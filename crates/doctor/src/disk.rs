@@ -71,7 +71,7 @@ fn existing(store: &Path) -> Option<PathBuf> {
 }
 
 /// Returns the type of the file system that contains `directory`. Of all mount points that are `directory` or its
-/// ancestors, the longest determines this file system (proc_pid_mountinfo(5)).
+/// ancestors, the one with the longest path determines this file system (proc_pid_mountinfo(5)).
 fn mounted(directory: &Path, mountinfo: &str) -> Option<String> {
     let directory = directory.canonicalize().ok()?;
     let mut best: Option<(usize, &str)> = None;

@@ -48,7 +48,7 @@ pub struct Capture {
     pub(crate) groups: Option<Arc<Groups>>,
     pub(crate) program: Option<Arc<InterfaceProgram>>,
     pub(crate) retention: RetentionHandle,
-    /// The CPUs of the NUMA node of the rings; empty if all CPUs are possible.
+    /// All CPUs of the NUMA node of the first engine thread. Empty if this node is unknown; then any CPU may be used.
     pub(crate) numa_cpus: Vec<usize>,
 }
 

@@ -37,7 +37,7 @@ pub fn private_pair(from: &str, to: &str, mtu: u32) -> io::Result<()> {
     another_pair(from, to, mtu)
 }
 
-/// Creates another veth pair with the same settings in the network namespace of the calling thread.
+/// Creates another veth pair, with the settings of the first pair, in the network namespace of the calling thread.
 ///
 /// # Errors
 /// `PermissionDenied` without CAP_NET_ADMIN.

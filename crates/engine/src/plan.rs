@@ -202,7 +202,7 @@ pub struct Plan {
     pub shares: u16,
     /// The largest size of a packet file in bytes.
     pub segment: u64,
-    /// A new file begins at every multiple of this duration.
+    /// A new packet file begins at every multiple of this duration.
     pub rotate: Option<Duration>,
     /// The snaplen: the largest number of bytes stored of a packet.
     pub snaplen: u32,

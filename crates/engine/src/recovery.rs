@@ -92,7 +92,7 @@ impl RecoveryTask {
     /// of a file.
     pub fn wait(&mut self) {
         if let Some(ended) = self.ended.take() {
-            // The channel carries no messages: the receive returns when the thread has ended or the time has passed.
+            // The channel carries no messages: the receive returns when the thread has ended or `GRACE` has passed.
             let _ = ended.recv_timeout(GRACE);
         }
         self.stop.store(true, Ordering::Relaxed);

@@ -49,7 +49,7 @@ pub struct RetentionReport {
     pub free: u64,
     /// Size of the volume in bytes.
     pub total: u64,
-    /// The error of an operation that fails at the moment.
+    /// The error of the operation of the retention worker that currently fails; `None` if none fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }

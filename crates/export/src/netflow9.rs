@@ -1,4 +1,4 @@
-//! NetFlow version 9 (RFC 3954): the standard elements of our records, for collectors without IPFIX.
+//! NetFlow version 9 (RFC 3954): the standard elements of flow records and series rows, for collectors without IPFIX.
 //!
 //! NetFlow v9 has neither enterprise elements nor lists nor biflows: a record of both directions becomes two data
 //! records in one message, and fields without an IANA element are omitted. Templates and options data have messages of

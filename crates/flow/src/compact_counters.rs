@@ -3,7 +3,7 @@
 //!
 //! Invariant: a cache line holds exactly the values that [`crate::wide_counters::WideDirection`] would have. If a
 //! packet would make a field overflow, [`CompactDirection::fits`] returns false and the flow gets wide counters. The
-//! other sums are in the flow's [`crate::packet_list::ListSums`], which short flows also have.
+//! sums that are not in a cache line are in the flow's [`crate::packet_list::ListSums`], which short flows also have.
 //!
 //! ```text
 //! byte  0      8                16                24               40       48      52     54     56    60    64
@@ -166,8 +166,8 @@ impl CompactDirection {
         LANES.map(|(at, bits)| (self.flags >> at) as u32 & ((1 << bits) - 1))
     }
 
-    /// Writes the counters of this direction into the record. `first` is the timestamp of the first packet of the
-    /// record, `before` that of the last packet of the previous record.
+    /// Writes the counters of this direction into the flow record. `first` is the timestamp of the first packet of the
+    /// flow record, `before` that of the last packet of the previous flow record.
     #[inline(always)]
     pub fn render(
         &self,
@@ -230,7 +230,7 @@ pub(crate) struct CompactCounters {
 }
 
 impl CompactCounters {
-    /// Timestamp of the first packet of direction 1 in this record.
+    /// Timestamp of the first packet of direction 1 in the current flow record.
     pub const fn first_back(&self) -> u64 {
         self.sides[1].extra
     }
@@ -240,7 +240,7 @@ impl CompactCounters {
         self.sides[0].extra as u32
     }
 
-    /// Sets the flow's index and the index of its packet list.
+    /// Stores the index of the flow to which these counters belong, and the index of its packet list.
     pub const fn set_owner(&mut self, flow: u32, chunk: u32) {
         self.sides[0].extra = (flow as u64) << 32 | chunk as u64;
     }

@@ -20,7 +20,8 @@ use wire::{Decoded, Family, Fragment, IpProtocol, TunnelKind};
 pub(crate) struct Key {
     /// The last 32 bits of both addresses: those of the lesser endpoint are in the upper half.
     pub low: u64,
-    /// The other bits of IPv6 addresses: the first halves of both, then 32 bits of each. IPv4: 0.
+    /// For IPv6, the other bits of both addresses: the first 64 bits of the lesser endpoint's address, the first 64
+    /// bits of the greater endpoint's address, then the next 32 bits of each. For IPv4, 0.
     pub wide: [u64; 3],
     /// The two ports: that of the lesser endpoint is in the upper half. For ICMP, 0.
     pub ports: u32,
@@ -97,7 +98,8 @@ impl Key {
         }
     }
 
-    /// The addresses of the lesser and of the greater endpoint, two words each; for IPv4, the second word of each.
+    /// The addresses of the lesser and of the greater endpoint, as two words each. An IPv4 address is in the second of
+    /// its two words.
     #[inline(always)]
     pub fn ends(&self) -> [u64; 4] {
         let Self { low, wide: [a, b, middle], .. } = *self;
@@ -108,8 +110,9 @@ impl Key {
 /// The mask of the lower half of a word.
 const LOW: u64 = 0xffff_ffff;
 
-/// Addresses and ports in order, and true if they were exchanged. The endpoints are compared as one number, and
-/// selected without a branch, which would be mispredicted every other time.
+/// Returns the addresses and the ports, those of the lesser endpoint first if `bidirectional`, and true if source and
+/// destination were exchanged. The endpoints are compared as one number, and selected without a branch, which would be
+/// mispredicted every other time.
 #[inline(always)]
 fn order_v4(addresses: u64, src_port: u16, dst_port: u16, bidirectional: bool) -> (u64, u32, bool) {
     let ports = u32::from(src_port) << 16 | u32::from(dst_port);

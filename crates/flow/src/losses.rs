@@ -17,8 +17,8 @@ impl Losses {
         if self.0.len() > MAX
             && let (Some((first, _)), Some((last, _))) = (self.0.first_key_value(), self.0.last_key_value())
         {
-            // Removes the entry whose second is farthest from the added second. It may be the first or the last entry,
-            // because a clock step may go in either direction.
+            // Removes the entry whose second is farthest from the added second. The removed entry may be the first or
+            // the last entry, because a clock step may go in either direction.
             let far = if second.abs_diff(*first) > second.abs_diff(*last) { *first } else { *last };
             self.0.remove(&far);
         }

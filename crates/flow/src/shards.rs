@@ -1,5 +1,5 @@
-//! Several meters that act as one. The hash of its key assigns each flow to one shard; the records of all shards are
-//! emitted in one order.
+//! Several meters that act as one. Each flow belongs to one shard, which the hash of the flow key selects; the records
+//! of all shards are emitted in one order.
 //!
 //! The records and their order do not depend on the number of shards, as long as no shard is full. The capacity of each
 //! shard is its part of the total capacity and a little more. Which flows a full shard evicts depends on the flows in
@@ -47,7 +47,7 @@ impl<H: Hints> Shards<H> {
         Self { flow_packets: meters.iter().map(|_| Vec::new()).collect(), meters }
     }
 
-    /// Meters packets in the order of their arrival. Their timestamps advance the meters' time.
+    /// Meters packets in the order of their arrival. The timestamps of the packets advance the meters' time.
     pub fn push(&mut self, packets: &[Packet], sink: &mut dyn Sink) {
         if let [meter] = &mut self.meters[..] {
             return meter.push(packets, sink);
@@ -90,7 +90,8 @@ impl<H: Hints> Shards<H> {
         self.meters.iter_mut().for_each(|m| m.second = None);
     }
 
-    /// Reports packets that the interface lost in a second; the records of this period will contain the number.
+    /// Reports the number of packets that the interface lost in a second. Flow records whose period contains this
+    /// second will include the number.
     pub fn lost(&mut self, second: u64, packets: u64) {
         self.meters.iter_mut().for_each(|m| m.lost(second, packets));
     }

@@ -34,7 +34,7 @@ pub(crate) struct WideDirection {
     pub flags: [u32; 8],
 
     pub first: u64,
-    /// Timestamp of this direction's last packet before this record; [`NEVER`] if there was none.
+    /// Timestamp of this direction's last packet before the current flow record; [`NEVER`] if there was none.
     pub before: u64,
     pub sent: SequenceSpace,
     pub retransmitted_bytes: u64,
@@ -131,8 +131,8 @@ impl WideDirection {
         }
     }
 
-    /// Sets the counters to the values of compact counters. `first` is the timestamp of their first packet, `before`
-    /// that of the last packet before this record.
+    /// Sets the counters to the values of compact counters. `first` is the timestamp of the first packet of the current
+    /// flow record, `before` that of the last packet before the current flow record.
     pub fn take_over(&mut self, line: &CompactDirection, first: u64, before: u64) {
         self.before = before;
         if line.packets == 0 {
@@ -166,13 +166,13 @@ impl WideDirection {
         hints.fetch(&self.first);
     }
 
-    /// True if a record must be made before the next packet.
+    /// True if a flow record must be made before the next packet is counted.
     #[inline(always)]
     pub const fn is_full(&self, most: u32) -> bool {
         self.packets >= most
     }
 
-    /// The number of inter-arrival times in this record.
+    /// The number of inter-arrival times in the current flow record.
     #[inline(always)]
     pub fn gap_count(&self) -> u32 {
         self.packets - u32::from(self.before == NEVER && self.packets > 0)
@@ -265,7 +265,7 @@ pub(crate) struct WideCounters {
 const _: () = assert!(size_of::<WideCounters>() == 448);
 
 impl WideCounters {
-    /// Timestamp of the first packet of this record.
+    /// Timestamp of the first packet of the current flow record.
     pub fn first(&self) -> Option<u64> {
         match [self.sides[0].first(), self.sides[1].first()] {
             [Some(a), Some(b)] => Some(a.min(b)),

@@ -36,7 +36,8 @@ pub struct FlowPart {
     pub crc: u32,
 }
 
-/// The contribution to the CRC of each value of each of the twelve bytes of sequence number and departure time.
+/// For each of the twelve bytes of sequence number and departure time, what each of the 256 values of the byte
+/// contributes to the CRC of the frame.
 pub type StampTables = [[u32; 256]; at::STAMP.end - at::STAMP.start];
 
 impl Parts {
@@ -45,8 +46,8 @@ impl Parts {
     /// Offset of the sequence number and departure time in the frame.
     pub const STAMP_AT: usize = at::STAMP.start;
 
-    /// The parts from which the frames of `spec` are assembled; `None` if the frames differ in size, their flows do not take turns, or they
-    /// carry no signature.
+    /// The parts from which the frames of `spec` are assembled; `None` if the frames differ in size, their flows do not
+    /// take turns, or they carry no signature.
     pub fn new(spec: &Spec) -> Option<Self> {
         let Sizes::Fixed(len) = spec.sizes else { return None };
         if spec.order != Order::Even || !spec.signature {

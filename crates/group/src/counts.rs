@@ -3,7 +3,7 @@
 //! ```text
 //! received = dropped + no_member + passed                 packets that the group's program evaluated
 //! copies   = delivered + refused + lost                   over all members, those that have left included
-//! copies   = sum over the classes                         a copy counts for the lowest class of packet and member
+//! copies   = sum over the classes                         counted in the lowest class that packet and member share
 //! forwards = forwarded + forward_lost + forward_own       over all egress interfaces
 //! ```
 //! A packet that the dispatcher skipped, because the dispatcher was too far behind the producer, is counted in
@@ -149,7 +149,7 @@ pub struct Counts {
     pub passed: u64,
     /// Number of copies, summed over all packets and members.
     pub copies: u64,
-    /// Packets that the dispatcher skipped because it was too far behind.
+    /// Packets that the dispatcher skipped because it was too far behind the producer.
     pub skipped: u64,
     /// Number of packets written to the branches of egress interfaces.
     pub forwarded: u64,

@@ -10,7 +10,7 @@ pub struct Block {
     pub number: u32,
     /// Length of the block in the packet file, in bytes.
     pub bytes: u32,
-    /// Offset in the block of the first record that starts in it.
+    /// Offset, in the block, of the first packet record that starts in the block.
     pub first_record: Option<u32>,
     /// CRC32C of the bytes of the block.
     pub crc: u32,

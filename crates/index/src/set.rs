@@ -63,7 +63,8 @@ impl Set {
         }
     }
 
-    /// The group that the keys of group `i` in a set of `of` groups have in this set, which has at most `of` groups.
+    /// The group of this set that contains the keys which a set of `of` groups has in group `i`. This set has at most
+    /// `of` groups.
     pub(crate) fn group(&self, i: usize, of: usize) -> Group {
         match self {
             Self::All => [u64::MAX; 4],
@@ -161,7 +162,10 @@ mod tests {
                 let Set::Groups(groups) = &set else { panic!("a folded set has groups") };
                 let len = groups.len();
                 for of in [len, FULL] {
-                    assert!(keys.iter().all(|k| admits(&set, of, *k)), "seed {seed}: {n} keys in {len} groups as {of}");
+                    assert!(
+                        keys.iter().all(|k| admits(&set, of, *k)),
+                        "seed {seed}: {n} keys in {len} groups, read as {of} groups"
+                    );
                 }
                 if len == 1 {
                     break;

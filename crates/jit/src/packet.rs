@@ -193,7 +193,7 @@ pub(crate) mod at {
 
     const FACTS: usize = offset_of!(Packet<'_>, facts);
 
-    /// The offset and the type of a fact of one layer, for loads by generated code.
+    /// The offset in [`Packet`] and the type of a fact of one layer, for loads by generated code.
     pub fn fact(layer: Layer, fact: Fact) -> (usize, Type) {
         let layer = match layer {
             Layer::Outer => offset_of!(Facts, outer),
@@ -210,8 +210,8 @@ pub(crate) mod at {
         (FACTS + layer + at, width)
     }
 
-    /// The offset and the type of a fact of the whole packet, for loads by generated code; `None` if the facts do not
-    /// store this value.
+    /// The offset in [`Packet`] and the type of a fact of the whole packet, for loads by generated code; `None` if the
+    /// facts do not store this value.
     pub fn meta(meta: Meta) -> Option<(usize, Type)> {
         let (at, width) = match meta {
             Meta::Time => (offset_of!(Facts, time), types::I64),

@@ -11,8 +11,8 @@ pub(crate) enum Task {
     Resume,
     /// Announces the keys that the evaluation will look up in flow maps.
     Prefetch,
-    /// Tests which frames match a filter. The function has no context. Of each verdict it uses only whether the frame
-    /// is dropped.
+    /// Tests which frames match a filter. The function has no context. The result of the test is whether the verdict
+    /// drops the frame; the other fields of the verdict are not used.
     Match,
 }
 

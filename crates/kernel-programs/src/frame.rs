@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!    -8  context              -16  address of the packet         -24  address of the end of the packet
-//!   -56  record, in the layout of the metadata (`super::meta`)
+//!   -56  verdict record, in the layout of the metadata (`super::meta`)
 //!   -72  facts of the headers and the sink of the packet, unaligned within their slots
 //!   -80  time                -152  key of a map, addend         -168  value of a map      -176  index of an array
 //!        then a slot for each value that has no register
@@ -17,7 +17,7 @@ pub const DATA: i16 = -16;
 pub const DATA_END: i16 = -24;
 pub const RECORD: i16 = -56;
 pub const TIME: i16 = -80;
-/// Offset in the stack frame of a map key of up to eight words.
+/// Offset, in the stack frame, of the key for a map access (at most eight words).
 pub const KEY: i16 = -152;
 pub const ADDEND: i16 = -88;
 pub const VALUE: i16 = -168;

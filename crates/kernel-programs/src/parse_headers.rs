@@ -36,8 +36,7 @@ const MIN_TYPE: i32 = 1536;
 /// The IP protocols that [`wire::Decoded`] decodes as tunnels.
 const TUNNELS: [u8; 3] = [4, 41, 47];
 
-/// Converts a number to the value that the machine gets when it loads the two bytes, in network byte order, from a
-/// packet.
+/// Returns the value that a load of two bytes gives if a packet contains `n` in network byte order.
 pub(super) const fn raw(n: u16) -> i32 {
     n.swap_bytes() as i32
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-/// Why reading ended before the end of the file. Every variant has the byte offset in the uncompressed file.
+/// The reason why reading ended before the end of the file. [`Self::offset`] returns the byte offset of the error.
 #[derive(Debug)]
 pub enum Error {
     /// The source failed.
@@ -16,7 +16,7 @@ pub enum Error {
     NotACapture {
         /// The first bytes of the content.
         head: [u8; 4],
-        /// Number of bytes of `head` that the content has.
+        /// Number of bytes in `head` that are from the content; less than 4 if the content is shorter.
         have: usize,
     },
     /// The version of the format is not supported.
@@ -36,7 +36,7 @@ pub enum Error {
         what: &'static str,
         /// Length of the structure in bytes.
         need: u64,
-        /// Number of bytes of the structure that the file has.
+        /// Number of bytes of the structure that are in the file.
         have: u64,
     },
     /// A length or number is larger than in any real file.

@@ -171,7 +171,7 @@ impl FlowPackets {
     }
 
     /// If the store has out-of-order files in the interval, moves the start of the interval back by `LATE`, because
-    /// packets may then be earlier than their records.
+    /// packets may then be earlier than the start times of their flow records.
     pub fn expect_late(&mut self, store: &Path) {
         let from = self.from.before(LATE);
         let is_out_of_order = |interface: &String| {
@@ -248,9 +248,9 @@ impl FlowPackets {
         (self.from <= self.to).then_some((self.from, self.to))
     }
 
-    /// A filter that all packets of the flows match, with which an index excludes most other blocks. The filter is
-    /// empty (matches all packets) if flows are in tunnels, because their records do not contain the outer addresses,
-    /// or if there are more than `PAIRS_MAX` host pairs.
+    /// A filter that all packets of the flows match, with which an index excludes most blocks without such packets. The
+    /// filter is empty (matches all packets) if flows are in tunnels, because their records do not contain the outer
+    /// addresses, or if there are more than `PAIRS_MAX` host pairs.
     pub fn filter(&self) -> String {
         if self.in_tunnels || self.pairs.len() > PAIRS_MAX {
             return String::new();

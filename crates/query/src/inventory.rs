@@ -65,8 +65,8 @@ impl InterfaceInventory {
         std::fs::read_dir(&self.directory).map_or(true, |entries| entries.flatten().any(is_journal))
     }
 
-    /// The time of the oldest packets. If they are in an out-of-order file, it is earlier than the start time of this
-    /// file.
+    /// The time of the oldest packets. If these packets are in an out-of-order file, this time is earlier than the
+    /// start time of the file.
     pub fn oldest(&self) -> Option<Timestamp> {
         let (first, _) = self.files()?;
         let noted = OutOfOrderMarkers::read(&self.directory).unwrap_or_default();

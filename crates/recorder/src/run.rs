@@ -108,7 +108,8 @@ pub struct Summary {
     pub published: u64,
     /// Number of files that could not be published and keep their hidden names.
     pub hidden: u64,
-    /// The number of packets with an earlier timestamp than a preceding packet, and the largest difference.
+    /// The number of packets with an earlier timestamp than a preceding packet, and the largest difference of the two
+    /// timestamps.
     pub late: OutOfOrderCounts,
     /// Number of bytes of packet files that were written.
     pub bytes: u64,

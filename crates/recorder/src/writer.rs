@@ -57,7 +57,8 @@ pub struct Totals {
     /// Number of files that were left under their hidden names, or that another process removed before they were
     /// published.
     pub hidden: u64,
-    /// The number of packets with an earlier timestamp than a preceding packet, and the largest difference.
+    /// The number of packets with an earlier timestamp than a preceding packet, and the largest difference of the two
+    /// timestamps.
     pub late: OutOfOrderCounts,
     /// Number of bytes of packet files that were written; a page that was written twice, with more content the second
     /// time, counts once.
@@ -82,11 +83,11 @@ pub struct Writer<D> {
     events: Vec<Event>,
 }
 
-/// The latest timestamp and the number of offered packets of all parts whose writes have begun.
+/// The latest timestamp and the number of offered packets of all parts of blocks whose writes have begun.
 struct BegunParts {
     /// The latest timestamp in the in-order files (files without a marker) of the store and of this run.
     latest: Timestamp,
-    /// Number of offered packets in the ledger rows of all parts whose writes have begun.
+    /// Number of offered packets in the ledger rows of all parts of blocks whose writes have begun.
     offered: u64,
     /// True if the first file was begun.
     has_file: bool,
@@ -180,7 +181,7 @@ impl<D: Device> Writer<D> {
         std::mem::take(&mut self.events)
     }
 
-    /// The outcome counters of the packets whose jobs are finished.
+    /// The outcome counters of the packets in the write jobs that are finished.
     pub fn totals(&self) -> &Totals {
         &self.totals
     }
@@ -285,8 +286,8 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Writes the index entry of the oldest job, if the job is a part; returns the index of its file in `files`, and
-    /// the entry.
+    /// Writes the index entry of the oldest job, if the job writes a part of a block. Returns the position of the
+    /// packet file in `files`, and the index entry.
     fn write_entry(&mut self, now: Duration) -> Result<Option<(usize, IndexWrite)>, Unwritten> {
         let Some(front) = self.flights.front() else { return Err(Unwritten) };
         let (Some(part), Some(file)) = (&front.part, front.file) else { return Ok(None) };

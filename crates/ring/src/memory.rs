@@ -43,8 +43,8 @@ impl RingMemory {
     /// `ENOMEM` if the machine has not enough memory.
     pub fn prefault_more(&self) -> std::io::Result<bool> {
         const STEP: usize = 8 << 20;
-        // The descriptors take a quarter of the bytes of the packet memory. So a step of a quarter of the bytes
-        // allocates both memories completely at the same time.
+        // The memory of the descriptors is a quarter of the size of the packet memory. So with steps of a quarter of
+        // the size, both memories are completely allocated at the same time.
         let more = self.bytes.prefault_more(STEP)?;
         Ok(self.descs.prefault_more(STEP / 4)? || more)
     }
@@ -136,7 +136,8 @@ impl RingMemory {
     }
 
     /// Appends copies of the descriptors `[from, to)`, which the producer may be overwriting: a copy is valid only if
-    /// the claim, loaded afterwards, does not cover it. Returns the number of copied descriptors with the control flag.
+    /// the range that the producer has claimed for overwriting, loaded after the copy, does not include it. Returns the
+    /// number of copied descriptors with the control flag.
     #[inline]
     pub fn copy_descs(&self, from: u64, to: u64, out: &mut Vec<Desc>) -> u64 {
         let count = to.saturating_sub(from).min(self.desc_capacity()) as usize;
@@ -182,8 +183,8 @@ impl RingMemory {
         unsafe { std::slice::from_raw_parts(self.at(pos), len) }
     }
 
-    /// Copies bytes that the producer may be overwriting: a copy is valid only if the claim, loaded afterwards, does
-    /// not cover it.
+    /// Copies bytes that the producer may be overwriting: a copy is valid only if the range that the producer has
+    /// claimed for overwriting, loaded after the copy, does not include it.
     pub fn copy_racy(&self, pos: u64, out: &mut [u8]) {
         assert!(out.len() as u64 <= self.byte_capacity());
         let from = self.at(pos);

@@ -82,7 +82,7 @@ impl TrafficClass {
             Self::Udp => "UDP packets",
             Self::Icmp => "ICMP and ICMPv6 packets",
             Self::Sctp => "SCTP packets",
-            Self::OtherIp => "IP packets of other protocols",
+            Self::OtherIp => "IP packets of protocols other than TCP, UDP, SCTP, ICMP and ICMPv6",
             Self::Arp => "ARP packets",
             Self::Other => "all other packets",
         }

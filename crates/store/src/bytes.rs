@@ -43,8 +43,8 @@ enum Kind {
         pos: u64,
         len: usize,
     },
-    /// A copy of bytes in separate pages. The two numbers are the offsets in these pages at which the slice begins and
-    /// ends.
+    /// A copy of bytes in newly allocated pages. The two numbers are the offsets in these pages at which the slice
+    /// begins and ends.
     Own(Arc<Vec<Page>>, usize, usize),
 }
 
@@ -64,7 +64,7 @@ impl Slice {
         }
     }
 
-    /// A copy of `content` in separate pages.
+    /// A copy of `content` in newly allocated pages.
     pub fn copied(content: &[u8]) -> Self {
         let page = |part: &[u8]| {
             let mut page = Page([0; PAGE as usize]);

@@ -100,7 +100,8 @@ impl OutOfOrderMarkers {
         let mut all: BTreeMap<FileIdentity, (Option<Span>, String)> = BTreeMap::new();
         for (which, stem, span) in markers.filter_map(parse) {
             let known = &mut all.entry(which).or_insert_with(|| (None, stem.to_owned())).0;
-            // A marker with a range replaces the marker without a range, which was written before the file was sealed.
+            // A marker with a time range replaces the marker without a time range, which was written before the file
+            // was sealed.
             *known = match (*known, span) {
                 (Some(a), Some(b)) => Some(a.with(b)),
                 (a, b) => a.or(b),
@@ -120,15 +121,16 @@ impl OutOfOrderMarkers {
         self.0.get(&which).map(|(span, _)| *span)
     }
 
-    /// All files with a marker: identity, time range, and name without ending.
+    /// All packet files with a marker: the identity of the file, the time range from its marker, and its name without
+    /// ending.
     pub fn iter(&self) -> impl Iterator<Item = (FileIdentity, Span, &str)> {
         self.0.iter().map(|(which, (span, stem))| (*which, *span, stem.as_str()))
     }
 }
 
-/// Writes the marker of an out-of-order file: without a time range when the file is begun, and with the range when the
-/// file is sealed; then the marker without a range is removed. The marker needs no sync: it is created before the
-/// packet file is renamed, and the journal of the file system preserves this order after a power failure.
+/// Writes the marker of an out-of-order file: without a time range when the file is begun, and with a time range when
+/// the file is sealed; then the marker without a time range is removed. The marker needs no sync: it is created before
+/// the packet file is renamed, and the journal of the file system preserves this order after a power failure.
 ///
 /// # Errors
 /// Any error that the device returns.
@@ -146,7 +148,7 @@ pub fn write_marker<D: Device>(
         Err(e) => return Err(e),
     }
     if span.is_some() {
-        // A failure of the removal is harmless, because readers prefer the marker with a range.
+        // A failure of the removal is harmless, because readers prefer the marker with a time range.
         let _ = device.remove(&directory.join(stem));
     }
     Ok(())
@@ -239,7 +241,7 @@ mod tests {
         let whole = text(&stem, Some(Span::out_of_order((at(1), at(2)))));
         assert!(parse(&whole).is_some());
         for cut in 0..whole.len() {
-            // The first part of the name, up to the separator, is itself the name of a marker without a range.
+            // The first part of the name, up to the separator, is itself the name of a marker without a time range.
             assert_eq!(parse(&whole[..cut]).is_some(), cut == stem.len(), "{}", &whole[..cut]);
         }
         assert_eq!(parse(&format!("{stem}=")), None);

@@ -6,7 +6,7 @@ use wire::EtherType;
 use wire::build::Frame;
 
 /// A frame between two of `10.0.0.1`, `10.0.0.2`, `10.0.1.1`, `10.0.1.2`, `2001:db8::1` and `2001:db8::2` with ports 1
-/// to 3 and tags 5 and 6; often malformed.
+/// to 3 and VLAN ids 5 and 6; often malformed.
 pub fn random_frame(prng: &mut Prng) -> Vec<u8> {
     let v4 = |prng: &mut Prng| [10, 0, prng.below(2) as u8, 1 + prng.below(2) as u8];
     let v6 = |prng: &mut Prng| [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1 + prng.below(2) as u16];

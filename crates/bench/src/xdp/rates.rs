@@ -1,7 +1,7 @@
 //! Measures the cost of a program on an interface, and separates it from the variation of the machine.
 //!
-//! On a shared machine the rate of a program varies by 40 % from one second to the next, while the benchmark must
-//! detect a difference of 5 %. So the programs alternate every few milliseconds: a round runs each program for one
+//! On a shared machine the packet rate of a program varies by 40 % from one second to the next, while the benchmark
+//! must detect a difference of 5 %. So the programs alternate every few milliseconds: a round runs each program for one
 //! slice, in a new random order, and then again in the reverse order, so that slow changes affect all programs alike.
 //! Each round gives one ratio; the output shows the median of the ratios with its 95 % confidence interval
 //! ([`Paired`]).
@@ -11,10 +11,10 @@
 //! program, however many rounds are run. So the benchmark opens the interfaces several times, each time for a share of
 //! the rounds, and also shows the median of each opening.
 //!
-//! The bare redirect is an interface opened without programs: frames without metadata space, a socket whose reader
-//! reads only frames, and the attached XDP program alone. The programs run on a second interface and are swapped as in
-//! a capture. The generators of both interfaces send the same traffic. Afterwards the benchmark checks in the
-//! interface's counters that the programs decided all packets.
+//! The bare redirect, with which the programs are compared, is an interface opened without programs: frames without
+//! metadata space, a socket whose reader reads only frames, and the attached XDP program alone. The programs run on a
+//! second interface and are swapped as in a capture. The generators of both interfaces send the same traffic.
+//! Afterwards the benchmark checks in the interface's counters that the programs decided all packets.
 
 use super::settings::{FROM, MAX_COST, PROGRAMS, TO, XdpArgs, parts, pin};
 use crate::cpu_placement::CpuPlacement;
@@ -69,9 +69,10 @@ struct Row {
     stages_in_kernel: usize,
     verified_instructions: u32,
     mpps: MedianRange,
-    /// Percent by which the rate is below that of the bare redirect in the same round.
+    /// Percent by which the packet rate of the program is below that of the bare redirect in the same round.
     below_percent: Paired,
-    /// Median of the difference in percent, for each opening of the interfaces.
+    /// The values of `below_percent` for the rounds of each opening of the interfaces: median and range of their
+    /// medians.
     by_opening: MedianRange,
     most_percent: f64,
     /// Frames that were lost because the interface's socket had no room, in all slices on this interface.
@@ -318,7 +319,10 @@ mod tests {
                 assert!(paired.low <= paired.median && paired.median <= paired.high);
                 hits += u32::from(paired.low <= 0.25 && 0.25 <= paired.high);
             }
-            assert!((930..=990).contains(&hits), "{hits} of 1000 with {n} values, seed {seed}");
+            assert!(
+                (930..=990).contains(&hits),
+                "{hits} of 1000 intervals of {n} values contain the true median, seed {seed}"
+            );
         }
     }
 

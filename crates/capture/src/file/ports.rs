@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Maximum number of interfaces; if the files have more, all are treated as one.
+/// Maximum number of interfaces; if the files have more interfaces, all of them are treated as one interface.
 const MAX: usize = 64;
 
 /// One interface of the files.
@@ -81,8 +81,8 @@ fn port_of<R: Read>(reader: &Reader<R>, interface: u32) -> String {
 /// Decides for each packet whether it belongs to one selected interface.
 pub struct PortMatcher {
     port: String,
-    /// The interface of the last packet by number and name (numbers restart in each section of a file), and true if it
-    /// matches.
+    /// The interface of the last packet by number and name (numbers restart in each section of a file), and true if
+    /// this interface is the selected one.
     last: Option<(u32, Box<str>, bool)>,
 }
 

@@ -57,7 +57,7 @@ fn number_of(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(bytes[14..22].try_into().expect("eight bytes"))
 }
 
-/// Polls until `count` frames have arrived or the time is over.
+/// Polls until `count` frames have arrived or [`WAIT_MAX`] has passed.
 fn collect(source: &mut AfXdp, count: usize) -> Vec<Vec<u8>> {
     let until = Instant::now() + WAIT_MAX;
     let mut frames = Vec::new();
@@ -70,7 +70,7 @@ fn collect(source: &mut AfXdp, count: usize) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Stops and drains the source. Returns the numbers of the frames that arrived and the final counts.
+/// Stops and drains the source. Returns the numbers of the frames that arrived, and the final counters of the source.
 fn finish(source: &mut AfXdp) -> (Vec<u64>, Counts) {
     source.stop();
     let mut numbers = Vec::new();
@@ -255,7 +255,8 @@ fn each_frame_lost_to_a_full_receive_ring_is_counted() {
         assert_eq!(numbers, (0..64).collect::<Vec<_>>());
         assert_eq!(counts.seen, Some(500));
         assert_eq!((counts.lost[Cause::ReceiveFull as usize], lost(&counts)), (436, 436), "{xdp:?}");
-        // In native mode the driver counts the same frames too, which is why its drops are not added.
+        // In native mode the driver counts these lost frames too, so the source does not add the driver's drops to its
+        // own count.
         let driver = sandbox.netlink().link_by_index(b.index).expect("port").stats.rx_dropped;
         assert_eq!(driver, 436, "after {xdp:?}");
     }

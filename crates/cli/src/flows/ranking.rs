@@ -96,7 +96,7 @@ fn dispensable(report: &Aggregation) -> Vec<usize> {
     places
 }
 
-/// A value in JSON, CSV or a column.
+/// A value to be written as JSON, as CSV, or into a Parquet column.
 enum Cell {
     /// A flow ID: text in JSON, because many JSON readers round large numbers.
     Id(u64),

@@ -67,7 +67,7 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
                 writeln!(out, "passed to user space before any action: {}", left.join(", and "))?;
             }
             if object.is_evaluated_again {
-                writeln!(out, "computed in user space for packets that pass: {RECORD}")?;
+                writeln!(out, "computed in user space for packets that the kernel part passes: {RECORD}")?;
             }
             if object.flow_maps().next().is_some() {
                 writeln!(out, "{SEPARATE_MAPS}")?;
@@ -84,12 +84,12 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
     let clusters = lang::clusters(&[program]);
     for (key, maps) in &clusters {
         let names: Vec<_> = maps.iter().filter_map(|m| program.maps.get(*m)).map(|m| m.name.as_str()).collect();
-        writeln!(out, "packets can be distributed to workers by {key} for the maps {}", names.join(", "))?;
+        writeln!(out, "for the flow maps {}, packets can be distributed to workers by {key}", names.join(", "))?;
     }
     if clusters.len() > 1 {
         writeln!(
             out,
-            "no key suits all maps: each line above needs its own workers and its own copies of the packets"
+            "no key suits all flow maps: the maps of each line above need separate workers with copies of the packets"
         )?;
     }
     Ok(())

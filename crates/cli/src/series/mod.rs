@@ -225,7 +225,8 @@ fn row_source(args: &SeriesArgs) -> Result<RowSource, Failure> {
     }
     if !args.read.is_empty() {
         let is_file = |path: &&PathBuf| path.exists() || *path == Path::new("-");
-        // The first word is always a file; if it does not exist, the error is reported when it is opened.
+        // The first word after `-r` is always a file; if this file does not exist, the error is reported when it is
+        // opened.
         let files = args.read.iter().skip(1).take_while(is_file).count() + 1;
         let words = args.read[files..].iter().map(|word| word.to_string_lossy());
         let words: Vec<_> = words.chain(args.words.iter().map(|word| word.as_str().into())).collect();
@@ -262,15 +263,15 @@ fn no_match_advice(args: &SeriesArgs, source: &RowSource, from: Timestamp, to: T
         |store| inventory::missing(store, &inventory::inventories(store).ok()?, DataFileKind::Series, &args.interface);
     match source {
         RowSource::Store(store) => {
-            missing(store).unwrap_or_else(|| format!("no series {interval}; {}", contents(store)))
+            missing(store).unwrap_or_else(|| format!("no series rows {interval}; {}", contents(store)))
         }
         RowSource::Packets(store, filter) => {
-            format!("neither packets of `{filter}` nor series {interval}; {}", contents(store))
+            format!("neither packets that match `{filter}` nor series rows {interval}; {}", contents(store))
         }
         RowSource::Files(files, _) => {
-            format!("no series {interval}; searched {}", flow_records::query::named_files(files))
+            format!("no series rows {interval}; searched {}", flow_records::query::named_files(files))
         }
-        RowSource::Network(group, _) => format!("no series {interval}; listened to {group}"),
+        RowSource::Network(group, _) => format!("no series rows {interval}; listened to {group}"),
     }
 }
 

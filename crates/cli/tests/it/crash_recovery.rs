@@ -165,8 +165,8 @@ fn packets_reported_stored_2_s_before_a_kill_are_recovered() {
         let segment = if round % 2 == 0 { "2MiB" } else { "256MiB" };
         let (mut running, _err) = Running::start(&mut record(&store, &["--json", "--segment", segment]));
         let mut lines = BufReader::new(running.0.stdout.take().expect("a pipe")).lines();
-        // The recorder prints a report and flushes its buffers once per second. So two reports later the packets of the
-        // first report have been flushed, with one more second to reach the disk.
+        // The recorder prints a report and flushes its buffers once per second. So when the second report after a
+        // report is printed, the packets of that report were flushed, and had one more second to reach the disk.
         let mut stored = || {
             let line = lines.next().expect("a report").expect("text");
             common::objects(&line)[0]["live"]["stored"].as_u64().expect("a count")

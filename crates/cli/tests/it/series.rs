@@ -54,7 +54,7 @@ fn invalid_series_queries_are_rejected_with_advice() {
     assert_error(&query(&store, &["--direction", "out", "udp"]), "--direction out", "do not store the direction");
     let none = query(&store, &["--to", "2001-01-01"]);
     assert_eq!((none.status, none.out.as_str()), (Some(1), ""));
-    assert!(none.err.contains("no series from the beginning to 2001-01-01"), "{}", none.err);
+    assert!(none.err.contains("no series rows from the beginning to 2001-01-01"), "{}", none.err);
 }
 
 #[test]

@@ -425,12 +425,12 @@ fn timestamps_after_2106_are_counted_and_their_store_is_valid() {
     assert_eq!((output.status, damage(&output)), (Some(0), vec![]), "{output:?}");
 }
 
-/// Writes a capture with two packets in each of these seconds. They belong to no flow.
+/// Writes a capture with two packets in each of these seconds. The packets belong to no flow.
 fn capture(path: &Path, seconds: &[u32]) {
     capture_of(path, seconds, &[0xff; 60]);
 }
 
-/// Writes a capture with two packets of this frame in each of these seconds.
+/// Writes a capture in which this frame occurs twice in each of these seconds.
 fn capture_of(path: &Path, seconds: &[u32], frame: &[u8; 60]) {
     let mut bytes = Vec::new();
     for word in [0xa1b2_3c4du32, 2 | 4 << 16, 0, 0, 65_535, 1] {
@@ -489,7 +489,8 @@ fn verify_finds_removed_files_of_flow_records() {
     const SECOND: u32 = 1_700_000_000;
     let mut frame = [0; 60];
     wire::build::Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut frame);
-    // Each second is a flow of its own. The first three flow records are in three files, one for each day.
+    // The packets of each second are a flow of their own. The first three flow records are in three files, one for each
+    // day.
     capture_of(&path, &[SECOND, SECOND + 86_400, SECOND + 172_800, SECOND + 172_900], &frame);
     let verify = |more: &[&str]| {
         let output = run(&[&["verify", "--json", "--store", arg(&store)], more].concat());

@@ -284,7 +284,8 @@ fn a_missing_privilege_is_reported() {
     const NOBODY: u32 = 65_534;
     let Some(sandbox) = Sandbox::new(test) else { return };
     let _ports = sandbox.veth("va", "vb");
-    // Unlike the build directory, every user may enter this directory.
+    // The program is copied to the directory for temporary files, because other users may be unable to enter the build
+    // directory.
     let dir = std::env::temp_dir().join(format!("netgrain-nobody-{}", std::process::id()));
     std::fs::create_dir_all(dir.join("store")).expect("a directory");
     for path in [&dir, &dir.join("store")] {
@@ -442,7 +443,8 @@ fn a_run_without_a_source_names_every_source_with_an_example() {
 #[test]
 fn an_unreadable_file_is_reported_with_the_cause() {
     const NOBODY: u32 = 65_534;
-    // Unlike the build directory, every user may enter this directory.
+    // The program is copied to the directory for temporary files, because other users may be unable to enter the build
+    // directory.
     let dir = std::env::temp_dir().join(format!("netgrain-unreadable-{}", std::process::id()));
     std::fs::create_dir_all(dir.join("directory")).expect("a directory");
     let (program, capture) = (dir.join("netgrain"), dir.join("secret.pcap"));

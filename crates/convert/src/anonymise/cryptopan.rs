@@ -108,8 +108,8 @@ impl CryptoPan {
         Ipv6Addr::from_bits(mapped)
     }
 
-    /// The bits of a left-aligned address that the mapping flips, of the bits `from` to `to`, which are counted from
-    /// the highest bit.
+    /// Of the bits `from` to `to` of a left-aligned address, counted from the highest bit, those that the mapping
+    /// flips.
     pub(super) fn flips(&self, address: u128, from: u32, to: u32) -> u128 {
         let mut flips = 0;
         let mut at = from;
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn the_published_sample_is_reproduced() {
         let mut pan = CryptoPan::new(&SAMPLE);
-        // Addresses of sample_trace_raw.dat in the distribution, and the mapped addresses of
+        // Addresses of sample_trace_raw.dat in the Crypto-PAn distribution, and the mapped addresses of
         // sample_trace_sanitized.dat.
         for (raw, sanitized) in [
             ("128.11.68.132", "135.242.180.132"),

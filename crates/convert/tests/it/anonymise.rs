@@ -155,7 +155,7 @@ fn a_packet_quoted_by_icmp_is_mapped_and_the_checksum_is_correct() {
     assert_eq!(out[26..34], [router, client].concat());
     assert_eq!(out[38..42], server, "the gateway");
     assert_eq!(out[54..62], [client, server].concat(), "the quoted packet");
-    // The quoted payload is removed. With the payload appended, all checksums are correct.
+    // The payload of the quoted packet is removed. If it is appended again, all checksums are correct.
     assert_eq!(out.len(), 14 + 20 + 8 + 20 + 8);
     assert_eq!((checksum(&out[14..34]), checksum(&out[42..62])), (0, 0));
     assert_eq!(checksum(&[&out[34..], &[1, 2, 3, 4][..]].concat()), 0);

@@ -67,7 +67,7 @@ pub fn choose<T: FieldTable>(list: &str) -> Result<Vec<&'static Field<T>>, Unkno
 pub struct UnknownField {
     /// The name.
     pub name: String,
-    /// What the field name was looked up for, such as "a flow record".
+    /// What error messages call a value of the type that lacks the field, such as "a flow record".
     pub what: &'static str,
     /// The existing names.
     pub known: Vec<&'static str>,

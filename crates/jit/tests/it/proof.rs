@@ -18,7 +18,8 @@ struct Native;
 /// it.
 struct Split;
 
-/// Names the type of a refusal. Refusals of other types are bugs, because the program was verified.
+/// Returns a name for the type of a refusal. Refusals of types that have no name here are bugs, because the program was
+/// verified.
 fn refused(refusal: Refusal) -> String {
     match refusal {
         Refusal::TooLarge => "too large".to_owned(),

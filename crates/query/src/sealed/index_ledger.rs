@@ -15,13 +15,13 @@ pub struct IndexLedger {
 }
 
 impl IndexLedger {
-    /// The ledger of an index whose rows have not been read.
+    /// Creates the ledger of an index; the ledger rows are read later.
     pub fn new(origin: usize, lost_after: u64, indexed: Indexed) -> Self {
         Self { origin, lost_after, indexed }
     }
 
-    /// Adds the ledger of the index to the query context. If the interval contains the whole file, these are the totals
-    /// of the file; if not, these are the rows of the overlapping blocks, for the seconds inside the interval.
+    /// Adds the ledger of the index to the query context: the totals of the file if the interval contains the whole
+    /// file, otherwise the ledger rows of the overlapping blocks, for the seconds inside the interval.
     pub fn enter(mut self, context: &mut QueryContext) {
         let (from, to) = (context.query.from, context.query.to);
         context.add_lost(self.origin, self.lost_after);

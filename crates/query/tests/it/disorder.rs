@@ -116,7 +116,7 @@ fn record(store: &Path, wall: Option<fn() -> WallClock>, begins: &[Timestamp]) {
     stream.record(store);
 }
 
-/// The start times of the files with a marker; checks that each file is in order and that its marker has the right
+/// The start times of the files with a marker; checks that each file is in order and that its marker has the right time
 /// range.
 fn marked_files(store: &Path) -> Vec<Timestamp> {
     let marked_files = OutOfOrderMarkers::read(&store.join("eth1")).expect("markers");
@@ -198,8 +198,8 @@ fn a_clock_corrected_during_a_run_marks_files_in_the_same_run() {
         };
         let begins = [files(FAR, 3), files(secs(0), 4)].concat();
         record(dir.path(), Some(wall), &begins);
-        // If the clock is not synchronised, it is trusted only after the first file of this hour exists, because only
-        // then the store has as many hours before the clock's time as after it.
+        // A clock that is not synchronised is trusted only if the store has at most as many hour directories after the
+        // clock's time as before it. This holds only after the first file with the corrected time exists.
         let first = if synchronised { vec![] } else { files(secs(0), 1) };
         assert_eq!(marked_files(dir.path()), [first, files(FAR, 3)].concat(), "synchronised: {synchronised}");
         check(dir.path(), "set right");

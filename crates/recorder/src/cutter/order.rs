@@ -1,11 +1,12 @@
 //! Counts out-of-order packets, whose timestamp is earlier than that of a preceding packet in the stream, and
-//! determines the largest difference. They are caused by the replay of captures that are not in order of time, and by a
-//! clock that was set back.
+//! determines the largest difference. Out-of-order packets are caused by the replay of captures that are not in order
+//! of time, and by a clock that was set back.
 
 use base::Timestamp;
 use std::time::Duration;
 
-/// The number of packets with an earlier timestamp than a preceding packet, and the largest difference.
+/// The number of packets with an earlier timestamp than a preceding packet, and the largest difference of the two
+/// timestamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutOfOrderCounts {
     /// Number of out-of-order packets.

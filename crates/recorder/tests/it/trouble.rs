@@ -104,7 +104,8 @@ fn a_file_that_cannot_be_renamed_delays_no_other_and_stays_hidden() {
         true
     });
     assert!(outcome.done, "the recorder has not ended");
-    // A step takes 3 ms on the clock of the test. If the writer makes no pauses, publication takes about ten steps.
+    // A step of the writer takes 3 ms on the clock of the test. If the writer makes no pauses, publication takes about
+    // ten steps.
     let others_by = others_by.expect("the other files were published while the first file failed");
     assert!(others_by < Duration::from_secs(1), "the other files waited for the first: {others_by:?}");
     assert_eq!(check_published(&stream, &device.files(), "one file fails"), [1, 2, 3, 4]);

@@ -140,8 +140,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         })
     }
 
-    /// Adds the packets that were offered to the recorder but are in no ledger to this file's ledger as lost. If their
-    /// number is unknown, adds a note that it is unknown.
+    /// Counts the packets that were offered to the recorder but are in no ledger as lost, in the ledger of this file.
+    /// If their number is unknown, adds a note that it is unknown.
     fn enter_tail(&mut self, header: &Header, findings: &mut Findings) {
         let mut tally = Tally::default();
         let mut second = findings.rest.iter().flat_map(|(_, rows)| rows.runs()).map(|r| r.second + r.seconds - 1).max();
@@ -158,8 +158,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
                 findings.lost += missing;
                 second = second.max(Some(tail.second));
             }
-            // For an empty file, no note says that the number of lost packets is unknown: no lost packets are known,
-            // and recovery removes the file later.
+            // An empty file gets no note that the number of lost packets is unknown: nothing indicates that packets
+            // were lost, and recovery removes the file later.
             Err(CountsUnavailable) if findings.is_empty() => return,
             Err(CountsUnavailable) => tally.notes[Note::TailUnknown as usize] = 1,
         }
@@ -224,7 +224,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
     }
 
     /// Returns a published index of this file whose checksums do not match all blocks, if there is one. Recovery
-    /// prefers it to a growing index, because it covers more packets.
+    /// prefers the published index to a growing index, because the published index covers more packets.
     fn half_published(&mut self, growing: Option<&VerifiedIndex>) -> io::Result<Option<VerifiedIndex>> {
         for path in self.orphans()? {
             let Some(verified) = VerifiedIndex::read(&mut self.volume.device, &path)? else { continue };
@@ -496,7 +496,10 @@ impl<'v, D: Device> FileRecovery<'v, D> {
 
     fn read_back(&mut self, at: &Path) -> io::Result<VerifiedIndex> {
         VerifiedIndex::read(&mut self.volume.device, at)?.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("{}: reading it back gave other bytes", at.display()))
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{}: the index was written, but is not valid when it is read", at.display()),
+            )
         })
     }
 

@@ -4,7 +4,7 @@ use base::Timestamp;
 use std::path::{Path, PathBuf};
 use store::names::{INDEX, PACKETS, PARTIAL, PREPARED};
 
-/// Suffix of the files that recovery writes before it changes the old files.
+/// Suffix of the files that recovery writes before it changes the files of the killed recorder.
 const RECOVERED: &str = "recovered";
 
 /// Suffix of the stem of a sealed index while it is hidden.

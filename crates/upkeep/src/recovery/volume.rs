@@ -18,7 +18,7 @@ pub(crate) struct Volume<D> {
     pub device: D,
     pub root: PathBuf,
     token: u64,
-    /// The offered counts that dead recorders have left.
+    /// The counts of offered packets that dead recorders have left in offered counter pages.
     pub tails: Vec<OrphanedCount>,
     /// The counts of `tails` that were added to the ledger of a published file.
     pub entered: Vec<OrphanedCount>,
@@ -29,8 +29,8 @@ impl<D: Device> Volume<D> {
         Self { device, root, token: 0, tails: Vec::new(), entered: Vec::new() }
     }
 
-    /// The offered count that the killed recorder of this file left, if the recorder was writing the file when it was
-    /// killed; an error if no count for a file of the queue exists.
+    /// The count of offered packets that the killed recorder of this file left, if the recorder was writing the file
+    /// when it was killed; an error if no count for any file of the queue exists.
     pub(super) fn tail(&self, header: &Header) -> Result<Option<&OrphanedCount>, CountsUnavailable> {
         let mut of_queue = self.tails.iter().filter(|t| t.queue == header.queue).peekable();
         if of_queue.peek().is_none() {
@@ -107,5 +107,5 @@ impl<D: Device> Volume<D> {
     }
 }
 
-/// The error which says that the offered counts of a dead recorder no longer exist.
+/// The error for a dead recorder whose counts of offered packets no longer exist.
 pub(super) struct CountsUnavailable;

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Time for which the system clock must have run in step with the monotonic clock.
 pub(super) const STEADY: Duration = Duration::from_secs(600);
 
-/// A larger difference from the expected time counts as a clock step.
+/// If the system clock differs from the time that the monotonic clock implies by more than this, it has stepped.
 const STEP: Duration = Duration::from_secs(60);
 
 /// One moment, by two clocks.
@@ -64,8 +64,8 @@ pub(super) struct AgeClock {
 enum ClockTrust {
     /// A user started the worker: the clock is trusted whatever it shows.
     ByUser,
-    /// The clock is trusted as soon as it has run in step with the monotonic clock for [`STEADY`]. Either it is
-    /// synchronised, or not all files from before the start of the worker were too old.
+    /// The clock is trusted as soon as it has run in step with the monotonic clock for [`STEADY`]: the store had no
+    /// file when the clock began to run in step, or [`AgeClock::check`] has found the clock plausible.
     #[default]
     InStep,
     /// The clock is not trusted yet. `newest` is the start time of the newest file when the clock began to run in step.
@@ -75,9 +75,11 @@ enum ClockTrust {
 /// The result of [`AgeClock::check`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClockFinding {
-    /// The clock is plausible, or was not tested yet.
+    /// The clock is plausible or already trusted, or has not yet run in step with the monotonic clock for long enough
+    /// to be tested.
     Plausible,
-    /// The clock runs in step but is not synchronised, and all files from before the start are too old.
+    /// The clock runs in step with the monotonic clock but is not synchronised, and all files that existed when it
+    /// began to run in step are too old by this clock.
     AllTooOld,
 }
 

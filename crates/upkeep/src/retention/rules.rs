@@ -133,7 +133,8 @@ impl FromStr for Free {
     fn from_str(text: &str) -> Result<Self, ParseFreeError> {
         match text.trim().strip_suffix('%') {
             Some(percent) => match percent.trim().parse::<f64>() {
-                // At most half of the volume may be required as free space; `wanted` has the reason.
+                // At most half of the volume may be required as free space, for the reason that the comment in `wanted`
+                // gives.
                 Ok(percent) if (0.0..=50.0).contains(&percent) => Ok(Self::Percent(percent)),
                 _ => Err(ParseFreeError::Percent(text.to_owned())),
             },

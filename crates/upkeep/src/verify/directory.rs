@@ -249,7 +249,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         for ((first, last), file) in placed {
             if let Some((until, one)) = before
                 && first > until + 1
-                // No gap is reported if the older file no longer exists: retention removes files in this order, and may
+                // No gap is reported if the older file no longer exists: retention removes older files first, and may
                 // also have removed files between the older and the newer file.
                 && self.device.exists(&one.path)
             {

@@ -10,7 +10,7 @@ pub struct Finding {
     pub path: PathBuf,
     /// The kind of the finding.
     pub kind: FindingKind,
-    /// The byte offset in the file, if known.
+    /// The byte offset of the finding in the file, if known.
     pub byte: Option<u64>,
     /// The description of the finding.
     pub text: String,
@@ -59,7 +59,7 @@ pub enum FindingKind {
     Stale,
     /// The key sets of a block exclude a packet that the block contains.
     Keys,
-    /// The ledger does not balance, or contradicts the content.
+    /// The ledger does not balance, or contradicts the packets of the file.
     Ledger,
     /// A packet file has no index.
     NoIndex,
@@ -71,7 +71,7 @@ pub enum FindingKind {
     Missing,
     /// Whether packets are missing between two files could not be determined.
     GapUnchecked,
-    /// No recorder ran between two files.
+    /// No recorder ran in the time between two files.
     Gap,
     /// A file of flow records or series rows is damaged.
     RowFile,

@@ -257,7 +257,7 @@ fn missing_files_are_found_beside_out_of_order_files() {
     assert!(unchecked[0].contains("2 of 6 pairs"), "{unchecked:?}");
     let mut packets: Vec<_> = recorded.keys().filter(|p| p.extension().is_some_and(|e| e == "pcap")).collect();
     packets.sort();
-    // In the order of names, the elements 2 and 5 are the second and the sixth file of the stream.
+    // In the order of names, the files with the indexes 2 and 5 are the second and the sixth file of the stream.
     for gone in [2, 5] {
         let mut files = recorded.clone();
         files.remove(packets[gone]);

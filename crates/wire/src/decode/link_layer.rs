@@ -78,7 +78,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// The result of a step, or `None` after storing its decode error.
+    /// Returns the value of a successful step. If the step failed, stores its decode error and returns `None`.
     fn step<T>(&mut self, found: Result<T, DecodeError>) -> Option<T> {
         found.map_err(|error| self.decode_error::<()>(error)).ok()
     }

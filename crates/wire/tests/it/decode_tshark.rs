@@ -174,9 +174,9 @@ fn the_innermost_packet_is_that_of_tshark() {
         assert_eq!(text.lines().count(), packets.len(), "tshark reports every packet");
         for (number, ((file, p), line)) in packets.iter().zip(text.lines()).enumerate() {
             let (ours, theirs) = (Decoded::of(&p.bytes, p.wire_len, p.link_type), Theirs::of(line));
-            // The test does not compare fragments of tunnel packets and label stacks without a bottom, which the
-            // decoder does not enter, headers that tshark decodes without addresses, and packets below labels that
-            // contradict themselves.
+            // Three kinds of packets are not compared: packets whose decoding ends at a fragment of a tunnel packet or
+            // at a label stack without a bottom, malformed packets below MPLS labels, and packets for which tshark
+            // prints no addresses.
             let theirs_text = theirs.described();
             let ours_ends = matches!(ours.error, Some(DecodeError::TunnelFragment | DecodeError::LabelsTooMany));
             if ours_ends || ours.malformed && ours.mpls.is_some() || theirs_text.contains('?') {

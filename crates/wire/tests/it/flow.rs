@@ -54,7 +54,7 @@ fn a_hash_of_zero_becomes_one() {
     assert_eq!(FlowHasher::new(secret).hash_key(&key), 1);
 }
 
-/// The key with which folding `low` and then `high` gives `state`.
+/// The secret with which mixing in `low` and then `high` gives `state`.
 fn key_for(state: u64, low: u64, high: u64) -> u64 {
     unmix(unmix(state).wrapping_sub(high)) ^ low
 }

@@ -70,7 +70,7 @@ pub fn plan(source: SourcePlan, store: &Path) -> Plan {
     Plan { ring: Some(RING), store, ..Plan::new(source) }
 }
 
-/// Returns the plan of a live interface with kernel rings of a size for tests.
+/// Returns the plan of a live interface whose kernel rings are small enough for tests.
 pub fn port(name: &str, kind: SourceKind) -> InterfacePlan {
     let mut plan = InterfacePlan::new(name, kind);
     (plan.afxdp.receive_ring, plan.afxdp.chunks) = (4096, 8192);

@@ -292,8 +292,8 @@ impl Generator<'_> {
             }
             _ => {
                 let (a, b, op) = (self.read(), self.operand(), pick(self.prng, &OPS));
-                // Sometimes emits an instruction that overwrites a register. The bounds tests and constants of the old
-                // value are then invalid.
+                // Sometimes emits an instruction that overwrites a register. The bounds tests of the old value, and the
+                // knowledge that the old value is a constant, are then invalid.
                 let to = if self.prng.below(4) == 0 { a } else { self.b.reg() };
                 self.b.push(Inst::Op { to, op, a, b });
                 to

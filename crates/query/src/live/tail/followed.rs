@@ -28,7 +28,7 @@ pub struct FollowedRecorder {
     file_checks: FileChecks,
 }
 
-/// The state of the recorder at the last test.
+/// The state of the recorder when its claim was last tested.
 #[derive(Clone, Copy, Debug)]
 enum RecorderState {
     /// At the time `checked`, the recorder had the claim of the interface.
@@ -92,9 +92,10 @@ impl FollowedRecorder {
         self.file_checks = FileChecks::after(begun, begun.elapsed());
     }
 
-    /// The state of a cursor without a packet: a timestamp before which no later packet is expected, or the end if the
-    /// interval ends before this timestamp. `delay` is the longest time from a packet's timestamp to its publication,
-    /// `latest` the latest timestamp so far, and `to` the end of the interval.
+    /// Returns the state of a cursor that has no packet now: [`CursorState::Waiting`] with a timestamp before which no
+    /// further packet is expected, or [`CursorState::End`] if the interval ends before this timestamp or before
+    /// `latest`. `delay` is the longest time from a packet's timestamp to its publication, `latest` the latest
+    /// timestamp so far, and `to` the end of the interval.
     pub fn wait(&mut self, delay: Duration, latest: Timestamp, to: Timestamp) -> CursorState {
         let from = self.clock.now().before(delay).floor_to(STEP);
         if from > to || latest > to { CursorState::End } else { CursorState::Waiting(from) }

@@ -27,7 +27,7 @@ enum Behind {
     /// The next file.
     Next(Box<Growing>),
     /// No known file continues the stream directly after the current file. `pos` is the stream position of the next
-    /// packet; `later` is a later file, if there is one.
+    /// packet; `later` is a file that begins after this position, if there is one.
     Ends { pos: u64, later: Option<Box<Growing>> },
 }
 
@@ -153,8 +153,8 @@ impl Tail {
         self.source.ring_reader.is_none() && self.limit.is_in_later_file(file)
     }
 
-    /// Switches to the source (file or ring) that contains the packet at this stream position. `file` is the file
-    /// before this position; `later` is a later file, if there is one.
+    /// Switches to the source (file or ring) that contains the packet at this stream position. `file` is the current
+    /// file, which ends at this position; `later` is a file that begins after this position, if there is one.
     fn change_source(
         &mut self,
         file: Option<Box<OpenFile>>,

@@ -29,7 +29,7 @@ pub fn recover<D: Device>(device: D) -> Vec<String> {
     recovery.take_events().iter().map(ToString::to_string).collect()
 }
 
-/// The packets and counts of all published files.
+/// The published files of an interface: their number, the sum of their ledgers, and their packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Published {
     pub files: usize,
