@@ -49,7 +49,7 @@ const MAX: usize = 32;
 /// The `last` timestamp of a free slot, which the sweep skips.
 const NO_TIME: u64 = u64::MAX;
 
-/// The state of the sweep over one pool.
+/// The state of the sweep: the repeated inspection of all slots of one pool, which finds idle flows.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sweep {
     at: usize,

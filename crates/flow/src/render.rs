@@ -111,7 +111,7 @@ impl<H: Hints> Meter<H> {
         if hot.is_compressed() { self.head(flow).label } else { self.fulls[hot.more].label }
     }
 
-    /// Writes the initial packets of a flow that has counters into `out`.
+    /// Overwrites `out` with the initial packets of a flow that has compact or wide counters.
     fn initial_packets(&self, flow: u32, out: &mut Vec<InitialPacket>) {
         out.clear();
         let hot = &self.flows[flow].hot;

@@ -184,8 +184,8 @@ impl HostileEngine {
                 Self::put(self.control.memory(), word, boundary_value(prng));
             }
         }
-        // The two numbers of control descriptors usually agree, because a listener waits for some time if they
-        // disagree.
+        // Words 9 and 11 of the control page both contain the number of control descriptors. The test usually makes
+        // them equal, because a listener waits for some time if they differ.
         if prng.below(20) != 0 {
             let controls = boundary_value(prng);
             Self::put(self.control.memory(), 9, controls);
@@ -312,7 +312,8 @@ fn a_hostile_engine_cannot_harm_a_listener_in_c() {
     const TEST: &str = "a_hostile_engine_cannot_harm_a_listener_in_c";
     let directory = testkit::TempDir::new("victim");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/victim.c");
-    // With these flags undefined behaviour ends the program by a trap, for which no sanitizer library is needed.
+    // With these compiler flags, undefined behaviour ends the program by a trap, for which no sanitizer library is
+    // needed.
     let flags = ["-std=c11", "-O1", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"];
     let Some(program) = compile(TEST, "cc", &flags, &source, &directory) else { return };
 

@@ -211,8 +211,9 @@ impl RawCutter {
         self.written = self.written.map(|n| n + (header.len() + data.len()) as u64);
     }
 
-    /// Sends the block if it is full. `at` is the offset of the record that was appended last, `packet` is its ledger
-    /// row (`None` for padding), and `before` are the timestamps of the block without this record.
+    /// Sends the block to the writer if the block is full. `at` is the offset of the record that was appended last,
+    /// `packet` is the ledger row that counts the packet of this record (`None` for padding), and `before` are the
+    /// timestamps of the block without this record.
     fn cut_full(&mut self, at: usize, before: Stamps, packet: Option<Row>, jobs: &mut Vec<Job>) {
         let block = BLOCK as usize;
         if self.buffer.len() < block {

@@ -17,7 +17,7 @@ pub(super) enum State {
     Done,
 }
 
-/// One write: the complete pages of a part, or its last page padded with zeros.
+/// One write: the complete pages of a part of a block, or the last page of this part, padded with zeros.
 pub(super) struct WriteOp {
     pub file: FileId,
     pub offset: u64,

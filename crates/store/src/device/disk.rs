@@ -88,7 +88,8 @@ impl DiskDevice {
                 Ok(file) => {
                     let fits = match disk::direct_align(&file)? {
                         Some(a) => a.offset as u64 <= PAGE && a.memory as u64 <= PAGE,
-                        // Kernels before 6.1 do not report the alignment; a page has always been enough on local disks.
+                        // Kernels before 6.1 do not report which alignment direct writes need; on local disks, the
+                        // alignment to a page has always been sufficient.
                         None => true,
                     };
                     if fits {

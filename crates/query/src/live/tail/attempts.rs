@@ -25,7 +25,8 @@ pub enum NextSource {
     End,
 }
 
-/// The observations about ring, directory and recorder from which the next source is chosen.
+/// The observations about ring, directory and recorder from which the tail chooses whether it reads the next packet
+/// from the ring or from a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Findings {
     /// True if the ring contains all packets from the position of the next packet on; `None` without a ring reader.
