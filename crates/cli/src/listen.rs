@@ -1,5 +1,5 @@
-//! `netgrain listen`: attaches a reader to a running engine from another process: prints counts or lines, or writes a
-//! capture.
+//! `netgrain listen`: attaches a reader to an engine that runs in another process, and prints counts or lines, or
+//! writes a capture.
 
 mod capture_output;
 

@@ -17,7 +17,7 @@ pub trait TableRow: Sized + Clone + Send {
     /// The sort key of sealed files and of results.
     fn order(&self) -> Order;
 
-    /// The begin of the row to which this sort key belongs.
+    /// The start time of the row to which this sort key belongs.
     fn moment(order: &Order) -> Timestamp;
 }
 

@@ -32,7 +32,7 @@ pub trait Files {
 pub struct Memory {
     /// The first timestamps of the files that were begun.
     pub firsts: Vec<Timestamp>,
-    /// The contents of the files that were ended.
+    /// The bytes of each file that was ended.
     pub files: Vec<Vec<u8>>,
 }
 

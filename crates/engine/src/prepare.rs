@@ -277,7 +277,7 @@ fn source_with_program(plan: &Plan) -> SourcePlan {
     source
 }
 
-/// Returns the files after the first file, and their options.
+/// Returns the capture files of a replay after the first file, and the options for reading them.
 fn following_files(source: &SourcePlan) -> (VecDeque<PathBuf>, capture::file::Options) {
     match source {
         SourcePlan::Files { paths, options, .. } => (paths.iter().skip(1).cloned().collect(), options.clone()),

@@ -173,7 +173,7 @@ impl<H: Hints> Meter<H> {
             state.macs[side] = self.compressed.macs.name(self.rare(flow).mac(side));
         }
         let writer = compress::compress(&state, &fields);
-        let words = writer.finish().expect("all predictions hold, or the form is loose");
+        let words = writer.finish().expect("all predictions hold, or the encoding is loose");
         debug_assert_eq!(state, compress::decompress(words, &fields), "decompression restores the state");
         let (inline, beyond) = words.split_at(words.len().min(INLINE));
         let place = match beyond.len() {
@@ -249,7 +249,7 @@ impl<H: Hints> Meter<H> {
         hot.bits |= bit::PAIR;
     }
 
-    /// The head of a compressed flow, decoded without decompressing the flow.
+    /// The beginning of the encoding of a compressed flow, decoded without decompressing the flow.
     pub(crate) fn head(&self, flow: u32) -> CompressedHead {
         compress::peek(&self.inline(flow), &self.entry_fields(flow))
     }

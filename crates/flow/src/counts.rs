@@ -10,7 +10,7 @@ pub struct Lateness {
     /// made the record. The first element counts delays up to [`Lateness::STEP_MS`], the second up to twice that, the
     /// last all delays above one second.
     pub records: [u64; Lateness::STEPS],
-    /// The sum of all delays in nanoseconds.
+    /// The sum of the delays of all records in nanoseconds.
     pub nanos: u64,
 }
 
@@ -58,7 +58,7 @@ pub struct Counts {
     pub lateness: Lateness,
     /// Bytes of memory that flows have touched so far, tables included.
     pub bytes: u64,
-    /// Bytes of `bytes` that flows, the table and the lists of free memory use at present; the other bytes are free for
+    /// The part of `bytes` that flows, the flow table and the lists of free memory use at present; the rest is free for
     /// new flows.
     pub held: u64,
 }

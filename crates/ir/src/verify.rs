@@ -365,7 +365,7 @@ impl fmt::Display for VerifyError {
             Self::Value { block, var, value } => {
                 write!(f, "block b{block} sets {var:?} to {value}, which is not a valid value of this variable")
             }
-            Self::Stages => f.write_str("the stages are out of order"),
+            Self::Stages => f.write_str("the stages are out of order, or the first stage does not begin with b0"),
             Self::Crossing { block, to } => write!(f, "block b{block} jumps to b{to}, which is inside another stage"),
             Self::Set { set } => write!(f, "set {set} has ranges that overlap or are out of order"),
         }

@@ -14,8 +14,8 @@ use ir::{Expiry, VerdictKind};
 
 /// Size in bytes of the metadata with the full record. Numbers are in the byte order of the machine.
 pub const METADATA_BYTES: usize = 32;
-/// Size in bytes of the compact metadata. They are at the end of the space of the full metadata and determine how the
-/// other bytes are read; clearing them invalidates all metadata of the packet.
+/// Size in bytes of the compact metadata. The compact metadata occupy the last bytes of the space of the full metadata.
+/// The last byte determines how the other bytes are read; if these bytes are cleared, the packet has no valid metadata.
 pub const COMPACT_BYTES: usize = 4;
 
 /// Offsets in bytes of the fields in the metadata with the full record.
@@ -63,9 +63,9 @@ pub struct KernelVerdict {
     /// The generation of the program that ran in the kernel.
     pub generation: u32,
     /// The number of stages that the kernel ran. It is 0 if the packet is undecided, or if the packet passes and user
-    /// space must compute the record. In both cases user space evaluates the complete program.
+    /// space must compute the verdict record. In both cases user space evaluates the complete program.
     pub stages: u8,
-    /// The record after these stages.
+    /// The verdict record after these stages.
     pub record: Execution,
 }
 
@@ -173,7 +173,7 @@ impl MapValue {
         out
     }
 
-    /// True if the entry has expired, so that user space must remove it.
+    /// True if the entry of the flow map has expired, so that user space must remove it.
     pub const fn expired(self, expiry: Expiry, now: u64) -> bool {
         expiry.has_reached(self.stamp, now)
     }

@@ -48,7 +48,7 @@ pub struct SeriesOfPackets {
 /// The rows computed so far.
 struct ComputedRows {
     store: PathBuf,
-    /// The second of the oldest packet, for each interface directory.
+    /// For each interface directory, the second of the oldest stored packet.
     oldest: HashMap<PathBuf, u64>,
     names: Vec<String>,
     all_series: Vec<InterfaceSeries>,
@@ -228,8 +228,8 @@ impl ComputedRows {
                 Some(second) => series_meter.counter.tick(Timestamp::from_secs_nanos(second, 0)),
                 None => series_meter.counter.finish(),
             };
-            // If the store has series rows of this interface, each second with a series row gets a row of zeros
-            // elsewhere. So the rows of zeros of the meter are omitted here.
+            // If the store has series rows of this interface, [`SeriesOfPackets::add_row`] adds a row of zeros for each
+            // stored row without a matching packet. So the rows of zeros of the series meter are omitted here.
             let reported = rows.into_iter().filter(|row| row.total.packets > 0 || !series_meter.is_known);
             self.rows.extend(reported.map(|row| ((row.second, number as u16), row)));
         }

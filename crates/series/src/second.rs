@@ -16,8 +16,9 @@ use crate::{Direction, Distinct, Peak, Row, SIZE_BOUNDS, SIZES, TrafficClass, Vo
 use base::Tally;
 use std::ops::AddAssign;
 
-/// Milliseconds in a second, nanoseconds in a millisecond.
+/// Number of bins of a second; a bin is a millisecond.
 const BINS: usize = 1000;
+/// Nanoseconds in a bin.
 const BIN_NANOS: u64 = 1_000_000;
 
 /// The bits of the TCP flags in the TCP header.

@@ -51,11 +51,11 @@ pub struct Veth<'a> {
     pub name: &'a str,
     /// Name of the second interface.
     pub peer: &'a str,
-    /// Receive queues of each end, at least 1.
+    /// Receive queues of each of the two interfaces, at least 1.
     pub rx_queues: u32,
-    /// Transmit queues of each end, at least 1.
+    /// Transmit queues of each of the two interfaces, at least 1.
     pub tx_queues: u32,
-    /// MTU of each end, in bytes.
+    /// MTU of each of the two interfaces, in bytes.
     pub mtu: u32,
 }
 

@@ -120,8 +120,8 @@ pub struct FlowsArgs {
     /// machine
     #[arg(long, value_name = "GROUP:PORT", requires = "live", value_parser = crate::values::group_and_port)]
     pub from_multicast: Option<SocketAddr>,
-    /// With --from-multicast: the interface of this machine that receives the group [default: the interface of the
-    /// kernel's route]
+    /// With --from-multicast: the interface of this machine that receives the packets of the group [default: the
+    /// interface of the kernel's route]
     #[arg(long, value_name = "IFACE", requires = "from_multicast")]
     pub multicast_interface: Option<String>,
     /// Print the packets of these flows instead of the records: from the store, or from the captures of -r

@@ -167,7 +167,8 @@ pub struct SocketArgs {
     /// none for files and simulations]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Permission bits of the socket; root, the engine's user, the owner and the group may connect
+    /// Permission bits of the socket; whatever the bits, only root, the engine's user, and the owner and the group of
+    /// the socket may connect
     #[arg(long, value_name = "OCTAL", value_parser = octal)]
     pub socket_mode: Option<Mode>,
     /// Owner of the socket, who may attach listeners and manage groups: a number, or a name of /etc/passwd

@@ -19,7 +19,7 @@ pub enum Kind {
     Address(Prefix),
     /// Operator characters, or the name of a function in backquotes.
     Operator(String),
-    /// `( ) [ ] , ; { }`; the layout rule inserts marks too.
+    /// One of `( ) [ ] , ; { }`. The layout rule inserts `;`, `{` and `}` that are not in the text.
     Mark(char),
     End,
 }

@@ -77,7 +77,7 @@ impl Umem {
     /// The bytes `at..at + len`.
     ///
     /// # Safety
-    /// The range must lie in the area, and nothing may write to it during the lifetime of the result.
+    /// The range must be inside the UMEM, and nothing may write to it during the lifetime of the result.
     pub(super) unsafe fn bytes(&self, at: usize, len: usize) -> &[u8] {
         // SAFETY: guaranteed by the caller.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at), len) }
@@ -86,7 +86,7 @@ impl Umem {
     /// The bytes `at..at + len`, writable.
     ///
     /// # Safety
-    /// The range must lie in the area, and no other code may access it during the lifetime of the result.
+    /// The range must be inside the UMEM, and no other code may access it during the lifetime of the result.
     #[allow(clippy::mut_from_ref, reason = "each chunk is owned by one of the sockets")]
     pub(super) unsafe fn bytes_mut(&self, at: usize, len: usize) -> &mut [u8] {
         // SAFETY: guaranteed by the caller.
@@ -126,7 +126,7 @@ mod tests {
     fn the_area_is_zeroed_and_writable_to_its_end() {
         let area = Umem::new(5000).unwrap();
         assert_eq!(area.len(), HUGE_PAGE);
-        // SAFETY: there is no other reference to the area.
+        // SAFETY: there is no other reference to the UMEM.
         let bytes = unsafe { area.bytes_mut(0, area.len()) };
         assert!(bytes.iter().all(|&b| b == 0));
         bytes[HUGE_PAGE - 1] = 7;

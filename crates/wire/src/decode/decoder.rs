@@ -17,7 +17,8 @@ pub(super) struct Decoder<'a> {
     /// The state of the outermost fragment. `None` if the caller does not need it; then fragments of tunnel packets are
     /// not decoded.
     fragment: Option<FragmentKey>,
-    /// The tunnels with sequence numbers found so far, entered or not, and their number.
+    /// The tunnels with sequence numbers that were found so far, also those whose content is not decoded, and the
+    /// number of these tunnels.
     pub numbered: [Option<Tunnel>; MAX_TUNNELS as usize],
     pub count: usize,
     pub out: Decoded,

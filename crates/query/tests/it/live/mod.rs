@@ -472,7 +472,7 @@ fn port_of(frame: &[u8]) -> u16 {
     u16::from_be_bytes([frame[34], frame[35]])
 }
 
-/// An Ethernet frame with this number and port.
+/// An Ethernet frame that contains this sequence number.
 fn frame(number: u32) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
     bytes.resize(44, 0);
