@@ -77,7 +77,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// The maximum number of bytes buffered for a file or pipe.
 const BUFFER: usize = 256 << 10;
 
-/// Runs the verb; returns `No` if packets were missed.
+/// Runs the verb. The outcome is `No` (exit status 1) if packets were missed.
 pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
     if let Some(text) = &args.filter {
         // The filter is checked before attaching, so that no listener registers with an invalid filter.

@@ -204,7 +204,7 @@ fn gather_by<const W: usize>(run: &[u8], lowest: usize, out: &mut Vec<u8>) {
 /// The blocks of a zstd frame under construction.
 struct Blocks<'a> {
     out: &'a mut Vec<u8>,
-    /// Where the last block begins.
+    /// Offset of the header of the last zstd block.
     last: usize,
 }
 

@@ -296,7 +296,7 @@ impl<'f, F: Files> Output<'f, F> {
 }
 
 impl Interface {
-    /// Greatest size of the interface's description block.
+    /// Greatest size of the pcapng block that describes the interface.
     fn max_size(&self) -> usize {
         let texts = self.described.as_deref().map_or(0, |d| {
             [&d.name, &d.description, &d.filter, &d.hardware, &d.os, &d.comment].iter().map(|text| text.len()).sum()

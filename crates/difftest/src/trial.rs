@@ -87,7 +87,7 @@ pub struct StateSnapshot {
 /// The contents of a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MapContents {
-    /// Keys and numbers of the entries, in order of the keys.
+    /// For each entry of the map, its key and the number stored under this key, in order of the keys.
     pub entries: Vec<(Vec<u64>, u64)>,
     /// Number of new entries that were refused because the map was full.
     pub refused: u64,

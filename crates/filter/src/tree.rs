@@ -187,7 +187,7 @@ pub enum ArithExpr {
     Negative(Box<ArithExpr>),
     /// `protocol[index:width]`.
     Load {
-        /// The protocol from whose header the offset counts.
+        /// The protocol from whose header the bytes are read.
         protocol: &'static str,
         /// Offset in bytes from the start of the header of `protocol`.
         index: Box<ArithExpr>,

@@ -28,7 +28,7 @@ pub(crate) struct EntryFields {
     pub last: u64,
     /// Stream position of the first packet.
     pub position: u64,
-    /// Length and flags of the first packet.
+    /// IP length and TCP flags of the first packet.
     pub first_length: u16,
     pub first_flags: u8,
     /// Packets in the packet list; only the first record of a flow has a list.

@@ -1,6 +1,6 @@
 //! Idle-compressed flows: packet list and counters of a flow that had no packet for `compress_after` are encoded
-//! ([`crate::compress`]) and their memory is freed, until a packet or a record needs them again. Only flows with
-//! compact or wide counters are compressed.
+//! ([`crate::compress`]) and their memory is freed, until a packet or a record needs them again. Only flows that have
+//! counters (compact counters of 128 bytes, or wide counters of 448 bytes) are compressed.
 //!
 //! ```text
 //! entry   key, last packet, state, first packet        unchanged

@@ -45,7 +45,7 @@ pub struct Membership {
     tables: Vec<Arc<BucketTable>>,
 }
 
-/// The members that may get a packet, with the table that picks one of them.
+/// The members that may get a packet, with the steering table that selects one of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Eligible<'a> {
     /// The eligible member slots, one bit each.

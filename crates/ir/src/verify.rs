@@ -121,7 +121,7 @@ pub enum VerifyError {
 #[derive(Clone)]
 struct ProvenFacts {
     defined: Vec<u64>,
-    /// For each base, the number of bytes after it that were captured.
+    /// For each base address of loads, the number of bytes after this address that were captured.
     proven: BTreeMap<Option<Reg>, u32>,
     forwards: u32,
 }

@@ -168,7 +168,7 @@ const SHOWN: [Measure; 3] = [Measure::Flows, Measure::Packets, Measure::Bytes];
 /// The group fields of a ranking of single flows: the flow ID and the flow key.
 const FLOW: [&str; 7] = ["flow", "interface", "proto", "src", "sport", "dst", "dport"];
 
-/// Runs the verb; returns `No` if nothing was found, or if a part of the data could not be read.
+/// Runs the verb. The outcome is `No` (exit status 1) if nothing was found, or if a part of the data could not be read.
 pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
     let flow_query = query::query(args, interval::now())?;
     let protected = parquet::protected(&flow_query, args.overwrite.force);

@@ -163,11 +163,11 @@ fn standard_fields_make_one_data_record_per_direction_with_packets() {
 /// The structure of messages, parsed independently of the decoder.
 #[derive(Default)]
 struct MessageStructure {
-    /// Length in octets of a record, by domain and template.
+    /// Length in octets of a data record, by observation domain and template.
     lengths: HashMap<(u32, u16), usize>,
     /// Templates whose records are options data.
     options: HashSet<(u32, u16)>,
-    /// The next sequence number, by domain.
+    /// The next sequence number, by observation domain.
     next: HashMap<u32, u32>,
     /// Number of data records of flows and series rows, and of options data records; greatest number of fields in a
     /// template.

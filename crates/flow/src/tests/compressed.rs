@@ -36,7 +36,7 @@ fn bytes(meter: &Meter, flow: u32) -> usize {
     size_of::<Entry>() + 8 + 11 + v6 + numbers + form
 }
 
-/// Bytes of every flow of a meter.
+/// The bytes of memory that each flow of a meter takes.
 fn all_bytes(meter: &Meter) -> Vec<usize> {
     let used = (0..meter.flows.len() as u32).filter(|f| meter.flows[*f].hot.has(bit::USED));
     used.map(|flow| bytes(meter, flow)).collect()

@@ -20,7 +20,7 @@ use ring::{BLOCK, Control, Desc, RECORD_HEADER, flag};
 use std::sync::Arc;
 use store::bytes::{Bytes, PAGE, Slice};
 
-/// Earliest and latest timestamp of the packets; `None` without packets.
+/// Earliest and latest timestamp of the packets of a block; `None` if the block has no packets.
 type Stamps = Option<(Timestamp, Timestamp)>;
 
 /// The cutter for RAW files.

@@ -202,7 +202,7 @@ impl Receiver {
         statistics(&self.fd)
     }
 
-    /// Descriptors that pointed outside the memory; the kernel never makes such descriptors.
+    /// Number of descriptors that referred to bytes outside of the UMEM; the kernel never makes such descriptors.
     pub fn invalid(&self) -> u64 {
         self.invalid
     }
