@@ -96,7 +96,7 @@ pub enum TimestampSource {
 }
 
 impl TimestampSource {
-    /// The name used in JSON, tables and the index.
+    /// The name of the timestamp source in JSON, tables and the index.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Engine => "tsc",

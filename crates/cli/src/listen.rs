@@ -103,7 +103,7 @@ pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
 pub enum ListenTarget {
     /// The rings of an interface.
     Port,
-    /// The branch rings of a group member. The queue byte of their descriptors contains class and generation.
+    /// The branches of a group member. The queue byte of their descriptors contains class and generation.
     Group,
 }
 
@@ -265,7 +265,8 @@ impl ListenSession {
             received += found as u64;
             self.take(&rings, &batches)?;
             if quiet {
-                // Flushes when idle, so that a reader of the pipe does not wait for a full buffer.
+                // The output is flushed while no packets arrive, so that a reader of the pipe does not wait for a full
+                // buffer.
                 self.form.flush()?;
                 if rings.iter().all(Listener::ended) {
                     match left {
@@ -306,7 +307,8 @@ impl ListenSession {
         Ok(rings)
     }
 
-    /// Processes the packets of all rings, in the order of their timestamps within these batches.
+    /// Processes one batch of packets of each ring. The packets of these batches are processed in the order of their
+    /// timestamps.
     fn take(&mut self, rings: &[Listener], batches: &[Vec<Desc>]) -> Result<(), Failure> {
         let mut next = vec![0; batches.len()];
         while self.packets < self.limit {

@@ -327,7 +327,8 @@ impl<'n, T: Schema, W: io::Write + Send> Parquet<'n, T, W> {
         })
     }
 
-    /// Writes all rows of a journal in order, with `threads` threads. The file does not depend on their number.
+    /// Writes all rows of a journal in order, with `threads` threads. The bytes of the file do not depend on the number
+    /// of threads.
     ///
     /// # Errors
     /// Errors of the file system or of the parquet library.

@@ -1,5 +1,5 @@
-//! The tables of flow records and of series rows. A value that is known is always written, even if it follows from
-//! others: a null means that a value is unknown or does not exist.
+//! The tables of flow records and of series rows. A value that is known is always written, even if it could be computed
+//! from other values: a null means that a value is unknown or does not exist.
 
 mod flows;
 mod initial_packets;
@@ -38,7 +38,7 @@ pub trait Schema: TableRow {
     /// much space in a store.
     fn extras(is_given: bool) -> Vec<Column<Self::Line>>;
 
-    /// Appends the text of the extra column `path` for this row; not called for the interface name.
+    /// Appends the text of the extra column `path` for this row. This function is not called for the interface name.
     fn extra(&self, path: &str, out: &mut Vec<u8>);
 
     /// The interface number.

@@ -30,7 +30,7 @@ pub trait Files {
 /// Files in memory, for tests and small conversions.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// The first timestamps of the files that were begun.
+    /// The first timestamp of each file that was begun.
     pub firsts: Vec<Timestamp>,
     /// The bytes of each file that was ended.
     pub files: Vec<Vec<u8>>,

@@ -134,7 +134,7 @@ impl<'f, F: Files> Output<'f, F> {
         }
     }
 
-    /// Writes a packet. `input` is the name of its input, for error messages.
+    /// Writes a packet. `input` is the name of the input file that contains the packet, for error messages.
     pub fn write(&mut self, ts: Timestamp, data: &[u8], meta: &PacketMeta, input: &str) -> Result<(), Error> {
         self.check_link_type(meta, input)?;
         let number = self.interface(meta);

@@ -174,7 +174,7 @@ impl Trial {
                     false
                 }
             })
-            .expect("the number is less than the number of packets");
+            .expect("`at` is less than the number of packets");
         let mut time = 1_000_000_000;
         let packets = all[at..].iter().take(PACKETS as usize).map(|packet| {
             time += prng.below(frames::GAP);

@@ -172,8 +172,8 @@ impl Capture {
             }
             capture.meter = Some(Meter::start(&meter, readers, sinks, live, plan.store.is_some())?);
         }
-        // The capture time begins only here, after the rings were prepared, because the preparation of large rings
-        // takes long.
+        // The reported duration of the capture begins only here, after the rings were prepared, because the preparation
+        // of large rings takes long.
         (capture.started, capture.ticks) = (Instant::now(), Ticks::now());
         if let Some(socket) = &plan.socket {
             let rings: Vec<OfferedRing> = capture.queues.iter().map(|q| q.offer.clone()).collect();

@@ -33,7 +33,7 @@ use crate::slab::{MAX_WORDS, Slab};
 use crate::wide_counters::{NEVER, WideCounters};
 use wire::IpProtocol;
 
-/// Words of the encoding that are stored in the flow's entry.
+/// Number of 64-bit words of the encoding that are stored in the flow's entry.
 const INLINE: usize = 8;
 /// Bytes of the slab for each flow of [`crate::Config::capacity`]: somewhat more than the encoding of a flow with
 /// retransmissions takes.

@@ -53,9 +53,9 @@ pub enum VerifyError {
         block: u32,
         /// The base of the load.
         base: Option<Reg>,
-        /// The number of bytes after the base that the load requires.
+        /// The number of bytes after the base address that the load requires.
         need: u32,
-        /// The number of bytes after the base that the program has tested.
+        /// The number of bytes after the base address that the program has tested.
         have: u32,
     },
     /// A load has a width of 0 bytes or of more than 8 bytes.

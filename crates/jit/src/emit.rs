@@ -168,7 +168,7 @@ struct Emitter<'a> {
     task: Task,
     module: &'a mut dyn Module,
     imports: HashMap<(HostCall, u8), ir::FuncRef>,
-    /// The stack slot in which the words of a key are passed to a function of a table.
+    /// The stack slot in which the words of a key are passed to a function of a flow map.
     key: StackSlot,
     context: Value,
     /// Address of the packet.
@@ -221,7 +221,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Emits a call of the header parser, which is skipped for packets that are already parsed to this depth.
+    /// Emits a call of the header parser. The code skips the call for packets whose headers are already parsed to this
+    /// depth.
     fn look(&mut self, depth: ParseDepth) -> Result<(), Refusal> {
         let [look, known] = [(); 2].map(|()| self.b.create_block());
         let far = self.b.ins().load(I16, FOUND, self.here, at::KNOWN as i32);

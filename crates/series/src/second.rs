@@ -1,5 +1,5 @@
-//! The counters of one open second. Each of its two directions takes 16 KiB, which are allocated with the first packet
-//! of the direction.
+//! The counters of a second for which no row was made yet. Each of its two directions takes 16 KiB, which are allocated
+//! with the first packet of the direction.
 //!
 //! ```text
 //! bins          1000 × (bytes u32, packets u32)   one per millisecond; peaks are read from them      8 000 B

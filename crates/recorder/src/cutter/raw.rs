@@ -35,7 +35,7 @@ pub struct RawCutter {
     sent: usize,
     first_record: Option<u32>,
     parts: SubBlocks,
-    /// End of the bytes that the checksum covers.
+    /// End of the bytes of the buffer that the checksum `crc` covers.
     summed: usize,
     crc: u32,
     stamps: Stamps,
@@ -132,7 +132,7 @@ impl RawCutter {
         Ok(false)
     }
 
-    /// Sends the bytes and ledger rows that were added to the block since the last job.
+    /// Sends the writer the bytes and ledger rows that were added to the block since the last job was sent.
     fn flush(&mut self, jobs: &mut Vec<Job>) {
         if self.written.is_some() && (self.buffer.len() > self.sent || self.seconds.has_unreported()) {
             let part = self.part(self.buffer.len(), false, None);

@@ -28,7 +28,7 @@ pub(super) struct WriteOp {
 }
 
 impl WriteOp {
-    /// Submits the write; if the device is busy, the next step tries again.
+    /// Submits the write; if the device is busy, the next step of the writer tries again.
     pub fn start<D: Device>(&mut self, device: &mut D, token: u64) {
         let op = Op::Write { offset: self.offset, slice: self.slice.clone() };
         if device.start(self.file, op, token).is_ok() {

@@ -297,8 +297,8 @@ fn is_free(file: &File, path: &Path) -> io::Result<bool> {
     if lock(file).is_err() {
         return Ok(false);
     }
-    // Between open and lock, the holder may have renamed the file and another process may have created a file of the
-    // same name.
+    // Between open and lock, the process that held the lock may have renamed the file, and another process may have
+    // created a file of the same name.
     let (opened, named) = (file.metadata()?, nofollow::stat(path)?);
     Ok((opened.dev(), opened.ino()) == (named.dev(), named.ino()))
 }

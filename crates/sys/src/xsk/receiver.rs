@@ -61,7 +61,7 @@ pub struct RxChunk<'a> {
 pub struct Receiver {
     receive: Consumer<Desc>,
     fill: Producer<u64>,
-    /// Required by the kernel; unused, because the socket sends nothing.
+    /// The completion ring, which the kernel requires. It is not used, because the socket sends nothing.
     _completion: Consumer<u64>,
     fd: OwnedFd,
     area: Arc<Umem>,

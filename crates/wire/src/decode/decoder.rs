@@ -10,7 +10,7 @@ pub(super) struct Decoder<'a> {
     /// The offset at which the current layer ends on the wire. The current layer is first the frame, then the IP
     /// packet, then the tunnel payload.
     pub end: usize,
-    /// Offset of the payload of IP, captured or not; 0 if it is unknown or the header contradicts itself.
+    /// Offset of the IP payload, captured or not; 0 if it is unknown or the header contradicts itself.
     pub above: usize,
     /// True if the next VLAN tag is the outermost of its Ethernet header.
     pub first_tag: bool,
