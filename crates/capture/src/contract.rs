@@ -96,7 +96,7 @@ pub enum TimestampSource {
 }
 
 impl TimestampSource {
-    /// The name used in JSON, tables and the index.
+    /// The name of the timestamp source in JSON, tables and the index.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Engine => "tsc",
@@ -144,8 +144,8 @@ pub struct Counts {
     /// Delivered packets that the kernel part left undecided.
     pub undecided: u64,
     /// Packets offered according to an independent counter (of the XDP program or of the kernel), if there is one.
-    /// After the source is stopped and drained, it must equal the frames handed over, plus those in `program_outcomes`,
-    /// plus the losses other than `nic`.
+    /// After the source is stopped and drained, it must equal the number of frames that the source delivered, plus
+    /// those in `program_outcomes`, plus the losses other than `nic`.
     pub seen: Option<u64>,
 }
 

@@ -19,7 +19,7 @@ pub struct CheckArgs {
     pub json: bool,
 }
 
-/// Runs the verb; returns `No` if packets are missing, duplicated, reordered or damaged.
+/// Runs the verb. The outcome is `No` (exit status 1) if packets are missing, duplicated, reordered or damaged.
 pub fn run(args: &CheckArgs) -> Result<Outcome, Failure> {
     let options = checker::Options { sent: args.sent, ..checker::Options::default() };
     let report = checker::check(&args.paths, options).map_err(|e| match e {

@@ -132,7 +132,8 @@ pub enum MacRule {
     Keep,
 }
 
-/// Runs the verb; returns `No` if no packet was written, an input is damaged, or the conversion was interrupted.
+/// Runs the verb. The outcome is `No` (exit status 1) if no packet was written, an input is damaged, or the conversion
+/// was interrupted.
 pub fn run(args: &ConvertArgs) -> Result<Outcome, Failure> {
     if let Some(path) = &args.new_key {
         keys::create(path)?;

@@ -52,8 +52,8 @@ enum IndexOutcome {
     Stopped,
 }
 
-/// Runs the verb; returns `No` if a capture is damaged, a file could not be indexed, or with `--check` an index does
-/// not match.
+/// Runs the verb. The outcome is `No` (exit status 1) if a capture is damaged, a file could not be indexed, or with
+/// `--check` an index does not match.
 pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
     if let Some(into) = args.into.as_deref().filter(|into| !into.is_dir()) {
         return Err(Failure::Said(format!("--into {}: no such directory; make it first", into.display())));

@@ -1,5 +1,5 @@
-//! `netgrain listen`: attaches a reader to a running engine from another process: prints counts or lines, or writes a
-//! capture.
+//! `netgrain listen`: attaches a reader to an engine that runs in another process, and prints counts or lines, or
+//! writes a capture.
 
 mod capture_output;
 
@@ -78,7 +78,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// The maximum number of bytes buffered for a file or pipe.
 const BUFFER: usize = 256 << 10;
 
-/// Runs the verb; returns `No` if packets were missed.
+/// Runs the verb. The outcome is `No` (exit status 1) if packets were missed.
 pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
     if let Some(text) = &args.filter {
         // The filter is checked before attaching, so that no listener registers with an invalid filter.
@@ -104,7 +104,7 @@ pub fn run(args: &ListenArgs) -> Result<Outcome, Failure> {
 pub enum ListenTarget {
     /// The rings of an interface.
     Port,
-    /// The branch rings of a group member. The queue byte of their descriptors contains class and generation.
+    /// The branches of a group member. The queue byte of their descriptors contains class and generation.
     Group,
 }
 
@@ -266,7 +266,8 @@ impl ListenSession {
             received += found as u64;
             self.take(&rings, &batches)?;
             if quiet {
-                // Flushes when idle, so that a reader of the pipe does not wait for a full buffer.
+                // The output is flushed while no packets arrive, so that a reader of the pipe does not wait for a full
+                // buffer.
                 self.form.flush()?;
                 if rings.iter().all(Listener::ended) {
                     match left {
@@ -307,7 +308,8 @@ impl ListenSession {
         Ok(rings)
     }
 
-    /// Processes the packets of all rings, in the order of their timestamps within these batches.
+    /// Processes one batch of packets of each ring. The packets of these batches are processed in the order of their
+    /// timestamps.
     fn take(&mut self, rings: &[Listener], batches: &[Vec<Desc>]) -> Result<(), Failure> {
         let mut next = vec![0; batches.len()];
         while self.packets < self.limit {

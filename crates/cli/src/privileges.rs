@@ -113,8 +113,8 @@ pub fn keep_calls_of_queries() -> Result<(), Failure> {
 
 fn keep_calls_for(sockets: Sockets) -> Result<(), Failure> {
     match sys::seccomp::keep_calls_for(sockets) {
-        // Where the kernel lacks the filter or a container forbids it, the reduced capabilities are the only
-        // restriction.
+        // Where the kernel has no system call filters or a container forbids them, the reduced capabilities are the
+        // only restriction.
         Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => Ok(()),
         other => other.map_err(|e| failed("install the system call filter", &e)),
     }
@@ -168,8 +168,8 @@ pub fn for_repair(args: &RepairArgs) -> Result<(), Failure> {
         return for_reading(&[], &[]);
     }
     let named = || args.store.iter().chain(&args.paths).filter(|path| path.exists());
-    // If a path is a link, repair opens the target of the link but renames the link itself. So repair needs the
-    // directory of the link and the directory of its target.
+    // If a path is a symbolic link, repair opens the target of the link but renames the link itself. So repair needs
+    // the directory of the link and the directory of its target.
     let paths = || named().map(|path| existing(path)).chain(named().filter_map(|path| path.canonicalize().ok()));
     let mut roots: Vec<PathBuf> = paths().map(|path| interface_of(&path)).collect();
     roots.sort();

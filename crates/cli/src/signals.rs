@@ -20,7 +20,7 @@ const ENDED_AT_ONCE: i32 = 130;
 pub struct CaptureSignals {
     /// True once the capture must end.
     pub stop: Arc<AtomicBool>,
-    /// True after SIGHUP, until it is cleared; never if SIGHUP ends the capture.
+    /// True after SIGHUP, until the flag is cleared. It is never true if SIGHUP ends the capture.
     pub hangup: Arc<AtomicBool>,
 }
 
@@ -64,8 +64,8 @@ fn hangup_flag() -> Arc<AtomicBool> {
     hangup
 }
 
-/// True if the process ignores the signal, by its `/proc/PID/status` (proc_pid_status(5): a hexadecimal mask, signal 1
-/// lowest).
+/// True if the process ignores the signal, according to its `/proc/PID/status` (proc_pid_status(5)). The field is a
+/// hexadecimal mask; its lowest bit stands for signal 1.
 fn ignores(status: &str, signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask >> (signal - 1) & 1 == 1)

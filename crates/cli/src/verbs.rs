@@ -53,10 +53,16 @@ pub enum Command {
     Demo(crate::demo::DemoArgs),
     /// Print shell completions
     #[command(hide = true)]
-    Completions { shell: clap_complete::Shell },
+    Completions {
+        /// Shell to print the completions for
+        shell: clap_complete::Shell,
+    },
     /// Write man pages into a directory
     #[command(hide = true)]
-    Man { dir: PathBuf },
+    Man {
+        /// Directory to write the man pages into
+        dir: PathBuf,
+    },
 }
 
 /// The examples in the help texts, for tests.
@@ -287,8 +293,8 @@ mod tests {
         blocks.flat_map(|block| block.lines().skip(1).map(str::to_owned)).collect()
     }
 
-    /// Returns the mistake in a command that stands in the text of a page, where values may be placeholders and parts may
-    /// be left out: a verb or a flag that does not exist.
+    /// Returns the error in a command from the text of a page: a verb or a flag that does not exist. Values may be
+    /// placeholders, and arguments may be missing.
     fn mistake(words: &[String]) -> Option<String> {
         let mut command = Netgrain::command();
         command.build();

@@ -36,7 +36,7 @@ pub struct VerifyArgs {
     pub json: bool,
 }
 
-/// Runs the verb; returns `No` if there is an error in a file.
+/// Runs the verb. The outcome is `No` (exit status 1) if there is an error in a file.
 pub fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
     let (mut screen, is_quick) = (ProgressLine::new(args.json), args.quick);
     let mut verify = Verify::new(DiskDevice::plain(), args.quick, |finding, totals| screen.finding(finding, totals))

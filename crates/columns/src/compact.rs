@@ -56,7 +56,7 @@ pub fn compact_on(
     let mut made = Vec::new();
     let mut days = days.into_values().filter(|files| files.len() > 1).peekable();
     while days.peek().is_some() {
-        // If a day fails, the days before it are still published.
+        // If the files of a day cannot be merged, the merged files of the days before it are still published.
         let mut merged = Vec::new();
         let outcome = days.by_ref().take(TOGETHER).try_for_each(|files| {
             merged.extend(day(disk, &root, &files)?);

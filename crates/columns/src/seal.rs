@@ -241,7 +241,7 @@ struct RemainingColumns<'b> {
     place: usize,
     /// Columns that are already decoded.
     ahead: std::vec::IntoIter<FlatColumn>,
-    /// The blocks from which the columns after `ahead` are decoded.
+    /// The blocks of the journal from which the columns after `ahead` are decoded.
     blocks: Blocks<'b>,
 }
 
@@ -295,7 +295,8 @@ impl<'b, L> SharedColumns<'_, 'b, L> {
 pub enum Names<'n> {
     /// One name for all rows: that of the interface's directory.
     One(String),
-    /// Names by interface number, as far as known when the rows are written; for files outside of a store.
+    /// Interface names by interface number, as far as they are known when the rows are written; for files outside of a
+    /// store.
     ByNumber(&'n dyn Fn() -> Vec<(u16, String)>),
 }
 
@@ -326,7 +327,8 @@ impl<'n, T: Schema, W: io::Write + Send> Parquet<'n, T, W> {
         })
     }
 
-    /// Writes all rows of a journal in order, with `threads` threads. The file does not depend on their number.
+    /// Writes all rows of a journal in order, with `threads` threads. The bytes of the file do not depend on the number
+    /// of threads.
     ///
     /// # Errors
     /// Errors of the file system or of the parquet library.

@@ -65,7 +65,8 @@ impl Sealer {
         let _ = lower_priority(Background::Batch);
         loop {
             let first = whole.recv_timeout(ROOM_KEPT).or_else(|_| {
-                // The buffer is freed, because the next journal may not be complete for a long time.
+                // The buffer for reading journals is freed, because the next journal may not be complete for a long
+                // time.
                 self.room = Vec::new();
                 whole.recv()
             });

@@ -20,8 +20,8 @@ use sys::simd::{SimdLoop, simd};
 /// Greatest length of a zstd block, compressed and uncompressed.
 const BLOCK: usize = 128 << 10;
 
-/// Pages with fewer bytes of numbers than this are stored uncompressed: no block may be longer than the content of its
-/// frame.
+/// Pages with fewer bytes of numbers than this are stored uncompressed, because no zstd block may be longer than the
+/// content of its zstd frame.
 const LEAST: usize = 1 << 10;
 
 /// Least length of a match.
@@ -30,8 +30,8 @@ const MATCH: usize = 3;
 /// Greatest width of a number.
 const MOST: usize = 16;
 
-/// Assumed cost of a raw number in bytes: 24 bytes for the block boundaries around the number; the other 36 bytes stand
-/// for the time to process these blocks.
+/// Assumed cost of a raw number in bytes: 24 bytes for the headers of the zstd blocks that the raw number requires; the
+/// other 36 bytes stand for the time to process these zstd blocks.
 const ALONE: usize = 60;
 
 /// The assumed cost of a raw number in bytes if literals are compressed, including the Huffman tree for the literals
@@ -119,11 +119,12 @@ pub struct Striper {
     literals: Vec<u8>,
 }
 
-/// Compresses the literals of a block: appends a complete literals section (RFC 8878, section 3.1.1.3.1), or nothing.
+/// Compresses the literals of a zstd block: appends a complete literals section (RFC 8878, section 3.1.1.3.1), or
+/// nothing.
 pub type Shorten<'a> = dyn FnMut(&[u8], &mut Vec<u8>) + 'a;
 
 impl Striper {
-    /// Appends a frame with these numbers.
+    /// Appends a zstd frame with these numbers.
     pub fn frame(&mut self, content: &[u8], of: Numbers, mut shorten: Option<&mut Shorten<'_>>, out: &mut Vec<u8>) {
         let alone = if shorten.is_some() { ALONE_TREE } else { ALONE };
         let Self { needs, literals } = self;
@@ -203,14 +204,14 @@ fn gather_by<const W: usize>(run: &[u8], lowest: usize, out: &mut Vec<u8>) {
 /// The blocks of a zstd frame under construction.
 struct Blocks<'a> {
     out: &'a mut Vec<u8>,
-    /// Where the last block begins.
+    /// Offset of the header of the last zstd block.
     last: usize,
 }
 
 impl<'a> Blocks<'a> {
     /// Begins a zstd frame whose content has `content` bytes.
     fn begin(content: usize, out: &'a mut Vec<u8>) -> Self {
-        /// The frame header descriptor: a single segment, a content size of four bytes, no checksum.
+        /// The frame header descriptor of zstd: a single segment, a content size of four bytes, no checksum.
         const DESCRIPTOR: u8 = 0xa0;
         out.extend(0xfd2f_b528u32.to_le_bytes());
         out.push(DESCRIPTOR);
@@ -224,7 +225,7 @@ impl<'a> Blocks<'a> {
         self.out.extend_from_slice(&((size as u32) << 3 | kind << 1).to_le_bytes()[..3]);
     }
 
-    /// Appends raw blocks.
+    /// Appends the bytes as raw zstd blocks.
     fn raw(&mut self, bytes: &[u8]) {
         for some in bytes.chunks(BLOCK) {
             self.block(0, some.len());
@@ -232,9 +233,9 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Appends a compressed block for the numbers in `run`. It has a sequence for each complete number of `width`
-    /// bytes; each sequence has `lowest` literals. If the run ends with a part of a number, its bytes are literals
-    /// after the last sequence.
+    /// Appends a compressed zstd block for the numbers in `run`. The zstd block has a sequence for each complete number
+    /// of `width` bytes; each sequence has `lowest` literals. If the run ends with a part of a number, its bytes are
+    /// literals after the last sequence.
     fn sequences(
         &mut self,
         run: &[u8],
@@ -266,9 +267,10 @@ impl<'a> Blocks<'a> {
                 self.out.extend(((count - 0x7f00) as u16).to_le_bytes());
             }
         }
-        // For lengths as small as these, a literal length code equals the literal length, and a match length code
-        // equals the match length minus the least length of a match. An offset is stored plus three, and its code is
-        // the number of bits below the highest; code 0 is the last offset. The bit stream ends with a 1 bit.
+        // The lengths are small: the code of a literal length equals the literal length, and the code of a match length
+        // equals the match length minus the least length of a match. The stored value of an offset is the offset plus
+        // three. The code of this value is the number of its bits below the highest bit; code 0 repeats the last
+        // offset. The bit stream ends with a 1 bit.
         let far = width + 3;
         let code = if is_far { far.ilog2() } else { 0 };
         let bits = if is_far { far } else { 1 };

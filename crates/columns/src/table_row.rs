@@ -14,10 +14,10 @@ pub trait TableRow: Sized + Clone + Send {
     /// First and last timestamp.
     fn span(&self) -> (Timestamp, Timestamp);
 
-    /// The sort key of sealed files and of results.
+    /// The sort key of the rows in sealed files and in results.
     fn order(&self) -> Order;
 
-    /// The begin of the row to which this sort key belongs.
+    /// The start time of the row to which this sort key belongs.
     fn moment(order: &Order) -> Timestamp;
 }
 

@@ -1,5 +1,5 @@
-//! The tables of flow records and of series rows. A value that is known is always written, even if it follows from
-//! others: a null means that a value is unknown or does not exist.
+//! The tables of flow records and of series rows. A value that is known is always written, even if it could be computed
+//! from other values: a null means that a value is unknown or does not exist.
 
 mod flows;
 mod initial_packets;
@@ -33,11 +33,12 @@ pub trait Schema: TableRow {
     /// The columns.
     fn columns() -> Vec<Column<Self::Line>>;
 
-    /// Text columns after the others, which are in no journal and are ignored when reading: the interface name and, in
-    /// a file outside of a store, columns that would take too much space in a store.
+    /// The text columns that follow the columns of [`Self::columns`]. No journal contains them, and they are ignored
+    /// when a file is read. They are the interface name and, in a file outside of a store, columns that would take too
+    /// much space in a store.
     fn extras(is_given: bool) -> Vec<Column<Self::Line>>;
 
-    /// Appends the text of the extra column `path` for this row; not called for the interface name.
+    /// Appends the text of the extra column `path` for this row. This function is not called for the interface name.
     fn extra(&self, path: &str, out: &mut Vec<u8>);
 
     /// The interface number.
@@ -49,7 +50,7 @@ pub trait Schema: TableRow {
     /// Writes the numbers into the next row of a tile, in the order of the packed columns.
     fn put(&self, tile: &mut Tile);
 
-    /// Converts a line to a row, after all columns have been read.
+    /// Converts a row under construction to a row, after all its columns have been read.
     fn unline(line: Self::Line) -> Self;
 }
 

@@ -109,7 +109,7 @@ pub struct RetentionRules {
 }
 
 impl RetentionRules {
-    /// The rules of the `packets` section.
+    /// The rules of the section `packets` of the configuration.
     pub fn of(config: &Config) -> Self {
         let packets = &config.packets;
         Self {
@@ -158,8 +158,8 @@ impl RetentionRules {
     }
 }
 
-/// Returns the space of the volume that contains the store. If the store does not exist, this is the volume of its
-/// nearest existing parent directory.
+/// Returns the space of the volume that contains the store. If the store does not exist, the function uses the volume
+/// of its nearest existing parent directory.
 fn volume(store: &Path) -> Option<Space> {
     let whole = std::path::absolute(store).ok()?;
     let there = whole.ancestors().find(|directory| directory.is_dir())?;

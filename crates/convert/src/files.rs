@@ -30,9 +30,9 @@ pub trait Files {
 /// Files in memory, for tests and small conversions.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// The first timestamps of the files that were begun.
+    /// The first timestamp of each file that was begun.
     pub firsts: Vec<Timestamp>,
-    /// The contents of the files that were ended.
+    /// The bytes of each file that was ended.
     pub files: Vec<Vec<u8>>,
 }
 

@@ -134,7 +134,7 @@ impl<'f, F: Files> Output<'f, F> {
         }
     }
 
-    /// Writes a packet. `input` is the name of its input, for error messages.
+    /// Writes a packet. `input` is the name of the input file that contains the packet, for error messages.
     pub fn write(&mut self, ts: Timestamp, data: &[u8], meta: &PacketMeta, input: &str) -> Result<(), Error> {
         self.check_link_type(meta, input)?;
         let number = self.interface(meta);
@@ -296,7 +296,7 @@ impl<'f, F: Files> Output<'f, F> {
 }
 
 impl Interface {
-    /// Greatest size of the interface's description block.
+    /// Greatest size of the pcapng block that describes the interface.
     fn max_size(&self) -> usize {
         let texts = self.described.as_deref().map_or(0, |d| {
             [&d.name, &d.description, &d.filter, &d.hardware, &d.os, &d.comment].iter().map(|text| text.len()).sum()

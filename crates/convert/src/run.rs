@@ -1,4 +1,5 @@
-//! The conversion loop: merge, filter, anonymise, truncate, (sort,) write.
+//! The conversion loop: merges the inputs; filters, anonymises and truncates each packet; sorts the packets if the plan
+//! requires it; writes them.
 
 use crate::anonymise::Rewriter;
 use crate::merge::{Input, Merge, Merged};

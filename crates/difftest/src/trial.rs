@@ -87,7 +87,7 @@ pub struct StateSnapshot {
 /// The contents of a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MapContents {
-    /// Keys and numbers of the entries, in order of the keys.
+    /// For each entry of the map, its key and the number stored under this key, in order of the keys.
     pub entries: Vec<(Vec<u64>, u64)>,
     /// Number of new entries that were refused because the map was full.
     pub refused: u64,
@@ -174,7 +174,7 @@ impl Trial {
                     false
                 }
             })
-            .expect("the number is less than the number of packets");
+            .expect("`at` is less than the number of packets");
         let mut time = 1_000_000_000;
         let packets = all[at..].iter().take(PACKETS as usize).map(|packet| {
             time += prng.below(frames::GAP);

@@ -172,8 +172,8 @@ impl Capture {
             }
             capture.meter = Some(Meter::start(&meter, readers, sinks, live, plan.store.is_some())?);
         }
-        // The capture time begins only here, after the rings were prepared, because the preparation of large rings
-        // takes long.
+        // The reported duration of the capture begins only here, after the rings were prepared, because the preparation
+        // of large rings takes long.
         (capture.started, capture.ticks) = (Instant::now(), Ticks::now());
         if let Some(socket) = &plan.socket {
             let rings: Vec<OfferedRing> = capture.queues.iter().map(|q| q.offer.clone()).collect();
@@ -277,7 +277,7 @@ fn source_with_program(plan: &Plan) -> SourcePlan {
     source
 }
 
-/// Returns the files after the first file, and their options.
+/// Returns the capture files of a replay after the first file, and the options for reading them.
 fn following_files(source: &SourcePlan) -> (VecDeque<PathBuf>, capture::file::Options) {
     match source {
         SourcePlan::Files { paths, options, .. } => (paths.iter().skip(1).cloned().collect(), options.clone()),

@@ -153,6 +153,6 @@ mod tests {
         assert_eq!(fitted(300 << 20, 64 << 20, 1).expect("it fits").segment, 64 << 20);
         let space = Space { free: 0, total: 300 << 20 };
         let replay = fit_to(space, 1 << 30, 1, false, Path::new("/data"));
-        assert!(replay.is_ok(), "a replay ends, so no file must be removed");
+        assert!(replay.is_ok(), "a replay ends, so no file has to be removed");
     }
 }

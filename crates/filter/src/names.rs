@@ -62,7 +62,7 @@ const PROTOCOLS: [(&str, u8); 57] = [
     ("ethernet", 143),
 ];
 
-/// Names of IP protocols that are tests without a further word.
+/// Names of IP protocols, each of which is a complete primitive without a further word.
 const ABOVE: [(&str, u32); 12] = [
     ("tcp", 6),
     ("udp", 17),
@@ -78,13 +78,14 @@ const ABOVE: [(&str, u32); 12] = [
     ("carp", 112),
 ];
 
-/// Names of protocols above Ethernet and above the ISO network layer that are tests without a further word.
+/// Names of protocols above Ethernet and above the ISO network layer, each of which is a complete primitive without a
+/// further word.
 const BELOW: [&str; 20] = [
     "ip", "ip6", "arp", "rarp", "atalk", "aarp", "decnet", "lat", "sca", "moprc", "mopdl", "iso", "stp", "ipx",
     "netbeui", "esis", "es-is", "isis", "is-is", "clnp",
 ];
 
-/// Names of the link layer in filters, all with the same meaning.
+/// Keywords of filters for the link layer; all have the same meaning.
 const LINKS: [&str; 7] = ["ether", "link", "ppp", "slip", "fddi", "tr", "wlan"];
 
 /// The IP protocol number of a protocol name.
@@ -215,7 +216,7 @@ pub fn iso(name: &str) -> Option<u32> {
     })
 }
 
-/// 802.2 frame types: for each name, mask and value of the control field.
+/// Names of 802.2 frame types, each with the mask and the value of the control field.
 pub fn llc(name: &str) -> Option<(u64, u64)> {
     Some(match name {
         "i" => (0x01, 0x00),

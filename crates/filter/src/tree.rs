@@ -187,7 +187,7 @@ pub enum ArithExpr {
     Negative(Box<ArithExpr>),
     /// `protocol[index:width]`.
     Load {
-        /// The protocol from whose header the offset counts.
+        /// The protocol from whose header the bytes are read.
         protocol: &'static str,
         /// Offset in bytes from the start of the header of `protocol`.
         index: Box<ArithExpr>,
@@ -201,7 +201,7 @@ pub enum ArithExpr {
 /// A test of a filter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Primitive {
-    /// Tests for a protocol that is written without a value.
+    /// Tests for a protocol that a single word names, such as `tcp`.
     Protocol(&'static str),
     /// Tests for an IPv4 address under a mask. With `within: None` the address may be in an IPv4, an ARP or a reverse
     /// ARP header.
@@ -261,7 +261,7 @@ pub enum Primitive {
     Geneve(Option<u32>),
     /// Tests the direction of the frame: true if the capturing host sent the frame, false if not.
     Outgoing(bool),
-    /// Tests the number of the device on which the frame was captured.
+    /// Tests the index of the interface on which the frame was captured.
     Device(u32),
     /// Tests for an 802.2 header whose control field has this value under this mask.
     Llc(Option<(u64, u64)>),
@@ -278,7 +278,7 @@ pub enum Primitive {
     Flow(FlowTest),
 }
 
-/// A test that only filters on flow records can contain.
+/// A test of a flow record; filters for packets cannot contain it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FlowTest {
     /// Compares a quantity of the flow record with a number, which is in the base unit of the quantity (bytes, bits per

@@ -28,7 +28,7 @@ pub(crate) struct EntryFields {
     pub last: u64,
     /// Stream position of the first packet.
     pub position: u64,
-    /// Length and flags of the first packet.
+    /// IP length and TCP flags of the first packet.
     pub first_length: u16,
     pub first_flags: u8,
     /// Packets in the packet list; only the first record of a flow has a list.
@@ -47,7 +47,7 @@ pub(crate) struct CompressedHead {
     pub part: u32,
     /// Timestamp of the first packet of this record; `None` if the record has no packet.
     pub first: Option<u64>,
-    /// The MPLS label of a flow with wide counters in a tunnel.
+    /// The MPLS label, if the flow also has a tunnel; such a flow has wide counters.
     pub label: Option<u32>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn decompress(words: &[u64], fields: &EntryFields) -> FlowState {
     state
 }
 
-/// Decodes the head of a flow.
+/// Decodes only the beginning of the encoding of a flow.
 pub(crate) fn peek(words: &[u64], fields: &EntryFields) -> CompressedHead {
     let (mut reader, mut head) = (Reader::new(words), CompressedHead::default());
     code_head(&mut reader, &mut head, fields);
@@ -192,7 +192,8 @@ fn reported(log: &[u64], listed: usize, is_loose: bool, fields: &EntryFields) ->
     if is_loose || listed == 0 {
         return reported;
     }
-    // Compact counters hold all values of a list, and are three times as fast as wide counters.
+    // Compact counters can hold the values of every packet list, and counting with them is three times as fast as with
+    // wide counters.
     let mut pair = CompactCounters::new();
     pair.sides[0].count(fields.start, fields.first_length, fields.first_flags);
     for word in log {
@@ -283,7 +284,7 @@ fn code_lengths(c: &mut impl Coder, side: &mut WideDirection, reported: &WideDir
     side.length_squares = words(most.wrapping_sub(c.wide(most.wrapping_sub(wide(side.length_squares)))));
 }
 
-/// The number of packets with each flag, among `count` packets.
+/// Encodes or decodes, for each TCP flag, the number of packets with this flag, among `count` packets.
 fn code_flag_counts(c: &mut impl Coder, side: &mut WideDirection, reported: &WideDirection, count: u32, is_tcp: bool) {
     if count == 0 {
         for (flag, reported) in side.flags.iter_mut().zip(reported.flags) {
@@ -397,7 +398,7 @@ mod tests {
         prng.next_u64().unbounded_shr(prng.below(65) as u32)
     }
 
-    /// Random counters; most of them no sequence of packets could produce.
+    /// Random counters. Most of them have values that no sequence of packets could produce.
     fn any_side(prng: &mut Prng, part: u32) -> WideDirection {
         WideDirection {
             last: any(prng),
@@ -464,7 +465,7 @@ mod tests {
             let fields = any_fields(&mut prng);
             let state = any_state(&mut prng, &fields);
             let writer = compress(&state, &fields);
-            let words = writer.finish().expect("all predictions hold, or the form is loose");
+            let words = writer.finish().expect("all predictions hold, or the encoding is loose");
             assert_eq!(decompress(words, &fields), state, "seed {seed}, round {round}");
             assert_eq!(peek(words, &fields), state.head, "seed {seed}, round {round}");
         }
@@ -517,6 +518,6 @@ mod tests {
             sides: [side.clone(), side],
         };
         let writer = compress(&state, &fields);
-        assert_eq!(decompress(writer.finish().expect("the loose form has no predictions"), &fields), state);
+        assert_eq!(decompress(writer.finish().expect("loose encoding has no predictions"), &fields), state);
     }
 }

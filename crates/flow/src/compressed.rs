@@ -1,6 +1,6 @@
 //! Idle-compressed flows: packet list and counters of a flow that had no packet for `compress_after` are encoded
-//! ([`crate::compress`]) and their memory is freed, until a packet or a record needs them again. Only flows with
-//! compact or wide counters are compressed.
+//! ([`crate::compress`]) and their memory is freed, until a packet or a record needs them again. Only flows that have
+//! counters (compact counters of 128 bytes, or wide counters of 448 bytes) are compressed.
 //!
 //! ```text
 //! entry   key, last packet, state, first packet        unchanged
@@ -33,7 +33,7 @@ use crate::slab::{MAX_WORDS, Slab};
 use crate::wide_counters::{NEVER, WideCounters};
 use wire::IpProtocol;
 
-/// Words of the encoding that are stored in the flow's entry.
+/// Number of 64-bit words of the encoding that are stored in the flow's entry.
 const INLINE: usize = 8;
 /// Bytes of the slab for each flow of [`crate::Config::capacity`]: somewhat more than the encoding of a flow with
 /// retransmissions takes.
@@ -49,7 +49,7 @@ const MAX: usize = 32;
 /// The `last` timestamp of a free slot, which the sweep skips.
 const NO_TIME: u64 = u64::MAX;
 
-/// The state of the sweep over one pool.
+/// The state of the sweep: the repeated inspection of all slots of one pool, which finds idle flows.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sweep {
     at: usize,
@@ -173,7 +173,7 @@ impl<H: Hints> Meter<H> {
             state.macs[side] = self.compressed.macs.name(self.rare(flow).mac(side));
         }
         let writer = compress::compress(&state, &fields);
-        let words = writer.finish().expect("all predictions hold, or the form is loose");
+        let words = writer.finish().expect("all predictions hold, or the encoding is loose");
         debug_assert_eq!(state, compress::decompress(words, &fields), "decompression restores the state");
         let (inline, beyond) = words.split_at(words.len().min(INLINE));
         let place = match beyond.len() {
@@ -249,7 +249,7 @@ impl<H: Hints> Meter<H> {
         hot.bits |= bit::PAIR;
     }
 
-    /// The head of a compressed flow, decoded without decompressing the flow.
+    /// The beginning of the encoding of a compressed flow, decoded without decompressing the flow.
     pub(crate) fn head(&self, flow: u32) -> CompressedHead {
         compress::peek(&self.inline(flow), &self.entry_fields(flow))
     }

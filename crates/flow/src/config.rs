@@ -41,7 +41,7 @@ impl Config {
     /// The upper limit of [`Config::capacity`]: 2^30 flows.
     pub const MAX_FLOWS: usize = 1 << 30;
 
-    /// The idle timeout of a protocol, in nanoseconds.
+    /// The idle timeout of each IP protocol number, in nanoseconds.
     pub(crate) fn idle_nanos(&self) -> Box<[u64; 256]> {
         let mut all = Box::new([nanos(self.idle_timeout); 256]);
         for (protocol, idle) in &self.protocol_idle_timeouts {

@@ -3,14 +3,14 @@
 
 use crate::record::EndReason;
 
-/// A histogram of the delay of records, in steps of [`Lateness::STEP_MS`].
+/// A histogram of the delay with which the meter makes flow records, in steps of [`Lateness::STEP_MS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
-    /// Number of records by their delay: the time from the end of the timeout to the whole second at which the meter
+    /// Number of flow records by delay: the time from the end of the timeout to the whole second at which the meter
     /// made the record. The first element counts delays up to [`Lateness::STEP_MS`], the second up to twice that, the
     /// last all delays above one second.
     pub records: [u64; Lateness::STEPS],
-    /// The sum of all delays in nanoseconds.
+    /// The sum of the delays of all flow records in nanoseconds.
     pub nanos: u64,
 }
 
@@ -54,11 +54,12 @@ pub struct Counts {
     pub backward_timestamps: u64,
     /// Backward clock steps of more than [`crate::STEP_BACK`]; at each, all flows ended and the meter's time restarted.
     pub restarts: u64,
-    /// Histogram of the delay of records with the end reasons idle timeout, active timeout and end of flow.
+    /// Histogram of the delay with which the meter made the flow records with the end reasons idle timeout, active
+    /// timeout and end of flow.
     pub lateness: Lateness,
     /// Bytes of memory that flows have touched so far, tables included.
     pub bytes: u64,
-    /// Bytes of `bytes` that flows, the table and the lists of free memory use at present; the other bytes are free for
+    /// The part of `bytes` that flows, the flow table and the lists of free memory use at present; the rest is free for
     /// new flows.
     pub held: u64,
 }

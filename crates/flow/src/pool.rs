@@ -3,7 +3,7 @@
 
 use crate::memory::{Hints, HintsExt};
 
-/// The index of no slot.
+/// The index that stands for no slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
 pub(crate) struct Pool<T> {

@@ -155,7 +155,7 @@ pub struct Stats {
     pub max: u64,
     /// The sum of the values.
     pub sum: u64,
-    /// The sum of the squares of the values, so that mean and deviation of merged records are exact.
+    /// The sum of the squares of the values, so that mean and standard deviation of merged records are exact.
     pub squares: u128,
 }
 

@@ -77,7 +77,8 @@ impl<H: Hints> Meter<H> {
         out.lost = if self.losses.is_none() { 0 } else { self.losses.between(out.first().secs(), out.last().secs()) };
     }
 
-    /// Writes directions, initial packets and record index of a flow with compact or wide counters into the record.
+    /// Overwrites directions, initial packets and record index of the record with the values of a flow that has compact
+    /// or wide counters.
     #[inline(never)]
     fn render_counters(&self, flow: u32, out: &mut Record) {
         let (Entry { hot, body }, rare) = (&self.flows[flow], self.rare(flow));
@@ -111,7 +112,7 @@ impl<H: Hints> Meter<H> {
         if hot.is_compressed() { self.head(flow).label } else { self.fulls[hot.more].label }
     }
 
-    /// Writes the initial packets of a flow that has counters into `out`.
+    /// Overwrites `out` with the initial packets of a flow that has compact or wide counters.
     fn initial_packets(&self, flow: u32, out: &mut Vec<InitialPacket>) {
         out.clear();
         let hot = &self.flows[flow].hot;

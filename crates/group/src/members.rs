@@ -36,7 +36,7 @@ pub struct Membership {
     steering: Steering,
     weights: Weights,
     by_class: [u64; CLASSES],
-    /// Slots of members that a broadcast reaches.
+    /// Slots of members with any class other than [`class::MANAGEMENT`]; a packet for all classes is delivered to them.
     any_class: u64,
     /// Slots of members with a filter.
     filtered: u64,
@@ -45,7 +45,7 @@ pub struct Membership {
     tables: Vec<Arc<BucketTable>>,
 }
 
-/// The members that may get a packet, with the table that picks one of them.
+/// The members that may get a packet, with the steering table that selects one of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Eligible<'a> {
     /// The eligible member slots, one bit each.

@@ -1,7 +1,7 @@
-//! Encoding of numbers in bytes: little-endian, without padding. Numbers are grouped in parts, and each part ends in a
-//! checksum of the part.
+//! Encoding of the numbers of an index in bytes: little-endian, without padding. An index consists of parts, and each
+//! part ends with its checksum.
 
-/// Number of bytes of the CRC32C at the end of a part.
+/// Number of bytes of the CRC32C at the end of a part of an index.
 pub(crate) const CRC: usize = 4;
 
 /// Reads numbers from the front of a slice; returns `None` if the slice is too short.
@@ -31,7 +31,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Completes a part: writes its total length at `length_at` (four bytes) and appends its checksum.
+/// Completes a part of an index: writes the total length of the part at `length_at` (four bytes) and appends the
+/// checksum of the part.
 pub(crate) fn close(mut out: Vec<u8>, length_at: usize) -> Vec<u8> {
     let length = (out.len() + CRC) as u32;
     out[length_at..length_at + 4].copy_from_slice(&length.to_le_bytes());
@@ -52,7 +53,8 @@ pub(crate) fn close_stripe(stripe: &mut [u8]) {
     }
 }
 
-/// The content of a part: its bytes before the checksum; `None` if the checksum is wrong.
+/// Returns the bytes of a part of an index without the checksum at the end of the part; `None` if the checksum is
+/// wrong.
 pub(crate) fn checked(part: &[u8]) -> Option<&[u8]> {
     let (content, crc) = part.split_last_chunk::<CRC>()?;
     (crc32c::crc32c(content) == u32::from_le_bytes(*crc)).then_some(content)

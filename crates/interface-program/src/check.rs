@@ -1,4 +1,5 @@
-//! Checks the text of a program: the packet language, and operations that are impossible at an interface.
+//! Checks the text of a program: it must be valid in the packet language, and must not contain operations that are
+//! impossible at an interface.
 
 use crate::error::{ImpossibleOperation, ProgramError};
 use ir::{Effect, Program};

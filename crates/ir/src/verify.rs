@@ -53,9 +53,9 @@ pub enum VerifyError {
         block: u32,
         /// The base of the load.
         base: Option<Reg>,
-        /// The number of bytes after the base that the load requires.
+        /// The number of bytes after the base address that the load requires.
         need: u32,
-        /// The number of bytes after the base that the program has tested.
+        /// The number of bytes after the base address that the program has tested.
         have: u32,
     },
     /// A load has a width of 0 bytes or of more than 8 bytes.
@@ -121,7 +121,7 @@ pub enum VerifyError {
 #[derive(Clone)]
 struct ProvenFacts {
     defined: Vec<u64>,
-    /// For each base, the number of bytes after it that were captured.
+    /// For each base address of loads, the number of bytes after this address that were captured.
     proven: BTreeMap<Option<Reg>, u32>,
     forwards: u32,
 }
@@ -365,7 +365,7 @@ impl fmt::Display for VerifyError {
             Self::Value { block, var, value } => {
                 write!(f, "block b{block} sets {var:?} to {value}, which is not a valid value of this variable")
             }
-            Self::Stages => f.write_str("the stages are out of order"),
+            Self::Stages => f.write_str("the stages are out of order, or the first stage does not begin with b0"),
             Self::Crossing { block, to } => write!(f, "block b{block} jumps to b{to}, which is inside another stage"),
             Self::Set { set } => write!(f, "set {set} has ranges that overlap or are out of order"),
         }

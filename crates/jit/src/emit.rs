@@ -80,7 +80,7 @@ pub(crate) fn emit(
     b.switch_to_block(entry);
     b.seal_block(entry);
     let [context, packets, verdicts, count, first] = <[Value; PARAMETERS]>::try_from(b.block_params(entry))
-        .map_err(|_| Refusal::Bug("a parameter of the batch is missing".into()))?;
+        .map_err(|_| Refusal::Bug("a parameter of the function is missing".into()))?;
     let key = b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, 8 * MAX_KEY_WORDS as u32, 3));
     let mut variable = |ty| b.declare_var(ty);
     let [packet, verdict, number] = [I64; 3].map(&mut variable);
@@ -168,7 +168,7 @@ struct Emitter<'a> {
     task: Task,
     module: &'a mut dyn Module,
     imports: HashMap<(HostCall, u8), ir::FuncRef>,
-    /// The stack slot in which the words of a key are passed to a function of a table.
+    /// The stack slot in which the words of a key are passed to a function of a flow map.
     key: StackSlot,
     context: Value,
     /// Address of the packet.
@@ -221,7 +221,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Emits a call of the header parser, which is skipped for packets that are already parsed to this depth.
+    /// Emits a call of the header parser. The code skips the call for packets whose headers are already parsed to this
+    /// depth.
     fn look(&mut self, depth: ParseDepth) -> Result<(), Refusal> {
         let [look, known] = [(); 2].map(|()| self.b.create_block());
         let far = self.b.ins().load(I16, FOUND, self.here, at::KNOWN as i32);
@@ -268,7 +269,8 @@ impl Emitter<'_> {
         self.b.def_var(self.kernel, no);
     }
 
-    /// Emits the stores of the verdict record into the verdict; the task determines which variables are stored.
+    /// Emits the stores of the verdict record into the verdict. A filter ([`Task::Match`]) stores only whether the
+    /// frame matches, a prefetch function stores nothing, and an evaluation stores all variables.
     fn write(&mut self) {
         let to = self.b.use_var(self.verdict);
         if self.task == Task::Match {

@@ -4,21 +4,20 @@
 //! ```text
 //! full record  generation 4 · mark 4 · hash 4 · hash2 4 · classes 8 · state 4 · kind 1 · stages 1 · 4e 47
 //! compact                                                            generation 2 · stages 1 · 6e
-//! ```
-//! The last byte distinguishes metadata with the full record, compact metadata and unwritten bytes. Compact metadata fit
-//! into the cache line of a 60-byte frame. If all packets of a program would carry the same compact metadata, the kernel
-//! writes them only until user space has [received](QueueGenerations) a packet with them.
+//! ``` The last byte distinguishes metadata with the full verdict record, compact metadata and unwritten bytes. Compact
+//! metadata fit into the cache line of a 60-byte frame. If all packets of a program would carry the same compact
+//! metadata, the kernel writes them only until user space has [received](QueueGenerations) a packet with them.
 
 use ir::interp::Execution;
 use ir::{Expiry, VerdictKind};
 
-/// Size in bytes of the metadata with the full record. Numbers are in the byte order of the machine.
+/// Size in bytes of the metadata with the full verdict record. Numbers are in the byte order of the machine.
 pub const METADATA_BYTES: usize = 32;
-/// Size in bytes of the compact metadata. They are at the end of the space of the full metadata and determine how the
-/// other bytes are read; clearing them invalidates all metadata of the packet.
+/// Size in bytes of the compact metadata. The compact metadata occupy the last bytes of the space of the full metadata.
+/// The last byte determines how the other bytes are read; if these bytes are cleared, the packet has no valid metadata.
 pub const COMPACT_BYTES: usize = 4;
 
-/// Offsets in bytes of the fields in the metadata with the full record.
+/// Offsets in bytes of the fields in the metadata with the full verdict record.
 pub(super) mod at {
     use ebpf::Size;
     use ir::Var;
@@ -63,9 +62,9 @@ pub struct KernelVerdict {
     /// The generation of the program that ran in the kernel.
     pub generation: u32,
     /// The number of stages that the kernel ran. It is 0 if the packet is undecided, or if the packet passes and user
-    /// space must compute the record. In both cases user space evaluates the complete program.
+    /// space must compute the verdict record. In both cases user space evaluates the complete program.
     pub stages: u8,
-    /// The record after these stages.
+    /// The verdict record after these stages.
     pub record: Execution,
 }
 
@@ -113,9 +112,9 @@ impl KernelVerdict {
 /// without metadata belongs to the generation in `by_user`. If a driver leaves no space before a frame, packets cannot
 /// carry metadata; the program then writes its own generation into `last_untagged`.
 ///
-/// PERF: saves one helper call and four bytes per packet. The packet rate of `ip >-> steer_flow` with 60 B frames on
-/// veth was 4.3 to 5.9 % below that of a bare redirect, and is 1.0 to 5.7 % (median 2.5 %) below it
-/// (records/2026-11-23-xdp.md).
+/// PERF: packets without metadata save one helper call and four bytes per packet. The packet rate of `ip >->
+/// steer_flow` with 60 B frames on veth was 4.3 to 5.9 % below that of a bare redirect, and is 1.0 to 5.7 % (median 2.5
+/// %) below it (records/2026-11-23-xdp.md).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueGenerations {
     /// The newest program generation of which user space has received a packet; 0 if there is none.
@@ -173,7 +172,7 @@ impl MapValue {
         out
     }
 
-    /// True if the entry has expired, so that user space must remove it.
+    /// True if the entry of the flow map has expired, so that user space must remove it.
     pub const fn expired(self, expiry: Expiry, now: u64) -> bool {
         expiry.has_reached(self.stamp, now)
     }

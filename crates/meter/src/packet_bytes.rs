@@ -2,7 +2,7 @@
 
 use ring::Desc;
 
-/// The largest number of descriptors that are metered as one run.
+/// The largest number of descriptors that the meter reads from a ring and meters together.
 pub const BATCH: usize = 256;
 
 /// Access to the packets that descriptors describe.

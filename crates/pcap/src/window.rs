@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Compares every result with the same operation on the whole slice.
+    /// Compares every result of a window with the result of the same operation on the complete input.
     #[test]
     fn random_operations_give_the_same_bytes_as_a_slice() {
         let mut all = vec![0; 600_000];

@@ -42,7 +42,7 @@ pub struct BlockMerge<S> {
     lost: u64,
 }
 
-/// An open block, ordered by the timestamp of its current packet, then by its number.
+/// An open block. Open blocks are ordered by the timestamp of their current packet, then by block number.
 struct Open {
     ts: Timestamp,
     block: Box<Block>,

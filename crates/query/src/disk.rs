@@ -47,7 +47,7 @@ pub struct Ticket(u64);
 
 /// The result of a read.
 pub struct Chunk {
-    /// The memory; the bytes that were read begin at offset [`SPARE_BYTES`].
+    /// The memory into which the bytes were read; they begin at offset [`SPARE_BYTES`].
     pub memory: Aligned,
     /// Number of bytes read.
     pub len: usize,

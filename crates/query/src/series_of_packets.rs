@@ -48,14 +48,14 @@ pub struct SeriesOfPackets {
 /// The rows computed so far.
 struct ComputedRows {
     store: PathBuf,
-    /// The second of the oldest packet, for each interface directory.
+    /// For each interface directory, the timestamp of the oldest stored packet in whole seconds.
     oldest: HashMap<PathBuf, u64>,
     names: Vec<String>,
     all_series: Vec<InterfaceSeries>,
     /// For each origin of the result, the index of its series in `all_series`. An interface has one origin per queue,
     /// but only one series.
     of_origin: HashMap<usize, usize>,
-    /// The second of the current packet.
+    /// The timestamp of the current packet in whole seconds.
     second: Option<u64>,
     rows: BTreeMap<(u64, u16), Row>,
 }
@@ -67,7 +67,7 @@ struct InterfaceSeries {
     key: u64,
     /// True if the store has series rows of this interface in the interval.
     is_known: bool,
-    /// The second of the oldest stored packet of the interface.
+    /// The timestamp of the oldest stored packet of the interface in whole seconds.
     since: u64,
 }
 
@@ -228,8 +228,8 @@ impl ComputedRows {
                 Some(second) => series_meter.counter.tick(Timestamp::from_secs_nanos(second, 0)),
                 None => series_meter.counter.finish(),
             };
-            // If the store has series rows of this interface, each second with a series row gets a row of zeros
-            // elsewhere. So the rows of zeros of the meter are omitted here.
+            // If the store has series rows of this interface, [`SeriesOfPackets::add_row`] adds a row of zeros for each
+            // stored row without a matching packet. So the rows of zeros of the series meter are omitted here.
             let reported = rows.into_iter().filter(|row| row.total.packets > 0 || !series_meter.is_known);
             self.rows.extend(reported.map(|row| ((row.second, number as u16), row)));
         }

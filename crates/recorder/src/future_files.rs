@@ -24,8 +24,8 @@ use store::{names, out_of_order};
 /// 2026-01-01: a clock that shows an earlier time is wrong.
 const RELEASED: Timestamp = Timestamp::from_secs_nanos(1_767_225_600, 0);
 
-/// The largest number of markers that are written before one new file, because the packets of the new file wait. The
-/// other future files get their markers before the next new file.
+/// The largest number of markers that are written before one new file. It is small, because the packets of the new file
+/// are not written until then. The other future files get their markers before the next new file.
 const MAX: u64 = 64;
 
 /// The files whose timestamps are ahead of the clock.

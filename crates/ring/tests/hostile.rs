@@ -96,7 +96,8 @@ fn invalid_hellos_do_not_stop_the_server_from_admitting_listeners() {
         let extra_fds = vec![null.as_fd(); prng.below(3) as usize];
         let sent = unknown_client.send(&hello, &extra_fds);
         match prng.below(4) {
-            // The client closes before the response, after a part of it, or after a second message.
+            // The client closes the connection before the response, after a part of the response, or after a second
+            // message.
             0 => {}
             1 => drop(unknown_client.receive(&mut [0; WELCOME])),
             2 => drop(sent.and_then(|()| unknown_client.send(&hello, &[]))),
@@ -127,7 +128,8 @@ fn idle_connections_do_not_lock_out_a_listener() {
     assert!(listener[0].connected());
 }
 
-/// The memories of an engine, writable for the test, so that the test can store any value in them.
+/// The shared memory of an engine (packet bytes, descriptors, control page, cursor), in which the test can store any
+/// value.
 struct HostileEngine {
     bytes: SharedMemory,
     descs: SharedMemory,
@@ -177,15 +179,16 @@ impl HostileEngine {
         self.control.positions().publish(head, head / 50);
     }
 
-    /// Stores random values in head, counts, claims and the end flag, which a listener reads repeatedly.
+    /// Stores random values in those words of the control page that a listener reads repeatedly: head, counts, claims
+    /// and the end flag.
     fn scramble_positions(&self, prng: &mut Prng) {
         for word in [8, 9, 10, 11, 16, 17] {
             if prng.below(3) == 0 {
                 Self::put(self.control.memory(), word, boundary_value(prng));
             }
         }
-        // The two numbers of control descriptors usually agree, because a listener waits for some time if they
-        // disagree.
+        // Words 9 and 11 of the control page both contain the number of control descriptors. The test usually makes
+        // them equal, because a listener waits for some time if they differ.
         if prng.below(20) != 0 {
             let controls = boundary_value(prng);
             Self::put(self.control.memory(), 9, controls);
@@ -226,13 +229,14 @@ impl HostileEngine {
             6 => fds[prng.below(4) as usize] = self.null.as_fd(),
             7 => fds.truncate(prng.below(4) as usize),
             8 => {
-                // Random sizes, which are equal in the control page and in the message.
+                // Random sizes of the packet bytes or of the descriptors, equal in the control page and in the message.
                 let size = if prng.below(2) == 0 { boundary_value(prng) } else { 1 << prng.below(64) };
                 let field = prng.below(2) as usize;
                 Self::put(self.control.memory(), 2 + field, size);
                 ring[8 * field..8 * field + 8].copy_from_slice(&size.to_le_bytes());
             }
-            // Memory of the correct size that is not sealed, and that the peer truncates later.
+            // Memory of the correct size without the file seals that forbid truncation; the engine truncates this
+            // memory later.
             9 => fds[if prng.below(2) == 0 { 0 } else { 3 }] = unsealed.as_fd(),
             _ => {}
         }
@@ -312,7 +316,8 @@ fn a_hostile_engine_cannot_harm_a_listener_in_c() {
     const TEST: &str = "a_hostile_engine_cannot_harm_a_listener_in_c";
     let directory = testkit::TempDir::new("victim");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/victim.c");
-    // With these flags undefined behaviour ends the program by a trap, for which no sanitizer library is needed.
+    // With these compiler flags, undefined behaviour ends the program by a trap, for which no sanitizer library is
+    // needed.
     let flags = ["-std=c11", "-O1", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"];
     let Some(program) = compile(TEST, "cc", &flags, &source, &directory) else { return };
 
@@ -383,7 +388,7 @@ fn listeners_of_an_engine_that_died_while_publishing_use_the_last_full_count() {
     let l = client.join().expect("no panic").expect("attached").remove(0);
     hostile.control.positions().publish(150, 20);
     assert_eq!(l.counts().published, 40);
-    // The engine dies after the first word of the next publication.
+    // The engine dies after it has stored the first word of the next publication.
     hostile.control.positions().controls_before.store(25, Ordering::Relaxed);
     drop(connection);
     assert_eq!(l.counts().published, 40);

@@ -1,5 +1,5 @@
-//! The counters of one open second. Each of its two directions takes 16 KiB, which are allocated with the first packet
-//! of the direction.
+//! The counters of a second for which no row was made yet. Each of its two directions takes 16 KiB, which are allocated
+//! with the first packet of the direction.
 //!
 //! ```text
 //! bins          1000 × (bytes u32, packets u32)   one per millisecond; peaks are read from them      8 000 B
@@ -16,8 +16,9 @@ use crate::{Direction, Distinct, Peak, Row, SIZE_BOUNDS, SIZES, TrafficClass, Vo
 use base::Tally;
 use std::ops::AddAssign;
 
-/// Milliseconds in a second, nanoseconds in a millisecond.
+/// Number of bins of a second; a bin is a millisecond.
 const BINS: usize = 1000;
+/// Nanoseconds in a bin.
 const BIN_NANOS: u64 = 1_000_000;
 
 /// The bits of the TCP flags in the TCP header.

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 pub fn to_write(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free space on the volume",
-        ErrorKind::PermissionDenied => "give the user that netgrain runs as write permission there",
+        ErrorKind::PermissionDenied => "give write permission there to the user that netgrain runs as",
         ErrorKind::ReadOnlyFilesystem => {
             "mount the volume for writing (it may have become read-only after an error: see dmesg)"
         }
@@ -26,7 +26,7 @@ pub fn to_write(error: &io::Error) -> &'static str {
 /// Advice about an error of reading.
 pub fn to_read(error: &io::Error) -> &'static str {
     match error.kind() {
-        ErrorKind::PermissionDenied => "give the user that netgrain runs as read permission",
+        ErrorKind::PermissionDenied => "give read permission to the user that netgrain runs as",
         ErrorKind::NotFound => "check the path; another program may have removed the file",
         ErrorKind::IsADirectory => "name a file",
         _ => of_any(error),

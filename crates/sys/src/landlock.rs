@@ -26,7 +26,8 @@ mod access {
     pub const MAKE_SYM: u64 = 1 << 12;
     /// From version 2.
     pub const REFER: u64 = 1 << 13;
-    /// This right exists from version 3 on. Before, a process could truncate each file that it could open for reading.
+    /// The right to truncate files exists from Landlock version 3 on. With earlier versions, a process can truncate
+    /// each file that it can open for reading.
     pub const TRUNCATE: u64 = 1 << 14;
     /// All rights that change the file system.
     pub const CHANGES: u64 = WRITE_FILE

@@ -51,11 +51,11 @@ pub struct Veth<'a> {
     pub name: &'a str,
     /// Name of the second interface.
     pub peer: &'a str,
-    /// Receive queues of each end, at least 1.
+    /// Receive queues of each of the two interfaces, at least 1.
     pub rx_queues: u32,
-    /// Transmit queues of each end, at least 1.
+    /// Transmit queues of each of the two interfaces, at least 1.
     pub tx_queues: u32,
-    /// MTU of each end, in bytes.
+    /// MTU of each of the two interfaces, in bytes.
     pub mtu: u32,
 }
 
@@ -123,7 +123,7 @@ pub struct LinkStats {
     pub rx_errors: u64,
     /// Received packets dropped by kernel or driver.
     pub rx_dropped: u64,
-    /// Packets to send that were dropped.
+    /// Packets that the host wanted to send and that were dropped.
     pub tx_dropped: u64,
     /// Packets lost because a queue of the NIC was full.
     pub rx_fifo: u64,
@@ -288,7 +288,8 @@ impl Netlink {
     /// Moves an interface to the network namespace `namespace`.
     ///
     /// # Errors
-    /// `EEXIST` if its name exists there, `EINVAL` for an interface that cannot be moved, `ENODEV`, `EPERM`.
+    /// `EEXIST` if an interface of that namespace has the same name, `EINVAL` for an interface that cannot be moved,
+    /// `ENODEV`, `EPERM`.
     pub fn move_to(&mut self, link: u32, namespace: BorrowedFd<'_>) -> io::Result<()> {
         self.change(set_link(link).number(libc::IFLA_NET_NS_FD, namespace.as_raw_fd() as u32))
     }

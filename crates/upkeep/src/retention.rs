@@ -200,7 +200,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         self.scans = ScanState::Due;
     }
 
-    /// The events since the last call.
+    /// Returns the events since the last call of this function.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.reports.events)
     }
@@ -304,7 +304,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         self.reports.resolve();
     }
 
-    /// The rules that are not met.
+    /// The retention rules that are not met.
     fn needs(&self, at: ClockReading, short: bool) -> Vec<SpaceNeeded> {
         let mut needs = Vec::new();
         let any = Timestamp::MAX;

@@ -188,8 +188,8 @@ fn sequence_numbers_carry_over_16_and_32_bits() {
     }
 }
 
-/// The receive loop of the peer runs in a kernel thread for which the sender does not wait, so its ring of 256 entries
-/// overflows. Each frame is either counted as dropped or arrives.
+/// The receive loop of the peer runs in a kernel thread for which the sender does not wait, so the peer's ring of 256
+/// entries overflows. Each frame is either counted as dropped or arrives.
 #[test]
 fn each_frame_that_a_full_peer_drops_is_counted() {
     const COUNT: u64 = 100_000;

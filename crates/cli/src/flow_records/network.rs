@@ -52,8 +52,8 @@ impl NetworkRecords {
         Ok(Self { subscriber: Subscriber::on(socket, element::PEN), group, numbers: HashMap::new() })
     }
 
-    /// The next record or row, with the interface number of this process; `None` if none has arrived within
-    /// [`TIMEOUT`]. Adds interface names to `names`.
+    /// The next record or row. Its interface number is replaced by the number that this process uses for the interface.
+    /// `None` if nothing has arrived within [`TIMEOUT`]. Adds interface names to `names`.
     pub fn next(&mut self, names: &mut Names) -> Result<Option<Item>, Failure> {
         loop {
             let received = self.subscriber.next_item(TIMEOUT);

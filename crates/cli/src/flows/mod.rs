@@ -120,8 +120,8 @@ pub struct FlowsArgs {
     /// machine
     #[arg(long, value_name = "GROUP:PORT", requires = "live", value_parser = crate::values::group_and_port)]
     pub from_multicast: Option<SocketAddr>,
-    /// With --from-multicast: the interface of this machine that receives the group [default: the interface of the
-    /// kernel's route]
+    /// With --from-multicast: the interface of this machine that receives the packets of the group [default: the
+    /// interface of the kernel's route]
     #[arg(long, value_name = "IFACE", requires = "from_multicast")]
     pub multicast_interface: Option<String>,
     /// Print the packets of these flows instead of the records: from the store, or from the captures of -r
@@ -168,7 +168,7 @@ const SHOWN: [Measure; 3] = [Measure::Flows, Measure::Packets, Measure::Bytes];
 /// The group fields of a ranking of single flows: the flow ID and the flow key.
 const FLOW: [&str; 7] = ["flow", "interface", "proto", "src", "sport", "dst", "dport"];
 
-/// Runs the verb; returns `No` if nothing was found, or if a part of the data could not be read.
+/// Runs the verb. The outcome is `No` (exit status 1) if nothing was found, or if a part of the data could not be read.
 pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
     let flow_query = query::query(args, interval::now())?;
     let protected = parquet::protected(&flow_query, args.overwrite.force);

@@ -84,7 +84,8 @@ pub struct CaptureArgs {
     /// Traffic to simulate: 60, imix, backbone, 1000,flows=100k,rate=1Mpps
     #[arg(long, value_name = "SPEC")]
     pub sim: Option<String>,
-    /// Name of the store's directory for files and simulations [default: that of the first file, or sim]
+    /// Name of the directory in the store to which the packets of files or of a simulation are recorded [default: the
+    /// name of the first file, or sim]
     #[arg(long, value_name = "NAME", conflicts_with = "interface")]
     pub name: Option<String>,
     /// Replay speed of files: flat (as fast as possible), original, or a factor such as 2x or 0.5x
@@ -121,7 +122,7 @@ pub struct CaptureArgs {
     /// Begin a new packet file at this size
     #[arg(long, value_name = "SIZE", value_parser = segment_size)]
     pub segment: Option<u64>,
-    /// Begin a new packet file at every multiple of this span, also without packets
+    /// Begin a new packet file at every multiple of this span, even if no packets arrive
     #[arg(long, value_name = "SPAN", value_parser = rotation)]
     pub rotate: Option<Duration>,
     /// Maximum number of bytes kept of each packet; 0 keeps all bytes
@@ -168,7 +169,8 @@ pub struct SocketArgs {
     /// none for files and simulations]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Permission bits of the socket; root, the engine's user, the owner and the group may connect
+    /// Permission bits of the socket; whatever the bits, only root, the engine's user, and the owner and the group of
+    /// the socket may connect
     #[arg(long, value_name = "OCTAL", value_parser = octal)]
     pub socket_mode: Option<Mode>,
     /// Owner of the socket, who may attach listeners and manage groups: a number, or a name of /etc/passwd
@@ -252,8 +254,8 @@ fn with_key(arg: Arg) -> Arg {
 /// The text with which the default begins in a help text.
 const DEFAULT: &str = " [default";
 
-/// The argument with the default of its key in the help text, if the text has none. It is not a default of the parser,
-/// because a flag that is not given must not replace the value of the configuration file.
+/// Adds the default of the configuration key to the help text of the argument, if the text names none. It is not a
+/// default of the parser, because a flag that is not given must not replace the value of the configuration file.
 fn with_default(arg: Arg) -> Arg {
     let Some(key) = key_of(&arg) else { return arg };
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();

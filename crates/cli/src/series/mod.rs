@@ -97,8 +97,8 @@ pub struct SeriesArgs {
     /// machine
     #[arg(long, value_name = "GROUP:PORT", requires = "live", value_parser = crate::values::group_and_port)]
     pub from_multicast: Option<SocketAddr>,
-    /// With --from-multicast: the interface of this machine that receives the group [default: the interface of the
-    /// kernel's route]
+    /// With --from-multicast: the interface of this machine that receives the packets of the group [default: the
+    /// interface of the kernel's route]
     #[arg(long, value_name = "IFACE", requires = "from_multicast")]
     pub multicast_interface: Option<String>,
     #[command(flatten)]

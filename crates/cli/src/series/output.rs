@@ -25,8 +25,8 @@ const NAME: usize = 17;
 /// Number of characters after a sparkline, for the maximum of the series.
 const MAX: usize = 16;
 
-/// The prefixes of fields that are unknown with a filter: the meter counts flows, and gaps in tunnel sequence numbers,
-/// over all packets.
+/// The prefixes of the names of fields that have no value in a series with a filter. The meter counts flows and missing
+/// tunnel sequence numbers for all packets together, not for the packets that match a filter.
 const UNKNOWN_WITH_FILTER: [&str; 2] = ["flows_", "tunnel_"];
 
 fn is_unknown_with_filter(name: &str) -> bool {
@@ -53,7 +53,7 @@ enum Form<T: table::LineSubject> {
 }
 
 impl<T: table::LineSubject> Output<T> {
-    /// Opens the output; with a filter (`filtered`) some fields are unknown.
+    /// Opens the output. In a series with a filter (`filtered`), some fields have no value.
     pub fn begin(args: &SeriesArgs, filtered: bool) -> Result<Self, Failure> {
         let fields = match &args.fields[..] {
             [] if filtered => Some(T::fields().iter().filter(|field| !is_unknown_with_filter(&field.name)).collect()),

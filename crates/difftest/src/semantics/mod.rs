@@ -33,8 +33,8 @@ pub struct ProgramContext {
     pub link_type: u16,
     /// The addresses of the interface on which the packets arrive.
     pub host: Vec<Prefix>,
-    /// The names of devices, in the order in which the program numbers them. The interface on which a packet arrived
-    /// may be among them.
+    /// The names of the egress interfaces of the program, in the order in which the program numbers them. The interface
+    /// on which a packet arrived may be among them.
     pub devices: Vec<String>,
     /// The fields that the keys of all flow maps of the program have in common.
     pub common: Option<Key>,
@@ -75,7 +75,8 @@ pub struct Record {
 /// An action besides delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObservedAction {
-    /// A copy was forwarded to this device. Executions that do not report the device use [`ObservedAction::SOME`].
+    /// A copy of the packet was forwarded to this interface. Executions that do not report the name of the interface
+    /// use [`ObservedAction::SOME`].
     Forward(String),
     /// Wrote this text.
     Message(String),
@@ -98,7 +99,7 @@ pub struct PacketOutcome {
 }
 
 impl PacketOutcome {
-    /// The initial outcome, before the first stage runs.
+    /// The outcome of a packet before the first stage of the program runs.
     pub fn start(mark: u32) -> Self {
         let record = Record { classes: DEFAULT_CLASS, hash: 0, hash2: 0, mark, state: 0 };
         Self { kind: VerdictKind::Copy, record: Some(record), kernel: false, done: vec![] }
@@ -118,7 +119,7 @@ impl PacketOutcome {
 }
 
 impl ObservedAction {
-    /// The placeholder for a device that an execution did not report.
+    /// The placeholder for the name of an interface that an execution did not report.
     pub const SOME: &str = "some device";
 }
 

@@ -95,7 +95,7 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
     by_class("packets", "Packets that the program passed to a class.", |part| part.packets);
     by_class("copies", "Copies for members of a class.", |part| part.copies);
     by_class("no_member_packets", "Packets for a class without members.", |part| part.no_member);
-    by_class("lost_packets", "Copies for members of a class for which the branch had no space.", |part| part.lost);
+    by_class("lost_packets", "Copies for members of a class, lost because a branch was full.", |part| part.lost);
     let ports = groups.iter().flat_map(|g| g.ports.iter().map(move |(port, sums)| (g, port, sums)));
     let ports: Vec<_> =
         ports.map(|(g, port, sums)| (format!("{},out_interface=\"{}\"", label(g), escape(port)), sums)).collect();
@@ -105,13 +105,13 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
     family(
         "group_interface_sent_packets_total",
         "counter",
-        "Packets sent through an interface.",
+        "Packets that the group sent through an egress interface.",
         &of(|sums| sums.sent),
     );
     family(
         "group_interface_failed_packets_total",
         "counter",
-        "Packets that an interface refused.",
+        "Packets that an egress interface refused.",
         &of(|sums| sums.failed),
     );
     let maps = groups.iter().flat_map(|g| g.maps.iter().map(move |m| (g, m)));

@@ -170,7 +170,8 @@ fn timestamps_that_go_back_lose_and_reorder_no_packet() {
     assert_eq!(pairs(&ended), packets);
 }
 
-/// Replays every capture of the traces, and then reads all written files with tcpdump, capinfos and Wireshark.
+/// Replays every capture file below the directory of real captures (`NETGRAIN_TRACES`), and then reads all written
+/// files with tcpdump, capinfos and Wireshark.
 #[test]
 fn every_real_capture_is_stored_unchanged_and_other_tools_read_it() {
     let test = "every_real_capture_is_stored_unchanged_and_other_tools_read_it";

@@ -163,11 +163,11 @@ fn standard_fields_make_one_data_record_per_direction_with_packets() {
 /// The structure of messages, parsed independently of the decoder.
 #[derive(Default)]
 struct MessageStructure {
-    /// Length in octets of a record, by domain and template.
+    /// Length in octets of a data record, by observation domain and template.
     lengths: HashMap<(u32, u16), usize>,
     /// Templates whose records are options data.
     options: HashSet<(u32, u16)>,
-    /// The next sequence number, by domain.
+    /// The next sequence number, by observation domain.
     next: HashMap<u32, u32>,
     /// Number of data records of flows and series rows, and of options data records; greatest number of fields in a
     /// template.
@@ -282,7 +282,7 @@ fn reverse_elements_have_the_numbers_of_rfc_5103() {
     let has = |bytes: &[u8]| all.windows(bytes.len()).any(|w| w == bytes);
     // packetDeltaCount, 8 octets: forward without enterprise number, reverse with 29305.
     assert!(has(&[0, 2, 0, 8]) && has(&[0x80, 2, 0, 8, 0, 0, 0x72, 0x79]));
-    // Own element 28, and its reverse with bit 14, with our enterprise number.
+    // Element 28 of netgrain, and its reverse element (bit 14 set), both with the enterprise number of netgrain.
     assert!(has(b"\x80\x1c\x00\x08ngrn") && has(b"\xc0\x1c\x00\x08ngrn"));
     // flowId describes the whole flow, so no reverse element is exported.
     assert!(has(&[0, 148, 0, 8]) && !has(&[0x80, 148, 0, 8, 0, 0, 0x72, 0x79]));
@@ -428,7 +428,7 @@ fn truncated_or_changed_messages_never_make_the_decoder_panic() {
         noise[..4].copy_from_slice(&[[0, 10], len.to_be_bytes()].concat());
         let _ = decoder.message(&noise, &mut |_| ());
     }
-    // The decoder still decodes valid messages.
+    // After the invalid messages, the decoder still decodes valid messages.
     let (mut fresh, mut after) = (Decoder::default(), 0);
     let want = sent.iter().map(|m| fresh.message(m, &mut |_| after += 1)).filter(Result::is_ok).count();
     assert_eq!(want, sent.len());

@@ -195,7 +195,7 @@ fn no_empty_record_follows_an_interim_record() {
     assert_eq!((meter.counts().ended_without_record, meter.counts().ended(), meter.counts().active), (1, 1, 0));
 }
 
-/// Records the time at which each record was made.
+/// A sink that stores each flow record with the second in which the meter made it.
 #[derive(Default)]
 struct Clock {
     second: u64,

@@ -36,7 +36,7 @@ fn bytes(meter: &Meter, flow: u32) -> usize {
     size_of::<Entry>() + 8 + 11 + v6 + numbers + form
 }
 
-/// Bytes of every flow of a meter.
+/// The bytes of memory that each flow of a meter takes.
 fn all_bytes(meter: &Meter) -> Vec<usize> {
     let used = (0..meter.flows.len() as u32).filter(|f| meter.flows[*f].hot.has(bit::USED));
     used.map(|flow| bytes(meter, flow)).collect()
@@ -313,7 +313,7 @@ fn flows_stay_uncompressed_if_the_slab_is_full() {
 #[test]
 fn a_meter_that_restarts_within_a_second_inspects_no_freed_slot() {
     let (mut meter, mut out) = (patient(), Vec::<Record>::new());
-    // More flows with wide counters than the meter inspects for one packet.
+    // More flows with wide counters than the number of slots that the meter inspects for one packet.
     let zero = |port: u16, when| Plan { window: 0, ..Plan::tcp(1, 2, (port, 443), SYN, 7) }.frame(at(when));
     let floods: Vec<Owned> = (0..2000).map(|n| zero(n, 0.5)).collect();
     meter.push(&floods.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out);

@@ -21,7 +21,7 @@ fn at(seconds: f64) -> Timestamp {
     Timestamp::from_nanos(1_000_000_000_000 + (seconds * 1e9).round() as u64)
 }
 
-/// All records of these packets, in batches of a random size.
+/// All flow records that the meter makes of these packets, which it gets in batches of random sizes.
 fn records(meter: &mut Meter, packets: &[Owned], prng: &mut Prng) -> Vec<Record> {
     let mut out = Vec::new();
     let mut rest = packets;
@@ -34,7 +34,7 @@ fn records(meter: &mut Meter, packets: &[Owned], prng: &mut Prng) -> Vec<Record>
     out
 }
 
-/// The records of these packets under a configuration.
+/// All flow records that a meter with this configuration makes of these packets.
 fn all(config: Config, packets: &[Owned]) -> Vec<Record> {
     records(&mut Meter::new(config, 0), packets, &mut Prng::new(1))
 }

@@ -224,7 +224,8 @@ fn egress_interfaces_that_a_program_no_longer_names_are_closed() {
     assert_eq!(ports().len(), 1);
 }
 
-/// The host interface is open only for the queues of its ingress interface.
+/// A program that passes packets to the host opens the host interface only for the queues of the dedicated interface.
+/// If another program names the host interface as its egress interface, it is opened for all queues.
 #[test]
 fn an_egress_interface_of_some_queues_is_opened_for_the_others_when_named() {
     let engine = Engine::at(vec![("p0", 0), ("p7", 0)], Limits::here());

@@ -63,7 +63,7 @@ fn slow_groups(packets_per_evaluation: &[usize], grace: Duration) -> (Dispatcher
     (dispatcher, commands, producer)
 }
 
-/// Returns the received and skipped packets of each group.
+/// Returns the numbers of received and of skipped packets of each group.
 fn accounting(dispatcher: &mut Dispatcher, commands: &CommandQueue) -> Vec<(u64, u64)> {
     let (reply, reported) = channel();
     commands.push(DispatcherCommand::Report(reply));

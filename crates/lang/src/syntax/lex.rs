@@ -19,7 +19,7 @@ pub enum Kind {
     Address(Prefix),
     /// Operator characters, or the name of a function in backquotes.
     Operator(String),
-    /// `( ) [ ] , ; { }`; the layout rule inserts marks too.
+    /// One of `( ) [ ] , ; { }`. The layout rule inserts `;`, `{` and `}` that are not in the text.
     Mark(char),
     End,
 }
@@ -115,7 +115,7 @@ pub fn headline(text: &str) -> &str {
     rest.lines().next().unwrap_or_default().trim_end()
 }
 
-/// The length in bytes of the comment that begins here.
+/// The length in bytes of the comment with which `rest` begins.
 pub fn comment(rest: &str, at: usize) -> Result<Option<usize>, Error> {
     if rest.starts_with("{-") {
         let (mut depth, mut i) = (0_usize, 0);
@@ -224,7 +224,7 @@ fn backquoted(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
         .help("write the function between its two values: ``ip_tos `any_bit` 3``"))
 }
 
-/// The length of the fraction that begins here: `0.001`, `1e-3`, `2.5e-4`.
+/// The length of the fraction with which `digits` begins: `0.001`, `1e-3`, `2.5e-4`.
 fn fraction(digits: &str) -> Option<usize> {
     let run = |from: usize| digits[from..].find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len() - from);
     let whole = run(0);

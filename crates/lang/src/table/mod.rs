@@ -34,9 +34,9 @@ pub type Evaluator = for<'a> fn(&Arguments<'_, 'a>) -> Result<Value<'a>, Evaluat
 pub struct Function {
     /// The current name.
     pub name: &'static str,
-    /// Names in other versions of the language.
+    /// Names of the function in other versions of the language.
     pub aliases: &'static [&'static str],
-    /// The type, such as `Pred -> Act -> Act`.
+    /// The type of the function, such as `Pred -> Act -> Act`.
     pub signature: &'static str,
     /// The effects that the function may have in addition to those of its arguments.
     pub effects: &'static [Effect],
@@ -209,13 +209,13 @@ impl<'a> Arguments<'_, 'a> {
         }
     }
 
-    /// A probability between 0 and 1, both excluded.
+    /// Returns argument `i` as a probability between 0 and 1, both excluded.
     fn chance(&self, i: usize) -> Result<f64, EvaluationError> {
         let Some(Value::Chance(p)) = self.0.get(i) else { return Err(EvaluationError::Type("a probability here")) };
         if *p > 0.0 && *p < 1.0 { Ok(*p) } else { Err(EvaluationError::Probability(*p)) }
     }
 
-    /// A tcpdump filter.
+    /// Returns argument `i` as a tcpdump filter.
     fn filter(&self, i: usize) -> Result<Pred, EvaluationError> {
         match filter::LinkFilter::parse(&self.text(i)?, self.1) {
             Ok(filter) if filter.test().loops() => Err(EvaluationError::FilterLoops(FilterLoops)),
@@ -236,13 +236,13 @@ impl<'a> Arguments<'_, 'a> {
         if let Some(Value::List(l)) = self.0.get(i) { Ok(l) } else { Err(EvaluationError::Type("a list here")) }
     }
 
-    /// A number from 0 to `most`.
+    /// Returns argument `i` as a number from 0 to `most`.
     fn number(&self, i: usize, most: u64) -> Result<u64, EvaluationError> {
         let Some(Value::Int(n)) = self.0.get(i) else { return Err(EvaluationError::Type("a number here")) };
         within(*n, most)
     }
 
-    /// The name of a device.
+    /// Returns argument `i` as the name of an interface.
     fn device(&self, i: usize) -> Result<String, EvaluationError> {
         let name = self.text(i)?;
         device(&name)
@@ -254,7 +254,7 @@ fn within(number: i64, maximum: u64) -> Result<u64, EvaluationError> {
     valid.ok_or(EvaluationError::OutOfRange { number, maximum })
 }
 
-/// Checks a device name by the kernel's rule.
+/// Checks the name of an interface by the kernel's rule.
 fn device(name: &str) -> Result<String, EvaluationError> {
     let fits = (1..16).contains(&name.len()) && !name.contains(|c: char| c == '/' || c.is_whitespace());
     if fits { Ok(name.to_owned()) } else { Err(EvaluationError::DeviceName(name.to_owned())) }

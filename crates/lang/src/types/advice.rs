@@ -28,7 +28,7 @@ pub fn binding(op: &str, first: &Expr) -> Option<String> {
                 f.trim_matches('`')
             )
         }
-        _ => "comparisons bind less tightly than `.&&.` and `.||.`: put each into parentheses".to_owned(),
+        _ => "comparisons bind less tightly than `.&&.` and `.||.`: put each comparison into parentheses".to_owned(),
     })
 }
 

@@ -402,7 +402,7 @@ fn errors_name_the_cause_and_the_correction() {
         ("main = conditional is_udp mark 42 kernel", "`conditional` takes an action here", "(mark …)"),
         ("main = steer_flw", "`steer_flw` is not known", "did you mean `steer_flow`?"),
         ("main = is_tcp >-> drop", "takes an action here, but this is a predicate", "filter"),
-        ("main = filter (ip_ttl .< 9 .||. is_tcp)", "takes a", "put each into parentheses"),
+        ("main = filter (ip_ttl .< 9 .||. is_tcp)", "takes a", "put each comparison into parentheses"),
         ("a = b\nb = a\nmain = a", "refers to itself", "flow_map"),
         ("x = drop\n", "there is no `main`", "main = "),
         ("main = classify 64", "64 is out of range", ""),

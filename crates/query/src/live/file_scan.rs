@@ -1,4 +1,5 @@
-//! Scans a file that may still be growing, record by record, and skips blocks without candidates.
+//! Scans a file that may still be growing, record by record, and skips blocks that cannot contain a packet of the
+//! result.
 //!
 //! The scan reads one block at a time, up to the end of the bytes that the index covers. If the recorder's ring still
 //! contains the block, the scan reads it from the ring, because the disk is busy with writes; the checksum confirms
@@ -271,7 +272,7 @@ impl FileScan {
         true
     }
 
-    /// The begin of the interval that applies to packets at this offset of the file.
+    /// The lower time limit for packets at this offset of the file.
     fn from(&self, offset: u64) -> Timestamp {
         let first = self.file.first_pos();
         self.tail_begin.at(first, first.saturating_add(offset))

@@ -110,7 +110,7 @@ struct Top {
     /// sealed, whose indexes may not yet cover all blocks. Recorders write blocks in order, so a recorder also holds
     /// every later file in the stream of the same queue.
     open: Vec<Entry>,
-    /// Growing files in other hour directories, found by their out-of-order markers.
+    /// Growing files outside of the newest hour directories, found by their out-of-order markers.
     marked_open: Vec<Entry>,
 }
 
@@ -124,7 +124,7 @@ struct HourSnapshot {
 
 impl Top {
     /// Lists the hours again; returns true if the listing equals the previous one. A listing during a rename may
-    /// contain the file twice or not at all (readdir(3)), so only two equal successive listings are reliable.
+    /// contain the renamed file twice or not at all (readdir(3)), so only two equal successive listings are reliable.
     fn relist(&mut self, directory: &Path, markers: &OutOfOrderMarkers) -> io::Result<bool> {
         let before = std::mem::take(self);
         let mut known: BTreeMap<Timestamp, HourSnapshot> =

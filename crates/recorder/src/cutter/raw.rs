@@ -20,7 +20,7 @@ use ring::{BLOCK, Control, Desc, RECORD_HEADER, flag};
 use std::sync::Arc;
 use store::bytes::{Bytes, PAGE, Slice};
 
-/// Earliest and latest timestamp of the packets; `None` without packets.
+/// Earliest and latest timestamp of the packets of a block; `None` if the block has no packets.
 type Stamps = Option<(Timestamp, Timestamp)>;
 
 /// The cutter for RAW files.
@@ -35,7 +35,7 @@ pub struct RawCutter {
     sent: usize,
     first_record: Option<u32>,
     parts: SubBlocks,
-    /// End of the bytes that the checksum covers.
+    /// End of the bytes of the buffer that the checksum `crc` covers.
     summed: usize,
     crc: u32,
     stamps: Stamps,
@@ -132,7 +132,7 @@ impl RawCutter {
         Ok(false)
     }
 
-    /// Sends the bytes and ledger rows that were added to the block since the last job.
+    /// Sends the writer the bytes and ledger rows that were added to the block since the last job was sent.
     fn flush(&mut self, jobs: &mut Vec<Job>) {
         if self.written.is_some() && (self.buffer.len() > self.sent || self.seconds.has_unreported()) {
             let part = self.part(self.buffer.len(), false, None);
@@ -211,8 +211,9 @@ impl RawCutter {
         self.written = self.written.map(|n| n + (header.len() + data.len()) as u64);
     }
 
-    /// Sends the block if it is full. `at` is the offset of the record that was appended last, `packet` is its ledger
-    /// row (`None` for padding), and `before` are the timestamps of the block without this record.
+    /// Sends the block to the writer if the block is full. `at` is the offset of the record that was appended last,
+    /// `packet` is the ledger row that counts the packet of this record (`None` for padding), and `before` are the
+    /// timestamps of the block without this record.
     fn cut_full(&mut self, at: usize, before: Stamps, packet: Option<Row>, jobs: &mut Vec<Job>) {
         let block = BLOCK as usize;
         if self.buffer.len() < block {

@@ -32,12 +32,12 @@ pub(super) struct OpenFile {
     pub start: Timestamp,
     pub queue: Option<u16>,
     pub suffix: &'static str,
-    /// Copy number in the name; more than 0 if other files have the same start.
+    /// Copy number in the file name; more than 0 if other files of the queue have the same start time.
     pub copy: u32,
-    /// The latest timestamp in the file, including parts whose writes are in progress; the start of the file while it
-    /// has no packets.
+    /// The latest timestamp in the file, including the packets whose write is in progress; the start time of the file
+    /// while it has no packets.
     pub latest: Timestamp,
-    /// True if a part whose write is in progress or complete contains an out-of-order packet.
+    /// True if an out-of-order packet was written to the file, or its write is in progress.
     will_be_out_of_order: bool,
     /// Earliest and latest timestamp of the written packets.
     stamps: Option<(Timestamp, Timestamp)>,
@@ -58,7 +58,7 @@ pub(super) struct OpenFile {
     /// The builder of the sealed index, with all blocks except the last one; `None` after sealing has begun.
     builder: Option<Builder>,
     sealing: Option<IndexChunks>,
-    /// The part accepted last.
+    /// The part of a block that was accepted last.
     last: Option<Accepted>,
     pub step: Step,
     pub checkpoint: Checkpoint,
@@ -68,7 +68,7 @@ pub(super) struct OpenFile {
 
 struct Accepted {
     entry: Entry,
-    /// True if this part is the last part of its block.
+    /// True if this part of a block is the last part of the block.
     last: bool,
     cut: Cut,
 }
@@ -100,7 +100,8 @@ impl OpenFile {
             };
             let mut bytes = header.encode();
             let growing = Growing::behind(&bytes);
-            // The zeros reserve space for the last entry (`write_losses`), which must be writable on a full volume.
+            // The zeros reserve space for the last index entry (`write_losses`), which must be writable on a full
+            // volume.
             bytes.resize(growing.begins() as usize, 0);
             let noted = marker_root.map_or(Ok(()), |root| out_of_order::write_marker(device, root, &stem, None));
             let placed = noted.and_then(|()| device.put(file, 0, &bytes));
@@ -147,7 +148,7 @@ impl OpenFile {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Registers a part whose write has begun.
+    /// Registers a part of a block whose write has begun.
     pub fn expect(&mut self, part: &Part) {
         self.will_be_out_of_order |= part.is_out_of_order(self.start);
         if part.entry.first_record.is_some() {
@@ -155,7 +156,8 @@ impl OpenFile {
         }
     }
 
-    /// True if the file has no marker, and no part whose write is in progress will require one.
+    /// True if the file has no out-of-order marker, and no part of a block whose write is in progress will require a
+    /// marker.
     pub fn is_in_order(&self) -> bool {
         self.has_marker.is_none() && !self.will_be_out_of_order
     }
@@ -186,12 +188,12 @@ impl OpenFile {
         self.last.as_ref().filter(|a| !a.last).map(|a| a.entry.block)
     }
 
-    /// True if more parts of this file may follow.
+    /// True if further parts of blocks may be written to this file.
     pub fn is_open(&self) -> bool {
         matches!(self.step, Step::Open)
     }
 
-    /// True if the index is being sealed and no failure delays it.
+    /// True if the sealed index is being written and no failure of the volume delays the write.
     pub fn is_sealing(&self) -> bool {
         matches!(self.step, Step::Seal) && self.trouble.is_none()
     }
@@ -208,7 +210,7 @@ impl OpenFile {
         more
     }
 
-    /// Registers that a part and its index entry are written.
+    /// Registers that a part of a block and the index entry of the block are written.
     pub fn accept(&mut self, part: Part, write: IndexWrite) {
         self.growing.entry_written(write);
         self.ledger.merge(&part.new_rows);
@@ -230,15 +232,15 @@ impl OpenFile {
         }
     }
 
-    /// Begins the publication of the file, after its last part.
+    /// Begins the publication of the file, after the last part of its last block.
     pub fn begin_seal(&mut self, len: u64, end: Timestamp) {
         (self.len, self.end) = (len, end);
         self.step = Step::Truncate;
     }
 
-    /// Writes the losses after the last part to the growing index, so that they are in the ledger even if no sealed
-    /// index can be written. The entry uses the space reserved at creation. If the volume refuses this write too, there
-    /// is no retry.
+    /// Writes the losses after the last written part of a block to the growing index, so that they are in the ledger
+    /// even if no sealed index can be written. The index entry uses the space that was reserved when the growing index
+    /// was created. If the volume refuses this write too, there is no retry.
     pub fn write_losses<D: Device>(&mut self, device: &mut D, lost: &Rows) {
         let Some(Accepted { entry, last, .. }) = &self.last else { return };
         let write = if *last {
@@ -268,8 +270,8 @@ impl OpenFile {
     }
 
     /// Ends the file after its last complete packet, because no more bytes can be written, and adds the losses to its
-    /// last index entry. Returns the ledger row of the incomplete packet after this end, if there is one; returns an
-    /// error if no part was written to the file.
+    /// last index entry. If an incomplete packet followed, returns the ledger row that counts this packet. Returns an
+    /// error if nothing was written to the file.
     pub fn cut_short(&mut self, lost: &Rows) -> Result<Option<Row>, EmptyFile> {
         let Accepted { entry, cut, .. } = self.last.as_mut().ok_or(EmptyFile)?;
         let straddler = cut.straddler;
@@ -284,8 +286,8 @@ impl OpenFile {
         entry.rows.merge(&rows);
         (entry.bytes, entry.crc) = (cut.bytes, cut.crc);
         entry.sub_blocks.cut(cut.bytes);
-        // Verification compares the timestamps in the entry with those in the file, and queries use them. So they must
-        // not include the timestamp of the removed packet.
+        // Verification compares the timestamps in the index entry with the timestamps of the packets in the file, and
+        // queries use the index entry. So the index entry must not include the timestamp of the removed packet.
         (entry.first, entry.last) = cut.stamps;
         let len = u64::from(entry.block) * ring::BLOCK + u64::from(entry.bytes);
         let end = self.end.max(entry.last);
@@ -355,7 +357,7 @@ impl OpenFile {
     }
 }
 
-/// The error of a file to which no part was written, so that it cannot be published.
+/// The error of a file to which nothing was written, so that it cannot be published.
 #[derive(Debug)]
 pub(super) struct EmptyFile;
 

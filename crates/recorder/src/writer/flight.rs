@@ -17,7 +17,7 @@ pub(super) enum State {
     Done,
 }
 
-/// One write: the complete pages of a part, or its last page padded with zeros.
+/// One write: the complete pages of a part of a block, or the last page of this part, padded with zeros.
 pub(super) struct WriteOp {
     pub file: FileId,
     pub offset: u64,
@@ -28,7 +28,7 @@ pub(super) struct WriteOp {
 }
 
 impl WriteOp {
-    /// Submits the write; if the device is busy, the next step tries again.
+    /// Submits the write; if the device is busy, the next step of the writer tries again.
     pub fn start<D: Device>(&mut self, device: &mut D, token: u64) {
         let op = Op::Write { offset: self.offset, slice: self.slice.clone() };
         if device.start(self.file, op, token).is_ok() {

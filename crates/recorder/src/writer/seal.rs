@@ -97,8 +97,8 @@ impl<D: Device> Writer<D> {
         let named = matches!(file.step, Step::SyncDirectory(_));
         let what = if named { "sync the directory of" } else { "publish" };
         let since = file.trouble.as_ref().map_or(now, |t| t.since);
-        // For a published file, the grace period begins with the failure and not with the stop; otherwise the file
-        // descriptors of all such files would stay open.
+        // For a published file, the grace period begins when the sync of its directory fails, and not when the recorder
+        // is stopped; otherwise the file descriptors of all files with this failure would stay open.
         let from = if named { Some(since) } else { self.run.grace_begin().map(|stopped| stopped.max(since)) };
         let hopeless = error.kind() == io::ErrorKind::NotFound
             || self.run.has_given_up()
@@ -278,7 +278,8 @@ impl<D: Device> Writer<D> {
     }
 }
 
-/// Renames the index to the first copy of its name for which neither an index nor a packet file exists.
+/// Renames the index to its final name. The copy number in the name is increased until neither an index nor a packet
+/// file has the name.
 fn publish_index<D: Device>(file: &mut OpenFile, device: &mut D) -> io::Result<Step> {
     loop {
         let name: PathBuf = file.published(index::SUFFIX);

@@ -88,7 +88,8 @@ impl DiskDevice {
                 Ok(file) => {
                     let fits = match disk::direct_align(&file)? {
                         Some(a) => a.offset as u64 <= PAGE && a.memory as u64 <= PAGE,
-                        // Kernels before 6.1 do not report the alignment; a page has always been enough on local disks.
+                        // Kernels before 6.1 do not report which alignment direct writes need; on local disks, the
+                        // alignment to a page has always been sufficient.
                         None => true,
                     };
                     if fits {
@@ -296,8 +297,8 @@ fn is_free(file: &File, path: &Path) -> io::Result<bool> {
     if lock(file).is_err() {
         return Ok(false);
     }
-    // Between open and lock, the holder may have renamed the file and another process may have created a file of the
-    // same name.
+    // Between open and lock, the process that held the lock may have renamed the file, and another process may have
+    // created a file of the same name.
     let (opened, named) = (file.metadata()?, nofollow::stat(path)?);
     Ok((opened.dev(), opened.ino()) == (named.dev(), named.ino()))
 }

@@ -25,7 +25,7 @@ pub struct ReceiverOptions {
     pub queue: u32,
     /// Bytes of one chunk: 2048 or 4096.
     pub chunk: u32,
-    /// The chunks of the area that belong to this receiver.
+    /// The chunks of the UMEM that belong to this receiver.
     pub chunks: Range<u32>,
     /// Entries of the receive ring, a power of two.
     pub receive_ring: u32,
@@ -61,7 +61,7 @@ pub struct RxChunk<'a> {
 pub struct Receiver {
     receive: Consumer<Desc>,
     fill: Producer<u64>,
-    /// Required by the kernel; unused, because the socket sends nothing.
+    /// The completion ring, which the kernel requires. It is not used, because the socket sends nothing.
     _completion: Consumer<u64>,
     fd: OwnedFd,
     area: Arc<Umem>,
@@ -73,7 +73,8 @@ pub struct Receiver {
     invalid: u64,
 }
 
-/// Number of frames after which chunks are returned, so that a large budget does not leave the kernel without chunks.
+/// Number of frames after which [`Receiver::take`] returns their chunks to the fill ring, so that the kernel has chunks
+/// for new frames even while a large number of frames is taken.
 const BATCH: u32 = 64;
 
 /// Number of frames to prefetch: another CPU wrote them, so they are not in the cache of this CPU.
@@ -91,9 +92,9 @@ impl Receiver {
     /// memory is registered: RLIMIT_MEMLOCK is too small and CAP_IPC_LOCK is missing.
     ///
     /// # Panics
-    /// If the chunks do not lie in the area or do not fit the fill ring.
+    /// If the chunks are not inside the UMEM or do not fit the fill ring.
     pub fn open(options: &ReceiverOptions, area: Arc<Umem>, share: Option<&Self>) -> Result<Self, StepError> {
-        assert!(options.chunks.end as usize * options.chunk as usize <= area.len(), "the chunks lie in the area");
+        assert!(options.chunks.end as usize * options.chunk as usize <= area.len(), "the chunks lie in the UMEM");
         assert!(options.chunks.len() <= options.fill_ring as usize, "the fill ring holds all chunks");
         assert!(
             options.mark <= options.metadata && options.metadata <= HEADROOM,
@@ -101,7 +102,7 @@ impl Receiver {
         );
         assert!(
             share.is_none_or(|other| Arc::ptr_eq(&other.area, &area)),
-            "receivers that share memory must use the same area"
+            "receivers that share memory must use the same UMEM"
         );
         let fd = socket().step("open an AF_XDP socket")?;
         if share.is_none() {
@@ -127,7 +128,7 @@ impl Receiver {
     }
 
     /// Passes the chunks of up to `budget` frames to the callback, in the order of arrival, and returns the chunks to
-    /// the kernel. Returns the number of completed frames. Never sleeps.
+    /// the kernel. Returns the number of frames whose last chunk was passed. Never sleeps.
     pub fn take(&mut self, budget: usize, mut each: impl FnMut(RxChunk<'_>)) -> usize {
         let mut frames = 0;
         while frames < budget {
@@ -201,7 +202,7 @@ impl Receiver {
         statistics(&self.fd)
     }
 
-    /// Descriptors that pointed outside the memory; the kernel never makes such descriptors.
+    /// Number of descriptors that referred to bytes outside of the UMEM; the kernel never makes such descriptors.
     pub fn invalid(&self) -> u64 {
         self.invalid
     }
@@ -216,15 +217,15 @@ impl Receiver {
         &self.area
     }
 
-    /// The bytes of a descriptor, if they lie in the area.
+    /// The bytes to which a descriptor refers, if they are inside the UMEM.
     #[inline]
     fn bytes(&self, desc: Desc) -> Option<&[u8]> {
         let (at, len) = (usize::try_from(desc.addr).ok()?, desc.len as usize);
         if at.checked_add(len)? > self.area.len() {
             return None;
         }
-        // SAFETY: the bytes lie in the area, and the chunk belongs to this process: the kernel has handed it over and
-        // gets it back after the callback.
+        // SAFETY: the bytes are inside the UMEM, and the chunk belongs to this process: the kernel has handed it over
+        // and gets it back after the callback.
         Some(unsafe { self.area.bytes(at, len) })
     }
 

@@ -146,7 +146,7 @@ impl Sender {
         for index in 0..count {
             let Some(place) = self.free.pop() else { return index };
             let at = place as usize * self.frame_max();
-            // SAFETY: the buffer lies in the UMEM and is free: the kernel has returned it.
+            // SAFETY: the buffer is inside the UMEM and is free: the kernel has returned it.
             let bytes = unsafe { self.area.bytes_mut(at, self.frame_max()) };
             let len = fill(index, bytes);
             assert!((14..=bytes.len()).contains(&len), "a frame has 14 to {} bytes, not {len}", bytes.len());

@@ -10,14 +10,15 @@ pub(super) struct Decoder<'a> {
     /// The offset at which the current layer ends on the wire. The current layer is first the frame, then the IP
     /// packet, then the tunnel payload.
     pub end: usize,
-    /// Offset of the payload of IP, captured or not; 0 if it is unknown or the header contradicts itself.
+    /// Offset of the IP payload, captured or not; 0 if it is unknown or the header contradicts itself.
     pub above: usize,
     /// True if the next VLAN tag is the outermost of its Ethernet header.
     pub first_tag: bool,
     /// The state of the outermost fragment. `None` if the caller does not need it; then fragments of tunnel packets are
     /// not decoded.
     fragment: Option<FragmentKey>,
-    /// The tunnels with sequence numbers found so far, entered or not, and their number.
+    /// The tunnels with sequence numbers that were found so far, also those whose content is not decoded, and the
+    /// number of these tunnels.
     pub numbered: [Option<Tunnel>; MAX_TUNNELS as usize],
     pub count: usize,
     pub out: Decoded,

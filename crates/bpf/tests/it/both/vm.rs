@@ -30,7 +30,7 @@ pub struct Vm {
     values: Vec<Vec<u8>>,
     /// Number of instructions that the last run executed.
     pub steps: u64,
-    /// The index of the device through which the last run sent its packet; `None` if it sent none.
+    /// The index of the interface through which the last run sent its packet; `None` if it sent none.
     pub device: Option<u32>,
     /// True if the simulated driver leaves space for metadata before a frame.
     pub has_metadata_space: bool,

@@ -133,7 +133,8 @@ pub struct Engine {
     flow: Arc<AtomicBool>,
     pushed: Vec<Arc<ProducerState>>,
     control_server: Option<ControlServer>,
-    /// True if the test makes a thread panic.
+    /// True if the test makes a thread of the engine panic, so that the engine does not fail the test when it is
+    /// dropped.
     pub may_panic: bool,
     threads: Vec<JoinHandle<()>>,
 }
@@ -188,7 +189,8 @@ impl Engine {
         Client::connect(&self.socket).expect("a listening control socket")
     }
 
-    /// Starts or stops the producers' packets. After a stop, all packets are published when the function returns.
+    /// Lets the producers write packets to the rings (`flows` is true) or stops them. After a stop, all packets are
+    /// published when the function returns.
     pub fn flow(&self, flows: bool) {
         self.flow.store(flows, Ordering::SeqCst);
         if !flows {

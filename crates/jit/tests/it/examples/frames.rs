@@ -29,7 +29,8 @@ struct Datagram {
 }
 
 impl FragmentTargets {
-    /// Returns the target of a packet; `own` is the target that the packet would have without fragment tracking.
+    /// Returns the expected steering target of a packet; `own` is the target that the packet would have without
+    /// fragment tracking.
     pub fn target(&mut self, k: &ParsedFrame, own: To) -> To {
         let Some(ip) = k.plain.ip.as_ref() else { return own };
         let Some(is_later) = ip.fragment else { return own };

@@ -21,11 +21,11 @@ pub enum NextSource {
     LaterFile,
     /// No source at this moment: the recorder that the query follows has written no further packet.
     Wait,
-    /// There is no further source, so the query ends.
+    /// No further packet can follow, neither in the ring nor in a file, so the query ends.
     End,
 }
 
-/// The observations about ring, directory and recorder from which the next source is chosen.
+/// The observations about ring, directory and recorder from which the tail chooses its [`NextSource`].
 #[derive(Clone, Copy, Debug)]
 pub struct Findings {
     /// True if the ring contains all packets from the position of the next packet on; `None` without a ring reader.

@@ -177,7 +177,8 @@ fn the_ring_of_a_recorder_that_just_started_is_read() {
         let holder = store::Claim::holder(&store.join("sim")).expect("a claim");
         for _ in 0..10 {
             let before = stored(&capture);
-            // The first recording creates the first directory; before that, the store has no such interface.
+            // The first recording creates the directory of the interface; before that, the store does not contain the
+            // interface.
             let mut results = begin(&store, Query { from: holder.since, ..Query::default() });
             let found = numbers(&mut results);
             let least = if round > 0 { before } else { 0 };
@@ -472,7 +473,7 @@ fn port_of(frame: &[u8]) -> u16 {
     u16::from_be_bytes([frame[34], frame[35]])
 }
 
-/// An Ethernet frame with this number and port.
+/// An Ethernet frame that contains this sequence number.
 fn frame(number: u32) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
     bytes.resize(44, 0);
