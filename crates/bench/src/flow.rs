@@ -1,5 +1,5 @@
-//! Measures flow metering alone: decodes and meters packets from memory on one core, with the complete record; compared
-//! with other meters that read the same packets from a file.
+//! Measures flow metering alone: decodes and meters packets from memory on one core, with all fields of the flow
+//! records. Other meters, which read the same packets from a file, are measured for comparison.
 //!
 //! The packets are in memory as in a pcap file, headers only. The cost of a packet consists of reading its record
 //! header, decoding, and updating the flow table. The other meters read the same file from the page cache; their output

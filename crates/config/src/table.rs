@@ -131,7 +131,7 @@ sections! {
         /// if it differs; it can neither add nor remove a program.
         program: Option<PathBuf> = None, Reload;
     }
-    /// The store of all data types.
+    /// The store: the directory tree for packets, flow records and time series.
     store Store {
         /// Directory of the store; none means that nothing is stored, and data is only exported and reported.
         dir: Option<PathBuf> = None, Start;

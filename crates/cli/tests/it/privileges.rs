@@ -1,5 +1,5 @@
-//! The kernel reports the privileges of a running netgrain. They suffice to reopen an interface that was removed and
-//! created again. If privileges are missing, this is reported at the start.
+//! Tests of the privileges of a running netgrain, as the kernel reports them. The privileges suffice to reopen an
+//! interface that was removed and created again. Missing privileges are reported at the start.
 
 use crate::common;
 

@@ -307,7 +307,7 @@ impl Infer<'_> {
                             self.expect_type(arg, &from, &subject, scope, effects).map_err(|error| {
                                 let rest = args.len() - i - 1;
                                 let takes = self.resolved(&to).parts().0.len();
-                                // The advice names the most likely cause.
+                                // The advice is for the most likely cause of the type error.
                                 match order(f) {
                                     _ if rest > takes => Error { help: Some(parenthesize(f, args)), ..error },
                                     _ if *from == Type::Key && advice::key_of(arg).is_some() => {
