@@ -1,7 +1,8 @@
-//! Builders of the filters of a block, and tables of recently added tuples.
+//! Builders of the Bloom filters of a block, and tables of recently added tuples.
 //!
-//! Keys arrive one by one and are inserted into their filter in batches. A processor executes several iterations of a
-//! plain loop over hashes at the same time, and for a block with few keys a filter of full size is never used.
+//! Keys arrive one by one and are inserted into their filter in batches. Batches have two advantages: a processor
+//! executes several iterations of a plain loop over hashes at the same time, and a block with few keys needs no filter
+//! of full size.
 //!
 //! The tables contain complete tuples (addresses, protocol and ports). There are no tables of single hosts or ports,
 //! because the lookup of a key costs as much as a second insertion. A table may lose a tuple, but it never reports a

@@ -162,7 +162,8 @@ impl ProgramSequence {
         to.maps = worker.maps().map(usage).collect();
     }
 
-    /// Returns the number of packets whose generation was neither that of the running program nor that of the next.
+    /// Returns the number of packets whose generation was neither the generation of the running program nor that of the
+    /// next program.
     pub fn wrong_generation(&self) -> u64 {
         self.wrong_generation
     }

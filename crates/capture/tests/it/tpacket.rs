@@ -25,7 +25,8 @@ fn open_error(config: &TpacketConfig) -> SourceError {
     tpacket::open(config).map(drop).expect_err("an error")
 }
 
-/// Polls until the source fails. Returns the numbers of the frames delivered before, and the error.
+/// Polls until the source fails. Returns the sequence numbers of the frames that were delivered before the failure, and
+/// the error.
 fn poll_until_error(source: &mut Tpacket) -> (Vec<u32>, SourceError) {
     let mut numbers = Vec::new();
     let begun = SystemTime::now();
@@ -43,7 +44,7 @@ fn poll_until_error(source: &mut Tpacket) -> (Vec<u32>, SourceError) {
     }
 }
 
-/// The number in an untagged frame of [`common::frame`].
+/// The sequence number in an untagged frame of [`common::frame`].
 fn number_of(bytes: &[u8]) -> u32 {
     u32::from_be_bytes(bytes[14..18].try_into().expect("four bytes"))
 }
@@ -305,7 +306,7 @@ fn send_until(stop: &Arc<AtomicBool>, port: &Port) -> std::thread::JoinHandle<u3
         while !stop.load(Ordering::Relaxed) {
             sender.send(&(next..next + 8).map(|n| ipv4((n % 40) as u8, 0, false, n)).collect::<Vec<_>>());
             next += 8;
-            // Only the first of these messages has a receiver; later sends fail.
+            // The function receives only the first of these messages; sending a later message fails.
             let _ = begun.send(());
         }
         next

@@ -103,7 +103,7 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
             done.sent.sent + done.scanned,
         );
         walk.same(
-            "the numbers of frames not sent by `netgrain gen` and of frames of the scan differ",
+            "the number of frames that `netgrain gen` did not send differs from the number of frames of the scan",
             verdict.foreign,
             done.scanned,
         );

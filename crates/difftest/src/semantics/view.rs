@@ -86,7 +86,8 @@ impl<'a> View<'a> {
         self.number(ip.above? + at, size)
     }
 
-    /// The ports that predicates test. Only TCP, UDP and SCTP packets have them; a first fragment has them too.
+    /// The ports that predicates test. Only TCP, UDP and SCTP packets have ports, including first fragments of such
+    /// packets.
     pub fn ports(&self, ip: &Ip) -> Option<[u16; 2]> {
         let has = matches!(ip.protocol, 6 | 17 | 132);
         let [src, dst] = [self.above(ip, 0, 2), self.above(ip, 2, 2)];

@@ -102,7 +102,7 @@ impl Infer<'_> {
                 .help("programs have no loops; keep state from packet to packet in a `flow_map`"));
         }
         if self.open.len() >= 100 {
-            return Err(Error::new(b.span.clone(), "a chain of more than 100 bindings that refer to one another"));
+            return Err(Error::new(b.span.clone(), "a chain of more than 100 bindings, each of which uses the next"));
         }
         self.open.push(b.name.clone());
         let mut scope = Scope::new();
