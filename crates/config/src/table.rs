@@ -114,7 +114,7 @@ sections! {
         /// Processors for the capture threads, assigned in turn: 2 or 2,3 or 4-7; none means those of the interface's
         /// NUMA node.
         cpus: Option<CpuList> = None, Start;
-        /// Spin instead of sleeping while no packets arrive.
+        /// The capture threads spin instead of sleeping while no packets arrive.
         spin: bool = false, Start;
         /// AF_XDP busy polling: the capture thread runs the receive loop of the driver.
         busy_poll: bool = false, Start;
