@@ -27,7 +27,7 @@ fn random_direction(prng: &mut Prng, at: Timestamp) -> DirectionStats {
     if packets == 0 { DirectionStats::default() } else { random_direction }
 }
 
-/// A record of few hosts and ports, so that a group has more than one record.
+/// A random flow record. Its hosts and ports are among a few, so that most groups have several records.
 fn random_record(prng: &mut Prng, id: u64) -> Record {
     let v6 = prng.below(4) == 0;
     let host = |prng: &mut Prng| -> IpAddr {

@@ -1,5 +1,5 @@
-//! Measures flow metering alone: decodes and meters packets from memory on one core, with the complete record; compared
-//! with other meters that read the same packets from a file.
+//! Measures flow metering alone: decodes and meters packets from memory on one core, with all fields of the flow
+//! records. Other meters, which read the same packets from a file, are measured for comparison.
 //!
 //! The packets are in memory as in a pcap file, headers only. The cost of a packet consists of reading its record
 //! header, decoding, and updating the flow table. The other meters read the same file from the page cache; their output
@@ -156,7 +156,7 @@ fn compare(args: &FlowArgs, file: &Path, most: usize, traffic: &str, sheet: &mut
         let others = counts.other - others;
         if counted.packets + others != memory.packets {
             return Err(Stop::error(format_args!(
-                "{} packets were metered, {} are in records and {others} were not IP; please report this",
+                "{} packets were metered, but {} are in flow records and {others} were not IP; please report this",
                 memory.packets, counted.packets
             )));
         }
@@ -244,7 +244,7 @@ fn flood(args: &FlowArgs, sheet: &mut Output<'_>) -> Result<(), Stop> {
         let offered = (rounds + 1) * FLOOD as u64;
         if counted.packets != offered {
             return Err(Stop::error(format_args!(
-                "{offered} packets were metered and {} are in records; please report this",
+                "{offered} packets were metered, but {} are in flow records; please report this",
                 counted.packets
             )));
         }

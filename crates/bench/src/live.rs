@@ -186,7 +186,7 @@ pub struct Run {
     rows: u64,
     threads: BTreeMap<&'static str, f64>,
     verdict: Option<String>,
-    /// For each query, its duration in milliseconds and the bytes of its result.
+    /// For each query, its duration in milliseconds and the number of bytes of its result.
     queries: Vec<(f64, u64)>,
 }
 

@@ -287,7 +287,7 @@ fn write(producer: &mut Producer, spec: &sim::Spec, rate: base::units::Rate, spa
         pacer.sent(BATCH as u64, bytes);
     }
     let figures = (started.elapsed().as_secs_f64(), (sys::cpu::thread_time() - before).as_secs_f64());
-    // Without lossless readers the first call succeeds.
+    // Without lossless readers the first call of `finish` succeeds.
     while !producer.finish(start.after(started.elapsed())) {}
     figures
 }

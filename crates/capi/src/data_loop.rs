@@ -19,10 +19,10 @@ const IDLE_SLEEP: Duration = Duration::from_millis(50);
 
 /// A loop over the items of one data type.
 pub trait DataLoop {
-    /// The C structure of an item.
+    /// The C structure of an item: a flow record or a series row.
     type Item;
 
-    /// The next item, which is valid until the next call; null at the end.
+    /// The next item, which is valid until the next call; null at the end of the data.
     fn next(&mut self) -> Result<*const Self::Item, Failure>;
 
     /// The warnings so far.
@@ -35,7 +35,8 @@ pub trait DataLoop {
 /// The C function that the caller passes, called for each item.
 pub type Callback<T> = unsafe extern "C" fn(*mut c_void, *const T) -> i32;
 
-/// Stores a pointer to the next item in `place`; returns 1, or 0 at the end.
+/// Stores the pointer to the next item of the loop in `*place`. Returns 1 for an item, 0 at the end of the data, and -1
+/// after an error.
 ///
 /// # Safety
 /// The pointers meet the requirements in `netgrain.h`.

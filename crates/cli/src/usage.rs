@@ -113,7 +113,7 @@ fn unknown(e: &clap::Error, netgrain: &Command, verb: &TypedVerb<'_>) -> Option<
     }
     let takes_paths = verb.command.get_positionals().any(|arg| ["PATH", "FILE"].contains(&value_name(arg)));
     if takes_paths && ["-r", "--read"].contains(&given.as_str()) {
-        return Some(format!("{text}; name the files without it, as in {} FILE", verb.path));
+        return Some(format!("{text}; name the files without {given}, as in {} FILE", verb.path));
     }
     let others: Vec<&str> = netgrain
         .get_subcommands()

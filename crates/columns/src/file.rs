@@ -55,7 +55,7 @@ impl Source {
     }
 
     fn read(&self, at: u64, length: u64) -> io::Result<Bytes> {
-        // A damaged file may claim any length, so the length is compared with that of the file before memory is
+        // A damaged file may claim any length, so the length is compared with the length of the file before memory is
         // allocated.
         if at.checked_add(length).is_none_or(|end| self.len().is_ok_and(|len| end > len)) {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -139,7 +139,7 @@ impl Sealed {
     /// Opens a file and reads its footer.
     ///
     /// # Errors
-    /// If the file cannot be read, or is not of this kind.
+    /// If the file cannot be read, or is not a file of this kind.
     pub fn open(path: &Path, kind: DataFileKind) -> Result<Self, ColumnsError> {
         let file = sys::nofollow::open(path).map_err(ColumnsError::io(path))?;
         Self::of(path, kind, Source::File(Arc::new(file)))
@@ -353,7 +353,7 @@ pub fn judge_sealed(path: &Path) -> io::Result<Option<String>> {
     match Sealed::open(path, kind) {
         Ok(sealed) => sealed.damage().or_else(|e| match e.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
-                Ok(Some("a column lies beyond its end".to_owned()))
+                Ok(Some("a column lies beyond the end of the file".to_owned()))
             }
             _ => Err(e),
         }),
@@ -367,7 +367,7 @@ pub fn judge_sealed(path: &Path) -> io::Result<Option<String>> {
 /// For each column of a file, the average number of bytes per row, Bloom filters included, in descending order.
 ///
 /// # Errors
-/// If the file cannot be read, or is not of this kind.
+/// If the file cannot be read, or is not a file of this kind.
 pub fn widths(path: &Path, kind: DataFileKind) -> Result<Vec<(String, f64)>, ColumnsError> {
     let sealed = Sealed::open(path, kind)?;
     let rows: usize = (0..sealed.metadata.num_row_groups()).map(|group| sealed.rows(group)).sum();

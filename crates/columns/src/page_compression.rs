@@ -22,7 +22,7 @@ const WORTH: usize = 64;
 
 /// The search step of the quick compressor. It is so large that this compressor never searches for matches.
 ///
-/// PERF: smaller steps of 64 and of 512 bytes were measured on all parts of a site's records
+/// PERF: smaller steps of 64 and of 512 bytes were measured on all parts of 131 072 generated records
 /// (records/2026-11-22-columns.md). Compression took 126 and 115 ns per record instead of 230, and the result had 52.5
 /// and 53.2 bytes per record instead of 49.5. If the method could be chosen between a step of 64 and this step, no part
 /// chose 64.
@@ -31,7 +31,8 @@ const STEP: u32 = 128 << 10;
 /// The offset at which a sample of numbers begins is a multiple of this number.
 const NUMBER: usize = 16;
 
-/// Number of samples on which a choice is based, and greatest number of bytes of each sample.
+/// Number of samples from which the compression method of a part is chosen, and greatest number of bytes of each
+/// sample.
 const PIECES: (usize, usize) = (4, 4 << 10);
 
 /// No samples are taken of parts with fewer bytes, because the samples would not be representative.
@@ -40,8 +41,8 @@ const LEARNT: usize = 16 << 10;
 /// Greatest number of picoseconds that saving one byte may take: the method with the lowest total cost at this price is
 /// chosen.
 ///
-/// PERF: with prices of 17 000, 20 000 and 24 000 picoseconds per byte, each of a site's records takes 88.6, 88.5 and
-/// 87.6 bytes (records/2026-11-23-columns.md).
+/// PERF: with prices of 17 000, 20 000 and 24 000 picoseconds per byte, a generated record takes 88.6, 88.5 and 87.6
+/// bytes (records/2026-11-23-columns.md).
 const PRICE: usize = 20_000;
 
 /// How a part of a page is compressed into a zstd frame.
@@ -61,7 +62,7 @@ enum Method {
 
 impl Method {
     /// Estimated picoseconds for compressing `raw` bytes to `made`; `stripes` is the length that [`Method::Stripes`]
-    /// would yield. The estimate was fitted to the measured times of all methods for all parts of a site's records
+    /// would yield. The estimate was fitted to the measured times of all methods for all parts of generated records
     /// (records/2026-11-23-columns.md): the fewer matches there are, the longer the search for them takes.
     fn picoseconds(self, raw: usize, made: usize, stripes: usize) -> usize {
         match self {

@@ -148,7 +148,7 @@ impl Column {
     }
 }
 
-/// The values of the scanned columns for some records.
+/// The values of the scanned columns for a batch of records.
 #[derive(Debug, Default)]
 pub struct Batch {
     rows: usize,
@@ -170,7 +170,7 @@ impl Batch {
     /// The numbers of the column at this index of the requested columns.
     ///
     /// # Panics
-    /// If that column holds addresses.
+    /// If the column at this index holds addresses.
     pub fn numbers(&self, place: usize) -> &[u64] {
         match &self.columns[place] {
             Values::Numbers(numbers) => numbers,
@@ -181,7 +181,7 @@ impl Batch {
     /// The addresses of the column at this index of the requested columns.
     ///
     /// # Panics
-    /// If that column holds numbers.
+    /// If the column at this index holds numbers.
     pub fn addresses(&self, place: usize) -> &[IpAddr] {
         match &self.columns[place] {
             Values::Addresses(addresses) => addresses,
@@ -210,9 +210,9 @@ impl Batch {
     }
 }
 
-/// Passes these columns of every record that [`crate::flows`] would return for this query to `each`, some thousands at
-/// a time, in no particular order. Returns warnings: damaged files that were skipped (a part of such a file may have
-/// been passed on).
+/// Reads these columns of every record that [`crate::flows`] would return for this query, and passes them to `each`,
+/// some thousands of records at a time, in no particular order. Returns a warning for each damaged file that was
+/// skipped; some records of such a file may have been passed to `each` before.
 ///
 /// # Errors
 /// If the store cannot be read, or has no such interface.

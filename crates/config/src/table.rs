@@ -114,7 +114,7 @@ sections! {
         /// Processors for the capture threads, assigned in turn: 2 or 2,3 or 4-7; none means those of the interface's
         /// NUMA node.
         cpus: Option<CpuList> = None, Start;
-        /// Spin instead of sleeping while no packets arrive.
+        /// The capture threads spin instead of sleeping while no packets arrive.
         spin: bool = false, Start;
         /// AF_XDP busy polling: the capture thread runs the receive loop of the driver.
         busy_poll: bool = false, Start;
@@ -131,7 +131,7 @@ sections! {
         /// if it differs; it can neither add nor remove a program.
         program: Option<PathBuf> = None, Reload;
     }
-    /// The store of all data types.
+    /// The store: the directory tree for packets, flow records and time series.
     store Store {
         /// Directory of the store; none means that nothing is stored, and data is only exported and reported.
         dir: Option<PathBuf> = None, Start;

@@ -123,7 +123,7 @@ impl Setting {
         if now == value {
             Ok(())
         } else {
-            Err(io::Error::other(format!("the kernel set it to {now} instead of {value}")))
+            Err(io::Error::other(format!("the kernel set the value to {now} instead of {value}")))
         }
     }
 }

@@ -14,16 +14,16 @@ pub const PAUSE: Duration = Duration::from_micros(200);
 
 /// See the module documentation.
 pub struct WorkerLinks {
-    /// True to stop the capture. Other threads set it, and this thread sets it when its own limit is reached.
+    /// True to stop the capture. Other threads set it, and the engine thread sets it when its own limit is reached.
     pub stop: Arc<AtomicBool>,
-    /// The status, which this thread publishes several times per second.
+    /// The status, which the engine thread publishes several times per second.
     pub status: Arc<Mutex<WorkerStatus>>,
-    /// The ledger of past seconds. It has a separate lock, because a copy takes longer than a receive ring needs to
-    /// fill.
+    /// The ledger of past seconds. It has a separate lock, because copying the ledger takes longer than a receive ring
+    /// takes to fill.
     pub ledger: Arc<Mutex<Ledger>>,
-    /// When the interface was removed, this thread sends its queue number into this channel.
+    /// When the interface was removed, the engine thread sends its queue number into this channel.
     pub gone: Sender<u16>,
-    /// When the interface is open again, this thread receives its new source from this channel.
+    /// When the interface is open again, the engine thread receives its new source from this channel.
     pub reopened_source: Receiver<capture::AnySource>,
     /// The recorder, if there is one.
     pub recorder: Option<RecorderLink>,

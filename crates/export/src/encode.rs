@@ -56,7 +56,7 @@ impl Default for Refresh {
 pub struct Sampling {
     /// Number of consecutive packets that the meter processes before it skips packets.
     pub interval: u32,
-    /// Number of packets that the meter skips after the processed packets.
+    /// Number of consecutive packets that the meter skips after it has processed `interval` packets.
     pub space: u32,
 }
 

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 /// messages.
 ///
 /// # Errors
-/// `ResourceBusy` while another exporter writes to it, `InvalidData` if an existing file is not IPFIX; otherwise errors
-/// of the file system.
+/// `ResourceBusy` while another exporter writes to the file, `InvalidData` if an existing file is not IPFIX; otherwise
+/// errors of the file system.
 pub(crate) fn append(path: &Path) -> io::Result<File> {
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
     if let Some(why) = claim(|| file.try_lock())? {
@@ -53,7 +53,7 @@ pub(crate) fn append(path: &Path) -> io::Result<File> {
 }
 
 /// Locks the file, and waits briefly for a previous writer to release the lock. If the file system does not support
-/// locks, returns that error as a warning.
+/// locks, returns the error of the lock as a warning.
 fn claim(mut lock: impl FnMut() -> Result<(), TryLockError>) -> io::Result<Option<io::Error>> {
     let until = Instant::now() + HANDOVER;
     loop {
@@ -132,7 +132,7 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// A reader of input that begins with a message. `pen` is the enterprise number of our own elements.
+    /// A reader of input that begins with an IPFIX message. `pen` is the enterprise number of our own elements.
     pub fn new(input: R, pen: u32) -> Self {
         Self { input, offset: 0, decoder: Decoder::new(pen), items: VecDeque::new(), buffer: Vec::new() }
     }

@@ -167,7 +167,12 @@ fn own() -> Vec<Field> {
     }
     for (id, name, access, meaning) in [
         (135, "tunnelNumberedPackets", at!(tunnel_numbered), "packets with a tunnel sequence number"),
-        (136, "tunnelMissingPackets", at!(tunnel_missing), "missing tunnel sequence numbers"),
+        (
+            136,
+            "tunnelMissingPackets",
+            at!(tunnel_missing),
+            "packets that are missing according to the tunnel sequence numbers",
+        ),
         (137, "tunnelLatePackets", at!(tunnel_late), "packets that were counted as missing and arrived later"),
     ] {
         table.push(count(id, name.into(), Packets, 0, access, meaning.into()));

@@ -5,14 +5,14 @@ use std::fmt;
 
 /// The reason why a text is not a valid filter.
 ///
-/// The format `{}` prints one line; `{:#}` prints also the filter, and marks the word.
+/// The format `{}` prints one line; `{:#}` also prints the filter, and marks the word at which the error was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterError {
     /// The filter.
     pub text: String,
     /// The word at which the error was found; empty at the end of the text.
     pub word: String,
-    /// Offset of the first byte of the word.
+    /// Offset of the first byte of [`Self::word`] in the filter.
     pub at: usize,
     /// The cause and the correction.
     pub why: String,
@@ -28,7 +28,7 @@ impl FilterError {
         Self { text: text.to_owned(), word, at: span.at, why: why.into() }
     }
 
-    /// The column of the word, counted from 1 in characters.
+    /// The column of [`Self::word`] in the filter, counted in characters from 1.
     pub fn column(&self) -> usize {
         1 + self.text.get(..self.at).map_or(self.at, |before| before.chars().count())
     }
@@ -43,7 +43,7 @@ impl fmt::Display for FilterError {
         if !f.alternate() {
             return Ok(());
         }
-        // If the filter is long, only the part around the word is printed.
+        // If the filter is long, only the part around the word with the error is printed.
         let column = self.column() - 1;
         let skip = column.saturating_sub(SHOWN / 2);
         let shown: String =

@@ -38,7 +38,7 @@ pub enum Test {
     Tunnel(Box<Tunnel>),
     /// True if the payload of the tunnel with this number begins with a link header.
     HasLink(u16),
-    /// True if the chain of headers behind the IP header contains a protocol.
+    /// True if the chain of headers behind the IP header contains the protocol of the [`Chain`].
     Chain(Chain),
     /// A test of the packet that [`wire::Headers`] found inside all VLAN tags, MPLS labels and PPPoE sessions.
     Deep(AnyLinkTest),
@@ -124,7 +124,8 @@ impl TunnelRef {
 }
 
 impl Test {
-    /// The number of comparisons and numbers in this test.
+    /// The number of nodes of this test: tests, logical operators, and the operators and operands of arithmetic
+    /// expressions.
     pub fn node_count(&self) -> usize {
         match self {
             Self::Always(_)

@@ -1,5 +1,5 @@
 //! The state of a flow with compact counters that continues after an interim record. The initial packets of the flow
-//! are in that record, so the words of its packet list are reused for the values that the next records need.
+//! are in that record, so the words of the flow's packet list are reused for the values that the next records need.
 //!
 //! ```text
 //! word  0                  1                  2                         3

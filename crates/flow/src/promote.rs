@@ -81,7 +81,7 @@ impl<H: Hints> Meter<H> {
         })
     }
 
-    /// The extra fields of a flow.
+    /// The [`ExtraFields`] of a flow. For an IPv6 flow they are in a separate list.
     #[inline(always)]
     pub(crate) fn rare(&self, flow: u32) -> &ExtraFields {
         let hot = &self.flows[flow].hot;

@@ -68,7 +68,7 @@ impl Table {
         flows > self.buckets.len() * LOAD && self.buckets.len() < self.most
     }
 
-    /// Grows the table for at least this number of flows and empties it: every flow gets another bucket.
+    /// Grows the table for at least this number of flows and empties it, because every flow gets another bucket.
     pub fn grow(&mut self, flows: usize) {
         let count = flows.div_ceil(LOAD).saturating_mul(AHEAD).min(self.most);
         self.buckets.clear();

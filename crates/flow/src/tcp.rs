@@ -10,7 +10,7 @@ use wire::tcp_flags::{ACK, FIN, RST, SYN};
 /// The relation of a segment to the sequence numbers sent before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentOrder {
-    /// Some of the segment's sequence numbers are above all earlier numbers, or it has no sequence numbers.
+    /// Some of the segment's sequence numbers are above all earlier numbers, or the segment has no sequence numbers.
     New,
     /// All of the segment's sequence numbers were sent before.
     Retransmitted,
@@ -23,8 +23,8 @@ pub(crate) enum SegmentOrder {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SequenceSpace {
     high: Option<u32>,
-    /// For each hole the first missing sequence number and the number after the last; equal if there is no hole. The
-    /// newer hole is first.
+    /// For each hole, the first missing sequence number and the number after the last missing one; the two are equal if
+    /// there is no hole. The newer hole is first.
     holes: [(u32, u32); 2],
 }
 
@@ -119,16 +119,16 @@ impl SequenceSpace {
         filled
     }
 
-    /// Stores the first two of these holes.
+    /// Stores the first two of `holes` that are not empty.
     fn keep(&mut self, holes: impl Iterator<Item = (u32, u32)>) {
         let mut kept = holes.filter(|h| h.0 != h.1);
         self.holes = [kept.next().unwrap_or_default(), kept.next().unwrap_or_default()];
     }
 }
 
-/// The highest sequence number after this packet, and true if that number is known; `None` unless the packet is the
-/// next of its direction. The function has only one branch, at its end: other branches would be unpredictable, because
-/// every third packet is not TCP, and every second has no payload.
+/// The highest sequence number after this packet, and true if that number is known; `None` if the packet does not
+/// continue the sequence numbers of its direction. The function has only one branch, at its end: other branches would
+/// be unpredictable, because every third packet is not TCP, and every second packet has no payload.
 #[inline(always)]
 pub(crate) fn in_order(high: u32, is_known: bool, seen: &PacketFields) -> Option<(u32, bool)> {
     let counts = seen.tcp & (seen.flags & RST == 0);

@@ -2,10 +2,10 @@
 //! violates an invariant.
 //!
 //! The tests of this crate run each target on its seed inputs and on a fixed number of mutations of these inputs. The
-//! mutations are generated from a fixed random number. `NETGRAIN_FUZZ_ITERS` multiplies the number of mutations, and
-//! `NETGRAIN_SEED` replaces the random number. `cargo xtask fuzz TARGET` runs a target under libFuzzer, which prefers
-//! inputs that reach new code. The seed inputs of a target are valid: they are files and texts that netgrain itself
-//! writes.
+//! mutations are generated from a fixed seed of random numbers. `NETGRAIN_FUZZ_ITERS` multiplies the number of
+//! mutations, and `NETGRAIN_SEED` replaces the seed of random numbers. `cargo xtask fuzz TARGET` runs a target under
+//! libFuzzer, which prefers inputs that reach new code. The seed inputs of a target are valid: they are files and texts
+//! that netgrain itself writes.
 //!
 //! Most targets check more than the absence of panics: the parsed value is written and parsed again, or a second
 //! implementation must give the same result. The checksums of mutated files are repaired, because otherwise nearly all

@@ -99,7 +99,8 @@ mod tests {
 
     #[test]
     fn the_crc_has_the_check_values_of_the_standard() {
-        // RFC 3720 (iSCSI) appendix B.4, and the usual check value of CRCs, the CRC of the text "123456789".
+        // The values of RFC 3720 (iSCSI) appendix B.4, and the usual check value of a CRC: the CRC of the text
+        // "123456789".
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
         assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);

@@ -182,7 +182,7 @@ impl fmt::Display for Spec {
     }
 }
 
-/// Why a text does not describe traffic.
+/// The reason why a text is not a valid specification of traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecError {
     /// The first part of the specification does not name frame sizes.

@@ -75,7 +75,8 @@ impl Traffic {
         sum as f64 / self.weighted_shapes.len() as f64
     }
 
-    /// The sequence number of the next frame, which is also the number of frames sent. Stays 0 without signature.
+    /// The sequence number of the next frame, which is also the number of frames sent. Stays 0 if the frames have no
+    /// signature.
     pub const fn sequence(&self) -> u64 {
         self.sequence
     }

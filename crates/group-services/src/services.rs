@@ -61,7 +61,7 @@ impl Services {
         Self { hash_key, dedicated, resources: Arc::default() }
     }
 
-    /// Returns the resources, which exist longer than the services.
+    /// Returns the resources that were opened for groups. They exist longer than the services.
     pub fn resources(&self) -> Arc<Resources> {
         Arc::clone(&self.resources)
     }

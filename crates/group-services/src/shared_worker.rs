@@ -47,7 +47,8 @@ pub struct WorkerHandle {
 
 impl SharedWorker {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic under the lock leaves the worker in a state that is also possible between two batches.
+        // The worker can be used even if a thread panicked while it held the lock: such a panic leaves the worker in a
+        // state that is also possible between two batches.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -27,7 +27,8 @@ pub struct Port {
     pub branch: Option<BranchWriter>,
 }
 
-/// A compiled program for one ring, with everything that replaces the current program of the group.
+/// A compiled program that replaces the current program of the group on one ring, with the egress interfaces and
+/// counters of the new program.
 pub struct Swap {
     /// The program; `None` copies every packet to the default class.
     pub program: Option<Box<dyn Program>>,

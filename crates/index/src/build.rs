@@ -37,7 +37,7 @@ const LINK_GROUPS: usize = 16;
 /// The largest number of bytes for the key sets of one block, so that its index entry stays below 1 % of a MiB.
 pub const SETS_BUDGET: usize = (10 << 10) + GROUP;
 
-/// Length in bytes of the two exact maps of a block, which are never folded.
+/// Length in bytes of the two exact bitmaps of a block, which are never folded.
 const MAPS: usize = 2 * GROUP;
 
 /// This bit of a tuple is set if the ports are known.

@@ -151,8 +151,8 @@ impl Builder {
             fill
         });
         let (fills, maps) = fills.split_at_mut(KINDS - 2);
-        // The parts of the index whose size does not depend on the chosen numbers of groups: exact maps, block table,
-        // sub-blocks, ledger rows, header and summary.
+        // The parts of the index whose size does not depend on the chosen numbers of groups: exact bitmaps, block
+        // table, sub-blocks, ledger rows, header and summary.
         let maps = maps.len() * sealed::stripe(self.blocks.len());
         let fixed = maps + sealed::table(self.blocks.len()) + self.parts.len() + self.rows.len() + header + SUMMARY;
         // The index of a file of a few packets may exceed 1 % of the file. Its length may be 4 KiB, because any index

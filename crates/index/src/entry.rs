@@ -28,18 +28,18 @@ pub(crate) const HEAD: usize = 8;
 /// sets.
 const LEN_MAX: usize = 16 << 20;
 
-/// One block of the packet file. A record belongs to the block in which it starts.
+/// One block of the packet file. A packet record belongs to the block in which it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Number of the block in the file; block `n` begins at `n` MiB.
     pub block: u32,
     /// Length of the block in bytes: 1 MiB, or less in the last block.
     pub bytes: u32,
-    /// Offset in the block of the first record that starts in it.
+    /// Offset in the block of the first packet record that starts in the block.
     pub first_record: Option<u32>,
     /// CRC32C of the bytes of the block.
     pub crc: u32,
-    /// The offset of the first record in each sub-block.
+    /// The offset of the first packet record in each sub-block.
     pub sub_blocks: SubBlocks,
     /// Earliest timestamp in the block; meaningless if the block has no packets.
     pub first: Timestamp,

@@ -19,13 +19,13 @@ pub enum KeyKind {
     LinkLayer,
     /// Addresses, with the sub-blocks in which they occur: see `host_sub_blocks.rs`.
     HostSubBlocks,
-    /// The numbers of protocols above IP, in an exact map.
+    /// The numbers of protocols above IP, in an exact bitmap.
     Protocols,
-    /// The first bytes of IPv4 addresses, in an exact map.
+    /// The first bytes of IPv4 addresses, in an exact bitmap.
     FirstBytes,
 }
 
-/// Number of key kinds; the last two are exact maps of one group each.
+/// Number of key kinds; the last two are exact bitmaps of one group each.
 pub(crate) const KINDS: usize = 8;
 
 impl KeyKind {
@@ -140,7 +140,7 @@ pub(crate) fn vlan(id: Option<u16>) -> u64 {
     mix64((1 << 40 | u64::from(id.unwrap_or(0xffff)) << 16) ^ LINK)
 }
 
-/// The exact map that contains these values.
+/// The exact bitmap that contains these values.
 pub(crate) fn map(values: impl IntoIterator<Item = u8>) -> Group {
     values.into_iter().fold([0; 4], |mut group, v| {
         group[usize::from(v / 64)] |= 1 << (v % 64);

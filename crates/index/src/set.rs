@@ -5,7 +5,7 @@
 //! four words of 64 bits instead of eight of 32): a key selects one group and sets one bit or two in each of its words.
 //! There are 2^n groups, and a key's group is the top n bits of its hash. So a filter is halved by the OR of
 //! neighbouring groups, and doubled by the repetition of each group: filters of any two sizes can be converted to one
-//! size. The set of a kind with at most 256 values is one group that is an exact map, with a bit for each value.
+//! size. The set of a kind with at most 256 values is one group that is an exact bitmap, with a bit for each value.
 
 use crate::bytes::Cursor;
 

@@ -1,7 +1,8 @@
-//! Builders of the filters of a block, and tables of recently added tuples.
+//! Builders of the Bloom filters of a block, and tables of recently added tuples.
 //!
-//! Keys arrive one by one and are inserted into their filter in batches. A processor executes several iterations of a
-//! plain loop over hashes at the same time, and for a block with few keys a filter of full size is never used.
+//! Keys arrive one by one and are inserted into their filter in batches. Batches have two advantages: a processor
+//! executes several iterations of a plain loop over hashes at the same time, and a block with few keys needs no filter
+//! of full size.
 //!
 //! The tables contain complete tuples (addresses, protocol and ports). There are no tables of single hosts or ports,
 //! because the lookup of a key costs as much as a second insertion. A table may lose a tuple, but it never reports a
@@ -110,7 +111,7 @@ impl SmallValueSet {
         values.for_each(|value| self.0[usize::from(value)] = 1);
     }
 
-    /// The set as an exact map of 256 bits.
+    /// The set as an exact bitmap of 256 bits.
     pub fn map(&self) -> Group {
         let bit = |(i, added): (usize, &u8)| u64::from(*added) << i;
         std::array::from_fn(|w| self.0[64 * w..][..64].iter().enumerate().fold(0, |word, added| word | bit(added)))
@@ -121,7 +122,7 @@ impl SmallValueSet {
     }
 }
 
-/// Builder of the filter of one kind; each key sets `BITS` bits (1 or 2) in each word.
+/// Builder of the Bloom filter of one key kind; each key sets `BITS` bits (1 or 2) in each word.
 pub(crate) struct SetBuilder<const GROUPS: usize, const BITS: usize> {
     waiting: Box<[u64; WAITING]>,
     len: usize,
@@ -135,7 +136,7 @@ impl<const GROUPS: usize, const BITS: usize> SetBuilder<GROUPS, BITS> {
         Self { waiting: Box::new([0; WAITING]), len: 0, keys: 0, filter: Box::new([[0; 4]; GROUPS]) }
     }
 
-    /// Adds keys, at most one per tuple of a batch.
+    /// Adds keys to the filter, at most one per tuple of a batch.
     #[inline(always)]
     pub fn extend(&mut self, simd: impl Simd, keys: impl ExactSizeIterator<Item = u64>) {
         if self.len > WAITING - BATCH {
@@ -195,7 +196,7 @@ pub(crate) fn insert<S: Simd, const BITS: usize>(simd: S, filter: &mut [Group], 
     }
 }
 
-/// Builder of the filter of one kind; each key sets two bits in one word.
+/// Builder of the Bloom filter of one key kind; each key sets two bits in one word.
 pub(crate) struct SparseSetBuilder<const GROUPS: usize> {
     filter: Box<[Group; GROUPS]>,
     keys: usize,
@@ -208,7 +209,7 @@ impl<const GROUPS: usize> SparseSetBuilder<GROUPS> {
         Self { filter: Box::new([[0; 4]; GROUPS]), keys: 0, places: Box::new([(0, 0); BATCH]) }
     }
 
-    /// Adds keys, at most one per tuple of a batch.
+    /// Adds keys to the filter, at most one per tuple of a batch.
     #[inline(always)]
     pub fn extend(&mut self, keys: impl ExactSizeIterator<Item = u64>) {
         let count = keys.len().min(BATCH);

@@ -21,7 +21,7 @@ pub(crate) enum SetQuery {
     Anything,
     /// True if the block's key set of this kind contains this key.
     Key(KeyKind, u64),
-    /// True if the block's exact map of this kind contains at least one of these values.
+    /// True if the block's exact bitmap of this kind contains at least one of these values.
     Map(KeyKind, Group),
     All(Vec<SetQuery>),
     Any(Vec<SetQuery>),

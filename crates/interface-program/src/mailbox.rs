@@ -96,7 +96,7 @@ impl ProgramMailbox {
     }
 
     /// Acknowledges to the kernel that a packet of this generation has arrived in `queue`. Later packets of this
-    /// generation need not carry it.
+    /// generation need not carry their generation.
     pub fn acknowledge(&self, queue: u16, generation: u32) {
         let inner = self.lock();
         if self.acknowledged.swap(generation, Ordering::AcqRel) == generation {

@@ -1,13 +1,13 @@
 //! The user part of an interface's program. Each queue has one instance, in the engine thread, between the source and
 //! the ring.
 //!
-//! A packet arrives partly decided or undecided. For a partly decided packet the kernel part wrote a record before the
-//! packet, and the user part continues the program from that record. For an undecided packet the user part runs the
-//! whole program. A packet also arrives with the generation of the program that processed it; the generation may be
-//! missing if it is the last one that the queue has acknowledged ([`capture::afxdp::XdpDispatcher::acknowledge`]). The
-//! user part of the next program remains in a mailbox until the first packet of its generation arrives. The packets of
-//! a queue pass the kernel's programs in succession, so the user part and the kernel part that process a packet always
-//! belong to the same program, without a lock per packet.
+//! A packet arrives partly decided or undecided. For a partly decided packet the kernel part wrote a verdict record
+//! before the packet, and the user part continues the program from that verdict record. For an undecided packet the
+//! user part runs the whole program. A packet also arrives with the generation of the program that processed it; the
+//! generation may be missing if it is the last one that the queue has acknowledged
+//! ([`capture::afxdp::XdpDispatcher::acknowledge`]). The user part of the next program remains in a mailbox until the
+//! first packet of its generation arrives. The packets of a queue pass the kernel's programs in succession, so the user
+//! part and the kernel part that process a packet always belong to the same program, without a lock per packet.
 
 use crate::forward_queue::ForwardQueue;
 use crate::mailbox::{ProgramMailbox, UserPart};
@@ -162,7 +162,8 @@ impl ProgramSequence {
         to.maps = worker.maps().map(usage).collect();
     }
 
-    /// Returns the number of packets whose generation was neither that of the running program nor that of the next.
+    /// Returns the number of packets whose generation was neither the generation of the running program nor that of the
+    /// next program.
     pub fn wrong_generation(&self) -> u64 {
         self.wrong_generation
     }
@@ -264,7 +265,7 @@ mod tests {
         ProgramSequence::new(user_part, Arc::default(), queue)
     }
 
-    /// A record, with mark 9, as the kernel part of this generation writes it.
+    /// Metadata whose verdict record has mark 9, as the kernel part of this generation writes them.
     fn record(generation: u32) -> [u8; METADATA_BYTES] {
         let mut bytes = [0; METADATA_BYTES];
         bytes[..4].copy_from_slice(&generation.to_ne_bytes());

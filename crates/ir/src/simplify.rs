@@ -32,9 +32,9 @@ pub enum Start {
 }
 
 impl Program {
-    /// The program without tests whose result is certain. The result is only for back ends: [`Program::verify`] may
-    /// reject it, because the verifier may not recognise that all loads are within tested bounds. Blocks and stages
-    /// have the same numbers as before.
+    /// Returns the program without the tests whose result is certain. Only back ends may use the returned program:
+    /// [`Program::verify`] may reject it, because the verifier may not recognise that all loads are within tested
+    /// bounds. Blocks and stages have the same numbers as before.
     pub fn simplified(&self, start: Start) -> Self {
         self.with(simplify(&self.blocks, self.registers, start, None))
     }
@@ -161,7 +161,8 @@ struct KnownValues {
 struct Pass {
     values: Values,
     opaque: u32,
-    /// The value of the IP protocol field; only in a common case, where it is one of [`CommonCase::PROTOCOLS`].
+    /// The value of the IP protocol field. It is known only in a common case, in which it is one of
+    /// [`CommonCase::PROTOCOLS`].
     protocol: Option<Value>,
 }
 
@@ -291,7 +292,7 @@ impl Pass {
         }
     }
 
-    /// The offset from the first byte of the frame, if the base is constant.
+    /// Returns `base` plus `offset`, as an offset from the first byte of the frame, if `base` is a constant.
     fn absolute(&self, base: Option<Value>, offset: u32) -> Option<u32> {
         let base = u32::try_from(self.values.constant(base?)?).ok()?;
         base.checked_add(offset).filter(|at| *at < 1 << 31)
@@ -312,7 +313,8 @@ impl Pass {
         }
     }
 
-    /// Returns the simplified end of a block, and for each target the values that are certain at its start.
+    /// Returns the simplified last instruction of a block, and for each block to which it leads, the values that are
+    /// certain at the start of that block.
     fn end(&mut self, end: End, mut known: KnownValues) -> (End, Vec<(usize, KnownValues)>) {
         match end {
             End::Pass | End::Drop => (end, vec![]),

@@ -27,9 +27,9 @@ pub struct RestartedMap {
 }
 
 impl StateTransfer {
-    /// Compares the maps of two programs. `wall` receives the index of an old map and the index of a new map with the
-    /// same definition. It returns the reason why the entries of the old map nevertheless cannot be transferred, or
-    /// `None` if they can.
+    /// Compares the maps of two programs. The function `wall` gets the index of an old map and the index of a new map
+    /// with the same definition. It returns the reason why the entries of the old map nevertheless cannot be
+    /// transferred, or `None` if they can.
     pub fn between(old: &[Map], new: &[Map], wall: impl Fn(usize, usize) -> Option<&'static str>) -> Self {
         let mut transfer = Self::default();
         for (n, map) in new.iter().enumerate() {
@@ -78,7 +78,7 @@ impl MapState {
         let changes_form = changes_form(self.native, next.native);
         match (self.in_kernel, next.in_kernel) {
             (true, true) => {
-                changes_form.map(|_| "only in user space, where machine code and interpreter are exchanged")
+                changes_form.map(|_| "only in user space, because the tables of machine code and interpreter differ")
             }
             (false, true) => Some("now in the kernel"),
             (true, false) => Some("now in user space"),
@@ -161,7 +161,7 @@ mod tests {
             assert_eq!(wall(at(true, native), at(false, true)), Some("now in user space"));
         }
         assert_eq!(wall(at(false, true), at(false, false)), Some("now interpreted"));
-        let apart = wall(at(true, true), at(true, false)).expect("what the kernel left undecided is lost");
+        let apart = wall(at(true, true), at(true, false)).expect("the entries in user space are lost");
         assert!(apart.starts_with("only in user space"), "{apart}");
     }
 }

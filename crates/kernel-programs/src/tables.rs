@@ -258,7 +258,7 @@ impl Emitter<'_> {
     }
 
     /// Emits code that inserts an entry with the key and the value on the stack. If the map is full, the code counts
-    /// the refusal.
+    /// the entry as refused.
     fn insert(&mut self, slot: u16, map: u16) {
         let done = self.asm.label();
         self.asm.map_slot(R::R1, slot);
@@ -419,8 +419,8 @@ struct Simple {
     last: u64,
 }
 
-/// Returns the ranges of an address set that is tested range by range; `None` if it has too many ranges, or a range
-/// that [`Simple`] comparisons cannot test.
+/// Returns the ranges of an address set that is tested range by range; `None` if the set has too many ranges, or a
+/// range that [`Simple`] comparisons cannot test.
 fn few(set: &Set) -> Option<Vec<Simple>> {
     match set {
         Set::Host => Some(vec![]),

@@ -56,7 +56,7 @@ pub fn compile(text: &str) -> Result<Compiled, Error> {
 /// [`compile`] for frames of a link type (as pcap numbers it): the offsets in tcpdump filters depend on the link type.
 ///
 /// # Errors
-/// As [`compile`]; also filters that test fields that frames of this link type do not have.
+/// The errors of [`compile`]; also an error if a filter tests a field that frames of this link type do not have.
 pub fn compile_for(text: &str, link_type: u16) -> Result<Compiled, Error> {
     compiled(text, link_type).map_err(|e| {
         if let (Some(module), true) = (syntax::imported(text), e.is_unknown_name) {
@@ -64,7 +64,8 @@ pub fn compile_for(text: &str, link_type: u16) -> Result<Compiled, Error> {
             let help = format!("modules are not imported: copy the definitions of `{module}` into the program{else_}");
             return Error { help: Some(help), ..e };
         }
-        // Users of tcpdump may pass a filter in place of a program.
+        // A user of tcpdump may have passed a filter in place of a program. Then the error shows how to write the
+        // filter in a program.
         match filter::LinkFilter::parse(text, link_type) {
             Ok(filter) if !filter.text().is_empty() => {
                 let help = format!("put a tcpdump filter in quotes: `main = bpf {:?}`", filter.text());

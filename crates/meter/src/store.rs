@@ -34,8 +34,8 @@ const SETTLE_TIME: Duration = Duration::from_secs(3600);
 /// file by its name.
 const REPLAYED: Duration = Duration::from_secs(86_400);
 
-/// The shortest system time between two ticks of a replay that pass series rows to the writer. It is short enough that
-/// rows reach the volume within a second, for any speed of the replay.
+/// The shortest time, on the system clock, between two ticks of a replay that pass series rows to the writer. It is
+/// short enough that rows reach the volume within a second, for any speed of the replay.
 const PASSED_ON_EVERY: Duration = Duration::from_millis(250);
 
 /// The largest number of threads that seal one file of a replay together.

@@ -85,9 +85,9 @@ pub const fn record_header_ns(ts: Timestamp, caplen: u32, wire_len: u32) -> [u8;
 pub struct Record {
     /// Time of capture.
     pub ts: Timestamp,
-    /// Number of captured bytes that the file states.
+    /// The captured length of the packet, as the file states it.
     pub caplen: u32,
-    /// Number of bytes on the wire that the file states.
+    /// The wire length of the packet, as the file states it.
     pub wire_len: u32,
 }
 
@@ -207,9 +207,10 @@ impl Classic {
         self.link_type
     }
 
-    /// Lends at most `most` records that are completely in the window, and returns their number. The function returns 0
-    /// for files with longer record headers, and for files in which captured length and wire length may be exchanged.
-    /// It stops before a record that [`Classic::advance`] would reject.
+    /// Passes at most `most` packets whose records are completely in the read buffer `window` to `each`, and returns
+    /// the number of these packets. The function returns 0 for files with longer record headers, and for files in which
+    /// captured length and wire length may be exchanged. It stops before a record that [`Classic::advance`] would
+    /// reject.
     #[inline]
     pub fn burst<R: Read>(&self, window: &mut Window<R>, most: usize, mut each: impl FnMut(&Packet<'_>)) -> usize {
         if self.record_header != RECORD_HEADER || self.lengths_may_be_swapped {

@@ -251,8 +251,9 @@ impl Merge {
         }
     }
 
-    /// Opens the next cursors when the current cursor is near its end, so that their reads start, as long as the disk
-    /// has capacity and the open does not block. If `first` is true, one cursor is opened even if this blocks.
+    /// Opens the next cursors when the current cursor is near its end, so that their reads start. It opens cursors as
+    /// long as the disk can start further reads in advance and the opening does not block. If `first` is true, one
+    /// cursor is opened even if the opening blocks.
     fn open_ahead(&mut self, first: bool, context: &mut QueryContext) -> Result<(), QueryError> {
         let mut forced = first;
         while let Some((at, i)) = self.soonest(context)? {

@@ -18,13 +18,14 @@ const DESCS_MIN: u64 = 64 * 1024;
 /// How much of a ring's memory the kernel allocates when the ring is created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prefault {
-    /// All memory, before the first packet.
+    /// The kernel allocates all memory when the ring is created, before the first packet.
     #[default]
     Whole,
-    /// A first part of the memory when the ring is created; a thread that calls [`crate::RingMemory::prefault_more`]
-    /// allocates the rest during capture.
+    /// The kernel allocates a first part of the memory when the ring is created. The rest is allocated during capture,
+    /// by a thread that calls [`crate::RingMemory::prefault_more`].
     Behind,
-    /// No memory in advance: the kernel allocates each page at its first write. For sources that can wait.
+    /// The kernel allocates each page of the memory at its first write. This is for sources that can wait, such as
+    /// files.
     Lazy,
 }
 
@@ -69,7 +70,7 @@ pub struct Config {
     pub reader_timeout: Option<Duration>,
     /// How much of the memory the kernel allocates when the ring is created.
     pub prefault: Prefault,
-    /// First stream position, rounded up to a block. Only tests of the counters' width use a value other than 0.
+    /// The stream position at which the ring begins, rounded up to a whole block. Only tests use a value other than 0.
     pub start: u64,
 }
 

@@ -1,4 +1,5 @@
-//! `include/netgrain_listen.h` agrees with the Rust code: constants, layout, packets and sums.
+//! `include/netgrain_listen.h` agrees with the Rust code: the constants and the layout are equal, and a C program and a
+//! Rust program read the same packets.
 #![cfg(not(loom))]
 
 mod support;

@@ -164,14 +164,14 @@ fn all() -> Vec<Quantity> {
         quantity!(
             "tunnel_missing",
             "packets",
-            "missing tunnel sequence numbers (only in rows of direction `in`)",
+            "packets that are missing according to the tunnel sequence numbers (only in rows of direction `in`)",
             Sum,
             tunnel_missing
         ),
         quantity!(
             "tunnel_late",
             "packets",
-            "tunnel sequence numbers that were counted as missing and arrived later (only in rows of direction `in`)",
+            "packets that were counted as missing and arrived later (only in rows of direction `in`)",
             Sum,
             tunnel_late
         ),

@@ -1,5 +1,5 @@
-//! Roll-ups of seconds into minutes and hours: the sum, minimum, maximum and 95th percentile of every quantity, and the
-//! number of seconds with a row.
+//! Roll-ups of seconds into bins of minutes or hours: the sum, minimum, maximum and 95th percentile of every quantity,
+//! and the number of seconds with a row.
 //!
 //! The percentile is the *nearest rank* over the seconds with a row: the ⌈0.95 n⌉th of `n` sorted values. It is exact
 //! and always one of the values, because all seconds of a bin stay in memory until the bin ends. Bins are aligned to

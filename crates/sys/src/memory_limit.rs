@@ -62,7 +62,7 @@ pub fn memory_limit() -> MemoryLimit {
 /// the second is the same directory as the first process sees it. Only root can use the second.
 const MOUNT_POINTS: [&str; 2] = ["/sys/fs/cgroup", "/proc/1/root/sys/fs/cgroup"];
 
-/// The first of these mount points that is not empty, or else the first.
+/// The first of `mount_points` that is a directory with entries, otherwise the first mount point.
 fn mounted_groups<'p>(mount_points: &[&'p Path; 2]) -> &'p Path {
     let has_groups = |path: &&&Path| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
     mount_points.iter().find(has_groups).unwrap_or(&mount_points[0])
@@ -99,8 +99,8 @@ fn number(path: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(key))?.split_whitespace().next()?.parse().ok()
 }
 
-/// Applies a limit of the address space, of which `used` bytes are in use. A ring is mapped twice and needs twice its
-/// size of address space, so half of the limit is used.
+/// Lowers the memory limit `all` to half of `limit`, the limit of the address space, because a ring is mapped twice and
+/// needs twice its size of address space. The process uses `used` bytes of its address space.
 fn apply_address_space_limit(mut all: MemoryLimit, limit: u64, used: u64) -> MemoryLimit {
     let half = limit / 2;
     if all.limit == 0 || half < all.limit {

@@ -26,7 +26,7 @@ fn append(path: &Path, line: &str) -> std::io::Result<()> {
 }
 
 /// The directory of real captures: `$NETGRAIN_TRACES`, or `shared/traces` beside the workspace. Without that directory
-/// the test skips, so a test calls this function before it asserts anything.
+/// the test is skipped, so a test calls this function before it asserts anything.
 pub fn traces(test: &str) -> Option<PathBuf> {
     let directory = traces_directory();
     if directory.is_dir() {

@@ -43,7 +43,7 @@ struct Entry {
     seen: Timestamp,
 }
 
-// An entry fits one cache line.
+// An entry fits into one cache line.
 const _: () = assert!(size_of::<Option<Entry>>() == 64);
 
 /// The counters of fragment tracking.

@@ -50,7 +50,8 @@ pub struct Ipv6<'a> {
 /// The header after the extension headers, at which the parser stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpperLayer<'a> {
-    /// The first header that is not an extension; the number of an extension header if the parser could not continue.
+    /// The protocol number of the first header that is not an extension header; the number of an extension header if
+    /// the parser could not continue.
     pub protocol: IpProtocol,
     /// The fragmentation state: whole packet, first fragment or later fragment.
     pub fragment: Fragment,
@@ -121,8 +122,9 @@ impl<'a> Ipv6<'a> {
         self.rest
     }
 
-    /// Follows at most eight extension headers. After a fragment header the parser stops; the protocol is that of the
-    /// fragment header, because later fragments have no other header and all fragments must have the same protocol.
+    /// Follows at most eight extension headers. After a fragment header the parser stops; the protocol is the one that
+    /// the fragment header names, because later fragments have no other header and all fragments must have the same
+    /// protocol.
     pub fn upper(&self) -> UpperLayer<'a> {
         let mut upper =
             UpperLayer { protocol: self.next_header(), fragment: Fragment::Whole, payload: Some(self.rest) };

@@ -20,7 +20,8 @@ const DROP: u32 = 1;
 const PASS: u32 = 2;
 const REDIRECT: u32 = 4;
 
-/// The kernel part of a program in a machine, and the same stages in the reference interpreter, for comparison.
+/// The kernel part of a program, loaded into a [`Machine`] (the kernel or the eBPF interpreter), and the same stages in
+/// the reference interpreter, for comparison.
 struct Both<M> {
     head: Ir,
     kernel: M,
@@ -35,16 +36,16 @@ impl<M: Machine> Both<M> {
     fn new(ir: &Ir, metadata: Metadata, load: impl Fn(Object) -> Option<M>) -> Result<Option<Self>, Refusal> {
         let object = emit(ir, &EmitOptions { metadata, ..OPTIONS })?;
         let head = ir.split(object.stages).0;
-        // If packets do not carry the full record, user space evaluates them again from the first stage on, so the
-        // kernel must not change a counter or a map.
+        // If packets do not carry the full verdict record, user space evaluates them again from the first stage on, so
+        // the kernel must not change a counter or a map.
         let has_effects = head.effects().has(Effect::Count) || head.effects().has(Effect::MapWrite);
         assert!(object.metadata == Metadata::Full || !has_effects, "{head}");
         let memory = ProgramState::of(&head, OPTIONS.hash_key);
         Ok(load(object).map(|kernel| Self { head, kernel, memory, last: 0, sweeps: true }))
     }
 
-    /// Runs one packet in the machine and in the interpreter, and compares the results; returns true if the kernel
-    /// decided about the packet.
+    /// Runs the program on one packet in the [`Machine`] and in the reference interpreter, and compares the results;
+    /// returns true if the kernel decided about the packet.
     fn run(&mut self, frame: &[u8], time: u64, context: &dyn Fn() -> String) -> bool {
         if self.sweeps && self.head.maps.iter().any(|m| m.expiry != Expiry::Never) {
             (0..self.head.maps.len()).for_each(|m| drop(self.kernel.entries(&self.head, m, time)));
@@ -83,8 +84,8 @@ impl<M: Machine> Both<M> {
                     _ => None,
                 });
                 if object.metadata == Metadata::Compact && metadata.stages == 0 {
-                    // With compact metadata and 0 completed stages, user space computes the record; the metadata state
-                    // only that the packet passes.
+                    // With compact metadata and 0 completed stages, user space computes the verdict record; the
+                    // metadata state only that the packet passes.
                     let kind_is_set = sets.clone().any(|var| var == Var::Kind);
                     assert!(sets.next().is_some() && (kind_is_set || out.kind != VerdictKind::Drop), "{}", describe());
                 } else {

@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use sys::packet::PacketSocket;
 
-/// The counts of the XDP program for one queue.
+/// The numbers of frames that the XDP program counted for one queue, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DispatcherCounts {
     /// Frames redirected to the socket.

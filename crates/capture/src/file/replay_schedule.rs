@@ -1,5 +1,5 @@
-//! The due time of each packet of a file, computed from the intervals of the file and the speed. The functions read no
-//! clock: the caller passes the time.
+//! The due time of each packet of a file, computed from the intervals between the packets of the file and the speed of
+//! the replay. The functions read no clock: the caller passes the time.
 
 use base::Timestamp;
 use std::fmt;

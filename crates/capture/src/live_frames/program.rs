@@ -1,4 +1,5 @@
-//! The XDP program that turns a frame into the next one, and the XDP program that reads the clock.
+//! The XDP program that turns a frame into the next frame of the test traffic, and the XDP program that reads the
+//! clock.
 //!
 //! ```text
 //! sequence = *counter; *counter += 1

@@ -25,7 +25,8 @@ fn open_error(config: &TpacketConfig) -> SourceError {
     tpacket::open(config).map(drop).expect_err("an error")
 }
 
-/// Polls until the source fails. Returns the numbers of the frames delivered before, and the error.
+/// Polls until the source fails. Returns the sequence numbers of the frames that were delivered before the failure, and
+/// the error.
 fn poll_until_error(source: &mut Tpacket) -> (Vec<u32>, SourceError) {
     let mut numbers = Vec::new();
     let begun = SystemTime::now();
@@ -43,7 +44,7 @@ fn poll_until_error(source: &mut Tpacket) -> (Vec<u32>, SourceError) {
     }
 }
 
-/// The number in an untagged frame of [`common::frame`].
+/// The sequence number in an untagged frame of [`common::frame`].
 fn number_of(bytes: &[u8]) -> u32 {
     u32::from_be_bytes(bytes[14..18].try_into().expect("four bytes"))
 }
@@ -267,7 +268,7 @@ fn a_fanout_group_captures_each_frame_once_and_keeps_flows_together() {
     let (a, b) = sandbox.veth("a", "b");
     let three = TpacketConfig { threads: 3, fanout: Fanout::Hash, ..config(&b, Memory::Usual) };
     let mut sources = tpacket::open(&three).expect("open");
-    // A second group on the same interface must be independent of the first.
+    // A second fanout group on the same interface must be independent of the first fanout group.
     let mut others = tpacket::open(&three).expect("open a second group");
 
     let mut prng = Prng::new(testkit::seed(test));
@@ -305,7 +306,7 @@ fn send_until(stop: &Arc<AtomicBool>, port: &Port) -> std::thread::JoinHandle<u3
         while !stop.load(Ordering::Relaxed) {
             sender.send(&(next..next + 8).map(|n| ipv4((n % 40) as u8, 0, false, n)).collect::<Vec<_>>());
             next += 8;
-            // Only the first of these messages has a receiver; later sends fail.
+            // The function receives only the first of these messages; sending a later message fails.
             let _ = begun.send(());
         }
         next
@@ -396,7 +397,8 @@ fn merged_segments_are_marked_as_super_frames() {
     let outer = Sandbox::new(test).expect("a second sandbox");
     let ip_b = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
-    // `b` moves to the outer sandbox, so that the two ends are two hosts with address resolution.
+    // `b` moves to the network namespace of the outer sandbox, so that the two ends of the veth pair are two hosts,
+    // which resolve the addresses of each other.
     inner.namespace().enter().expect("back inside");
     let mut netlink = inner.netlink();
     netlink.move_to(b.index, outer.namespace().as_fd()).expect("move");
@@ -533,7 +535,8 @@ fn frames_of_real_captures_are_captured_unchanged() {
         loop {
             let mut sent = Vec::new();
             let polled = file.poll(400, Duration::ZERO, |f| {
-                // Frames that an interface with MTU 1500 can send; the kernel drops frames that end within their tag.
+                // Frames that an interface with MTU 1500 can send; the kernel drops frames that end within their VLAN
+                // tag.
                 if f.bytes.len() == f.wire_len as usize && (18..=1514).contains(&f.bytes.len()) {
                     sent.push(f.bytes.to_vec());
                 }

@@ -61,7 +61,8 @@ const SEGMENT: u64 = 256 << 20;
 /// The file name of the ring socket in the directory of the store.
 const SOCKET: &str = ".listen";
 
-/// The time of the query during capture, as a share of the duration of the traffic. The scan is active at this time.
+/// The time of the query during capture, as a share of the duration of the traffic. The port scan is active at this
+/// time.
 const QUERIED_AT: f64 = 0.6;
 
 /// The time between two checks for the end of the traffic.
@@ -102,7 +103,7 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
             done.sent.sent + done.scanned,
         );
         walk.same(
-            "the numbers of frames not sent by `netgrain gen` and of frames of the scan differ",
+            "the number of frames that `netgrain gen` did not send differs from the number of frames of the scan",
             verdict.foreign,
             done.scanned,
         );

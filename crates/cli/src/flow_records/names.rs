@@ -7,7 +7,7 @@ use aggregate::Value;
 pub struct Names(Vec<(u16, String)>);
 
 impl Names {
-    /// Sets or replaces the interface name of a number.
+    /// Sets or replaces the name of the interface with this number.
     pub fn set(&mut self, number: u16, name: &str) {
         match self.0.iter_mut().find(|(n, _)| *n == number) {
             Some((_, known)) if known == name => {}

@@ -73,8 +73,8 @@ impl RunningCaptures {
             let sinks = |label: &str| sinks::sinks(&config, label, number as u16, &pace);
             prepared.push(Capture::prepare(plan, &config.store.dir, sinks)?);
         }
-        // The delay of flow records is saved after the interfaces are claimed, because a run that cannot claim them
-        // must not change the files of another run.
+        // The greatest delay of flow records is saved after the interfaces are claimed, because a run that cannot claim
+        // them must not change the files of another run.
         keep_flow_lateness(&config, &plans)?;
         let labels: Vec<String> = plans.iter().map(|plan| plan.source.label()).collect();
         let captures = Capture::together(prepared, &plan::groups(&config, labels.iter().map(String::as_str)))?;
@@ -145,7 +145,8 @@ fn announce(capture: &Capture, plan: &Plan) {
     }
 }
 
-/// Saves the greatest delay of flow records in the directory of each interface in the store whose flows are recorded.
+/// If flow records are stored, saves their greatest delay (the time from the last packet of a flow to its record) in
+/// the store directory of each interface.
 fn keep_flow_lateness(config: &Config, plans: &[Plan]) -> Result<(), Failure> {
     let Some(store) = config.store.dir.as_ref().filter(|_| config.flow.record) else { return Ok(()) };
     let late = columns::flow_lateness(config.flow.longest_timeout());
@@ -154,7 +155,10 @@ fn keep_flow_lateness(config: &Config, plans: &[Plan]) -> Result<(), Failure> {
         columns::keep_flow_lateness(store, &label, late).map_err(|e| {
             let path = names::interface_directory(store, &label).join(names::FLOW_LATENESS);
             let cause = sys::advice::uncreatable(&e);
-            Failure::Said(format!("{}: {cause}; this file stores the greatest delay of flow records", path.display()))
+            Failure::Said(format!(
+                "{}: {cause}; this file stores the greatest delay of the flow records of the interface",
+                path.display()
+            ))
         })?;
     }
     Ok(())

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 /// The time after which a page has failed. The pages need less than half a minute each on idle processors.
 const PAGE_MAX: Duration = Duration::from_secs(240);
 
-/// The pages with blocks that no test runs, and the number of these blocks.
+/// The pages with shell blocks that no test runs, each with the number of these blocks.
 const LISTED: [(&str, usize); 8] = [
     ("README.md", 3),
     ("docs/how-to/read-the-store-from-duckdb-polars-wireshark.md", 1),
@@ -40,9 +40,9 @@ const LISTED: [(&str, usize); 8] = [
 
 /// A shell block of a page.
 struct Block {
-    /// The number of the fence's line in the page, counted from 1.
+    /// The line number of the opening code fence in the page, counted from 1.
     line: usize,
-    /// The text after `sh,` in the fence.
+    /// The text after `sh,` in the opening code fence.
     tag: String,
     text: String,
 }

@@ -51,7 +51,7 @@ fn inspection_changes_nothing_and_findings_have_all_documented_fields() {
     assert_eq!(output.status, Some(i32::from(count("bad") > 0)));
     assert_eq!(ethtool::features(&b.name).expect("features"), before);
     assert!(common::walk(dir.path()).is_empty(), "the probe file was not removed");
-    // Every check of the table was made, except `trial`.
+    // The doctor made all its checks except `trial`.
     let names: std::collections::BTreeSet<&str> = findings.iter().filter_map(|f| f["check"].as_str()).collect();
     let missing: Vec<&str> = doctor::Check::ALL.iter().map(|c| c.name).filter(|n| !names.contains(n)).collect();
     assert_eq!(missing, ["trial"]);

@@ -116,7 +116,8 @@ fn the_three_commands_of_every_example_have_the_described_result() {
             "port-mirror.ng" => [1000, 0, 0, 1000],
             "stateless-firewall.ng" => [0, 1000, 0, 1000],
             "gtp.ng" | "port-knocking.ng" | "subnet-affinity.ng" | "voip.ng" => [0, 1000, 0, 0],
-            // This is the only example whose member joins one class; the other classes have no member.
+            // Only in this example does the member join a single class. The packets are addressed to another class,
+            // which has no member.
             "twin.ng" => [0, 0, 1000, 0],
             _ => [1000, 0, 0, 0],
         };

@@ -13,7 +13,7 @@ use std::process::{ChildStderr, Stdio};
 use std::sync::mpsc;
 use testkit::TempDir;
 
-/// The counts of flow records and rows in a stream of messages.
+/// The counts of flow records and rows in a stream of IPFIX messages.
 fn counts(messages: impl Read) -> (u64, u64) {
     let mut reader = Reader::new(messages, export::element::PEN);
     let (mut flows, mut rows) = (0, 0);

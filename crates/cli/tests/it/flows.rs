@@ -236,7 +236,8 @@ fn groups_equal_the_sums_of_the_records_with_and_without_columns() {
     for filter in ["", "udp and net 10.0.0.0/23", "vlan 5"] {
         let expected = by_port(all.iter().map(|(_, r)| r).filter(|r| matches(filter, r)));
         let total: u64 = expected.values().map(|sum| sum[1]).sum();
-        // No column of the store contains zero windows, so the second query reads complete records.
+        // The number of zero windows is not a column that can be scanned alone, so the second query reads complete
+        // records.
         for (fields, with_windows) in [("flows,packets,bytes", false), ("flows,packets,bytes,zero-window", true)] {
             let output =
                 flows(&store, &["--group", "dport", "--by", "packets", "--fields", fields, "--json", "--", filter]);
@@ -430,7 +431,7 @@ fn damage_within_a_journal_loses_one_batch_and_every_verb_reports_it() {
         some.iter().for_each(|r| writer.record(r));
         writer.tick(Timestamp::from_secs_nanos(BEGIN + second, 0));
         if second == 8 {
-            // Appended rows are synced twice a second, on a busy machine later.
+            // Appended rows are synced twice a second; on a busy machine, the sync may be delayed.
             common::until("all records are appended", || writer.counts().journaled == writer.counts().submitted);
             std::thread::sleep(Duration::from_secs(2));
         }

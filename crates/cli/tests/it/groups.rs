@@ -172,7 +172,8 @@ fn sighup_swaps_changed_programs_and_leaves_the_others() {
         .collect();
     let expected = [("dns", 1), ("new", 1), ("web", 2)].map(|(name, n)| (name.to_owned(), n));
     assert_eq!(generations, BTreeMap::from(expected));
-    // A change of members takes effect at the next start; the message says that nothing is changed now.
+    // A changed list of members takes effect only at the next start of `run`; the message says that the reload changes
+    // nothing.
     write(
         "[[group]]\nname = \"web\"\nprogram = \"main = tcp >-> steer_flow\"\nmembers = [\"interface:va\"]\n\
          [[group]]\nname = \"dns\"\n[[group]]\nname = \"new\"\n",
@@ -519,8 +520,8 @@ fn a_group_of_two_interfaces_sends_both_directions_to_one_member() {
     let (c, d) = sandbox.veth("vc", "vd");
     let dir = TempDir::new("two-ports");
     let config = dir.join("c.toml");
-    // The group has one state for a flow, from whichever of its interfaces the packets of the flow come. A missing
-    // member interface does not affect the other members and groups.
+    // The group has one state for each flow, even if the packets of the flow arrive on several of its interfaces. A
+    // missing member interface does not affect the other members and groups.
     std::fs::write(
         &config,
         "[[group]]\nname = \"tap\"\nprogram = \"flows = flow_map 0 key_ip_proto\\nmain = udp >-> incr_fstate flows >-> steer_flow\"\n\

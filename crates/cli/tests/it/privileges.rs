@@ -1,5 +1,5 @@
-//! The kernel reports the privileges of a running netgrain. They suffice to reopen an interface that was removed and
-//! created again. If privileges are missing, this is reported at the start.
+//! Tests of the privileges of a running netgrain, as the kernel reports them. The privileges suffice to reopen an
+//! interface that was removed and created again. Missing privileges are reported at the start.
 
 use crate::common;
 
@@ -216,7 +216,8 @@ fn root_records_only_into_own_stores_and_reports_a_kept_dac_override() {
     chown(&store, Some(0), Some(0)).expect("chown to root");
     assert_eq!(run(&record).status, Some(0));
     chown(&store, Some(NOBODY), Some(NOBODY)).expect("chown to nobody");
-    // root reads a file of another user with mode 600, and writes beside it with CAP_DAC_OVERRIDE, which is reported.
+    // root reads a file with mode 600 of another user and writes a file beside it. Both need CAP_DAC_OVERRIDE, and a
+    // message says that the process keeps this capability.
     let file = walk(&store).into_iter().find(|f| f.extension().is_some_and(|e| e == "pcap")).expect("a file");
     chown(&file, Some(NOBODY), Some(NOBODY)).expect("chown to nobody");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("chmod");

@@ -102,7 +102,7 @@ impl Rewriter {
         kept
     }
 
-    /// Rewrites the packet that an error message quotes after its first eight bytes.
+    /// Rewrites the packet that an ICMP error message quotes after its first eight bytes.
     fn quoted(&mut self, message: &mut [u8], above: PseudoHeader, counts: &mut AnonymisationCounts) -> KeptBytes {
         if above.depth >= DEPTH {
             return KeptBytes::only(Icmp::LEN);
@@ -110,8 +110,8 @@ impl Rewriter {
         self.packet(&mut message[Icmp::LEN..], above.depth + 1, true, counts).after_header(Icmp::LEN)
     }
 
-    /// Rewrites the options of neighbour discovery: MAC addresses and prefixes are mapped, the MTU is kept, all other
-    /// options are blanked, including the quoted packet of a redirect.
+    /// Rewrites the options of neighbour discovery: MAC addresses and prefixes are anonymised, the MTU is kept, all
+    /// other options are blanked, including the quoted packet of a redirect.
     fn discovery(&mut self, options: &mut [u8], counts: &mut AnonymisationCounts) -> KeptBytes {
         let mut at = 0;
         while at + 2 <= options.len() {
@@ -134,7 +134,7 @@ impl Rewriter {
         KeptBytes::to(at)
     }
 
-    /// Maps a prefix up to its length; the bits after it are set to zero.
+    /// Anonymises the address of a prefix option up to the prefix length, and sets all bits after the prefix to zero.
     fn prefix(&mut self, option: &mut [u8]) {
         const PREFIX: usize = 16;
         let len = option[2].min(128);

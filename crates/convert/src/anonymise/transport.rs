@@ -6,7 +6,7 @@ use super::options::blank_tcp;
 use super::rewrite::{DEPTH, KeptBytes, PseudoHeader, Rewriter, be16, correct};
 use wire::{Checksum, IpProtocol, Sctp, Tcp, Udp};
 
-/// Tunnel protocols without a name in `wire`.
+/// Protocol numbers of tunnels, for which the crate `wire` has no constants.
 const IPV4_IN_IP: IpProtocol = IpProtocol(4);
 const IPV6_IN_IP: IpProtocol = IpProtocol(41);
 

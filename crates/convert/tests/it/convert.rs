@@ -285,7 +285,7 @@ fn a_packet_too_late_for_its_file_is_in_the_open_file_and_is_counted() {
     assert_eq!((sizes, report.late, report.out_of_order), (vec![1, 2, 1], 1, 1));
     let firsts: Vec<u64> = memory.firsts.iter().map(|t| t.nanos()).collect();
     assert_eq!(firsts, [0, 1000, 2000]);
-    // With sorting, the packet is written to the file of its own time boundary.
+    // With sorting, the packet is written to the file of its own time interval.
     let (report, memory) = converted(&[&file], &Plan { sort: Some(1 << 20), ..plan }).expect("converted");
     let sizes: Vec<usize> = memory.files.iter().map(|f| packets(f).len()).collect();
     assert_eq!((sizes, report.late, report.out_of_order), (vec![2, 1, 1], 0, 0));

@@ -119,7 +119,8 @@ fn tcpdump_selects_the_same_packets_and_reads_our_files() {
     let (out, ours_at) = (directory.join("out.pcap"), directory.join("ours.pcap"));
     let mut compared = 0;
     for path in files {
-        // Filters that have the same meaning in both programs for packets without tags (docs/reference/filters.md).
+        // Filters that have the same meaning in netgrain and in tcpdump for packets without VLAN tags
+        // (docs/reference/filters.md).
         for filter in ["tcp or udp port 53", "greater 100", "not ip", "host 10.0.0.1 or net 192.168.0.0/16"] {
             let plan = Plan { filter: Filter::parse(filter).expect("a filter"), ..Plan::default() };
             let (_, ours) = one(&bytes(&path), &plan);

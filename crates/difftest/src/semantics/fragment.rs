@@ -56,8 +56,8 @@ struct TrackedDatagram<T> {
 
 impl<T: Copy + PartialEq> FragmentInfo<T> {
     /// Returns the steering target or ports of a fragment; `own` is the value that follows from the headers of this
-    /// fragment alone. If `mistakes` is true, a first fragment is stored even if its `own` is `None`, because the
-    /// headers of a later fragment alone may yield a steering target.
+    /// fragment alone. `mistakes` is true for steering functions that may find a target for a later fragment in the
+    /// headers of that fragment alone. Then a first fragment is stored even if its `own` is `None`.
     fn find_or_insert(&mut self, of: Datagram, part: Fragment, own: Option<T>, mistakes: bool, now: u64) -> Option<T> {
         let known = self.0.get_mut(&of).filter(|known| now.abs_diff(known.since) <= TIMEOUT);
         match (part, known, own) {

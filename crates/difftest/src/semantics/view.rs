@@ -63,8 +63,8 @@ impl<'a> View<'a> {
         let d = &decoded;
         let inner =
             Layer { ethertype: some(d.ethertype.0), ip: found(d.family, d.l3, Some(d.protocol), d.fragment, d.l4) };
-        // Even without a tunnel, the inner and the outer packet can differ: the inner packet may follow after more
-        // headers than the parser of the outer packet skips.
+        // Even without a tunnel there can be an inner packet and no outer packet: the decoder of the inner packet skips
+        // more headers than the parser of the outer packet.
         let is_other = d.depth > 0 || outer.ip.is_none() && inner.ip.is_some();
         let macs = bytes.first_chunk::<12>().filter(|_| h.is_ethernet()).map(|b| {
             let mac = |at: usize| std::array::from_fn(|i| b[at + i]);
@@ -86,7 +86,8 @@ impl<'a> View<'a> {
         self.number(ip.above? + at, size)
     }
 
-    /// The ports that predicates test. Only TCP, UDP and SCTP packets have them; a first fragment has them too.
+    /// The ports that predicates test. Only TCP, UDP and SCTP packets have ports, including first fragments of such
+    /// packets.
     pub fn ports(&self, ip: &Ip) -> Option<[u16; 2]> {
         let has = matches!(ip.protocol, 6 | 17 | 132);
         let [src, dst] = [self.above(ip, 0, 2), self.above(ip, 2, 2)];

@@ -8,7 +8,7 @@ use sys::netlink::LinkStats;
 use sys::netlink::netdev::XdpFeatures;
 use testkit::TempDir;
 
-/// Returns the values of an interface that receives mirrored packets, on a capable NIC with good settings.
+/// Returns the [`Facts`] of an interface that receives mirrored packets, on a capable NIC with good settings.
 fn mirror() -> Facts {
     let feature = |name: &str| Feature { name: name.into(), on: false, can_change: true };
     let names = ["rx-gro", "rx-lro", "rx-gro-hw", "rx-vlan-hw-parse", "tx-tcp-segmentation", "tx-generic-segmentation"];
@@ -47,14 +47,14 @@ fn mirror() -> Facts {
     }
 }
 
-/// Returns the values of the mirror interface after a change.
+/// Returns the [`Facts`] of the interface of [`mirror`] after a change.
 fn with(change: impl FnOnce(&mut Facts)) -> Facts {
     let mut facts = mirror();
     change(&mut facts);
     facts
 }
 
-/// Returns the values of an interface that the host uses.
+/// Returns the [`Facts`] of an interface that the host uses.
 fn shared() -> Facts {
     with(|f| f.port.uses = vec![HostUse::Address(IpAddr::V4(Ipv4Addr::LOCALHOST))])
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// The lines of one metric family: its head, and its samples.
+/// The lines of one metric family: its `HELP` and `TYPE` lines, and its samples.
 pub struct Family {
     head: String,
     samples: String,
@@ -37,7 +37,8 @@ impl<'a> Page<'a> {
         &mut self.families[i].samples
     }
 
-    /// Adds samples. Each sample has a value and the labels that follow `interface`, each label with a comma before it.
+    /// Adds samples to the family `name`. Each sample has a value and the labels that follow the label `interface`,
+    /// each with a comma before it.
     pub fn family(&mut self, name: &str, kind: &str, help: &str, samples: &[(String, f64)]) {
         let interface = self.interface.clone();
         let lines = self.of(name, kind, help);

@@ -1,4 +1,5 @@
-//! Tests that the start after a killed recorder adds the packets that were offered and not stored to the ledger.
+//! Tests that the next start after a recorder was killed adds to the ledger, as lost, the packets that were offered and
+//! not stored.
 
 use crate::common;
 

@@ -42,14 +42,14 @@ fn a_volume_full_for_a_while_loses_only_what_the_ring_cannot_hold() {
     assert!(reported.contains("free space on the volume"), "{reported}");
     until("the ring is full", || capture.report().lost_by_reader.contains_key("recorder"));
     std::fs::remove_file(other_file).expect("the file");
-    until("the volume takes writes again", || recorder_error(&capture).is_none());
+    until("the volume accepts writes again", || recorder_error(&capture).is_none());
     let stored = capture.report().counts.stored;
     until("packets are stored again", || capture.report().counts.stored > stored + 4000);
     let ended = stop(capture, &plan);
     assert!(ended.outcome.is_ok(), "{:?}", ended.outcome);
     let full = ended.lost(Cause::RingFull);
     assert_eq!((ended.report.counts.lost_total, ended.report.lost_by_reader.get("recorder")), (full, Some(&full)));
-    assert!(full > 0 && ended.has_warning("the volume takes writes again"), "{:#?}", ended.report.warnings);
+    assert!(full > 0 && ended.has_warning("the volume accepts writes again"), "{:#?}", ended.report.warnings);
 }
 
 #[test]

@@ -10,12 +10,12 @@
 //! ```
 //!
 //! M3OMon's flows have one direction, so a record of both directions yields two lines. Times are seconds with six
-//! decimals; the duration is the number of clock seconds from that of the first packet to that of the last, both
-//! included; the standard deviation is that of a sample (n - 1). `dmac` is zero unless packets of the reverse direction
-//! were seen. `rtt` is that of the SYN, in the line of the direction that sent the SYN, otherwise zero. Lengths are
-//! those of IP packets, as in records; except the average, which is `nbytes / npack` and hence of frames. IPv6
-//! addresses use the same columns as IPv4. Flags are in the order of their bits from the lowest on, as in the sample
-//! monitor, so ECE comes before CWR.
+//! decimals; the duration is the number of clock seconds from the second of the first packet to the second of the last
+//! packet, both included; the standard deviation is that of a sample (n - 1). `dmac` is zero unless packets of the
+//! reverse direction were seen. `rtt` is the round-trip time of the SYN, in the line of the direction that sent the
+//! SYN, otherwise zero. Lengths are those of IP packets, as in flow records, except the average length, which is
+//! `nbytes / npack` and hence the average length of a frame. IPv6 addresses use the same columns as IPv4. Flags are in
+//! the order of their bits from the lowest on, as in the sample monitor, so ECE comes before CWR.
 
 use base::Timestamp;
 use flow::{DirectionStats, Record};

@@ -153,10 +153,10 @@ pub const PREDICATES: &[Function] = &[
         pred(Pred::Address(Endpoint::Any, nets.collect::<Result<_, _>>()?))
     }),
     row!("has_vlan", "Pred", NONE, "The frame has a VLAN tag.", |_| pred(Pred::Vlan(vec![]))),
-    row!("has_vid", "Int -> Pred", NONE, "The outermost tag has this id.", |g| pred(Pred::Vlan(vec![
+    row!("has_vid", "Int -> Pred", NONE, "The outermost VLAN tag has this id.", |g| pred(Pred::Vlan(vec![
         g.number(0, 4095)? as u16
     ]))),
-    row!("vlan_id", "[Int] -> Pred", NONE, "The outermost tag has one of these ids; -1 means any id.", |g| pred(
+    row!("vlan_id", "[Int] -> Pred", NONE, "The outermost VLAN tag has one of these ids; -1 means any id.", |g| pred(
         vlan_ids(g.list(0)?)?
     )),
     row!("has_mark", "Int -> Pred", NONE, "The packet has this mark.", |g| pred(Pred::Compare(
@@ -292,7 +292,7 @@ pub const PROPERTIES: &[Function] = &[
     row!("ip_tos", "Prop", NONE, "The type of service of IPv4, or the traffic class of IPv6.", |_| header(
         HeaderField::IpTos
     )),
-    row!("ip_tot_len", "Prop", NONE, "Bytes of the IP packet including its header.", |_| header(
+    row!("ip_tot_len", "Prop", NONE, "Length of the IP packet in bytes, including its header.", |_| header(
         HeaderField::IpTotalLen
     )),
     row!("ip_id", "Prop", NONE, "Identification of IPv4.", |_| header(HeaderField::IpId)),
@@ -304,17 +304,17 @@ pub const PROPERTIES: &[Function] = &[
     row!("eth_type", "Prop", NONE, "The ethertype after all VLAN tags.", |_| header(HeaderField::EtherType)),
     row!("tcp_source", "Prop", NONE, "The source port of TCP.", |_| header(HeaderField::SrcPort(true))),
     row!("tcp_dest", "Prop", NONE, "The destination port of TCP.", |_| header(HeaderField::DstPort(true))),
-    row!("tcp_hdrlen", "Prop", NONE, "Bytes of the TCP header.", |_| header(HeaderField::TcpHeaderLen)),
+    row!("tcp_hdrlen", "Prop", NONE, "Length of the TCP header in bytes.", |_| header(HeaderField::TcpHeaderLen)),
     row!("tcp_flags", "Prop", NONE, "TCP flags: 1 FIN, 2 SYN, 4 RST, 8 PSH, 16 ACK, 32 URG.", |_| header(
         HeaderField::TcpFlags
     )),
     row!("tcp_window", "Prop", NONE, "The receive window of TCP.", |_| header(HeaderField::TcpWindow)),
     row!("udp_source", "Prop", NONE, "The source port of UDP.", |_| header(HeaderField::SrcPort(false))),
     row!("udp_dest", "Prop", NONE, "The destination port of UDP.", |_| header(HeaderField::DstPort(false))),
-    row!("udp_len", "Prop", NONE, "Bytes of the UDP datagram.", |_| header(HeaderField::UdpLen)),
+    row!("udp_len", "Prop", NONE, "Length of the UDP datagram in bytes.", |_| header(HeaderField::UdpLen)),
     row!("icmp_type", "Prop", NONE, "Type of the ICMP or ICMPv6 message.", |_| header(HeaderField::IcmpType)),
     row!("icmp_code", "Prop", NONE, "Code of the ICMP or ICMPv6 message.", |_| header(HeaderField::IcmpCode)),
-    row!("pkt_len", "Prop", NONE, "Bytes on the wire.", |_| prop(Prop::Length)),
+    row!("pkt_len", "Prop", NONE, "Length of the packet on the wire in bytes.", |_| prop(Prop::Length)),
     row!("vid", "Prop", NONE, "The id of the outermost VLAN tag.", |_| prop(Prop::VlanId)),
     row!("get_mark", "Prop", NONE, "The mark of the packet.", |_| prop(Prop::Mark)),
     row!("get_state", "Prop", NONE, "The number that `put_state` has set; initially 0.", |_| prop(Prop::State)),

@@ -83,8 +83,8 @@ pub const FLOWS: &[Function] = &[
         "for_ms",
         "Int -> Map -> Map",
         NONE,
-        "Removes a flow from the map this number of milliseconds after its first packet, so that the stored \
-         number covers only an interval of this length.",
+        "Removes a flow from the map this number of milliseconds after its first packet, so that the number that the \
+         map stores for the flow covers only an interval of this length.",
         |g| {
             let ms = milliseconds(g)?;
             changed(&g.map(1)?, |m| m.expiry = Expiry::Lifetime(ms * MS))
@@ -94,8 +94,8 @@ pub const FLOWS: &[Function] = &[
         "get_fstate",
         "Map -> Prop",
         READ,
-        "The stored number of the flow in the map; 0 for a flow without an entry. Used as a predicate, it holds if the \
-         number is not 0.",
+        "The number that the map stores for the flow; 0 for a flow without an entry. Used as a predicate, it holds if \
+         the number is not 0.",
         |g| Ok(Value::Prop(Prop::Flow(g.map(0)?)))
     ),
     row!("has_fstate", "Map -> Pred", READ, "The flow has an entry in the map.", |g| Ok(Value::Pred(Pred::Known(
@@ -104,23 +104,26 @@ pub const FLOWS: &[Function] = &[
     row!("set_fstate", "Map -> Int -> Act", WRITE, "Stores this number for the flow in the map.", |g| Ok(Value::Act(
         ActionTerm::Put(g.map(0)?, g.number(1, i64::MAX as u64)?)
     ))),
-    row!("incr_fstate", "Map -> Act", WRITE, "Adds one to the stored number of the flow in the map.", |g| add(g, 1)),
-    row!("decr_fstate", "Map -> Act", WRITE, "Subtracts one from the stored number of the flow in the map.", |g| add(
-        g,
-        u64::MAX
-    )),
+    row!("incr_fstate", "Map -> Act", WRITE, "Adds one to the number that the map stores for the flow.", |g| add(g, 1)),
+    row!(
+        "decr_fstate",
+        "Map -> Act",
+        WRITE,
+        "Subtracts one from the number that the map stores for the flow.",
+        |g| add(g, u64::MAX)
+    ),
     row!(
         "add_fstate",
         "Map -> Int -> Act",
         WRITE,
-        "Adds this number to the stored number of the flow in the map.",
+        "Adds this number to the number that the map stores for the flow.",
         |g| add(g, g.number(1, i64::MAX as u64)?)
     ),
     row!(
         "modify_fstate",
         "Map -> Change -> Act",
         WRITE,
-        "Changes the stored number of the flow in the map: `modify_fstate m (+1)`.",
+        "Changes the number that the map stores for the flow: `modify_fstate m (+1)`.",
         |g| add(g, g.change(1)? as u64)
     ),
     row!("clear_fstate", "Map -> Act", WRITE, "Removes the entry of the flow from the map.", |g| Ok(Value::Act(

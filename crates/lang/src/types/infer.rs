@@ -102,7 +102,7 @@ impl Infer<'_> {
                 .help("programs have no loops; keep state from packet to packet in a `flow_map`"));
         }
         if self.open.len() >= 100 {
-            return Err(Error::new(b.span.clone(), "a chain of more than 100 bindings that refer to one another"));
+            return Err(Error::new(b.span.clone(), "a chain of more than 100 bindings, each of which uses the next"));
         }
         self.open.push(b.name.clone());
         let mut scope = Scope::new();
@@ -307,7 +307,7 @@ impl Infer<'_> {
                             self.expect_type(arg, &from, &subject, scope, effects).map_err(|error| {
                                 let rest = args.len() - i - 1;
                                 let takes = self.resolved(&to).parts().0.len();
-                                // The advice names the most likely cause.
+                                // The advice is for the most likely cause of the type error.
                                 match order(f) {
                                     _ if rest > takes => Error { help: Some(parenthesize(f, args)), ..error },
                                     _ if *from == Type::Key && advice::key_of(arg).is_some() => {

@@ -129,7 +129,7 @@ impl<W: Write> Writer<W> {
         self.text(option::IF_DESCRIPTION, interface.description);
         self.option(option::IF_TSRESOL, &[NANOSECONDS]);
         if !interface.filter.is_empty() {
-            // The first byte is the language of the filter: 0 is a libpcap expression.
+            // The first byte of the option gives the language of the filter: 0 is a libpcap expression.
             self.option(option::IF_FILTER, &[&[0], interface.filter.as_bytes()].concat());
         }
         self.text(option::IF_OS, interface.os);

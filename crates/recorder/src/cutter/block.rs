@@ -24,7 +24,7 @@ pub(super) struct Block {
     crc: u32,
     first_record: Option<u32>,
     parts: SubBlocks,
-    /// Begin of the next sub-block: a record that begins here or later is the first of its sub-block.
+    /// Begin of the next sub-block: a packet record that begins here or later is the first record of its sub-block.
     next_part: u64,
     stamps: Option<(Timestamp, Timestamp)>,
     /// The latest timestamp in the earlier blocks of the file.

@@ -30,7 +30,7 @@ pub enum Event {
         /// How the user can resolve the failure.
         advice: &'static str,
     },
-    /// The volume takes writes again.
+    /// The volume accepts writes again.
     Recovered {
         /// Time for which the volume refused operations.
         after: Duration,
@@ -77,7 +77,9 @@ impl fmt::Display for Event {
                     path.display()
                 )
             }
-            Self::Recovered { after } => write!(f, "the volume takes writes again, after {:.1} s", after.as_secs_f64()),
+            Self::Recovered { after } => {
+                write!(f, "the volume accepts writes again, after {:.1} s", after.as_secs_f64())
+            }
             Self::LeftHidden { path, what, error } => write!(
                 f,
                 "{}: cannot {what} this file: {error}; the file keeps this hidden name; the next recorder of this \

@@ -48,7 +48,7 @@ fn a_full_volume_loses_nothing_when_space_comes_back() {
     let text: Vec<String> = outcome.events.iter().map(ToString::to_string).collect();
     let troubles = text.iter().filter(|t| t.contains("free space on the volume")).count();
     assert_eq!(troubles, 1, "one message per failure: {text:#?}");
-    assert!(text.iter().any(|t| t.contains("takes writes again")), "{text:#?}");
+    assert!(text.iter().any(|t| t.contains("accepts writes again")), "{text:#?}");
     check_all(&stream, &device, &outcome, "after ENOSPC");
 }
 

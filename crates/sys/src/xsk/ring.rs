@@ -107,7 +107,7 @@ impl<E: Copy> Producer<E> {
         self.shared.producer().store(self.next, Ordering::Release);
     }
 
-    /// True if the kernel must be called after new entries.
+    /// True if the kernel processes new entries only after a system call.
     #[inline]
     pub fn needs_wakeup(&self) -> bool {
         self.shared.flags().load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
@@ -144,7 +144,7 @@ impl<E: Copy> Consumer<E> {
         self.next = self.next.wrapping_add(count);
     }
 
-    /// Returns the skipped entries to the kernel.
+    /// Returns to the kernel all entries that [`Consumer::advance`] has skipped.
     #[inline]
     pub fn release(&mut self) {
         self.shared.consumer().store(self.next, Ordering::Release);
@@ -251,7 +251,7 @@ mod tests {
             }
         };
         // SAFETY: new mappings at addresses of the kernel's choice; `mremap` with an old size of zero makes a second
-        // view of a shared one.
+        // view of a shared mapping.
         let (first, second) = unsafe {
             let prot = ProtFlags::READ | ProtFlags::WRITE;
             let first = mmap_anonymous(null_mut(), map_bytes, prot, MapFlags::SHARED).expect("a mapping");

@@ -54,7 +54,7 @@ impl Key {
     }
 }
 
-/// One of the files (index or packet file) whose name belongs to a key.
+/// One of the files (index or packet file) whose names have the same [`Key`].
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub path: PathBuf,
@@ -67,7 +67,7 @@ pub(super) struct Catalogue {
     root: PathBuf,
     uppers: BTreeMap<PathBuf, Upper>,
     hours: BTreeMap<Timestamp, Hour>,
-    /// Bytes allocated to prepared files in the interface directory.
+    /// Bytes allocated to the files in the interface directory that the recorder created in advance.
     ahead: u64,
     published: u64,
     files: u64,
@@ -105,8 +105,8 @@ impl Catalogue {
         }
     }
 
-    /// Lists changed directories: of all directories, or only of new hour directories and of those in which files are
-    /// being written. Removes directories that have been empty for `empty_for`.
+    /// Lists the directories that have changed. If `all` is false, an hour directory that was listed before is skipped,
+    /// unless files were being written in it. Removes directories that have been empty for `empty_for`.
     ///
     /// If a directory cannot be listed, its files are dropped from the catalogue, so that retention does not remove
     /// them. The error is returned after the other directories were listed.
@@ -313,7 +313,7 @@ impl Upper {
 }
 
 impl Hour {
-    /// True if no file was being written in this directory at the last listings.
+    /// True if the directory did not change shortly before its last listing, and contained no unpublished file then.
     fn is_quiet(&self) -> bool {
         self.seen.is_some() && self.hidden.is_empty()
     }

@@ -106,7 +106,7 @@ fn only_the_chosen_fields_are_written_in_their_order() {
     assert_eq!(writer.into_inner(), b"{\"schema_version\":1,\"bytes\":0,\"second\":7}\n");
 }
 
-/// The expected values are written by hand, to test that each name reads its own field.
+/// The expected values are written by hand, to test that each key of the JSON object has the value of its own field.
 #[test]
 fn every_field_of_a_record_has_the_expected_value() {
     let moments = |at: u64| Stats { min: at, max: at + 4, sum: 3 * at + 6, squares: squares(at) };

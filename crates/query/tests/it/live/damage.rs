@@ -88,7 +88,8 @@ fn damage_in_a_growing_file_affects_its_blocks_and_is_reported() {
         let (mut p, mut i) = (packets.clone(), index.clone());
         let in_index = prng.below(3) == 0;
         let target = if in_index { &mut i } else { &mut p };
-        // The last bytes of the packets were still being written when they were copied; no checksum covers them.
+        // The last bytes of the packet file were still being written when the file was copied; no checksum covers these
+        // bytes.
         let len = if in_index { target.len() } else { (whole.len() * 316).min(target.len()) } as u64;
         for _ in 0..=prng.below(3) {
             let at = prng.below(len) as usize;
