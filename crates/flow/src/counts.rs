@@ -3,18 +3,18 @@
 
 use crate::record::EndReason;
 
-/// A histogram of the delay with which the meter makes flow records, in steps of [`Lateness::STEP_MS`].
+/// A histogram of the delay with which the meter makes flow records, in steps of [`ExpiryDelays::STEP_MS`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lateness {
+pub struct ExpiryDelays {
     /// Number of flow records by delay: the time from the end of the timeout to the whole second at which the meter
-    /// made the record. The first element counts delays up to [`Lateness::STEP_MS`], the second up to twice that, the
+    /// made the record. The first element counts delays up to [`ExpiryDelays::STEP_MS`], the second up to twice that, the
     /// last all delays above one second.
-    pub records: [u64; Lateness::STEPS],
+    pub records: [u64; ExpiryDelays::STEPS],
     /// The sum of the delays of all flow records in nanoseconds.
     pub nanos: u64,
 }
 
-impl Lateness {
+impl ExpiryDelays {
     /// The number of steps of the histogram, including the last step for delays above one second.
     pub const STEPS: usize = 9;
 
@@ -56,7 +56,7 @@ pub struct Counts {
     pub restarts: u64,
     /// Histogram of the delay with which the meter made the flow records with the end reasons idle timeout, active
     /// timeout and end of flow.
-    pub lateness: Lateness,
+    pub expiry_delays: ExpiryDelays,
     /// Bytes of memory that flows have touched so far, tables included.
     pub bytes: u64,
     /// The part of `bytes` that flows, the flow table and the lists of free memory use at present; the rest is free for
@@ -86,10 +86,10 @@ impl Counts {
         self.backward_timestamps += other.backward_timestamps;
         // Every meter counts the same clock steps, so a sum would count each step once per meter.
         self.restarts = self.restarts.max(other.restarts);
-        for (a, b) in self.lateness.records.iter_mut().zip(other.lateness.records) {
+        for (a, b) in self.expiry_delays.records.iter_mut().zip(other.expiry_delays.records) {
             *a += b;
         }
-        self.lateness.nanos = self.lateness.nanos.saturating_add(other.lateness.nanos);
+        self.expiry_delays.nanos = self.expiry_delays.nanos.saturating_add(other.expiry_delays.nanos);
         self.bytes += other.bytes;
         self.held += other.held;
         self

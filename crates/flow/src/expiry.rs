@@ -151,7 +151,7 @@ impl<H: Hints> Meter<H> {
     fn handle_due(&mut self, flow: u32, known: StableFields, second: u64, sink: &mut dyn Sink) {
         let hot = &self.flows[flow].hot;
         let idle = hot.last.saturating_add(self.timeout(hot));
-        self.counts.lateness.count((second * SECOND).saturating_sub(self.deadline(flow)));
+        self.counts.expiry_delays.count((second * SECOND).saturating_sub(self.deadline(flow)));
         if idle.div_ceil(SECOND) > second {
             if self.flows[flow].hot.is_compressed() {
                 self.decompress(flow);

@@ -24,7 +24,7 @@
 //! meter.tick(Timestamp::from_secs_nanos(1031, 0), &mut records);
 //! assert_eq!((records[0].end_reason, records[0].directions[0].packets), (EndReason::IdleTimeout, 1));
 //! // The delay is 0.999999995 s, because time advances in whole seconds.
-//! assert_eq!(meter.counts().lateness.records[7], 1);
+//! assert_eq!(meter.counts().expiry_delays.records[7], 1);
 //! ```
 #![forbid(unsafe_code)]
 
@@ -70,7 +70,7 @@ mod wheel;
 mod wide_counters;
 
 pub use config::{Config, KeyFields, Packet};
-pub use counts::{Counts, Lateness};
+pub use counts::{Counts, ExpiryDelays};
 pub use memory::{Hints, NoHints};
 pub use meter::{Meter, STEP_BACK};
 pub use record::{

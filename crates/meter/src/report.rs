@@ -26,12 +26,12 @@ pub struct MeterReport {
     pub started: u64,
     /// Number of flow records by flow end reason.
     pub records: BTreeMap<&'static str, u64>,
-    /// Number of flow records by lateness, for the end reasons idle timeout, active timeout and end of flow. Lateness
-    /// is the time from the end of the timeout to the moment at which the record is made. The ranges are up to 1/8 s,
-    /// up to 2/8 s, …, up to 1 s, and longer.
-    pub lateness: [u64; 9],
-    /// The sum of the lateness, in nanoseconds, of the records that `lateness` counts.
-    pub lateness_nanos: u64,
+    /// Number of flow records by expiry delay, for the end reasons idle timeout, active timeout and end of flow. The
+    /// expiry delay is the time from the timeout of the flow to the moment at which the record is made. The ranges are
+    /// up to 1/8 s, up to 2/8 s, …, up to 1 s, and longer.
+    pub expiry_delays: [u64; 9],
+    /// The sum of the expiry delays, in nanoseconds, of the records that `expiry_delays` counts.
+    pub expiry_delay_nanos: u64,
     /// Packets with an earlier timestamp than the previous packet of their flow. They are counted with the timestamp of
     /// the previous packet.
     pub backward_timestamps: u64,

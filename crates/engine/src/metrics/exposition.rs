@@ -5,7 +5,7 @@ use super::page::{Family, Page, escape};
 use crate::recording::RecorderReport;
 use crate::report::{QueueReport, Report};
 use crate::retention_report::RetentionReport;
-use flow::Lateness;
+use flow::ExpiryDelays;
 use interface_program::ProgramReport;
 use meter::{MeterReport, SinkReport};
 
@@ -215,14 +215,14 @@ fn metered(meter: &MeterReport, page: &mut Page<'_>) {
     }
     let records: Vec<_> = meter.records.iter().map(|(end, n)| (format!(",end=\"{end}\""), *n as f64)).collect();
     family("flow_records_total", "counter", "Flow records, by flow end reason.", &records);
-    const STEPS: usize = Lateness::STEPS - 1;
-    let bounds: [f64; STEPS] = std::array::from_fn(|step| ((step as u64 + 1) * Lateness::STEP_MS) as f64 / 1e3);
+    const STEPS: usize = ExpiryDelays::STEPS - 1;
+    let bounds: [f64; STEPS] = std::array::from_fn(|step| ((step as u64 + 1) * ExpiryDelays::STEP_MS) as f64 / 1e3);
     page.histogram(
-        "flow_record_lateness_seconds",
+        "flow_expiry_delay_seconds",
         "Time from the timeout of a flow to the moment at which its record was made.",
         &bounds,
-        &meter.lateness,
-        meter.lateness_nanos as f64 / 1e9,
+        &meter.expiry_delays,
+        meter.expiry_delay_nanos as f64 / 1e9,
     );
     let mut family =
         |name: &str, kind: &str, help: &str, samples: &[(String, f64)]| page.family(name, kind, help, samples);

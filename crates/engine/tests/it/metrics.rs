@@ -108,8 +108,8 @@ fn the_metrics_page_follows_the_exposition_format_and_naming_rules() {
             ..ProgramReport::default()
         }),
         meter: Some(MeterReport {
-            lateness: [1, 2, 0, 0, 0, 0, 0, 0, 4],
-            lateness_nanos: 9_500_000_000,
+            expiry_delays: [1, 2, 0, 0, 0, 0, 0, 0, 4],
+            expiry_delay_nanos: 9_500_000_000,
             records: [("idle_timeout", 7)].into(),
             decode_errors: [("short", 1)].into(),
             sinks: vec![SinkReport { name: "udp://c:1".to_owned(), ..SinkReport::default() }],
@@ -140,10 +140,10 @@ fn the_metrics_page_follows_the_exposition_format_and_naming_rules() {
     assert_eq!(testkit::promtool_problems(test, &page), "");
     let labels = r#"{interface="a \"b\" \\""#;
     for line in [
-        format!("netgrain_flow_record_lateness_seconds_bucket{labels},le=\"0.25\"}} 3"),
-        format!("netgrain_flow_record_lateness_seconds_bucket{labels},le=\"+Inf\"}} 7"),
-        format!("netgrain_flow_record_lateness_seconds_sum{labels}}} 9.5"),
-        format!("netgrain_flow_record_lateness_seconds_count{labels}}} 7"),
+        format!("netgrain_flow_expiry_delay_seconds_bucket{labels},le=\"0.25\"}} 3"),
+        format!("netgrain_flow_expiry_delay_seconds_bucket{labels},le=\"+Inf\"}} 7"),
+        format!("netgrain_flow_expiry_delay_seconds_sum{labels}}} 9.5"),
+        format!("netgrain_flow_expiry_delay_seconds_count{labels}}} 7"),
         format!("netgrain_store_free_bytes{labels}}} 1"),
         format!("netgrain_retention_oldest_file_timestamp_seconds{labels}}} 1800000000"),
         format!("netgrain_retention_horizon_seconds{labels}}} 86400.5"),

@@ -221,7 +221,7 @@ fn records_are_made_in_the_second_after_their_timeout() {
         meter.push(&[packet.lend()], &mut clock);
         meter.tick(at(10_000.0), &mut clock);
         assert_eq!(clock.records[0].0, at(0.0).secs() + timeout + 1, "{timeout} s");
-        assert_eq!(meter.counts().lateness.records, [0, 0, 0, 0, 0, 1, 0, 0, 0], "the delay is 0.7 s");
+        assert_eq!(meter.counts().expiry_delays.records, [0, 0, 0, 0, 0, 1, 0, 0, 0], "the delay is 0.7 s");
     }
 }
 
