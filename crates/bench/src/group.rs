@@ -3,9 +3,9 @@
 //!
 //! The producer waits for the dispatcher, so the dispatcher loses no packet; members may still be too slow, and the
 //! benchmark counts the copies lost that way. The results are processor times: of the dispatcher per packet, of the
-//! members per record, and records per second of processor time of dispatcher and members together. Rates per second of
-//! real time are not measured, because they mean nothing if there are more members than processors. Dispatcher and
-//! members count independently, and the counts must agree.
+//! members per record, and records per second of processor time of dispatcher and members together. Records per second
+//! of real time are not measured, because that number means nothing if there are more members than processors.
+//! Dispatcher and members count the copies independently, and the counts must agree.
 
 use crate::member_processes::{MemberProcesses, Run, Workload};
 use crate::output::{MedianRange, Output, Stop};

@@ -75,7 +75,7 @@ pub struct AfXdpConfig {
     pub receive_ring: u32,
     /// Number of memory chunks for each queue, a power of two. The fill ring has the same number of entries.
     pub chunks: u32,
-    /// True to share one memory area among all queues, instead of one area per queue.
+    /// True to share one UMEM among all queues, instead of one UMEM per queue.
     pub shared_memory: bool,
     /// Busy polling: the lowest latency, for a thread with a dedicated core.
     pub busy_poll: Option<BusyPoll>,
@@ -110,7 +110,7 @@ impl AfXdpConfig {
 /// without multi-buffer support. It is the page size less 256 bytes before and 320 bytes after the frame.
 const PAGE_FRAME: u32 = 4096 - 256 - 320;
 
-/// Ethernet header and two VLAN tags.
+/// Length in bytes of an Ethernet header with two VLAN tags.
 const LINK_HEADER: u32 = 14 + 8;
 
 /// Number of polls without a frame after which the source checks that the interface still exists.
@@ -129,14 +129,14 @@ pub struct AfXdp {
     dispatcher: Arc<XdpDispatcher>,
     queue: u32,
     assembly: Assembly,
-    /// Metadata from the first piece of a frame that is being assembled.
+    /// The metadata before the first chunk of the frame that is being assembled from several chunks.
     kept_metadata: [u8; METADATA_BYTES],
     delivered: u64,
     /// The length in bytes above which a frame must have been merged from several frames (GRO, LRO).
     wire_max: usize,
     phase: Phase,
     idle: u32,
-    /// Present in the first source of an interface, which reports the counters of the whole interface.
+    /// The counters of the whole interface. Only the first source of the interface has and reports them.
     interface_counts: Option<InterfaceCounts>,
     /// The interface has disappeared.
     gone: bool,
@@ -525,7 +525,7 @@ fn chosen_queues(config: &AfXdpConfig, existing: u32) -> Result<Vec<u32>, Source
     for queue in requested.iter().copied().map(u32::from) {
         if queue >= existing {
             return Err(unsupported(format!(
-                "queue {queue} does not exist; {} has {existing}, counted from 0",
+                "queue {queue} does not exist; {} has {existing} queue(s), counted from 0",
                 config.interface
             )));
         }
@@ -547,7 +547,7 @@ mod tests {
             let config = AfXdpConfig { queues: Some(queues.to_vec()), ..AfXdpConfig::new("eth1") };
             chosen_queues(&config, 2).map_err(|e| e.to_string())
         };
-        assert_eq!(choose(&[3]), Err("eth1: queue 3 does not exist; eth1 has 2, counted from 0".to_owned()));
+        assert_eq!(choose(&[3]), Err("eth1: queue 3 does not exist; eth1 has 2 queue(s), counted from 0".to_owned()));
         assert_eq!(choose(&[1, 1]), Err("eth1: queue 1 is listed twice".to_owned()));
         assert!(choose(&[]).is_err());
         assert_eq!(choose(&[1, 0]), Ok(vec![1, 0]));

@@ -141,8 +141,8 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         }
         Command::Demo(args) => demo::run(&args),
         Command::Completions { shell } => {
-            // The script is generated in memory first: the generator panics if a write fails, and the reader of a pipe
-            // may close it early.
+            // The completion script is generated in memory first: the generator panics if a write fails, and the reader
+            // of a pipe may close the pipe early.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Netgrain::command(), "netgrain", &mut script);
             let mut out = std::io::stdout().lock();

@@ -254,7 +254,8 @@ pub fn plan(wanted: &RetentionRules, store: &Path, plan: &Plan) -> Result<Option
     Ok(plan.rules.is_any().then_some(plan))
 }
 
-/// The message for a user without a rule for free space: old files may be removed.
+/// The message that old files are removed by a rule for free space that the plan has and the user did not give; `None`
+/// in all other cases.
 pub fn announcement(wanted: &RetentionRules, plan: &RetentionPlan) -> Option<&'static str> {
     (wanted.keep_free.is_none() && plan.rules.keep_free.is_some()).then_some(
         "retention: when there is no space for the next file, the oldest file of this interface is removed \

@@ -55,8 +55,8 @@ pub struct Layout {
 pub type Cell = (String, Option<StylePart>);
 
 impl Layout {
-    /// A layout of all columns. If their lines are longer than `room` characters, the steps are applied in order until
-    /// the lines fit.
+    /// A layout of all columns. If their lines are longer than `room` characters, the steps, each of which narrows or
+    /// omits a column, are applied in order until the lines fit.
     pub fn new(columns: &[Column], steps: &[Step], room: Option<usize>, paint: Paint) -> Self {
         let all = columns.len();
         let mut layout =

@@ -110,7 +110,7 @@ impl<'a> PresenceMap<'a> {
     }
 }
 
-/// The presence bitmap of many blocks, with rank: the number of values before each position.
+/// The joined presence bitmap of many blocks, from which the number of values before any position can be computed.
 #[derive(PartialEq)]
 pub enum Bits {
     /// All positions have a value.

@@ -304,12 +304,12 @@ fn vlan(f: &Facts, kind: SourceKind) -> Finding {
     const NAMES: [&str; 2] = ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"];
     match kind {
         SourceKind::Tpacket => {
-            Finding::good(&checks::VLAN, &f.subject(), "TPACKET reports the tag, and netgrain restores it")
+            Finding::good(&checks::VLAN, &f.subject(), "TPACKET reports a removed VLAN tag, and netgrain restores it")
         }
         SourceKind::AfXdp if f.port.driver.as_deref() == Some("veth") => Finding::good(
             &checks::VLAN,
             &f.subject(),
-            "veth does not remove the tag of packets that were sent with a tag",
+            "veth does not remove the VLAN tag of packets that were sent with a VLAN tag",
         ),
         SourceKind::AfXdp => switched(&checks::VLAN, f, &NAMES, State::Bad, true),
     }
@@ -356,7 +356,7 @@ fn rss(f: &Facts) -> Finding {
         return Finding::good(&checks::RSS, &s, "one queue: packets are not distributed");
     }
     let Some(rss) = f.rss.as_ref().filter(|r| !r.key.is_empty() || r.symmetric) else {
-        return Finding::new(&checks::RSS, &s, State::Unknown, "the NIC does not report its hash");
+        return Finding::new(&checks::RSS, &s, State::Unknown, "the NIC does not report the key of its RSS hash");
     };
     let without: Vec<&str> = f.hashed.iter().filter(|(_, ports)| !ports).map(|(kind, _)| *kind).collect();
     let fields =
@@ -410,7 +410,7 @@ fn interrupts(f: &Facts) -> Finding {
 fn numa(f: &Facts) -> Finding {
     let s = f.subject();
     let Some((node, cpus)) = &f.node else {
-        return Finding::good(&checks::NUMA, &s, "one node, or an interface without hardware");
+        return Finding::good(&checks::NUMA, &s, "the machine has one NUMA node, or the interface has no hardware");
     };
     if cpus.iter().any(|c| f.allowed.contains(c)) {
         let found = format!("the NIC is on node {node}, and netgrain selects the processors of this node");
@@ -475,7 +475,7 @@ fn card_stamps(f: &Facts, kind: SourceKind) -> Finding {
             State::Warning,
             format!("the NIC could timestamp every packet{clock}"),
         )
-        .fix(format!("hwstamp_ctl -i {} -r 1, and phc2sys to keep its clock", f.port.name)),
+        .fix(format!("hwstamp_ctl -i {} -r 1, and phc2sys to synchronise the clock of the NIC", f.port.name)),
         Some(t) if t.hardware => Finding::good(
             &checks::CARD_STAMPS,
             &s,

@@ -60,7 +60,8 @@ pub(crate) struct Slab {
 impl Slab {
     /// Reserves address space for this number of bytes; memory is touched on first use.
     pub fn new(bytes: usize, hints: impl Hints) -> Self {
-        // A slot is identified by its first unit.
+        // A slot is identified by the index of its first unit, a `u32` other than `NONE`, which limits the number of
+        // units.
         let most = (bytes / size_of::<Unit>()).min(NONE as usize) / BLOCK;
         let (units, blocks) = (hints.reserve(most * BLOCK), hints.reserve(most));
         Self { units, blocks, with_free_slot: [NONE; SIZES], empty: NONE, most, taken: 0 }

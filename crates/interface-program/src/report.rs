@@ -60,7 +60,7 @@ pub struct MapReport {
     /// Fill level of the map in the kernel, which all queues share; `None` if no kernel stage uses the map.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<MapUsage>,
-    /// Summed fill levels of the maps in user space, one for each queue.
+    /// Sum of the fill levels of the map's instances in user space; each queue has one instance.
     pub user: MapUsage,
 }
 
@@ -146,7 +146,8 @@ impl ProgramReport {
         }
     }
 
-    /// Adds counters by number, including counters that only an earlier program incremented.
+    /// Adds these values to the program counters; the index of a value is the number of its counter. The values include
+    /// those of counters that only an earlier program incremented.
     pub(crate) fn count(&mut self, numbers: &[u64]) {
         for (counter, n) in (0..COUNTERS).zip(numbers).filter(|(_, n)| **n != 0) {
             let sum = self.counters.entry(counter).or_default();
@@ -156,7 +157,7 @@ impl ProgramReport {
 }
 
 impl UserOutcomes {
-    /// Adds the counters of further packets.
+    /// Adds the outcomes of the packets that `other` counts.
     pub(crate) fn add(&mut self, other: &Self) {
         self.dropped += other.dropped;
         self.forwarded += other.forwarded;

@@ -237,7 +237,8 @@ pub(crate) fn remove_empty(directory: &Path) -> io::Result<()> {
     }
     left.iter().try_for_each(|(name, _)| nofollow::remove(&directory.join(name)))?;
     nofollow::remove_directory(directory).inspect_err(|_| {
-        // Another process created a file in the directory meanwhile, so the hour directory needs its lock file again.
+        // Another process has created a file in the directory since it was listed, so an hour directory needs its lock
+        // file again.
         if names::is_hour(directory) {
             let _ = make(directory);
         }

@@ -52,7 +52,7 @@ pub struct FsSpace {
     pub free: u64,
 }
 
-/// The space of the file system that holds `path`.
+/// Size and free space of the file system that holds `path`.
 ///
 /// # Errors
 /// The error of statvfs(3).

@@ -163,7 +163,7 @@ impl<D: Device> Recovery<D> {
             let hour = names::hour_directory(&root, start);
             let mut named = names::PACKETS.iter().flat_map(|e| [format!("{stem}.{e}"), names::hidden(stem, e)]);
             if !named.any(|name| self.volume.device.exists(&hour.join(name))) {
-                // An error is ignored, because a marker without a file has no effect.
+                // An error is ignored, because an out-of-order marker without its packet file has no effect.
                 for span in [None, Some(span)] {
                     let _ = out_of_order::remove_marker(&mut self.volume.device, &root, stem, span);
                 }
@@ -257,8 +257,9 @@ impl<D: Device> Recovery<D> {
         self.volume.entered.contains(&tail)
     }
 
-    /// Creates the hidden file, which contains only a file header. `None` if the count is already in a ledger, because
-    /// an earlier recovery was killed before it removed the page of the count.
+    /// Creates a hidden packet file that contains only a file header, and returns its names. `None` if a ledger already
+    /// contains the offered count `tail`, because an earlier recovery was killed before it removed the offered counter
+    /// page.
     fn create_unfiled(
         &mut self,
         tail: &OrphanedCount,
@@ -326,7 +327,8 @@ impl<D: Device> Recovery<D> {
         while self.step() {}
     }
 
-    /// Handles one prepared file; returns the bytes freed if the file was removed.
+    /// Removes a prepared file if it is blank, and returns the number of bytes freed; otherwise renames it, as
+    /// [`Self::place`] does.
     fn prepared(&mut self, path: &Path, name: &str, ending: &'static str) -> io::Result<Option<u64>> {
         let device = &mut self.volume.device;
         let file = device.open(path)?;

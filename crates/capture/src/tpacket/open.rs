@@ -20,7 +20,7 @@ const MAX_BLOCK_BYTES: u32 = 4 << 20;
 const BLOCK_ALIGN: u32 = 64 << 10;
 /// The kernel must hand over a frame within this time, even on a quiet interface.
 const MAX_RETIRE: Duration = Duration::from_millis(10);
-/// Sockets of one fanout group; the kernel would allow more.
+/// The largest number of sockets in one fanout group, one socket per thread; the kernel would allow more.
 const MAX_THREADS: u16 = 64;
 const ETH_P_ALL: u16 = 0x0003;
 const LINKTYPE_ETHERNET: u16 = 1;

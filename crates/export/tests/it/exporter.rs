@@ -111,7 +111,7 @@ fn a_file_of_two_successive_exporters_has_the_records_of_both() {
     let some = records(test, 200);
     let start = || {
         let mut settings = settings(&format!("file:{}", path.display()));
-        // The last offered records still wait for a full message when the next exporter starts.
+        // When the next exporter starts, the last offered records still wait until their message is full.
         (settings.batch_delay, settings.grace) = (Duration::from_secs(60), Duration::from_secs(60));
         Exporter::start(settings).expect("it starts")
     };

@@ -187,7 +187,8 @@ fn snapshot(
     Ok(look)
 }
 
-/// True if the recorder of this ring writes into this directory. A ring stores only the beginning of a long name.
+/// True if the recorder whose ring has the interface name `name` writes into this directory. A ring stores only the
+/// beginning of a long interface name.
 fn is_of(name: &str, directory: &Path) -> bool {
     let directory = directory.file_name().unwrap_or_default().as_encoded_bytes();
     let expected = names::interface_directory(Path::new(""), name).into_os_string().into_encoded_bytes();
@@ -252,9 +253,9 @@ fn tail(
     }
 }
 
-/// The begin of a query that follows. If the query begins now, it selects all packets that arrive, whatever their
-/// timestamps; if it begins earlier, it selects packets by their timestamps. `published` is the end of the packets
-/// published before the query.
+/// The lower time limits of a query that follows and whose interval begins at `from`. If `from` is the present time,
+/// the query selects all packets that arrive, whatever their timestamps; otherwise it selects packets by their
+/// timestamps. `published` is the end of the packets published before the query.
 fn begin_of_follow(from: Timestamp, published: TailEnd) -> TailBegin {
     let now = sys::clock::realtime();
     let is_now = (now.before(NOW)..=now).contains(&from);

@@ -25,7 +25,7 @@ fn calls_of(stream: &Stream, seed: u64) -> u64 {
     record_until(stream, u64::MAX, seed).0.calls()
 }
 
-/// Numbers of the packets of the stream that end before this stream position.
+/// The number of packets of the stream that end at or before this stream position.
 fn packets_before(stream: &Stream, pos: u64) -> usize {
     stream.descs.iter().filter(|d| d.is_packet() && d.end() <= pos).count()
 }
