@@ -181,7 +181,7 @@ mod tests {
     fn shares_follow_weights() {
         let table = BucketTable::new(0b111, &weights(&[1, 2, 5])).unwrap();
         for (share, parts) in shares(&table).iter().zip([1.0, 2.0, 5.0]) {
-            assert!((share * 8.0 / parts - 1.0).abs() < 0.03, "a share of {share} for {parts} of 8 parts of the weight");
+            assert!((share * 8.0 / parts - 1.0).abs() < 0.03, "a share of {share} for {parts} of 8 parts of weight");
         }
     }
 

@@ -322,7 +322,7 @@ impl<'a> Eval<'a> {
                         None => return Ok(value),
                         // The type check permits a packet as argument only after an action, a predicate or a property.
                         Some((Value::Packet, _)) => value,
-                        Some((_, at)) => return Err(Error::new(at.span.clone(), "what precedes this argument is not a function")),
+                        Some((_, at)) => return Err(Error::new(at.span.clone(), "no function precedes this argument")),
                     }
                 }
             };

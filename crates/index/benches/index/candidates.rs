@@ -54,7 +54,7 @@ pub fn compare(load: &Load) {
         println!("{name:<52} {:>8.1} {:>9.3} {nanos:>14.1} {read:>12}", bits as f64 / keys as f64, 100.0 * wrong);
     }
     inverted("inverted lists or bitmaps, same hosts repeated", &blocks, keys, |key, _| key);
-    inverted("inverted lists or bitmaps, new hosts per repetition", &blocks, keys, |key, n| mix64(key ^ (n as u64) << 48));
+    inverted("inverted lists or bitmaps, new hosts per block", &blocks, keys, |key, n| mix64(key ^ (n as u64) << 48));
     println!();
 }
 
