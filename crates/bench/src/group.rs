@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// Flags of `netgrain-bench group`.
 #[derive(Args, Clone, Debug)]
 pub struct GroupArgs {
-    /// Numbers of members; the benchmark measures each number
+    /// Numbers of members in the group; the benchmark runs with each of them
     #[arg(long, value_name = "LIST", default_value = "1,4", value_delimiter = ',',
           value_parser = base::units::whole::<u8>(1..=64))]
     pub members: Vec<u8>,
@@ -53,7 +53,7 @@ impl GroupArgs {
     }
 }
 
-/// The result for one number of members.
+/// The result of the runs with one number of members.
 #[derive(Debug, Serialize)]
 struct Row {
     members: u8,

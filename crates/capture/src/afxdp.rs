@@ -64,9 +64,9 @@ pub struct AfXdpConfig {
     pub interface: String,
     /// The queues to capture; `None` for all queues.
     pub queues: Option<Vec<u16>>,
-    /// Zero-copy if the driver supports it, unless a mode is forced.
+    /// The copy mode of the sockets: by default zero copy if the driver supports it, otherwise copy mode.
     pub copy: CopyMode,
-    /// Native XDP if the driver supports it, unless a mode is forced.
+    /// The mode of the XDP program: by default native mode if the driver supports it, otherwise generic mode.
     pub xdp: AttachMode,
     /// Whether to receive frames that span several chunks; `None` means that the MTU decides.
     pub multi_buffer: Option<bool>,
@@ -498,7 +498,7 @@ impl InterfaceCounts {
         Ok(Self { netlink, ifindex: link.index, others, missed_before: link.stats.rx_missed, missed: 0 })
     }
 
-    /// Reads the NIC's counter. If the interface has disappeared, the last value is not changed.
+    /// Reads the counter `rx_missed` of the NIC. If the interface has disappeared, the last value is not changed.
     fn refresh(&mut self) {
         if let Ok(link) = self.netlink.link_by_index(self.ifindex) {
             self.missed = self.missed.max(link.stats.rx_missed.saturating_sub(self.missed_before));

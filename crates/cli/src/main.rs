@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     let outcome = match Netgrain::try_parse() {
         Ok(netgrain) => run(netgrain.command),
         Err(e) => {
-            // Help and version texts are results, not failures.
+            // Help and version texts arrive as errors, but they are results and belong on standard output.
             if !e.use_stderr() {
                 let _ = e.print();
                 return ExitCode::from(outcome::YES);

@@ -305,7 +305,7 @@ fn horizon(state: &RetentionState, rules: &Rules, now: Timestamp) -> Option<Dura
     [reach, rules.max_age].into_iter().flatten().min()
 }
 
-/// Checks that the disk is not needed for packets, at most once per `YIELD_TIME`.
+/// The state of the disk: idle if it is not needed for packets. The state is checked at most once per `YIELD_TIME`.
 struct Slack {
     capture: Arc<Observer>,
     checked: Option<Instant>,

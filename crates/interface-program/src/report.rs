@@ -46,7 +46,8 @@ pub struct ProgramReport {
     pub user: UserOutcomes,
     /// Number of undecided packets. The user part runs the whole program for them.
     pub undecided: u64,
-    /// Program counters by number, summed over this and earlier programs.
+    /// Values of the counters that the program increments, by the number of the counter. They include the counts of
+    /// earlier programs.
     pub counters: BTreeMap<u8, u64>,
     /// The flow maps.
     pub maps: Vec<MapReport>,
@@ -121,7 +122,7 @@ pub struct QueueOutcomes {
     pub undecided: u64,
     /// Counters of the packets that the user part decided, by outcome.
     pub user: UserOutcomes,
-    /// Program counters of the user part.
+    /// Values of the counters that the user part of the program incremented.
     pub counters: Vec<u64>,
     /// Fill levels of the user part's maps, with their names.
     pub maps: Vec<(String, MapUsage)>,

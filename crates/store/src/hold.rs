@@ -140,8 +140,11 @@ impl Hold {
 /// this process.
 fn obstacle(directory: &Path) -> String {
     let holders: Vec<String> = Hold::holders(directory).iter().map(ToString::to_string).collect();
-    let holder =
-        if holders.is_empty() { "a process that cannot be seen from here".to_owned() } else { holders.join(", ") };
+    let holder = if holders.is_empty() {
+        "a process that cannot be seen from here (in another container?)".to_owned()
+    } else {
+        holders.join(", ")
+    };
     format!(
         "{}: read without a hold, since {holder} has locked {HOLD}; retention may remove files meanwhile",
         directory.display()

@@ -138,7 +138,7 @@ impl<D: Device> Recovery<D> {
         Self { stop, ..self }
     }
 
-    /// The events since the last call.
+    /// Removes and returns the events of the recovery since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }

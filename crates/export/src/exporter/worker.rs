@@ -103,7 +103,7 @@ impl Worker {
         self.end(&jobs);
     }
 
-    /// True if the deadline for the end has passed.
+    /// True if the deadline for the end of the exporter has passed.
     fn is_late(&self) -> bool {
         self.shared.until.get().is_some_and(|t| Instant::now() >= *t)
     }

@@ -216,7 +216,7 @@ fn find_renamed(
     Ok(is_of_this.then_some(UnfinishedFile { file, is_of_a_recorder: true, read_by_others }))
 }
 
-/// Creates the tail of a queue whose recorder is running.
+/// Creates the live tail of a queue whose recorder is running.
 fn tail(
     directory: &Path,
     queue: u16,

@@ -112,7 +112,7 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Removes a packet file to which no part was written.
+    /// Removes a packet file to which no part of a block was written.
     fn remove_empty(&mut self, i: usize) {
         let file = self.files.remove(i);
         self.close_files(&file);

@@ -12,7 +12,7 @@ const IN_FLIGHT_MAX: Duration = Duration::from_secs(5);
 /// The end of a query that does not follow: a stream position in a file that begins at position `file` or later.
 #[derive(Clone, Copy, Debug)]
 pub struct TailEnd {
-    /// First stream position of the file.
+    /// The lowest stream position at which the file where the query ends can begin.
     pub file: u64,
     /// The stream position at which the query ends.
     pub pos: u64,
