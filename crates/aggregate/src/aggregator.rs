@@ -15,7 +15,7 @@ const BATCH: usize = 64;
 pub struct Aggregator {
     plan: Plan,
     table: Table,
-    /// The ranking, if the flow is a field of the groups. A flow with a single record then needs no entry in the table.
+    /// The ranking, if every flow is a separate group. A flow with a single record then needs no entry in `table`.
     top: Option<TopN>,
     totals: Vec<u64>,
     records: u64,

@@ -67,7 +67,7 @@ struct Row {
     dispatcher_ns: MedianRange,
     /// Processor time of the members per record.
     member_ns: MedianRange,
-    /// Millions of records per second of processor time, dispatcher and members together.
+    /// Millions of records per second of the processor time of dispatcher and members together.
     records_per_core_m: MedianRange,
     /// The largest deviation of a member's number of packets from an equal share of all packets, in percent.
     uneven_percent: MedianRange,

@@ -73,7 +73,7 @@ pub struct AfXdpConfig {
     /// Number of entries of each receive ring, a power of two. A prototype with 4096 entries lost 0.3 to 0.8 % of the
     /// packets at 1.6 Mpps.
     pub receive_ring: u32,
-    /// Number of memory chunks for each queue, a power of two. The fill ring has the same number of entries.
+    /// Number of chunks of the UMEM for each queue, a power of two. The fill ring has the same number of entries.
     pub chunks: u32,
     /// True to share one UMEM among all queues, instead of one UMEM per queue.
     pub shared_memory: bool,

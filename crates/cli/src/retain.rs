@@ -163,7 +163,7 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
         }
     };
     if !args.dry_run {
-        // This further step removes the directories that the steps before it emptied.
+        // One more step of retention removes the directories that the previous steps emptied.
         worker.rescan();
         worker.step(ClockReading { now: now(), up: began.elapsed() }, true);
         worker.take_events();

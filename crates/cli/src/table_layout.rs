@@ -141,7 +141,7 @@ impl Layout {
     }
 }
 
-/// A text that columns of these titles were left out so that lines have at most `room` characters.
+/// A text which says that the columns with these titles were left out, so that lines have at most `room` characters.
 pub fn left_out(room: Option<usize>, titles: &[&str]) -> String {
     let room = room.map(|room| format!(" {room} columns of the terminal")).unwrap_or_default();
     format!("left out to fit the{room}: {}; --wide shows all", titles.join(", "))
@@ -156,7 +156,8 @@ fn cut_end(text: String, width: usize) -> String {
     cut
 }
 
-/// The end of the text gets two thirds of the width that the character `…` leaves.
+/// Shortens a text that is longer than `width`: replaces its middle by `…`. The beginning of the text gets one third of
+/// the remaining width, the end two thirds.
 fn cut_middle(text: String, width: usize) -> String {
     let chars = text.chars().count();
     if chars <= width {

@@ -144,7 +144,7 @@ pub(crate) mod class {
 
 /// Other parts of the opcode, and special values of the `src` and `imm` fields.
 pub(crate) mod part {
-    /// If this bit is set, the second operand is a register; otherwise it is the immediate.
+    /// If this bit of the opcode is set, the second operand is a register; otherwise it is the immediate.
     pub const BY_REG: u8 = 0x08;
     /// Plain memory access.
     pub const MEM: u8 = 0x60;

@@ -25,8 +25,8 @@ const NOWHERE: u16 = u16::MAX;
 /// The state of a block.
 #[derive(Clone, Copy, Debug)]
 struct Block {
-    /// The previous and the next block in the list of blocks of this size with a free slot. For a free block, only
-    /// `next` is used.
+    /// The previous and the next block in the list of the blocks with the same slot size and a free slot. For a free
+    /// block, only `next` is used.
     before: u32,
     next: u32,
     /// Units per slot.
@@ -170,7 +170,7 @@ impl Slab {
         Some(at)
     }
 
-    /// Inserts a block into the list of blocks of its size with a free slot.
+    /// Inserts a block into the list of the blocks with the same slot size and a free slot.
     fn link(&mut self, at: u32) {
         let block = &mut self.blocks[at as usize];
         let next = std::mem::replace(&mut self.with_free_slot[usize::from(block.size) - 1], at);
@@ -180,7 +180,7 @@ impl Slab {
         }
     }
 
-    /// Removes a block from the list of blocks of its size with a free slot.
+    /// Removes a block from the list of the blocks with the same slot size and a free slot.
     fn unlink(&mut self, at: u32) {
         let Block { before, next, size, .. } = self.blocks[at as usize];
         match before {

@@ -33,7 +33,7 @@ const SALT: u64 = 0x6e67_0000_2971_0000;
 /// The steering rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Steering {
-    /// Rendezvous hashing; see the module documentation.
+    /// Rendezvous hashing, as the module documentation describes it.
     #[default]
     Rendezvous,
     /// PFQ's weighted list and fold.
@@ -43,7 +43,7 @@ pub enum Steering {
 /// Weights by member slot; 0 for a free slot.
 pub type Weights = [u8; MEMBERS];
 
-/// Returns the bucket of a hash.
+/// Returns the hash bucket into which a hash falls.
 #[inline]
 pub const fn bucket(hash: u32) -> usize {
     // A program may steer by a value that is not a hash, such as an address, so the value is mixed first. The bits of

@@ -143,7 +143,7 @@ impl Builder {
         out
     }
 
-    /// Chooses the number of groups of each kind, and folds all sets to at most that number.
+    /// Chooses the number of filter groups for each key kind, and folds all key sets to at most that number.
     fn fit(&mut self, bytes: u64, header: usize) -> [usize; KINDS] {
         let mut fills: [Occupancy; KINDS] = std::array::from_fn(|kind| {
             let mut fill = Occupancy::new(KeyKind::ALL[kind], CRC);

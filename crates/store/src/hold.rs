@@ -200,7 +200,8 @@ fn is_named(file: &File, directory: &Path) -> bool {
     let named = nofollow::stat(&directory.join(HOLD));
     match (file.metadata(), named) {
         (Ok(opened), Ok(named)) => (opened.dev(), opened.ino()) == (named.dev(), named.ino()),
-        // The lookup failed although the file may exist; if the directory was removed, the next operation fails.
+        // The lookup of the lock file failed although the file may exist; if the directory was removed, the next
+        // operation fails.
         (_, Err(e)) if e.kind() != io::ErrorKind::NotFound => true,
         (Err(_), _) => true,
         _ => false,

@@ -139,7 +139,7 @@ impl Fitter {
         let off = a.abs_diff(b);
         self.error = Duration::from_nanos(off) + width_nanos(&sample, self.rate);
         if off > STEP_LIMIT_NANOS {
-            // The rate between the two samples would include the step, so the previous rate is kept.
+            // The rate between the two samples would include the clock step, so the previous rate is kept.
             self.steps += 1;
             self.fit = Fit { ticks: sample.ticks, nanos: b, slope: self.rate };
         } else {

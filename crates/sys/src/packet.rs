@@ -188,7 +188,7 @@ impl PacketSocket {
     /// # Errors
     /// Returns the kernel's error if the system call fails.
     pub fn take_statistics(&self) -> io::Result<Statistics> {
-        // For a socket without a version 3 ring, the kernel writes only the first two numbers.
+        // For a socket without a version 3 ring, the kernel writes only the first two counters.
         let [packets, drops, freezes]: [u32; 3] = self.get(libc::SOL_PACKET, libc::PACKET_STATISTICS)?;
         Ok(Statistics { packets, drops, freezes })
     }

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Read size for compressed input; uncompressed input does not use this buffer.
+/// Size of the read buffer for compressed input; uncompressed input is read without this buffer.
 const COMPRESSED_READ: usize = 64 << 10;
 
-/// Read size of the thread of a pipe (the capacity of a Linux pipe), and the number of such pieces that it reads ahead.
+/// The number of bytes that the thread of a pipe reads at once (the capacity of a Linux pipe), and the number of pieces
+/// of this size that it reads ahead.
 const PIECE: usize = 64 << 10;
 const PIECES_AHEAD: usize = 16;
 

@@ -114,7 +114,8 @@ impl Exporter {
         self.handle.counts()
     }
 
-    /// Requests the end without waiting for it: waiting records are still sent until the grace is over.
+    /// Requests the end of the exporter without waiting for it: the records in the queue are still sent until the grace
+    /// is over.
     pub fn leave(&self) {
         let shared = &self.handle.shared;
         shared.until.get_or_init(|| Instant::now() + self.grace);

@@ -316,7 +316,7 @@ fn records_to_a_closed_port_are_counted_as_unreachable() {
     }
     let counts = exporter.finish();
     all_accounted(&counts, 100);
-    // On the local host each datagram causes an ICMP error, including the last datagram.
+    // No process listens on the port, so on the local host each datagram causes an ICMP error, also the last datagram.
     assert_eq!((counts.sent, unsent(&counts, Unsent::Unreachable)), (0, 100), "{counts:?}");
     assert!(counts.error.is_some_and(|t| t.contains("refused")), "the error is reported");
 }

@@ -364,7 +364,8 @@ fn a_sink_is_a_member_until_detached_and_only_privileged_users_get_files() {
     let ports = ["sink", "nosuch0"].map(str::to_owned).to_vec();
     let engine = Engine::limited(2, Limits { ports, ..Limits::here() });
     let registry = &engine.registry;
-    // Connections at the control socket have small numbers, and their members are removed when the client disconnects.
+    // The connections at the control socket have numbers below 1000; their members are removed when the client
+    // disconnects.
     let identity = |uid, connection: u64| ClientIdentity { uid, pid: 1, connection: 1000 + connection };
     let attach = |port: Option<&str>, file: Option<&str>, weight| Request::Attach {
         group: "g".into(),
