@@ -178,7 +178,7 @@ fn snapshot(
     look.ring_readers = ring_reader::attach(directory, holder, context);
     if let Some(other_ring) = look.ring_readers.values().find(|ring_reader| !is_of(ring_reader.name(), directory)) {
         context.warning(format!(
-            "{}: the engine at the socket of its recorder captures {}; the ring is not read",
+            "{}: the engine at the socket of this recorder captures {}, so its ring is not read",
             directory.display(),
             other_ring.name()
         ));
