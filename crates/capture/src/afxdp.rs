@@ -476,12 +476,12 @@ impl Source for AfXdp {
         if let Some(interface_counts) = &mut self.interface_counts {
             interface_counts.refresh();
         }
-        // After the stop, no reader collects the results of a program in the kernel, so the slot is emptied. Packets
-        // that still arrive are undecided and are filtered in user space. Emptying the slot fails only if the interface
-        // has disappeared.
+        // After the stop, no reader collects the results of a program in the kernel, so the program slot is emptied.
+        // Packets that still arrive are undecided and are filtered in user space. Emptying the program slot fails only
+        // if the interface has disappeared.
         let _ = self.dispatcher.empty_slot();
-        // Returning the queue fails only if the queue is not in the map. Then the interface has disappeared, and the
-        // queue was already returned to the kernel.
+        // Returning the queue to the kernel fails only if the queue is not in the map of the XDP dispatcher. Then the
+        // interface has disappeared, and the queue was already returned.
         let _ = self.dispatcher.give_back(self.queue);
         self.phase = Phase::Draining { drained: sys::bpf::wait_for_running_programs(), since: Instant::now() };
     }

@@ -221,8 +221,8 @@ impl Shared {
         }
     }
 
-    /// Runs one step of a move job. The lock is held only for the operations on the store. Returns true if there is
-    /// more to do.
+    /// Runs one step of a move job. The lock of the retention worker is not held during operations on the archive.
+    /// Returns true if there is more to do.
     fn archive_step(&self, out: &mut Option<MoveJob>, device: &mut DiskDevice) -> bool {
         let retention_worker = || self.work.lock().unwrap_or_else(PoisonError::into_inner);
         if out.is_none() {

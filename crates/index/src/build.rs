@@ -359,8 +359,8 @@ impl BlockKeys {
         }
     }
 
-    /// The sets, which take at most [`SETS_BUDGET`] bytes together. A kind whose filter would be useless at that size
-    /// gets a set that admits every key.
+    /// The key sets, which take at most [`SETS_BUDGET`] bytes together. A key kind whose filter would be useless at
+    /// that size gets a key set that admits every key.
     pub fn sets(&mut self) -> Sets {
         dispatch!(Level::new(), simd => self.sets_by(simd))
     }

@@ -104,8 +104,8 @@ impl<D: Device> Recovery<D> {
         }
     }
 
-    /// Adds the offered counts that the dead recorders of this interface left. Recovery removes the page of each count
-    /// after it has added the count to a ledger.
+    /// Adds the offered counts that the dead recorders of this interface left. Recovery removes the offered counter
+    /// page of each count after it has added the count to a ledger.
     #[must_use]
     pub fn with_orphaned_counts(mut self, tails: Vec<OrphanedCount>) -> Self {
         self.volume.tails = tails;

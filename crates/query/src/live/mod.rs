@@ -41,11 +41,11 @@ const NOW: Duration = Duration::from_secs(60);
 /// Creates, for each queue of an interface, the cursors over the unsealed files and over the packets after them in the
 /// ring of the recorder; with [`Query::follow`](crate::Query::follow) also over all later packets.
 ///
-/// `open` are all files that recorders held when the query began. `is_listed` returns true for files that were sealed
-/// in the same directory listing, which other cursors read. A file that was sealed after the listing, and all files
-/// after it, are read by the cursors of this function. `rank` is the rank of the interface. The function also returns
-/// the files that its cursors read, because other cursors must skip them; these can be more than `open`, if a recorder
-/// has started after the listing.
+/// `open` are all files that recorders held when the query began. `is_listed` returns true for files that the same
+/// directory listing shows as sealed; other cursors read these files. The cursors of this function read the files that
+/// were sealed after the listing, and all files after them. `rank` is the rank of the interface. The function also
+/// returns the files that its cursors read, because other cursors must skip them; these can be more than `open`, if a
+/// recorder has started after the listing.
 ///
 /// # Errors
 /// An error that ends the query.
