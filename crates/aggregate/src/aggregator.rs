@@ -15,7 +15,7 @@ const BATCH: usize = 64;
 pub struct Aggregator {
     plan: Plan,
     table: Table,
-    /// The ranking, if the flow is a field of the groups. A flow with a single record then needs no entry in the table.
+    /// The ranking, if every flow is a separate group. A flow with a single record then needs no entry in `table`.
     top: Option<TopN>,
     totals: Vec<u64>,
     records: u64,
@@ -34,7 +34,7 @@ pub struct Aggregation {
     pub by: usize,
     /// The groups of the ranking, the greatest first; groups with equal amounts are in the order of their keys.
     pub lines: Vec<GroupRow>,
-    /// The amounts of all records together. Each record counts once, also if it belongs to two groups.
+    /// The sums of the measures over all records. Each record counts once, even if it belongs to two groups.
     pub totals: Vec<u64>,
     /// Number of groups, including the groups that are not in the ranking.
     pub groups: u64,
@@ -166,7 +166,7 @@ impl Aggregator {
     }
 }
 
-/// Writes the key and the amounts of a record to a row of zeros.
+/// Writes the key and the amounts of a record to `row`, which must contain only zeros.
 #[inline]
 fn write_row(plan: &Plan, record: &Record, from_destination: bool, row: &mut [u64]) {
     let (key, amounts) = row.split_at_mut(plan.words());

@@ -3,9 +3,9 @@
 //!
 //! The producer waits for the dispatcher, so the dispatcher loses no packet; members may still be too slow, and the
 //! benchmark counts the copies lost that way. The results are processor times: of the dispatcher per packet, of the
-//! members per record, and records per second of processor time of dispatcher and members together. Rates per second of
-//! real time are not measured, because they mean nothing if there are more members than processors. Dispatcher and
-//! members count independently, and the counts must agree.
+//! members per record, and records per second of processor time of dispatcher and members together. Records per second
+//! of real time are not measured, because that number means nothing if there are more members than processors.
+//! Dispatcher and members count the copies independently, and the counts must agree.
 
 use crate::member_processes::{MemberProcesses, Run, Workload};
 use crate::output::{MedianRange, Output, Stop};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// Flags of `netgrain-bench group`.
 #[derive(Args, Clone, Debug)]
 pub struct GroupArgs {
-    /// Numbers of members; the benchmark measures each number
+    /// Numbers of members in the group; the benchmark runs with each of them
     #[arg(long, value_name = "LIST", default_value = "1,4", value_delimiter = ',',
           value_parser = base::units::whole::<u8>(1..=64))]
     pub members: Vec<u8>,
@@ -53,7 +53,7 @@ impl GroupArgs {
     }
 }
 
-/// The result for one number of members.
+/// The result of the runs with one number of members.
 #[derive(Debug, Serialize)]
 struct Row {
     members: u8,
@@ -67,7 +67,7 @@ struct Row {
     dispatcher_ns: MedianRange,
     /// Processor time of the members per record.
     member_ns: MedianRange,
-    /// Millions of records per second of processor time, dispatcher and members together.
+    /// Millions of records per second of the processor time of dispatcher and members together.
     records_per_core_m: MedianRange,
     /// The largest deviation of a member's number of packets from an equal share of all packets, in percent.
     uneven_percent: MedianRange,

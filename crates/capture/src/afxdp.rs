@@ -64,18 +64,18 @@ pub struct AfXdpConfig {
     pub interface: String,
     /// The queues to capture; `None` for all queues.
     pub queues: Option<Vec<u16>>,
-    /// Zero-copy if the driver supports it, unless a mode is forced.
+    /// The copy mode of the sockets: by default zero copy if the driver supports it, otherwise copy mode.
     pub copy: CopyMode,
-    /// Native XDP if the driver supports it, unless a mode is forced.
+    /// The mode of the XDP program: by default native mode if the driver supports it, otherwise generic mode.
     pub xdp: AttachMode,
     /// Whether to receive frames that span several chunks; `None` means that the MTU decides.
     pub multi_buffer: Option<bool>,
     /// Number of entries of each receive ring, a power of two. A prototype with 4096 entries lost 0.3 to 0.8 % of the
     /// packets at 1.6 Mpps.
     pub receive_ring: u32,
-    /// Number of memory chunks for each queue, a power of two. The fill ring has the same number of entries.
+    /// Number of chunks of the UMEM for each queue, a power of two. The fill ring has the same number of entries.
     pub chunks: u32,
-    /// True to share one memory area among all queues, instead of one area per queue.
+    /// True to share one UMEM among all queues, instead of one UMEM per queue.
     pub shared_memory: bool,
     /// Busy polling: the lowest latency, for a thread with a dedicated core.
     pub busy_poll: Option<BusyPoll>,
@@ -110,7 +110,7 @@ impl AfXdpConfig {
 /// without multi-buffer support. It is the page size less 256 bytes before and 320 bytes after the frame.
 const PAGE_FRAME: u32 = 4096 - 256 - 320;
 
-/// Ethernet header and two VLAN tags.
+/// Length in bytes of an Ethernet header with two VLAN tags.
 const LINK_HEADER: u32 = 14 + 8;
 
 /// Number of polls without a frame after which the source checks that the interface still exists.
@@ -129,14 +129,14 @@ pub struct AfXdp {
     dispatcher: Arc<XdpDispatcher>,
     queue: u32,
     assembly: Assembly,
-    /// Metadata from the first piece of a frame that is being assembled.
+    /// The metadata before the first chunk of the frame that is being assembled from several chunks.
     kept_metadata: [u8; METADATA_BYTES],
     delivered: u64,
     /// The length in bytes above which a frame must have been merged from several frames (GRO, LRO).
     wire_max: usize,
     phase: Phase,
     idle: u32,
-    /// Present in the first source of an interface, which reports the counters of the whole interface.
+    /// The counters of the whole interface. Only the first source of the interface has and reports them.
     interface_counts: Option<InterfaceCounts>,
     /// The interface has disappeared.
     gone: bool,
@@ -476,12 +476,12 @@ impl Source for AfXdp {
         if let Some(interface_counts) = &mut self.interface_counts {
             interface_counts.refresh();
         }
-        // After the stop, no reader collects the results of a program in the kernel, so the slot is emptied. Packets
-        // that still arrive are undecided and are filtered in user space. Emptying the slot fails only if the interface
-        // has disappeared.
+        // After the stop, no reader collects the results of a program in the kernel, so the program slot is emptied.
+        // Packets that still arrive are undecided and are filtered in user space. Emptying the program slot fails only
+        // if the interface has disappeared.
         let _ = self.dispatcher.empty_slot();
-        // Returning the queue fails only if the queue is not in the map. Then the interface has disappeared, and the
-        // queue was already returned to the kernel.
+        // Returning the queue to the kernel fails only if the queue is not in the map of the XDP dispatcher. Then the
+        // interface has disappeared, and the queue was already returned.
         let _ = self.dispatcher.give_back(self.queue);
         self.phase = Phase::Draining { drained: sys::bpf::wait_for_running_programs(), since: Instant::now() };
     }
@@ -498,7 +498,7 @@ impl InterfaceCounts {
         Ok(Self { netlink, ifindex: link.index, others, missed_before: link.stats.rx_missed, missed: 0 })
     }
 
-    /// Reads the NIC's counter. If the interface has disappeared, the last value is not changed.
+    /// Reads the counter `rx_missed` of the NIC. If the interface has disappeared, the last value is not changed.
     fn refresh(&mut self) {
         if let Ok(link) = self.netlink.link_by_index(self.ifindex) {
             self.missed = self.missed.max(link.stats.rx_missed.saturating_sub(self.missed_before));
@@ -525,7 +525,7 @@ fn chosen_queues(config: &AfXdpConfig, existing: u32) -> Result<Vec<u32>, Source
     for queue in requested.iter().copied().map(u32::from) {
         if queue >= existing {
             return Err(unsupported(format!(
-                "queue {queue} does not exist; {} has {existing}, counted from 0",
+                "queue {queue} does not exist; {} has {existing} queue(s), counted from 0",
                 config.interface
             )));
         }
@@ -547,7 +547,7 @@ mod tests {
             let config = AfXdpConfig { queues: Some(queues.to_vec()), ..AfXdpConfig::new("eth1") };
             chosen_queues(&config, 2).map_err(|e| e.to_string())
         };
-        assert_eq!(choose(&[3]), Err("eth1: queue 3 does not exist; eth1 has 2, counted from 0".to_owned()));
+        assert_eq!(choose(&[3]), Err("eth1: queue 3 does not exist; eth1 has 2 queue(s), counted from 0".to_owned()));
         assert_eq!(choose(&[1, 1]), Err("eth1: queue 1 is listed twice".to_owned()));
         assert!(choose(&[]).is_err());
         assert_eq!(choose(&[1, 0]), Ok(vec![1, 0]));

@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     let outcome = match Netgrain::try_parse() {
         Ok(netgrain) => run(netgrain.command),
         Err(e) => {
-            // Help and version texts are results, not failures.
+            // Help and version texts arrive as errors, but they are results and belong on standard output.
             if !e.use_stderr() {
                 let _ = e.print();
                 return ExitCode::from(outcome::YES);
@@ -141,8 +141,8 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         }
         Command::Demo(args) => demo::run(&args),
         Command::Completions { shell } => {
-            // The script is generated in memory first: the generator panics if a write fails, and the reader of a pipe
-            // may close it early.
+            // The completion script is generated in memory first: the generator panics if a write fails, and the reader
+            // of a pipe may close the pipe early.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Netgrain::command(), "netgrain", &mut script);
             let mut out = std::io::stdout().lock();

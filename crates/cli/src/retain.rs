@@ -164,7 +164,7 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
         }
     };
     if !args.dry_run {
-        // This further step removes the directories that the steps before it emptied.
+        // One more step of retention removes the directories that the previous steps emptied.
         worker.rescan();
         worker.step(ClockReading { now: now(), up: began.elapsed() }, true);
         worker.take_events();
@@ -264,7 +264,8 @@ pub fn age_of_replay(wanted: &RetentionRules, plan: &Plan) -> bool {
     wanted.max_age.is_some() && plan.store.is_some() && matches!(plan.source, SourcePlan::Files { .. })
 }
 
-/// The message for a user without a rule for free space: old files may be removed.
+/// The message that old files are removed by a rule for free space that the plan has and the user did not give; `None`
+/// in all other cases.
 pub fn announcement(wanted: &RetentionRules, plan: &RetentionPlan) -> Option<&'static str> {
     (wanted.keep_free.is_none() && plan.rules.keep_free.is_some()).then_some(
         "retention: when there is no space for the next file, the oldest file of this interface is removed \

@@ -59,8 +59,8 @@ pub struct Layout {
 pub type Cell = (String, Option<StylePart>);
 
 impl Layout {
-    /// A layout of all columns. If their lines are longer than `room` characters, the steps are applied in order until
-    /// the lines fit.
+    /// A layout of all columns. If their lines are longer than `room` characters, the steps, each of which narrows or
+    /// omits a column, are applied in order until the lines fit.
     pub fn new(columns: &[Column], steps: &[Step], room: Option<usize>, paint: Paint) -> Self {
         let (columns, steps) = (columns.to_vec(), steps.to_vec());
         let mut layout = Self { columns, shown: Vec::new(), narrow: Vec::new(), steps, room, paint };
@@ -163,7 +163,7 @@ impl Layout {
     }
 }
 
-/// A text that columns of these titles were left out so that lines have at most `room` characters.
+/// A text which says that the columns with these titles were left out, so that lines have at most `room` characters.
 pub fn left_out(room: Option<usize>, titles: &[&str]) -> String {
     let room = room.map(|room| format!(" {room} columns of the terminal")).unwrap_or_default();
     format!("left out to fit the{room}: {}; --wide shows all", titles.join(", "))
@@ -178,7 +178,8 @@ fn cut_end(text: String, width: usize) -> String {
     cut
 }
 
-/// The end of the text gets two thirds of the width that the character `…` leaves.
+/// Shortens a text that is longer than `width`: replaces its middle by `…`. The beginning of the text gets one third of
+/// the remaining width, the end two thirds.
 fn cut_middle(text: String, width: usize) -> String {
     let chars = text.chars().count();
     if chars <= width {

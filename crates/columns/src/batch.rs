@@ -420,7 +420,7 @@ mod tests {
             let mut bytes = bytes.clone();
             bytes[at..].fill(0);
             let (loaded, _) = load(&bytes);
-            assert_eq!(loaded.damage, None, "byte {at} of {from} to {to}");
+            assert_eq!(loaded.damage, None, "zeros from byte {at} of a batch from byte {from} to {to}");
         }
     }
 }

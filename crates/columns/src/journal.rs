@@ -201,7 +201,7 @@ pub struct LoadedJournal<T> {
 }
 
 /// Error text for a journal with matching checksums and invalid columns.
-pub const NO_COLUMNS: &str = "has matching checksums but invalid columns: it is of another netgrain version";
+pub const NO_COLUMNS: &str = "has matching checksums but invalid columns: another netgrain version wrote it";
 
 impl<T: Schema> LoadedJournal<T> {
     /// Finds the complete batches in the bytes of a journal.

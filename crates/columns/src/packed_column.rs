@@ -10,7 +10,7 @@ use sys::simd::{SimdLoop, simd};
 /// Flag in the first byte of a packed column: a base follows.
 pub const HAS_BASE: u8 = 0x80;
 
-/// Number of bytes per number for numbers up to `most`; the result is one of the widths for which there is a loop.
+/// Number of bytes per number for numbers up to `most`; the result is one of the widths that a packed column can have.
 #[inline(always)]
 pub fn width(most: u64) -> usize {
     match most {
@@ -110,7 +110,7 @@ impl<'a> PresenceMap<'a> {
     }
 }
 
-/// The presence bitmap of many blocks, with rank: the number of values before each position.
+/// The joined presence bitmap of many blocks, from which the number of values before any position can be computed.
 #[derive(PartialEq)]
 pub enum Bits {
     /// All positions have a value.
@@ -182,8 +182,8 @@ impl Bits {
         Self::Some(row.words)
     }
 
-    /// For each of these positions appends 1 or 0 to `present`, and for those with a value their index among all values
-    /// to `found`.
+    /// For each of these positions, appends 1 to `present` if the position has a value, otherwise 0. For each position
+    /// with a value, appends the index of this value among all values to `found`.
     pub fn gather(&self, places: &[u32], present: &mut Vec<u8>, found: &mut Vec<u32>) {
         match self {
             Self::All => {

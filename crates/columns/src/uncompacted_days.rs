@@ -33,7 +33,7 @@ pub fn uncompacted_days(store: &Path, interface: &str, before: Timestamp) -> Res
             let (path, why) = files.iter().find_map(|path| Some((path, obstacle(path)?)))?;
             let others = files.len() - 1;
             Some(format!(
-                "{}: {why}; it and {others} other files of its day were not merged; run netgrain verify",
+                "{}: {why}; this file and {others} other files of the same day were not merged; run netgrain verify",
                 path.display()
             ))
         })

@@ -138,8 +138,8 @@ mod tests {
                 while window.overflow().is_some() {}
                 most = most.max(memory(&window));
             }
-            assert!(most <= limit, "{most} of {limit} bytes, packets of {len}");
-            assert!(most > limit / 4, "only {most} of {limit} bytes are used, packets of {len}");
+            assert!(most <= limit, "packets of {len} bytes use {most} bytes, the limit is {limit}");
+            assert!(most > limit / 4, "packets of {len} bytes use only {most} bytes, the limit is {limit}");
         }
         let mut tiny = SortWindow::new(0);
         tiny.push(Timestamp::ZERO, &[0; 50], ());

@@ -23,7 +23,7 @@ pub struct Step {
 /// The result of `apply`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FixResult {
-    /// Number of steps that were made.
+    /// Number of steps whose settings were changed.
     pub made: usize,
     /// Number of steps that the kernel refused; their settings do not have the new values.
     pub refused: usize,

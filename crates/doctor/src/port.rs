@@ -76,7 +76,7 @@ impl Facts {
         let device = link.parent_device.as_deref().and_then(|d| tree.device(d));
         let file = |file: &str| device.as_ref().map(|d| format!("{d}/{file}"));
         let several_nodes = tree.names("sys/devices/system/node").iter().filter(|n| is_node(n)).count() > 1;
-        // A virtual function links to its physical function; a virtio device has its node in the parent bus device.
+        // For a virtio device, the file `numa_node` is in the directory of the parent device on the bus.
         let node = [file("numa_node"), file("../numa_node")].into_iter().flatten().find_map(|f| tree.value::<i64>(&f));
         let node = node.and_then(|n| usize::try_from(n).ok()).filter(|_| several_nodes);
         let node =
@@ -294,7 +294,7 @@ fn merging(f: &Facts, kind: SourceKind) -> Finding {
 fn sending(f: &Facts, kind: SourceKind) -> Finding {
     const NAMES: [&str; 3] = ["tx-tcp-segmentation", "tx-generic-segmentation", "tx-checksum-ip-generic"];
     if kind == SourceKind::AfXdp || f.port.uses.is_empty() {
-        return Finding::good(&checks::SENDING, &f.subject(), "packets sent by this host are not captured here");
+        return Finding::good(&checks::SENDING, &f.subject(), "packets that this host sends are not captured");
     }
     // --fix does not switch these features off: the host would become slower, and received packets are not affected.
     switched(&checks::SENDING, f, &NAMES, State::Warning, false)
@@ -304,12 +304,12 @@ fn vlan(f: &Facts, kind: SourceKind) -> Finding {
     const NAMES: [&str; 2] = ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"];
     match kind {
         SourceKind::Tpacket => {
-            Finding::good(&checks::VLAN, &f.subject(), "TPACKET reports the tag, and netgrain restores it")
+            Finding::good(&checks::VLAN, &f.subject(), "TPACKET reports a removed VLAN tag, and netgrain restores it")
         }
         SourceKind::AfXdp if f.port.driver.as_deref() == Some("veth") => Finding::good(
             &checks::VLAN,
             &f.subject(),
-            "veth does not remove the tag of packets that were sent with a tag",
+            "veth does not remove the VLAN tag of packets that were sent with a VLAN tag",
         ),
         SourceKind::AfXdp => switched(&checks::VLAN, f, &NAMES, State::Bad, true),
     }
@@ -324,7 +324,7 @@ fn rx_ring(f: &Facts) -> Finding {
         return Finding::good(&checks::RX_RING, &s, format!("{} descriptors, the maximum", rings.rx));
     }
     let value = rings.rx_max.to_string();
-    Finding::new(&checks::RX_RING, &s, State::Warning, format!("{} descriptors of {} possible", rings.rx, rings.rx_max))
+    Finding::new(&checks::RX_RING, &s, State::Warning, format!("{} of {} possible descriptors", rings.rx, rings.rx_max))
         .fix(format!("ethtool -G {name} rx {value}"))
         .change(Change { setting: Setting::RxRing { port: name.clone() }, value })
 }
@@ -332,10 +332,10 @@ fn rx_ring(f: &Facts) -> Finding {
 fn queues(f: &Facts) -> Finding {
     let (s, name) = (f.subject(), &f.port.name);
     let Some(channels) = f.channels.filter(|c| c.receiving_max() > 0) else {
-        return Finding::good(&checks::QUEUES, &s, format!("{} queue(s), which cannot be changed", f.link.rx_queues));
+        return Finding::good(&checks::QUEUES, &s, format!("{} queue(s), a fixed number", f.link.rx_queues));
     };
     let (now, cpus) = (channels.receiving() as usize, f.allowed.len().max(1));
-    let found = format!("{now} of {} queues for {cpus} processor(s)", channels.receiving_max());
+    let found = format!("{now} of {} possible queues in use, for {cpus} processor(s)", channels.receiving_max());
     let fast = f.speed.is_some_and(|s| s.megabits >= FAST_MEGABITS) && f.is_physical();
     let kind = if channels.combined_max > 0 { "combined" } else { "rx" };
     let wanted = if now > cpus {
@@ -356,7 +356,7 @@ fn rss(f: &Facts) -> Finding {
         return Finding::good(&checks::RSS, &s, "one queue: packets are not distributed");
     }
     let Some(rss) = f.rss.as_ref().filter(|r| !r.key.is_empty() || r.symmetric) else {
-        return Finding::new(&checks::RSS, &s, State::Unknown, "the NIC does not report its hash");
+        return Finding::new(&checks::RSS, &s, State::Unknown, "the NIC does not report the key of its RSS hash");
     };
     let without: Vec<&str> = f.hashed.iter().filter(|(_, ports)| !ports).map(|(kind, _)| *kind).collect();
     let fields =
@@ -410,7 +410,7 @@ fn interrupts(f: &Facts) -> Finding {
 fn numa(f: &Facts) -> Finding {
     let s = f.subject();
     let Some((node, cpus)) = &f.node else {
-        return Finding::good(&checks::NUMA, &s, "one node, or an interface without hardware");
+        return Finding::good(&checks::NUMA, &s, "the machine has one NUMA node, or the interface has no hardware");
     };
     if cpus.iter().any(|c| f.allowed.contains(c)) {
         let found = format!("the NIC is on node {node}, and netgrain selects the processors of this node");
@@ -475,13 +475,13 @@ fn card_stamps(f: &Facts, kind: SourceKind) -> Finding {
             State::Warning,
             format!("the NIC could timestamp every packet{clock}"),
         )
-        .fix(format!("hwstamp_ctl -i {} -r 1, and phc2sys to keep its clock", f.port.name)),
+        .fix(format!("hwstamp_ctl -i {} -r 1, and phc2sys to synchronise the clock of the NIC", f.port.name)),
         Some(t) if t.hardware => Finding::good(
             &checks::CARD_STAMPS,
             &s,
-            format!("the NIC has timestamps{clock}, but this capture method does not use them; software timestamps"),
+            format!("the NIC has timestamps{clock}, but this capture method uses software timestamps"),
         ),
-        _ => Finding::good(&checks::CARD_STAMPS, &s, "the NIC has no timestamps; software timestamps"),
+        _ => Finding::good(&checks::CARD_STAMPS, &s, "no timestamps from the NIC; netgrain uses software timestamps"),
     }
 }
 

@@ -95,7 +95,7 @@ fn every_kind_of_setting_of_veth_is_changed_and_restored() {
     let settings = [
         (Setting::Queues { port: port.clone() }, "2", "1"),
         (Setting::Feature { port: port.clone(), feature: "rx-vlan-hw-parse".into() }, "on", "off"),
-        // The kernel has this sysctl once for each network namespace.
+        // Each network namespace has its own `somaxconn`, so the test changes no setting of the host.
         (Setting::File { path: "proc/sys/net/core/somaxconn".into() }, "4096", "4321"),
     ];
     for (setting, old, new) in settings {

@@ -60,7 +60,7 @@ pub enum Size {
 /// Arithmetic operations (RFC 9669 section 4.1). `x / 0` is 0, and `x % 0` is `x`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[allow(missing_docs, reason = "the variants have the names of the operations")]
+#[allow(missing_docs, reason = "the variants are named after the operations")]
 pub enum Alu {
     Add = 0x00,
     Sub = 0x10,
@@ -108,7 +108,7 @@ pub enum Condition {
 /// Kernel helpers that a program may call (`enum bpf_func_id`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
-#[allow(missing_docs, reason = "the variants have the names of the kernel")]
+#[allow(missing_docs, reason = "the variants are named after the helpers in the kernel")]
 pub enum Helper {
     MapLookupElem = 1,
     MapUpdateElem = 2,
@@ -144,7 +144,7 @@ pub(crate) mod class {
 
 /// Other parts of the opcode, and special values of the `src` and `imm` fields.
 pub(crate) mod part {
-    /// If this bit is set, the second operand is a register; otherwise it is the immediate.
+    /// If this bit of the opcode is set, the second operand is a register; otherwise it is the immediate.
     pub const BY_REG: u8 = 0x08;
     /// Plain memory access.
     pub const MEM: u8 = 0x60;

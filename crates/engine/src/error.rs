@@ -59,7 +59,8 @@ impl fmt::Display for EngineError {
             Self::Socket(path, e) => {
                 write!(
                     f,
-                    "{}: cannot open the socket for listeners: {e}; choose another path with --socket PATH, or none",
+                    "{}: cannot open the socket for listeners: {e}; choose another path with --socket PATH, or admit \
+                     no listeners with --socket none",
                     path.display()
                 )
             }

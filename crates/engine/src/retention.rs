@@ -21,8 +21,8 @@ use upkeep::retention::{
     ClockReading, Event, MoveJob, Progress, RetentionScope, RetentionState, RetentionWorker, Rules,
 };
 
-/// The interval of the checks of the free space. In this time, 10 Gb/s write less than one file of 64 MiB, even if the
-/// traffic begins suddenly.
+/// The interval of the checks of the free space. In this time, the packets of a 10 Gb/s link fill less than one file of
+/// 64 MiB, even if the traffic begins suddenly.
 const PERIOD: Duration = Duration::from_millis(50);
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -221,8 +221,8 @@ impl Shared {
         }
     }
 
-    /// Runs one step of a move job. The lock is held only for the operations on the store. Returns true if there is
-    /// more to do.
+    /// Runs one step of a move job. The lock of the retention worker is not held during operations on the archive.
+    /// Returns true if there is more to do.
     fn archive_step(&self, out: &mut Option<MoveJob>, device: &mut DiskDevice) -> bool {
         let retention_worker = || self.work.lock().unwrap_or_else(PoisonError::into_inner);
         if out.is_none() {
@@ -292,7 +292,7 @@ impl Demand {
 }
 
 /// Returns the time that the files of an interface will cover when the rules begin to remove them. The estimate assumes
-/// that the rate since the oldest file continues and that other data on the volume does not grow.
+/// that the write rate since the oldest file continues and that other data on the volume does not grow.
 fn horizon(state: &RetentionState, rules: &Rules, now: Timestamp) -> Option<Duration> {
     let covered = now.since(state.oldest?);
     if state.bytes == 0 || covered.is_zero() {
@@ -305,7 +305,7 @@ fn horizon(state: &RetentionState, rules: &Rules, now: Timestamp) -> Option<Dura
     [reach, rules.max_age].into_iter().flatten().min()
 }
 
-/// Checks that the disk is not needed for packets, at most once per `YIELD_TIME`.
+/// The state of the disk: idle if it is not needed for packets. The state is checked at most once per `YIELD_TIME`.
 struct Slack {
     capture: Arc<Observer>,
     checked: Option<Instant>,
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(horizon(&state, &rules, now), hours(2));
         let rules = Rules { max_age: Some(Duration::from_secs(60)), ..rules };
         assert_eq!(horizon(&state, &rules, now), Some(Duration::from_secs(60)));
-        assert_eq!(horizon(&RetentionState::default(), &rules, now), None, "without a file there is no rate");
+        assert_eq!(horizon(&RetentionState::default(), &rules, now), None, "without a file there is no write rate");
     }
 
     #[test]
@@ -397,18 +397,18 @@ mod tests {
         assert_eq!(
             demand.update(PERIOD, 1 << 20, 0),
             64 << 20,
-            "the next files are larger than one second at 20 MiB/s"
+            "the next files are larger than the bytes of one second at 20 MiB/s"
         );
         let ahead = (2..=40u32).map(|n| demand.update(n * PERIOD, u64::from(n - 1) * 62_500_000, 0)).max();
         assert!(
             ahead.is_some_and(|a| (1_240_000_000..=1_250_000_001).contains(&a)),
-            "expected one second at 10 Gb/s, not {ahead:?} bytes"
+            "expected the bytes of one second at 10 Gb/s, not {ahead:?}"
         );
         let (up, written) = (40 * PERIOD, 39 * 62_500_000);
         // In the next second nothing is written.
         demand.update(up + SECOND, written, 0);
         let after = demand.update(up + SECOND + HALVED_AFTER, written, 0);
-        assert!((600_000_000..=626_000_000).contains(&after), "half of the highest rate is still expected: {after}");
+        assert!((600_000_000..=626_000_000).contains(&after), "expected half of the highest write rate, not {after}");
         assert_eq!(demand.update(up + 20 * HALVED_AFTER, written, 0), 64 << 20);
     }
 }

@@ -315,8 +315,8 @@ impl Worker {
         self.kernel_outcomes.forwarded += more.forwarded;
         self.kernel_outcomes.to_host += more.to_host;
         self.kernel_outcomes.unsent += more.unsent;
-        // The packets are counted at a time that is not earlier than the last packet, because time in the stream does
-        // not decrease.
+        // These filtered packets get a time that is not earlier than that of the last packet of the stream, because
+        // time in the stream does not decrease.
         self.producer.filtered(self.clock.now().max(self.last), more.total());
     }
 

@@ -77,8 +77,8 @@ fn has(which: Fields, field: &Field) -> bool {
     }
 }
 
-/// Octets of a field in a field set. Counters of packets with a TCP flag have four in [`Fields::Standard`]
-/// (reduced-size encoding, RFC 7011, section 6.2), which suffice for the lifetime of a record.
+/// The encoded length of a field in octets, for this field set. Counters of packets with a TCP flag have four octets in
+/// [`Fields::Standard`] (reduced-size encoding, RFC 7011, section 6.2), which suffice for the lifetime of a record.
 fn len(which: Fields, field: &Field) -> u16 {
     match field.element.id {
         218..=223 if which == Fields::Standard && !field.element.is_enterprise => 4,
@@ -109,7 +109,7 @@ pub(crate) fn row_columns(which: Fields) -> Vec<&'static rows::Field> {
     SERIES.iter().filter(|f| which == Fields::Full || !f.element.is_enterprise).collect()
 }
 
-/// Encodes a record as seen from `side`: 0 for its source, 1 for its destination.
+/// Encodes a record as seen from one of its endpoints: its source if `side` is 0, its destination if `side` is 1.
 pub(crate) fn put_record(
     columns: &[Column],
     record: &Record,
@@ -190,7 +190,8 @@ pub(crate) fn put_text(out: &mut Vec<u8>, text: &str, len: u16) {
     out.resize(end, 0);
 }
 
-/// The sides of a record that have sent packets; only the source if neither side has.
+/// The endpoints of a record that have sent packets: 0 is the source, 1 is the destination. If neither endpoint has
+/// sent packets, only 0.
 pub(crate) fn directions(record: &Record) -> &'static [usize] {
     match record.directions.each_ref().map(|s| s.packets > 0) {
         [true, true] => &[0, 1],

@@ -300,7 +300,8 @@ pub struct Record {
     pub payload: [Vec<u8>; 2],
     /// The location of the packets in the store.
     pub location: Option<PacketLocation>,
-    /// Packets that the interface lost in the seconds of this record, as far as the losses were reported to the meter.
+    /// Packets lost on the interface in the seconds from the first to the last packet of this record, as far as the
+    /// losses were reported to the meter.
     pub lost: u64,
 }
 

@@ -128,7 +128,13 @@ const HEAD: &[FieldRow] = &[
     ("tcp_state", "", "TCP state, from the packets seen", "the protocol is not TCP", TextAndColumns),
     ("syn_rtt_ns", "ns", "time from SYN to SYN+ACK", "SYN or SYN+ACK was not seen", TextAndColumns),
     ("ack_rtt_ns", "ns", "time from SYN+ACK to its ACK", "SYN+ACK or its ACK was not seen", TextAndColumns),
-    ("lost", "packets", "packets that the interface lost in the seconds of this record", "", TextAndColumns),
+    (
+        "lost",
+        "packets",
+        "packets lost on the interface in the seconds from the first to the last packet of this record",
+        "",
+        TextAndColumns,
+    ),
 ];
 
 const NO_PACKETS: &str = "the direction has no packets";
@@ -177,7 +183,8 @@ const SIDE: &[FieldRow] = &[
         "length_squares",
         "",
         "sum of the squares of the lengths of the IP packets, from which the standard deviation over several records \
-         can be computed",
+         can \
+         be computed",
         NO_PACKETS,
         ColumnsOnly,
     ),
@@ -265,7 +272,13 @@ const TAIL: &[FieldRow] = &[
         "",
         TextAndColumns,
     ),
-    ("queue", "", "queue whose packet files contain the packets", "the packets are not stored", TextAndColumns),
+    (
+        "queue",
+        "",
+        "queue whose packet files contain the packets of this record",
+        "the packets are not stored",
+        TextAndColumns,
+    ),
     (
         "position",
         "bytes",

@@ -25,8 +25,8 @@ const NOWHERE: u16 = u16::MAX;
 /// The state of a block.
 #[derive(Clone, Copy, Debug)]
 struct Block {
-    /// The previous and the next block in the list of blocks of this size with a free slot. For a free block, only
-    /// `next` is used.
+    /// The previous and the next block in the list of the blocks with the same slot size and a free slot. For a free
+    /// block, only `next` is used.
     before: u32,
     next: u32,
     /// Units per slot.
@@ -60,7 +60,8 @@ pub(crate) struct Slab {
 impl Slab {
     /// Reserves address space for this number of bytes; memory is touched on first use.
     pub fn new(bytes: usize, hints: impl Hints) -> Self {
-        // A slot is identified by its first unit.
+        // A slot is identified by the index of its first unit, a `u32` other than `NONE`, which limits the number of
+        // units.
         let most = (bytes / size_of::<Unit>()).min(NONE as usize) / BLOCK;
         let (units, blocks) = (hints.reserve(most * BLOCK), hints.reserve(most));
         Self { units, blocks, with_free_slot: [NONE; SIZES], empty: NONE, most, taken: 0 }
@@ -169,7 +170,7 @@ impl Slab {
         Some(at)
     }
 
-    /// Inserts a block into the list of blocks of its size with a free slot.
+    /// Inserts a block into the list of the blocks with the same slot size and a free slot.
     fn link(&mut self, at: u32) {
         let block = &mut self.blocks[at as usize];
         let next = std::mem::replace(&mut self.with_free_slot[usize::from(block.size) - 1], at);
@@ -179,7 +180,7 @@ impl Slab {
         }
     }
 
-    /// Removes a block from the list of blocks of its size with a free slot.
+    /// Removes a block from the list of the blocks with the same slot size and a free slot.
     fn unlink(&mut self, at: u32) {
         let Block { before, next, size, .. } = self.blocks[at as usize];
         match before {

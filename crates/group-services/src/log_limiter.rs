@@ -16,7 +16,7 @@ const SECOND: u64 = 1_000_000_000;
 pub struct LogLimiter {
     second: u64,
     lines: u32,
-    /// Number of lines that programs requested.
+    /// Number of log lines that programs requested.
     pub requested: u64,
 }
 
@@ -29,7 +29,7 @@ impl LogLimiter {
         }
     }
 
-    /// True if the limit permits a line at this time.
+    /// Counts a log line; returns true if the limit permits it at this packet time.
     fn permits(&mut self, time: u64) -> bool {
         self.requested += 1;
         if time / SECOND != self.second {

@@ -11,16 +11,16 @@ use std::time::Duration;
 /// The initial and shortest sleep.
 const SHORT: Duration = Duration::from_micros(500);
 
-/// The longest sleep. The smallest ring (8 MiB) can hold the packets that arrive at 25 Gb/s in this time. A longer
-/// sleep would also delay packets noticeably.
+/// The longest sleep of a member. The smallest ring (8 MiB) can hold the packets that arrive at 25 Gb/s in this time. A
+/// longer sleep would also delay packets noticeably.
 const LONG: Duration = Duration::from_millis(2);
 
-/// If a sleep brings fewer records than this number, the next sleep is the shortest. At such low rates the processor
-/// time of the wake-ups does not matter.
+/// If a sleep brings fewer records than this number, the next sleep is the shortest. At such low packet rates the
+/// processor time of the wake-ups does not matter.
 const FEW: u64 = 500;
 
-/// If a sleep brings fewer records than this number, the next sleep may be longer. Descriptors of this number take 128
-/// kB, a sixteenth of the smallest branch.
+/// If a sleep brings fewer records than this number, the next sleep may be longer. The descriptors of this many records
+/// take 128 kB, a sixteenth of the smallest branch.
 const ENOUGH: u64 = 4096;
 
 /// If a sleep brings more records than this number, the next sleep is shorter. The first of so many records leave the
@@ -57,7 +57,8 @@ impl MemberBackoff {
 mod tests {
     use super::*;
 
-    /// Returns the sleep length that the back-off converges to at this rate, and the number of records per sleep.
+    /// Returns the sleep length to which the back-off converges if this number of records arrives per second, and the
+    /// number of records per sleep.
     fn settled(per_second: u64) -> (Duration, u64) {
         let brings = |length: Duration| per_second * length.as_micros() as u64 / 1_000_000;
         let (mut nap, mut length) = (MemberBackoff::default(), SHORT);

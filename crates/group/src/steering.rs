@@ -33,7 +33,7 @@ const SALT: u64 = 0x6e67_0000_2971_0000;
 /// The steering rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Steering {
-    /// Rendezvous hashing; see the module documentation.
+    /// Rendezvous hashing, as the module documentation describes it.
     #[default]
     Rendezvous,
     /// PFQ's weighted list and fold.
@@ -43,7 +43,7 @@ pub enum Steering {
 /// Weights by member slot; 0 for a free slot.
 pub type Weights = [u8; MEMBERS];
 
-/// Returns the bucket of a hash.
+/// Returns the hash bucket into which a hash falls.
 #[inline]
 pub const fn bucket(hash: u32) -> usize {
     // A program may steer by a value that is not a hash, such as an address, so the value is mixed first. The bits of
@@ -88,8 +88,9 @@ pub fn fold(hash: u32, set: u64, weights: &Weights) -> Option<u8> {
         0 => return None,
         1 => 0,
         n if n.is_power_of_two() => hash & (n - 1),
-        // As in PFQ, a total weight of 3, 5, 6 or 7 uses the modulus of the hash. A larger total uses the modulus only
-        // if the masked bits of the hash exceed the total.
+        // As in PFQ: if the total weight is 3, 5, 6 or 7, the index is the hash modulo the total weight. If it is
+        // larger, the index is the masked hash, or, if the masked hash is not below the total weight, the hash modulo
+        // the total weight.
         n if n > 8 && hash & (n.next_power_of_two() - 1) < n => hash & (n.next_power_of_two() - 1),
         n => hash % n,
     };
@@ -136,7 +137,7 @@ impl BucketTable {
         self.set == set && members(set).all(|p| self.weights[usize::from(p)] == weights[usize::from(p)])
     }
 
-    /// Returns the set of member slots.
+    /// Returns the set of member slots for which the table was computed.
     pub fn set(&self) -> u64 {
         self.set
     }
@@ -180,7 +181,7 @@ mod tests {
     fn shares_follow_weights() {
         let table = BucketTable::new(0b111, &weights(&[1, 2, 5])).unwrap();
         for (share, parts) in shares(&table).iter().zip([1.0, 2.0, 5.0]) {
-            assert!((share * 8.0 / parts - 1.0).abs() < 0.03, "{share} for {parts} of 8");
+            assert!((share * 8.0 / parts - 1.0).abs() < 0.03, "a share of {share} for {parts} of 8 parts of weight");
         }
     }
 
@@ -237,7 +238,7 @@ mod tests {
                 let fair = 200_000.0 * f64::from(*weight) / f64::from(total);
                 // PFQ's fold is uneven unless the total weight is a power of two, because it maps the hash values above
                 // the total to some slots a second time.
-                assert!((0.45..2.1).contains(&(f64::from(*seen) / fair)), "{seen} of {fair} for {of:?}");
+                assert!((0.45..2.1).contains(&(f64::from(*seen) / fair)), "{seen} hashes, not {fair}, weights {of:?}");
             }
         }
     }

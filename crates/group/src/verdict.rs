@@ -62,7 +62,7 @@ pub struct Packet<'a> {
     pub desc: &'a Desc,
     /// The captured bytes.
     pub bytes: &'a [u8],
-    /// The exact length on the wire.
+    /// The exact wire length of the packet.
     pub wire_len: u32,
 }
 
@@ -169,9 +169,9 @@ pub trait Program: Any + Send {
 pub struct MapUsage {
     /// The map's name.
     pub map: String,
-    /// Number of entries, including expired entries that were not removed yet.
+    /// Number of entries of the map, including expired entries that were not removed yet.
     pub used: u64,
-    /// The maximum number of entries.
+    /// The maximum number of entries of the map.
     pub capacity: u64,
     /// Number of new entries that were refused because the map was full.
     pub refused: u64,
@@ -185,15 +185,15 @@ pub struct FragmentCounts {
     /// Number of datagrams added to the table of fragment tracking. Each of them is still an entry of the table, or was
     /// removed for one of the reasons that `evicted`, `expired` and `replaced` count.
     pub created: u64,
-    /// Current number of entries, including expired entries whose slot was not reused yet.
+    /// Number of datagrams in the table, including expired datagrams whose slot was not reused yet.
     pub entries: u64,
-    /// The maximum number of entries.
+    /// The maximum number of datagrams in the table.
     pub capacity: u64,
-    /// Number of entries removed before their timeout because the table was full.
+    /// Number of datagrams removed before their timeout because the table was full.
     pub evicted: u64,
-    /// Number of entries removed after their timeout.
+    /// Number of datagrams removed after their timeout.
     pub expired: u64,
-    /// Number of entries that were replaced because another datagram with the same addresses, protocol and
+    /// Number of datagrams that were replaced because another datagram with the same addresses, protocol and
     /// identification arrived.
     pub replaced: u64,
     /// Number of later fragments that got the steering or the ports of their first fragment.
@@ -240,12 +240,12 @@ pub trait Compiled: Any + Send + Sync {
         self.text().lines().next().unwrap_or_default()
     }
 
-    /// Returns the names of the egress interfaces.
+    /// Returns the names of the program's egress interfaces.
     fn ports(&self) -> &[String] {
         &[]
     }
 
-    /// Returns the names of the counters.
+    /// Returns the names of the counters that the program defines.
     fn counters(&self) -> &[String] {
         &[]
     }
@@ -265,7 +265,7 @@ pub trait Compiled: Any + Send + Sync {
     /// Returns advice for the user on how to limit the state of the program to `bytes` bytes.
     fn advice(&self, bytes: u64) -> String {
         let _ = bytes;
-        "write `up_to N` at its maps".into()
+        "write `up_to N` at the maps of the program".into()
     }
 
     /// Describes the state that this program takes over from `before`; `None` if neither has state.

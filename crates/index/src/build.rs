@@ -27,8 +27,9 @@ use std::borrow::Cow;
 use wire::link::{RAW_IPV4, RAW_IPV6};
 use wire::{EtherType, Family, Fragment, Headers, IpProtocol};
 
-/// Number of groups of each filter while the block is being filled. More groups would exceed the index bytes of a
-/// block, or would not reduce the false positives of kinds whose keys set four bits.
+/// Numbers of groups of a Bloom filter while its block is being filled, by the kind of its keys. With more groups, the
+/// filters of a block could exceed [`SETS_BUDGET`]; for keys that set four bits, more groups would not reduce the false
+/// positives.
 const GROUPS: usize = 256;
 const FEW_GROUPS: usize = 128;
 const NET_GROUPS: usize = 128;
@@ -358,8 +359,8 @@ impl BlockKeys {
         }
     }
 
-    /// The sets, which take at most [`SETS_BUDGET`] bytes together. A kind whose filter would be useless at that size
-    /// gets a set that admits every key.
+    /// The key sets, which take at most [`SETS_BUDGET`] bytes together. A key kind whose filter would be useless at
+    /// that size gets a key set that admits every key.
     pub fn sets(&mut self) -> Sets {
         dispatch!(Level::new(), simd => self.sets_by(simd))
     }
@@ -421,7 +422,7 @@ struct EndpointBatch {
     highs: [[u64; BATCH]; 2],
     /// The hashes of the hosts.
     hosts: [[u64; BATCH]; 2],
-    /// The last word of each tuple: generation, protocol, ports.
+    /// The last word of each tuple: generation of the block, protocol, ports.
     rest: [u64; BATCH],
     len: usize,
 }

@@ -61,8 +61,8 @@ impl Builder {
         let mut sets = entry.sets;
         let places = &mut sets.0[KeyKind::HostSubBlocks as usize];
         if entry.sub_blocks.is_unknown() && *places != Set::NONE {
-            // If the offsets of the sub-blocks are unknown, a query reads the complete block, so a set that gives the
-            // sub-blocks of hosts would have no use.
+            // If the offsets of the sub-blocks are unknown, a query reads the complete block, so the key set that gives
+            // the sub-blocks of each host would have no use.
             *places = Set::All;
         }
         self.sets.push(sets);
@@ -143,7 +143,7 @@ impl Builder {
         out
     }
 
-    /// Chooses the number of groups of each kind, and folds all sets to at most that number.
+    /// Chooses the number of filter groups for each key kind, and folds all key sets to at most that number.
     fn fit(&mut self, bytes: u64, header: usize) -> [usize; KINDS] {
         let mut fills: [Occupancy; KINDS] = std::array::from_fn(|kind| {
             let mut fill = Occupancy::new(KeyKind::ALL[kind], CRC);
@@ -155,8 +155,8 @@ impl Builder {
         // table, sub-blocks, ledger rows, header and summary.
         let maps = maps.len() * sealed::stripe(self.blocks.len());
         let fixed = maps + sealed::table(self.blocks.len()) + self.parts.len() + self.rows.len() + header + SUMMARY;
-        // The index of a file of a few packets may exceed 1 % of the file. Its length may be 4 KiB, because any index
-        // file takes a page of the volume; and it may always have one group of each kind for each block.
+        // The index of a packet file with few packets may exceed 1 % of the file. It may have 4 KiB, because any index
+        // file takes a page of the volume, and it may always have one filter group for each key kind and block.
         let least = (fills.len() * sealed::stripe(self.blocks.len())).max(PAGE.saturating_sub(fixed));
         let room = (bytes as usize / 100).saturating_sub(fixed).max(least);
         set_sizing::fit(fills, room);

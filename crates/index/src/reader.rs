@@ -46,8 +46,8 @@ enum IndexState {
     },
 }
 
-/// Returns bytes from the first read if it contains them, else reads them from the file; counts the bytes read from the
-/// file.
+/// Returns bytes of the index from memory (`front`) if the first read of the file contained them, otherwise reads them
+/// from the file; counts the bytes read from the file.
 struct CountingReader<'a, R> {
     source: &'a R,
     front: &'a [u8],
@@ -159,9 +159,9 @@ impl Reader {
         matches!(self.kind, IndexState::Growing { torn: true, .. })
     }
 
-    /// The replaced entries of the last blocks of a growing index, with fewer packets and with all their ledger rows,
-    /// the newest first. A caller needs them after a power failure: the newest entry may be on disk while the packets
-    /// that it describes are not.
+    /// For the last blocks of a growing index: the entries that later entries of the same block replaced, the newest
+    /// first. They describe fewer packets of their block, and have all ledger rows of these packets. A caller needs
+    /// them after a power failure: the newest entry may be on disk while the packets that it describes are not.
     pub fn earlier(&self) -> &[Entry] {
         match &self.kind {
             IndexState::Growing { earlier, .. } => earlier,

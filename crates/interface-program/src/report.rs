@@ -46,7 +46,8 @@ pub struct ProgramReport {
     pub user: UserOutcomes,
     /// Number of undecided packets. The user part runs the whole program for them.
     pub undecided: u64,
-    /// Program counters by number, summed over this and earlier programs.
+    /// Values of the counters that the program increments, by the number of the counter. They include the counts of
+    /// earlier programs.
     pub counters: BTreeMap<u8, u64>,
     /// The flow maps.
     pub maps: Vec<MapReport>,
@@ -60,7 +61,7 @@ pub struct MapReport {
     /// Fill level of the map in the kernel, which all queues share; `None` if no kernel stage uses the map.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<MapUsage>,
-    /// Summed fill levels of the maps in user space, one for each queue.
+    /// Sum of the fill levels of the map's instances in user space; each queue has one instance.
     pub user: MapUsage,
 }
 
@@ -121,7 +122,7 @@ pub struct QueueOutcomes {
     pub undecided: u64,
     /// Counters of the packets that the user part decided, by outcome.
     pub user: UserOutcomes,
-    /// Program counters of the user part.
+    /// Values of the counters that the user part of the program incremented.
     pub counters: Vec<u64>,
     /// Fill levels of the user part's maps, with their names.
     pub maps: Vec<(String, MapUsage)>,
@@ -146,7 +147,8 @@ impl ProgramReport {
         }
     }
 
-    /// Adds counters by number, including counters that only an earlier program incremented.
+    /// Adds these values to the program counters; the index of a value is the number of its counter. The values include
+    /// those of counters that only an earlier program incremented.
     pub(crate) fn count(&mut self, numbers: &[u64]) {
         for (counter, n) in (0..COUNTERS).zip(numbers).filter(|(_, n)| **n != 0) {
             let sum = self.counters.entry(counter).or_default();
@@ -156,7 +158,7 @@ impl ProgramReport {
 }
 
 impl UserOutcomes {
-    /// Adds the counters of further packets.
+    /// Adds the outcomes of the packets that `other` counts.
     pub(crate) fn add(&mut self, other: &Self) {
         self.dropped += other.dropped;
         self.forwarded += other.forwarded;

@@ -20,7 +20,7 @@ impl Program {
         self.cost_of(0..self.blocks.len())
     }
 
-    /// The cost of a range of blocks. A path ends where it jumps to a block outside the range.
+    /// The cost of a range of the program's blocks. A path ends where it jumps to a block outside the range.
     pub fn cost_of(&self, blocks: std::ops::Range<usize>) -> Cost {
         // Visits blocks in reverse order, because the cost of a block includes that of its successors.
         let mut ways = vec![(0, 0); self.blocks.len()];

@@ -160,7 +160,7 @@ impl<'a> Eval<'a> {
             Node::Operator(op, _, a, b) => self.operator(op, a, b, e, scope)?,
             Node::Section(op, by) => match self.expr(by, scope)? {
                 Value::Int(n) => Value::Change(if op == "-" { n.wrapping_neg() } else { n }),
-                _ => return Err(Error::new(e.span.clone(), "a change requires a number, as in `(+ 1)`")),
+                _ => return Err(Error::new(e.span.clone(), "write a number after the operator, as in `(+ 1)`")),
             },
             Node::Lambda(params, body) => {
                 self.copies(scope.iter().map(|(_, value)| value.words()).sum(), e)?;
@@ -320,9 +320,9 @@ impl<'a> Eval<'a> {
                 value => {
                     match args.next() {
                         None => return Ok(value),
-                        // The type check applies a packet only to values of packet types.
+                        // The type check permits a packet as argument only after an action, a predicate or a property.
                         Some((Value::Packet, _)) => value,
-                        Some((_, at)) => return Err(Error::new(at.span.clone(), "no function takes this argument")),
+                        Some((_, at)) => return Err(Error::new(at.span.clone(), "no function precedes this argument")),
                     }
                 }
             };
@@ -365,7 +365,7 @@ fn converted<'a>(value: Value<'a>, expected: &Type, at: &Expr) -> Result<Value<'
         })?),
         (Value::Int(n), Type::Chance) => Value::Chance(n as f64 / MILLION),
         (Value::Counter(n), Type::Int) => Value::Int(n.into()),
-        // `(-1)`; the type check accepts no other number here.
+        // This number is `(-1)` or a similar decrease: the type check accepts no other number in place of a change.
         (Value::Int(n), Type::Change) => Value::Change(n),
         (Value::List(items), Type::List(of)) => {
             Value::List(items.into_iter().map(|i| converted(i, of, at)).collect::<Result<_, _>>()?)
@@ -416,7 +416,8 @@ fn measure_pred(p: &Pred, level: usize, words: &mut usize) -> bool {
 }
 
 impl Value<'_> {
-    /// The size of a copy of the value, at least 1; limited to the maximum size of a program.
+    /// The number of nodes in a copy of the value, at least 1. The nodes of a term are counted only up to the maximum
+    /// size of a program.
     fn words(&self) -> usize {
         let all = |values: &[Self]| values.iter().map(Self::words).sum::<usize>();
         1 + match self {

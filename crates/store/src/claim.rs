@@ -44,7 +44,7 @@ pub struct Claimant {
 /// The claim on an interface; dropping it releases the claim.
 #[derive(Debug)]
 pub struct Claim {
-    /// The lock file. The two open files of a claim stay locked until they are closed.
+    /// The lock file. It and the file of the description (`_claim_file`) stay locked until they are closed.
     lock: File,
     _claim_file: File,
     directory: PathBuf,

@@ -140,8 +140,11 @@ impl Hold {
 /// this process.
 fn obstacle(directory: &Path) -> String {
     let holders: Vec<String> = Hold::holders(directory).iter().map(ToString::to_string).collect();
-    let holder =
-        if holders.is_empty() { "a process that cannot be seen from here".to_owned() } else { holders.join(", ") };
+    let holder = if holders.is_empty() {
+        "a process that cannot be seen from here (in another container?)".to_owned()
+    } else {
+        holders.join(", ")
+    };
     format!(
         "{}: read without a hold, since {holder} has locked {HOLD}; retention may remove files meanwhile",
         directory.display()
@@ -197,7 +200,8 @@ fn is_named(file: &File, directory: &Path) -> bool {
     let named = nofollow::stat(&directory.join(HOLD));
     match (file.metadata(), named) {
         (Ok(opened), Ok(named)) => (opened.dev(), opened.ino()) == (named.dev(), named.ino()),
-        // The lookup failed although the file may exist; if the directory was removed, the next operation fails.
+        // The lookup of the lock file failed although the file may exist; if the directory was removed, the next
+        // operation fails.
         (_, Err(e)) if e.kind() != io::ErrorKind::NotFound => true,
         (Err(_), _) => true,
         _ => false,
@@ -237,7 +241,8 @@ pub(crate) fn remove_empty(directory: &Path) -> io::Result<()> {
     }
     left.iter().try_for_each(|(name, _)| nofollow::remove(&directory.join(name)))?;
     nofollow::remove_directory(directory).inspect_err(|_| {
-        // Another process created a file in the directory meanwhile, so the hour directory needs its lock file again.
+        // Another process has created a file in the directory since it was listed, so an hour directory needs its lock
+        // file again.
         if names::is_hour(directory) {
             let _ = make(directory);
         }

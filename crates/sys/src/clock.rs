@@ -74,7 +74,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Takes several readings and returns the one that took the fewest ticks.
+    /// Reads the system clock several times, each time between two readings of the counter. Returns the reading that
+    /// took the fewest ticks.
     pub fn take() -> Self {
         (0..8)
             .map(|_| {
@@ -107,7 +108,7 @@ impl Fit {
     }
 }
 
-/// Computes the fits; pure, so that tests can simulate clock steps and drifts.
+/// Computes the clock fits from samples. It reads no clock itself, so that tests can simulate clock steps and drifts.
 #[derive(Clone, Debug)]
 pub struct Fitter {
     fit: Fit,
@@ -138,7 +139,7 @@ impl Fitter {
         let off = a.abs_diff(b);
         self.error = Duration::from_nanos(off) + width_nanos(&sample, self.rate);
         if off > STEP_LIMIT_NANOS {
-            // The rate between the two samples would include the step, so the previous rate is kept.
+            // The rate between the two samples would include the clock step, so the previous rate is kept.
             self.steps += 1;
             self.fit = Fit { ticks: sample.ticks, nanos: b, slope: self.rate };
         } else {
@@ -175,7 +176,8 @@ fn width_nanos(sample: &Sample, rate: u64) -> Duration {
     Duration::from_nanos(((u128::from(sample.width / 2) * u128::from(rate)) >> SHIFT) as u64)
 }
 
-/// The live clock of one engine thread. If the counter is not steady, each call reads the system clock instead.
+/// The live clock of one engine thread. If the time stamp counter is not steady, each call reads the system clock
+/// instead.
 #[derive(Debug)]
 pub struct Clock {
     fitter: Fitter,

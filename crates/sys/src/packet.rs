@@ -37,7 +37,7 @@ pub enum Fanout {
     Hash = 0,
     /// The CPU that received the frame.
     Cpu = 2,
-    /// The receive queue of the NIC.
+    /// The receive queue of the NIC in which the frame arrived.
     Queue = 5,
 }
 
@@ -106,8 +106,8 @@ impl PacketSocket {
         let mut len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
         // SAFETY: pointer and length describe `address`, which outlives the call.
         check(unsafe { libc::getsockname(self.raw(), (&raw mut address).cast(), &raw mut len) })?;
-        // The kernel writes -1 into a socket whose interface is unregistered; the index may later belong to another
-        // interface.
+        // When an interface is unregistered, the kernel changes the interface index of its sockets to -1, because the
+        // former index may later belong to another interface.
         Ok(u32::try_from(address.sll_ifindex).ok().filter(|i| *i != 0))
     }
 
@@ -188,7 +188,7 @@ impl PacketSocket {
     /// # Errors
     /// Returns the kernel's error if the system call fails.
     pub fn take_statistics(&self) -> io::Result<Statistics> {
-        // For a socket without a version 3 ring, the kernel writes only the first two numbers.
+        // For a socket without a version 3 ring, the kernel writes only the first two counters.
         let [packets, drops, freezes]: [u32; 3] = self.get(libc::SOL_PACKET, libc::PACKET_STATISTICS)?;
         Ok(Statistics { packets, drops, freezes })
     }

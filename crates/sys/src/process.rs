@@ -15,7 +15,7 @@ use std::str::FromStr;
 /// Index of the start time in `stat`, counted after the program name.
 const STARTED: usize = 19;
 
-/// A process of this boot. Its text form is four numbers.
+/// The identity of a process since the boot of the machine. Its text form is four numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
     /// PID.

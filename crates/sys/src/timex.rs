@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct ClockStatus {
     /// True if a time daemon synchronises the clock (`STA_UNSYNC` is not set).
     pub synchronised: bool,
-    /// Offset that the kernel has still to slew.
+    /// The remaining offset of the clock, which the kernel still has to correct gradually.
     pub offset: Duration,
     /// Estimated error.
     pub estimated_error: Duration,
@@ -19,7 +19,7 @@ pub struct ClockStatus {
     pub tai_offset: i32,
 }
 
-/// Reads the status from the kernel.
+/// Reads the synchronisation status of the system clock from the kernel.
 ///
 /// # Errors
 /// The error of adjtimex(2); reading needs no privilege.
@@ -52,7 +52,7 @@ pub struct FsSpace {
     pub free: u64,
 }
 
-/// The space of the file system that holds `path`.
+/// Size and free space of the file system that holds `path`.
 ///
 /// # Errors
 /// The error of statvfs(3).

@@ -104,8 +104,8 @@ impl<D: Device> Recovery<D> {
         }
     }
 
-    /// Adds the offered counts that the dead recorders of this interface left. Recovery removes the page of each count
-    /// after it has added the count to a ledger.
+    /// Adds the offered counts that the dead recorders of this interface left. Recovery removes the offered counter
+    /// page of each count after it has added the count to a ledger.
     #[must_use]
     pub fn with_orphaned_counts(mut self, tails: Vec<OrphanedCount>) -> Self {
         self.volume.tails = tails;
@@ -138,7 +138,7 @@ impl<D: Device> Recovery<D> {
         Self { stop, ..self }
     }
 
-    /// The events since the last call.
+    /// Removes and returns the events of the recovery since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
@@ -163,7 +163,7 @@ impl<D: Device> Recovery<D> {
             let hour = names::hour_directory(&root, start);
             let mut named = names::PACKETS.iter().flat_map(|e| [format!("{stem}.{e}"), names::hidden(stem, e)]);
             if !named.any(|name| self.volume.device.exists(&hour.join(name))) {
-                // An error is ignored, because a marker without a file has no effect.
+                // An error is ignored, because an out-of-order marker without its packet file has no effect.
                 for span in [None, Some(span)] {
                     let _ = out_of_order::remove_marker(&mut self.volume.device, &root, stem, span);
                 }
@@ -257,8 +257,9 @@ impl<D: Device> Recovery<D> {
         self.volume.entered.contains(&tail)
     }
 
-    /// Creates the hidden file, which contains only a file header. `None` if the count is already in a ledger, because
-    /// an earlier recovery was killed before it removed the page of the count.
+    /// Creates a hidden packet file that contains only a file header, and returns its names. `None` if a ledger already
+    /// contains the offered count `tail`, because an earlier recovery was killed before it removed the offered counter
+    /// page.
     fn create_unfiled(
         &mut self,
         tail: &OrphanedCount,
@@ -326,7 +327,8 @@ impl<D: Device> Recovery<D> {
         while self.step() {}
     }
 
-    /// Handles one prepared file; returns the bytes freed if the file was removed.
+    /// Removes a prepared file if it is blank, and returns the number of bytes freed; otherwise renames it, as
+    /// [`Self::place`] does.
     fn prepared(&mut self, path: &Path, name: &str, ending: &'static str) -> io::Result<Option<u64>> {
         let device = &mut self.volume.device;
         let file = device.open(path)?;

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Read size for compressed input; uncompressed input does not use this buffer.
+/// Size of the read buffer for compressed input; uncompressed input is read without this buffer.
 const COMPRESSED_READ: usize = 64 << 10;
 
-/// Read size of the thread of a pipe (the capacity of a Linux pipe), and the number of such pieces that it reads ahead.
+/// The number of bytes that the thread of a pipe reads at once (the capacity of a Linux pipe), and the number of pieces
+/// of this size that it reads ahead.
 const PIECE: usize = 64 << 10;
 const PIECES_AHEAD: usize = 16;
 
@@ -92,7 +93,8 @@ impl Read for Input {
     }
 }
 
-/// Detects the compression by the first bytes and inserts the decoder.
+/// Returns a reader of the decompressed content, and the name of the compression, which the first bytes of `source`
+/// show.
 fn decompress(mut source: impl Read + Send + 'static) -> io::Result<(Box<dyn Read + Send>, Option<&'static str>)> {
     let mut head = Vec::with_capacity(ZSTD.len());
     source.by_ref().take(ZSTD.len() as u64).read_to_end(&mut head)?;
@@ -116,7 +118,7 @@ pub fn plain_bytes(path: &Path) -> Option<u64> {
     (!head.starts_with(&GZIP) && !head.starts_with(&ZSTD)).then_some(about.len())
 }
 
-/// The receiving end of a thread that reads ahead.
+/// A `Read` of the bytes that another thread has read ahead and sends through a channel.
 struct Pipe {
     receiver: Receiver<io::Result<Vec<u8>>>,
     piece: Vec<u8>,
@@ -125,7 +127,8 @@ struct Pipe {
     ended: bool,
 }
 
-/// Reads until the end of the source, which is marked by an empty piece, or until the receiver is dropped.
+/// Reads pieces from the source and sends them until the receiver is dropped or the source ends. An empty piece is sent
+/// for the end of the source.
 fn read_ahead(mut source: Box<dyn Read + Send>, pieces: &SyncSender<io::Result<Vec<u8>>>) {
     loop {
         let mut piece = vec![0; PIECE];

@@ -36,7 +36,8 @@ pub struct Options {
     pub port: Option<(String, u16)>,
 }
 
-/// Number of link types beyond the first that are counted separately; all others share one counter.
+/// Number of link types, in addition to that of the first packet, whose packets are counted separately; the packets of
+/// all other link types share one counter.
 const MAX_FOREIGN: usize = 16;
 
 /// A capture file being replayed.

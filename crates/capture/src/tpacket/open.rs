@@ -14,13 +14,13 @@ use sys::privilege::{self, Capabilities, Capability};
 
 /// A block must have space for the longest possible frame, 64 KiB, and for the kernel's metadata.
 const MIN_BLOCK_BYTES: u32 = 128 << 10;
-/// The kernel allocates a block as one contiguous area where possible, which rarely succeeds for larger blocks.
+/// The kernel allocates a block as contiguous memory where possible, which rarely succeeds for more than 4 MiB.
 const MAX_BLOCK_BYTES: u32 = 4 << 20;
 /// Blocks consist of whole pages; this alignment suits every page size in use.
 const BLOCK_ALIGN: u32 = 64 << 10;
 /// The kernel must hand over a frame within this time, even on a quiet interface.
 const MAX_RETIRE: Duration = Duration::from_millis(10);
-/// Sockets of one fanout group; the kernel would allow more.
+/// The largest number of sockets in one fanout group, one socket per thread; the kernel would allow more.
 const MAX_THREADS: u16 = 64;
 const ETH_P_ALL: u16 = 0x0003;
 const LINKTYPE_ETHERNET: u16 = 1;

@@ -97,7 +97,7 @@ fn a_missing_queue_is_reported_by_number() {
     let Some(sandbox) = Sandbox::new("a_missing_queue_is_reported_by_number") else { return };
     let (a, _) = veth(&sandbox, VethOptions::default());
     let error = open(&AfXdpConfig { queues: Some(vec![3]), ..small(&a) }).err().expect("an error").to_string();
-    assert_eq!(error, "a: queue 3 does not exist; a has 1, counted from 0");
+    assert_eq!(error, "a: queue 3 does not exist; a has 1 queue(s), counted from 0");
 }
 
 #[test]

@@ -67,12 +67,12 @@ impl Walkthrough {
         let fields = ["--json", "--fields", "second,packets,tcp_syn"];
         let rows: Vec<Second> = objects(&query("series", store, &fields));
         self.same(
-            "the numbers of packets in series rows and of metered packets differ",
+            "the number of packets in the series rows differs from the number of metered packets",
             rows.iter().map(|r| r.packets).sum(),
             meter.packets,
         );
         self.same(
-            "the numbers of SYNs in series rows and of sent SYNs differ",
+            "the number of SYNs in the series rows differs from the number of SYNs that were sent",
             rows.iter().map(|r| r.tcp_syn).sum(),
             scanned,
         );
@@ -97,12 +97,12 @@ impl Walkthrough {
         match hosts.first() {
             Some(first) if first.src == SCANNER.to_string() => {
                 self.same(
-                    "the numbers of flows of the scanning host and of hosts that it contacted differ",
+                    "the number of flows of the scanning host differs from the number of hosts that it contacted",
                     first.flows,
                     scanned,
                 );
                 self.same(
-                    "the numbers of packets in the flows of the scanning host and of packets that it sent differ",
+                    "the number of packets in the flows of the scanning host differs from the number that it sent",
                     first.packets,
                     scanned,
                 );
@@ -131,7 +131,7 @@ impl Walkthrough {
             );
             let counted: Vec<Counted> = objects(&query("packets", store, &["--flow", id, "--count", "--json"]));
             self.same(
-                "the numbers of packets of the first flow in the store and in its record differ",
+                "the number of stored packets of the first flow differs from the number in its flow record",
                 counted.iter().map(|c| c.packets).sum(),
                 1,
             );
@@ -141,7 +141,7 @@ impl Walkthrough {
         self.step("packets", purpose, query("packets", store, &[&all[..], &["--explain"]].concat()));
         let counted: Vec<Counted> = objects(&query("packets", store, &[&all[..], &["--json"]].concat()));
         self.same(
-            "the numbers of packets of the scanning host in the store and of packets that it sent differ",
+            "the number of stored packets of the scanning host differs from the number that it sent",
             counted.iter().map(|c| c.packets).sum(),
             scanned,
         );

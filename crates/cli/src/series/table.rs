@@ -85,7 +85,7 @@ const STEPS_STEPS: [Step; 9] = [
     Step::Drop(3),
 ];
 
-/// A type whose values are printed as lines: a second or a step.
+/// A type whose values are printed as lines of a table: the row of a second, or the roll-up of a step.
 pub trait LineSubject: export::text::FieldTable {
     /// The columns, and the order in which a narrow terminal omits them.
     fn columns() -> (&'static [Column], &'static [Step]);
@@ -153,7 +153,7 @@ impl Lines {
         let (columns, steps) = T::columns();
         let mut columns = columns.to_vec();
         if *zone != Zone::Utc {
-            // `+01:00` is five characters longer than `Z`.
+            // A time that ends in `+01:00` is five characters longer than a time that ends in `Z`.
             columns[TIME].width += 5;
         }
         let layout = Layout::new(&columns, steps, room, paint);

@@ -1,4 +1,4 @@
-//! `netgrain convert` on the command line: files, pipes, keys, splits and errors.
+//! `netgrain convert` on the command line: files, pipes, anonymisation keys, split outputs and errors.
 
 use crate::common;
 

@@ -274,7 +274,7 @@ fn join(testbed: &Testbed, members: &mut Vec<Member>, present: &mut Vec<usize>) 
 /// Asserts that in each phase the packets of a flow are in the file of one member, and that this member was in the
 /// group in this phase.
 fn assert_files_match_phases(members: &[Member], phases: &[(Change, Vec<usize>)], context: &str) {
-    // By phase: the owner of each flow, and how many of its packets were found.
+    // By phase: for each flow, the member that got its packets, and how many of its packets were found.
     let mut owners: Vec<BTreeMap<u32, (usize, u32)>> = vec![BTreeMap::new(); phases.len()];
     let mut seen = BTreeSet::new();
     for (index, member) in members.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! All integration tests of this crate in one program, which is linked once; each module is a subject.
+//! All integration tests of this crate in one program, which is linked once; each module has one subject.
 
 mod common;
 mod engines;

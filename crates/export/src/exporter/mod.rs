@@ -42,7 +42,7 @@ pub enum StartError {
     Nothing,
     /// NetFlow v9 supports neither files nor streams.
     Netflow(Target),
-    /// The thread could not be started.
+    /// The exporter's thread could not be started.
     Thread(io::Error),
 }
 
@@ -64,13 +64,13 @@ impl std::error::Error for StartError {}
 pub struct Exporter {
     handle: Handle,
     grace: Duration,
-    /// A channel without messages; it is disconnected when the thread ends.
+    /// A channel without messages; it is disconnected when the exporter's thread ends.
     ended: Receiver<()>,
     thread: JoinHandle<()>,
 }
 
 impl Exporter {
-    /// Starts the thread. An unreachable collector is reported later, in [`Counts::error`].
+    /// Starts the exporter's thread. An unreachable collector is reported later, in [`Counts::error`].
     ///
     /// # Errors
     /// [`StartError`] has the reason.
@@ -104,7 +104,7 @@ impl Exporter {
         Ok(Self { handle, grace, ended, thread: thread.map_err(StartError::Thread)? })
     }
 
-    /// A handle for one meter thread.
+    /// Returns a handle with which one meter thread offers records.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
@@ -114,7 +114,8 @@ impl Exporter {
         self.handle.counts()
     }
 
-    /// Requests the end without waiting for it: waiting records are still sent until the grace is over.
+    /// Requests the end of the exporter without waiting for it: the records in the queue are still sent until the grace
+    /// is over.
     pub fn leave(&self) {
         let shared = &self.handle.shared;
         shared.until.get_or_init(|| Instant::now() + self.grace);

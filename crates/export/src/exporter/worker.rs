@@ -25,11 +25,12 @@ struct Session {
     unconfirmed: Option<u64>,
 }
 
-/// The state of the thread; see the module.
+/// The state of the exporter's thread.
 pub(super) struct Worker {
     settings: Settings,
     shared: Arc<Shared>,
-    /// Sessions by kind and interface if each has its own multicast group, otherwise one session.
+    /// The sessions. If flow records and rows of each interface go to separate multicast groups, each group has a
+    /// session; otherwise there is one session.
     sessions: BTreeMap<(ExportKind, u16), Session>,
     now: Timestamp,
     /// The time at which the oldest record began to wait until its message is full; `None` if no record waits.
@@ -102,7 +103,7 @@ impl Worker {
         self.end(&jobs);
     }
 
-    /// True if the deadline for the end has passed.
+    /// True if the deadline for the end of the exporter has passed.
     fn is_late(&self) -> bool {
         self.shared.until.get().is_some_and(|t| Instant::now() >= *t)
     }
@@ -243,7 +244,7 @@ impl Worker {
         self.waits_since.get_or_insert_with(Instant::now);
     }
 
-    /// Advances the time while there is nothing to export.
+    /// Passes the time to the encoders while there is nothing to export, so that they repeat templates.
     fn tick(&mut self) {
         if self.settings.clock == Clock::System {
             self.now = system_time();
@@ -269,7 +270,8 @@ impl Worker {
         let mut config = self.settings.encode.clone();
         let multicast = matches!(self.settings.target, Target::Multicast { .. });
         if multicast {
-            // A receiver of several groups at one port distinguishes the groups by their observation domains.
+            // A receiver of several multicast groups at one UDP port distinguishes the groups by their observation
+            // domains.
             config.domain = config.domain.wrapping_add(u32::from(to.1)).wrapping_add((to.0 as u32) << 16);
         }
         let mut encoder: Box<dyn Encode> = match self.settings.protocol {

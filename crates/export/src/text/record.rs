@@ -30,7 +30,7 @@ fn described_field(
     read: impl for<'a> Fn(&'a Record) -> Value<'a> + Send + Sync + 'static,
 ) -> Field<Record> {
     let field = schema::field(name);
-    debug_assert!(field.is_some(), "{name} is in no table");
+    debug_assert!(field.is_some(), "the table of record fields has no field {name}");
     let (unit, meaning) = field.map_or(("", ""), |field| (field.unit, field.description));
     Field::new(name.to_owned(), unit, meaning, read)
 }
@@ -146,7 +146,7 @@ fn number(value: Option<impl Into<u64>>) -> Value<'static> {
     value.map_or(Value::Absent, |value| Value::Number(value.into()))
 }
 
-/// A direction without packets has no minimum and no first packet.
+/// Returns the value, or [`Value::Absent`] for a direction without packets, which has no minimum and no first packet.
 fn seen<'a>(direction: &DirectionStats, value: Value<'a>) -> Value<'a> {
     if direction.packets == 0 { Value::Absent } else { value }
 }

@@ -60,7 +60,7 @@ impl FieldTable for Rollup {
                 Field::new("step", "", "length of the step: `1min`, `5min` or `1h`", |rollup: &Rollup| {
                     Value::Word(rollup.step.name())
                 }),
-                Field::new("seconds", "s", "known seconds of the step", |rollup: &Rollup| {
+                Field::new("seconds", "s", "known seconds of the step: seconds with a row", |rollup: &Rollup| {
                     Value::Number(rollup.seconds)
                 }),
             ];

@@ -111,7 +111,7 @@ fn a_file_of_two_successive_exporters_has_the_records_of_both() {
     let some = records(test, 200);
     let start = || {
         let mut settings = settings(&format!("file:{}", path.display()));
-        // The last offered records still wait for a full message when the next exporter starts.
+        // When the next exporter starts, the last offered records still wait until their message is full.
         (settings.batch_delay, settings.grace) = (Duration::from_secs(60), Duration::from_secs(60));
         Exporter::start(settings).expect("it starts")
     };
@@ -316,7 +316,7 @@ fn records_to_a_closed_port_are_counted_as_unreachable() {
     }
     let counts = exporter.finish();
     all_accounted(&counts, 100);
-    // On the local host each datagram causes an ICMP error, including the last datagram.
+    // No process listens on the port, so on the local host each datagram causes an ICMP error, also the last datagram.
     assert_eq!((counts.sent, unsent(&counts, Unsent::Unreachable)), (0, 100), "{counts:?}");
     assert!(counts.error.is_some_and(|t| t.contains("refused")), "the error is reported");
 }

@@ -145,7 +145,7 @@ fn a_flow_is_steered_to_one_member_and_a_new_member_moves_only_its_share() {
     let engine = Engine::start(1);
     engine.client().request(&create("g", "steer", Policy::Shared)).expect("created");
     let mut members: Vec<_> = (0..3).map(|_| engine.client().join(&join("g")).expect("joined")).collect();
-    // Returns, for each hash, the slot of the member that received it.
+    // Returns, for each flow hash, the slot of the member that received the packets with this hash.
     let steer_all_flows = |members: &mut [netgrain_group::MemberSession]| {
         let at = engine.pushed();
         engine.flow(true);
@@ -364,7 +364,8 @@ fn a_sink_is_a_member_until_detached_and_only_privileged_users_get_files() {
     let ports = ["sink", "nosuch0"].map(str::to_owned).to_vec();
     let engine = Engine::limited(2, Limits { ports, ..Limits::here() });
     let registry = &engine.registry;
-    // Connections at the control socket have small numbers, and their members are removed when the client disconnects.
+    // The connections at the control socket have numbers below 1000; their members are removed when the client
+    // disconnects.
     let identity = |uid, connection: u64| ClientIdentity { uid, pid: 1, connection: 1000 + connection };
     let attach = |port: Option<&str>, file: Option<&str>, weight| Request::Attach {
         group: "g".into(),
@@ -424,7 +425,7 @@ fn a_group_of_two_interfaces_steers_a_flow_of_both_to_one_member() {
     assert!(error.contains("no interface \"p9\"") && error.contains("p0, p1"), "{error}");
     let error = send(of(Some(&["p1"]), "both")).expect_err("the group exists").to_string();
     assert!(error.contains("already exists on p0, p1"), "{error}");
-    // The control socket belongs to p0.
+    // The control socket belongs to p0, so the group `one`, which was created without interfaces, is on p0.
     assert_eq!(stats(&engine, "both")["sources"], serde_json::json!(["p0", "p1"]));
     assert_eq!(stats(&engine, "one")["sources"], serde_json::json!(["p0"]));
     assert_eq!(engine.client().join(&join("one")).expect("joined").listeners.len(), 1);

@@ -53,8 +53,8 @@ pub fn compare(load: &Load) {
         let wrong = wrong(&structures, &distinct);
         println!("{name:<52} {:>8.1} {:>9.3} {nanos:>14.1} {read:>12}", bits as f64 / keys as f64, 100.0 * wrong);
     }
-    inverted("inverted lists or bitmaps, equal blocks repeated", &blocks, keys, |key, _| key);
-    inverted("inverted lists or bitmaps, all blocks different", &blocks, keys, |key, n| mix64(key ^ (n as u64) << 48));
+    inverted("inverted lists or bitmaps, same hosts repeated", &blocks, keys, |key, _| key);
+    inverted("inverted lists or bitmaps, new hosts per block", &blocks, keys, |key, n| mix64(key ^ (n as u64) << 48));
     println!();
 }
 
@@ -272,7 +272,8 @@ fn inverted(name: &str, blocks: &[Vec<u64>], keys: usize, of: fn(u64, usize) -> 
     let nanos = t.elapsed().as_nanos() as f64 / inserted as f64;
     let bytes: usize = lists.values().map(|l| 8 + (2 * l.len()).min(BLOCKS / 8)).sum();
     let pairs = keys * BLOCKS / blocks.len();
-    // A query reads one page of the sorted keys, one page of the directory of these pages, and the list of the key.
+    // A query reads one page of the sorted keys, one page of the directory of these pages, and the bitmap of the blocks
+    // that contain the key.
     let read = 2 * 4096 + BLOCKS / 8;
     println!("{name:<52} {:>8.1} {:>9.3} {nanos:>14.1} {read:>12}", 8.0 * bytes as f64 / pairs as f64, 0.0);
 }

@@ -40,7 +40,7 @@ fn resumed_programs_continue_from_any_record() {
             if first.kind == VerdictKind::Drop {
                 continue;
             }
-            // The actions of the first part were carried out elsewhere and are not part of the verdict.
+            // The actions of the first stages were carried out elsewhere and are not part of the verdict.
             let start = Execution { kernel: false, actions: vec![], ..first };
             let record =
                 Verdict::resumed(start.kind, start.classes, [start.hash, start.hash2], start.mark, start.state);

@@ -5,7 +5,8 @@ use base::Timestamp;
 
 const NANOS_PER_SEC: u128 = 1_000_000_000;
 
-/// Converts timestamps to nanoseconds; every combination of options has a conversion.
+/// Converts the timestamps of an interface to nanoseconds, for any values of the options `if_tsresol` and
+/// `if_tsoffset`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resolution {
     unit: Unit,
@@ -56,7 +57,7 @@ impl Resolution {
     }
 }
 
-/// Microseconds since 1970, the default for interfaces without the option.
+/// Microseconds since 1970, the default for interfaces without the option `if_tsresol`.
 impl Default for Resolution {
     fn default() -> Self {
         Self::new(6, 0)

@@ -41,11 +41,11 @@ const NOW: Duration = Duration::from_secs(60);
 /// Creates, for each queue of an interface, the cursors over the unsealed files and over the packets after them in the
 /// ring of the recorder; with [`Query::follow`](crate::Query::follow) also over all later packets.
 ///
-/// `open` are all files that recorders held when the query began. `is_listed` returns true for files that were sealed
-/// in the same directory listing, which other cursors read. A file that was sealed after the listing, and all files
-/// after it, are read by the cursors of this function. `rank` is the rank of the interface. The function also returns
-/// the files that its cursors read, because other cursors must skip them; these can be more than `open`, if a recorder
-/// has started after the listing.
+/// `open` are all files that recorders held when the query began. `is_listed` returns true for files that the same
+/// directory listing shows as sealed; other cursors read these files. The cursors of this function read the files that
+/// were sealed after the listing, and all files after them. `rank` is the rank of the interface. The function also
+/// returns the files that its cursors read, because other cursors must skip them; these can be more than `open`, if a
+/// recorder has started after the listing.
 ///
 /// # Errors
 /// An error that ends the query.
@@ -178,7 +178,7 @@ fn snapshot(
     look.ring_readers = ring_reader::attach(directory, holder, context);
     if let Some(other_ring) = look.ring_readers.values().find(|ring_reader| !is_of(ring_reader.name(), directory)) {
         context.warning(format!(
-            "{}: the engine at the socket of its recorder captures {}; the ring is not read",
+            "{}: the engine at the socket of this recorder captures {}, so its ring is not read",
             directory.display(),
             other_ring.name()
         ));
@@ -187,7 +187,8 @@ fn snapshot(
     Ok(look)
 }
 
-/// True if the recorder of this ring writes into this directory. A ring stores only the beginning of a long name.
+/// True if the recorder whose ring has the interface name `name` writes into this directory. A ring stores only the
+/// beginning of a long interface name.
 fn is_of(name: &str, directory: &Path) -> bool {
     let directory = directory.file_name().unwrap_or_default().as_encoded_bytes();
     let expected = names::interface_directory(Path::new(""), name).into_os_string().into_encoded_bytes();
@@ -215,7 +216,7 @@ fn find_renamed(
     Ok(is_of_this.then_some(UnfinishedFile { file, is_of_a_recorder: true, read_by_others }))
 }
 
-/// Creates the tail of a queue whose recorder is running.
+/// Creates the live tail of a queue whose recorder is running.
 fn tail(
     directory: &Path,
     queue: u16,
@@ -252,9 +253,9 @@ fn tail(
     }
 }
 
-/// The begin of a query that follows. If the query begins now, it selects all packets that arrive, whatever their
-/// timestamps; if it begins earlier, it selects packets by their timestamps. `published` is the end of the packets
-/// published before the query.
+/// The lower time limits of a query that follows and whose interval begins at `from`. If `from` is the present time,
+/// the query selects all packets that arrive, whatever their timestamps; otherwise it selects packets by their
+/// timestamps. `published` is the end of the packets published before the query.
 fn begin_of_follow(from: Timestamp, published: TailEnd) -> TailBegin {
     let now = sys::clock::realtime();
     let is_now = (now.before(NOW)..=now).contains(&from);

@@ -33,9 +33,9 @@ pub struct FileQuery {
 /// The order of the packets in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileOrder {
-    /// In order of time, as far as the marker and the index show.
+    /// The packets are in order of time, as far as the out-of-order marker and the index show.
     InOrder,
-    /// Out of order: blocks are read in the order of their timestamps.
+    /// The packets are out of order, so the blocks are read in the order of their timestamps.
     OutOfOrder,
 }
 

@@ -27,7 +27,7 @@ impl<D: Device> Writer<D> {
         if self.volume.is_unresponsive() {
             self.leave_all_hidden();
         }
-        // The failure is reset without `Event::Recovered`, because its end is reported as `Event::GaveUp`.
+        // The failure is cleared without an `Event::Recovered`, because its end is reported as `Event::GaveUp`.
         self.volume.failure = None;
         if self.failures().next().is_none() {
             self.volume.troubled_since = None;
@@ -112,7 +112,7 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Removes a packet file to which no part was written.
+    /// Removes a packet file to which no part of a block was written.
     fn remove_empty(&mut self, i: usize) {
         let file = self.files.remove(i);
         self.close_files(&file);

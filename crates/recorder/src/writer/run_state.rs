@@ -8,11 +8,11 @@ use std::time::Duration;
 /// The state of the run.
 #[derive(Debug, Default)]
 pub(super) enum RunState {
-    /// The recorder runs: jobs arrive, and a refusing volume is retried without limit.
+    /// The recorder runs: jobs arrive, and writes that the volume refuses are retried without limit.
     #[default]
     Recording,
-    /// The recorder was stopped at this moment, or the stream has ended: a refusing volume is retried for the grace
-    /// period.
+    /// The recorder was stopped, or its stream ended, at the time `since`: writes that the volume refuses are retried
+    /// for the grace period.
     Stopping { since: Duration, stream: Stream },
     /// The grace period is over: no more packets are written, and the packets of later jobs are counted as lost.
     GivenUp { stream: Stream, losses: Losses },
@@ -28,12 +28,12 @@ pub(super) enum Stream {
     Ended,
 }
 
-/// The losses of a recording that was given up: the packets of parts that will not be written.
+/// The losses of a recording that was given up: the packets in the parts of blocks that will not be written.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    /// The ledger rows of these packets, in which they count as lost.
+    /// The ledger rows of the lost packets, in which they count as lost.
     pub rows: Rows,
-    /// Number of these packets.
+    /// Number of the lost packets.
     pub packets: u64,
 }
 
@@ -101,7 +101,7 @@ impl RunState {
 }
 
 impl Losses {
-    /// Adds the packets of a part as lost; returns the ledger rows of the part with these losses.
+    /// Adds the packets in a part of a block as lost; returns the ledger rows of the part, with its packets as lost.
     pub fn add(&mut self, part: &Part) -> Rows {
         self.packets += part.new_rows.total().stored;
         let lost = part.new_rows.map(as_lost);

@@ -223,7 +223,7 @@ mod tests {
         let wanted = (0..30).map(|i| if i % 3 > 0 { Ok(()) } else { Err(io::ErrorKind::NotFound) });
         assert!(kinds.eq(wanted));
         assert!(device.sync_all(&[]).is_empty());
-        // A file has the name of the directory.
+        // `eth2` is a file, so no directory can be created below it.
         fs::write(dir.join("eth2"), b"").expect("a file");
         assert!(device.create_directories(&[&dir.join("eth2/2026")]).is_err());
     }

@@ -118,7 +118,7 @@ struct Examination<'w, 'd, D> {
     window: &'w mut Window<'d, D>,
     findings: Findings,
     latest: Timestamp,
-    /// True if a decreasing timestamp breaks the chain. Only unverified records need this check.
+    /// True if a decreasing timestamp breaks the chain of records. Only unverified records need this check.
     ordered: bool,
 }
 

@@ -10,23 +10,23 @@ pub(super) type HourOf = (usize, Timestamp);
 /// The hour directories that readers hold (lock) or have held.
 #[derive(Debug, Default)]
 pub(super) struct HeldHours {
-    /// The hours for which a test in the present step of the worker showed that a reader holds the directory.
+    /// The hour directories that a reader holds, as a test in the present step of the retention worker showed.
     now: BTreeSet<HourOf>,
     known: BTreeMap<HourOf, HeldHour>,
 }
 
-/// An hour that was reported as held.
+/// An hour directory that was reported as held.
 #[derive(Debug, Default)]
 struct HeldHour {
     wait: Wait,
-    /// True if files of this hour were removed although a reader holds it; this is reported once.
+    /// True if files of the directory were removed although a reader holds it; this is reported once.
     is_overruled: bool,
 }
 
 /// Whether, and since when, the worker waits for the readers of an hour directory.
 #[derive(Debug, Default)]
 enum Wait {
-    /// No reader holds the hour any longer.
+    /// No reader holds the hour directory any longer.
     #[default]
     Over,
     Since(Duration),
@@ -35,24 +35,24 @@ enum Wait {
 /// The result of [`HeldHours::register_hold`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HeldSince {
-    /// Time for which the worker has waited for the readers of the hour.
+    /// Time for which the retention worker has waited for the readers of the hour directory.
     pub waited: Duration,
-    /// True if the hour was not reported before.
+    /// True if the hour directory was not reported as held before.
     pub is_new: bool,
 }
 
 impl HeldHours {
-    /// Begins a search for files to remove. Afterwards, no hour counts as held until its directory is tested.
+    /// Begins a search for files to remove. Afterwards, no hour directory counts as held until it is tested.
     pub fn begin_search(&mut self) {
         self.now.clear();
     }
 
-    /// The number of hours that a reader held in this step.
+    /// The number of hour directories that a reader held in this step of the retention worker.
     pub fn count(&self) -> usize {
         self.now.len()
     }
 
-    /// Registers that a reader holds this hour.
+    /// Registers that a reader holds this hour directory.
     pub fn register_hold(&mut self, hour: HourOf, up: Duration) -> HeldSince {
         self.now.insert(hour);
         let is_new = !self.known.contains_key(&hour);
@@ -64,19 +64,19 @@ impl HeldHours {
         HeldSince { waited, is_new }
     }
 
-    /// Registers that no reader holds this hour.
+    /// Registers that no reader holds this hour directory.
     pub fn release(&mut self, hour: HourOf) {
         if let Some(held) = self.known.get_mut(&hour) {
             held.wait = Wait::Over;
         }
     }
 
-    /// Registers that files of a held hour are removed; returns true at the first call for the hour.
+    /// Registers that files of a held hour directory are removed; returns true at the first call for the directory.
     pub fn overrule(&mut self, hour: HourOf) -> bool {
         !std::mem::replace(&mut self.known.entry(hour).or_default().is_overruled, true)
     }
 
-    /// Drops the hours whose directories no longer exist.
+    /// Forgets the hour directories that no longer exist.
     pub fn retain(&mut self, is_there: impl Fn(&HourOf) -> bool) {
         self.known.retain(|hour, _| is_there(hour));
     }

@@ -25,7 +25,7 @@ fn calls_of(stream: &Stream, seed: u64) -> u64 {
     record_until(stream, u64::MAX, seed).0.calls()
 }
 
-/// Numbers of the packets of the stream that end before this stream position.
+/// The number of packets of the stream that end at or before this stream position.
 fn packets_before(stream: &Stream, pos: u64) -> usize {
     stream.descs.iter().filter(|d| d.is_packet() && d.end() <= pos).count()
 }
@@ -166,7 +166,8 @@ fn offered_packets_in_no_file_are_in_the_ledger_or_marked_unknown() {
         assert_eq!((reported.offered, reported.residue()), (all, 0), "{note}");
         assert_eq!(reported.notes[Note::TailUnknown as usize], 0, "{note}");
         entered += usize::from(lost(&reported) > 0);
-        // If a recovery is killed, the killed recovery and the next recovery together must add the count only once.
+        // If a recovery is killed, the killed recovery and the next recovery together must add the offered count to a
+        // ledger only once.
         let device = MemoryDevice::with(1, left.clone());
         device.set_fault(Fault { crash_at: Some(at % 40), ..Fault::default() });
         Recovery::new(device.clone(), &common::root()).with_orphaned_counts(vec![tail.clone()]).run();
@@ -196,7 +197,8 @@ fn packets_offered_before_the_first_file_are_entered_once() {
             device.set_fault(Fault { crash_at: crash, ..Fault::default() });
             run(&device);
             let device = MemoryDevice::with(1, device.files());
-            // Recovery removes the page last. So after a killed recovery, the next recovery reads the page again.
+            // Recovery removes the offered counter page last. So after a killed recovery, the next recovery reads the
+            // page again.
             let reported = run(&device);
             let files = device.files();
             let names: Vec<_> = files.keys().map(|path| path.to_string_lossy().into_owned()).collect();

@@ -128,7 +128,7 @@ fn voip_broadcasts_sip_and_steers_rtcp_with_its_rtp() {
 fn gtp_drops_other_packets() {
     let mut fragment_targets = FragmentTargets::default();
     let counts = check("gtp_drops_other_packets", "gtp.ng", |k| {
-        // The test parser declines packets on the GTP-U port; the next tests cover these packets.
+        // The parser of the test does not parse packets on the GTP-U port; the next tests cover these packets.
         let control = ip(k).is_some_and(|ip| ip.protocol == UDP && ip.has_port(2123));
         fragment_targets.target(k, if control { TO_ALL_CLASSES } else { To::None }).into()
     });
@@ -181,8 +181,8 @@ fn gtp_steers_by_subscriber_whatever_the_tunnel() {
 fn gtp_fragments_in_captures_follow_their_subscriber() {
     let test = "gtp_fragments_in_captures_follow_their_subscriber";
     let Some(traces) = testkit::traces(test) else { return };
-    // The expected numbers come from tshark without reassembly: the subscriber, and the numbers of unfragmented
-    // packets, first fragments and later fragments.
+    // For each capture file, the address of the subscriber, and the numbers of its unfragmented packets, first
+    // fragments and later fragments, as tshark counts them without reassembly.
     let captures = [
         ("gtp2_different_udp_port.pcap", [10, 131, 17, 170], [36, 42, 42]),
         ("gtp1_gn_normal_incl_fragmentation.pcap", [10, 131, 47, 185], [32, 40, 36]),

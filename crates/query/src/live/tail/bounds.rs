@@ -12,7 +12,7 @@ const IN_FLIGHT_MAX: Duration = Duration::from_secs(5);
 /// The end of a query that does not follow: a stream position in a file that begins at position `file` or later.
 #[derive(Clone, Copy, Debug)]
 pub struct TailEnd {
-    /// First stream position of the file.
+    /// The lowest stream position at which the file where the query ends can begin.
     pub file: u64,
     /// The stream position at which the query ends.
     pub pos: u64,
@@ -58,14 +58,14 @@ impl TailLimit {
 }
 
 /// The lower time limit of a query that follows. Packets that were published before the query began are compared with
-/// `from`. Packets that arrive afterwards are compared with `arriving`, which normally admits every timestamp, because
-/// the clock may be set back during the query.
+/// `from`. Packets that arrive afterwards are compared with `arriving`. If the interval begins at the present time,
+/// `arriving` admits every timestamp, because the clock may be set back during the query.
 #[derive(Clone, Copy, Debug)]
 pub struct TailBegin {
     /// The lower time limit for packets that were published before the query began.
     pub from: Timestamp,
-    /// The lower time limit for packets that arrive during the query; more than zero only if the interval begins in the
-    /// future.
+    /// The lower time limit for packets that arrive during the query: zero if the interval begins at the present time,
+    /// otherwise equal to `from`.
     pub arriving: Timestamp,
     /// Packets after this position arrive during the query; `None` if the query does not follow.
     pub behind: Option<TailEnd>,
@@ -92,7 +92,7 @@ impl TailBegin {
         if self.begun { self.arriving } else { self.from }
     }
 
-    /// The lower time limit at a stream position of a file that begins at position `file`.
+    /// The lower time limit for the packet at stream position `pos`, in a file that begins at stream position `file`.
     pub fn at(&self, file: u64, pos: u64) -> Timestamp {
         match self.behind.is_some_and(|behind| behind.is_reached(file, pos)) {
             true => self.arriving,
