@@ -144,7 +144,9 @@ impl<'a> Parser<'a> {
     pub(super) fn counted(&mut self) -> Result<(), FilterError> {
         self.tests += 1;
         if self.tests > MAX_TESTS {
-            return Err(self.peek().error(format!("more than {MAX_TESTS} tests, values and arithmetic operators in one filter")));
+            return Err(self
+                .peek()
+                .error(format!("more than {MAX_TESTS} tests, values and arithmetic operators in one filter")));
         }
         Ok(())
     }

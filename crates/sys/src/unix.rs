@@ -201,10 +201,7 @@ impl Connection {
             }
         }
         if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the message is longer than the protocol permits",
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the message is longer than the protocol permits"));
         }
         Ok((received.bytes, fds))
     }

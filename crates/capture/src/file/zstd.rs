@@ -40,7 +40,9 @@ impl<S: BufRead> Zstd<S> {
         self.source.read_exact(&mut header[5..len])?;
         let window = window(&header[..len]);
         if window > MAX_WINDOW {
-            return Err(damaged(format!("a zstd frame requires a window of {window} bytes; the limit is {MAX_WINDOW}")));
+            return Err(damaged(format!(
+                "a zstd frame requires a window of {window} bytes; the limit is {MAX_WINDOW}"
+            )));
         }
         let mut decoder = FrameDecoder::new();
         decoder.init(&header[..len]).map_err(damaged)?;

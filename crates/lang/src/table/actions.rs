@@ -125,9 +125,13 @@ pub const FILTERS: &[Function] = &[
     row!("mac_multicast", "Act", DROP, "Passes frames with a multicast link address as source or destination.", |_| {
         filter(Pred::Mac { end: Endpoint::Any, broadcast: false })
     }),
-    row!("ip_broadcast", "Act", DROP, "Passes packets whose source or destination IP address is 255.255.255.255.", |_| {
-        filter(super::predicates::ip_broadcast())
-    }),
+    row!(
+        "ip_broadcast",
+        "Act",
+        DROP,
+        "Passes packets whose source or destination IP address is 255.255.255.255.",
+        |_| { filter(super::predicates::ip_broadcast()) }
+    ),
     row!(
         "ip_multicast",
         "Act",
@@ -476,10 +480,9 @@ pub const LOGGING: &[Function] = &[
         "Sets the state, a number that later stages can read; the descriptor does not contain it.",
         |g| act(ActionTerm::State(g.number(0, u32::MAX.into())? as u32))
     ),
-    row!("inc", "Int -> Act", &[Effect::Count], "Adds one to the group's counter with this number, 0 to 63.", |g| count(
-        g.number(0, LAST_COUNTER)?,
-        1
-    )),
+    row!("inc", "Int -> Act", &[Effect::Count], "Adds one to the group's counter with this number, 0 to 63.", |g| {
+        count(g.number(0, LAST_COUNTER)?, 1)
+    }),
     row!(
         "dec",
         "Int -> Act",

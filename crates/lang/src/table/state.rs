@@ -105,13 +105,9 @@ pub const FLOWS: &[Function] = &[
         ActionTerm::Put(g.map(0)?, g.number(1, i64::MAX as u64)?)
     ))),
     row!("incr_fstate", "Map -> Act", WRITE, "Adds one to the number that the map stores for the flow.", |g| add(g, 1)),
-    row!(
-        "decr_fstate",
-        "Map -> Act",
-        WRITE,
-        "Subtracts one from the number that the map stores for the flow.",
-        |g| add(g, u64::MAX)
-    ),
+    row!("decr_fstate", "Map -> Act", WRITE, "Subtracts one from the number that the map stores for the flow.", |g| {
+        add(g, u64::MAX)
+    }),
     row!(
         "add_fstate",
         "Map -> Int -> Act",
