@@ -181,8 +181,9 @@ sections! {
         /// The entry of a flow of many packets is compressed after this time without a packet; 0s means that entries
         /// are never compressed. The flow records do not depend on this key.
         compress_after: Duration = Duration::from_secs(5), Start;
-        /// Maximum number of active flows of all shards together; none means 1048576 for each interface, at most as
-        /// many as fit into an eighth of the memory limit of the process. Memory is allocated as flows begin.
+        /// Maximum number of active flows of each interface, over all shards of its meter. If it is not set, it is
+        /// 1048576, or fewer if the flow tables of all interfaces would need more than an eighth of the memory limit of
+        /// the process. Memory is allocated as flows begin.
         capacity: Option<Count> = None, Start;
         /// Number of initial packets of a flow whose time, length and flags are stored.
         initial_packets: Count = Count(10), Start;

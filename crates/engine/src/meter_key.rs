@@ -8,7 +8,7 @@ use store::names::interface_directory;
 
 /// Sets the secret hash key of the meter and of the flow table: the `wanted` key if there is one, otherwise the key
 /// that the store contains for the interface, otherwise a random key. The key is also written to the store, unless it
-/// is the open key (the published default key).
+/// is the published default key.
 ///
 /// # Errors
 /// A key cannot be read or written.
@@ -24,7 +24,7 @@ pub fn choose_key(plan: &mut Plan, store: Option<&Path>, wanted: Option<MeterKey
     Ok(())
 }
 
-/// Returns the key of capture files: the key of the store that contains them, otherwise the open key.
+/// Returns the key of capture files: the key of the store that contains them, otherwise the published default key.
 ///
 /// # Errors
 /// The key cannot be read.

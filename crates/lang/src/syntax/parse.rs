@@ -1,7 +1,7 @@
 //! A recursive-descent parser with operator precedence: translates tokens to expressions.
 //!
 //! ```text
-//! program   = { binding ";" }                    import lines and signatures (name :: type) are read over
+//! program   = { binding ";" }                    skips import lines and signatures (name :: type)
 //! binding   = name { parameter } "=" expr
 //! expr      = operators over applications, weakest first:  $   ~>   .< .<= .== ./= .> .>= (and >. … with the number first)
 //!             .||.   .^^. <> + -   .&&. *   >-> >> >=> `name`

@@ -1,4 +1,4 @@
-//! Tests of programs as they are printed for Enif-lang (Bonelli's thesis, 2017, §4.10 and §4.11), and of programs for
+//! Tests of the Enif-lang programs that are printed in Bonelli's thesis (2017, §4.10 and §4.11), and of programs for
 //! older versions of PFQ.
 
 use ir::Facts;
