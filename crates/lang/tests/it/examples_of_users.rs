@@ -63,7 +63,7 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
     ("main = forward 'eth1'", "'", "unexpected character", "double quotes"),
     ("main = forward “eth1”", "“", "unexpected character", "double quotes"),
     // Constructs of Haskell that this language does not have.
-    ("main = do { tcp ; x <- steer_flow }", "<-", "found `<-`", "not bound"),
+    ("main = do { tcp ; x <- steer_flow }", "<-", "found `<-`", "cannot bind a value"),
     ("main = let f = tcp in f", "let", "not part of the language", "binding"),
     ("main = f where f = tcp", "where", "found `where`", "binding"),
     ("main = return", "return", "not known", "`unit`"),

@@ -410,7 +410,7 @@ fn errors_name_the_cause_and_the_correction() {
         ("main = drop drop", "takes no ", "`>->`"),
         ("main = bpf \"prot 80\"", "did you mean `port`?", ""),
         ("main = if is_tcp then drop", "expected `else`", "when"),
-        ("main = do\n  x <- drop\n  unit", "expected ", "not bound"),
+        ("main = do\n  x <- drop\n  unit", "expected ", "cannot bind a value"),
         ("main = \"x", "does not end", "close it"),
         ("main = deliver 3 4", "`deliver` takes 1 value", "`>->`"),
         ("main = let x = 1 in drop", "not part of the language", "binding"),
