@@ -46,8 +46,8 @@ impl<H: Hints> Meter<H> {
         let icmp = if key::is_icmp(decoded.protocol) { key::icmp_word(decoded) } else { 0 };
         let mac = packet_fields::mac(packet);
         let rare = ExtraFields::first(icmp, mac.unwrap_or(MacAddr([0; 6])).0, seen.length);
-        // The entry is written in place, field by field: to build an entry first and copy it would take a third of the
-        // time of this function.
+        // The entry is written in place, field by field. If it were built first and then copied, building and copying
+        // would take a third of the time of this function.
         let (flow, entry) = self.flows.place().expect("there is a free entry");
         entry.hot = Hot::new(&flow_packet.key, seen.at, packet.queue);
         entry.hot.bits |= if packet.position == Packet::NOWHERE { 0 } else { bit::LOCATED };

@@ -43,8 +43,8 @@ impl RingMemory {
     /// `ENOMEM` if the machine has not enough memory.
     pub fn prefault_more(&self) -> std::io::Result<bool> {
         const STEP: usize = 8 << 20;
-        // The memory of the descriptors is a quarter of the size of the packet memory. So with steps of a quarter of
-        // the size, both memories are completely allocated at the same time.
+        // The memory of the descriptors has a quarter of the size of the packet memory, and its step is a quarter too.
+        // So both memories are completely allocated after the same number of calls.
         let more = self.bytes.prefault_more(STEP)?;
         Ok(self.descs.prefault_more(STEP / 4)? || more)
     }
