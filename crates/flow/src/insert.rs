@@ -83,8 +83,8 @@ impl<H: Hints> Meter<H> {
         flow
     }
 
-    /// Grows the table if it would be too small for the flows that this many packets may start. The pipeline must be
-    /// empty, because every flow gets another bucket.
+    /// Grows the table if it would be too small for the flows that this many packets may start. The growth moves flows
+    /// to other buckets, so no packet may be in the pipeline, where the bucket of each packet is already computed.
     ///
     /// A small table is faster: the lookups in a table for 1 Mi flows are spread over 11 MiB, and those in a table for
     /// 60 000 flows over 1 MiB, which stays in the second-level cache.

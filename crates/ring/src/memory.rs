@@ -59,8 +59,9 @@ impl RingMemory {
         Ok(Self::new(Arc::clone(&self.bytes), descs, Arc::new(control), Arc::clone(&self.stream_base), shape))
     }
 
-    /// Combines memories of another process, whose sizes were already checked against `shape`. For a branch,
-    /// `stream_base` is the control page of the ring to which the packet bytes belong.
+    /// Creates the ring or branch from shared memories that another process created. The caller must have checked their
+    /// sizes against `shape`. For a branch, `stream_base` is the control page of the ring to which the packet bytes
+    /// belong.
     pub fn attached(
         bytes: SharedMemory,
         descs: SharedMemory,
