@@ -11,9 +11,9 @@ pub struct Tally {
     pub offered: u64,
     /// Packets stored.
     pub stored: u64,
-    /// Bytes of the frames of stored packets on the wire.
+    /// Bytes on the wire of the stored packets.
     pub stored_bytes: u64,
-    /// Packets rejected by the capture filter.
+    /// Packets that the capture filter refused, or that the program of the interface excluded from the ring.
     pub filtered: u64,
     /// Packets removed as duplicates.
     pub duplicate: u64,

@@ -9,7 +9,7 @@
 //! The program counts each frame that it redirects to the socket of a queue; this count is [`Counts::seen`]. After
 //! `stop` and drain, `seen == delivered + lost` holds exactly. The table lists the events between program and reader
 //! that lose a frame. The events were found in the source net/xdp/xsk.c and confirmed by experiments on kernel 6.18
-//! with veth, small rings and a reader that does not read (`tests/afxdp.rs` repeats the experiments):
+//! with veth, small rings and a reader that does not read (`tests/it/afxdp.rs` repeats the experiments):
 //!
 //! | event | the kernel counts | loss cause |
 //! |---|---|---|

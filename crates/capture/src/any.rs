@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Any of the sources.
 #[allow(
     clippy::large_enum_variant,
-    reason = "there is one value per engine thread; a box would add a pointer to every poll"
+    reason = "there is one value per engine thread; a box would add a memory access to every poll"
 )]
 pub enum AnySource {
     /// AF_XDP.

@@ -1,4 +1,4 @@
-//! Flow records as the verbs read them: queries, and the sources store, files and network.
+//! Reads flow records for the verbs of the command line: the queries, and the sources (a store, files, the network).
 
 pub mod files;
 pub mod from_capture;

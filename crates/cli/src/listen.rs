@@ -58,7 +58,7 @@ pub struct ListenArgs {
     /// Stop after this time
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]
     pub duration: Option<Duration>,
-    /// Name shown in the engine's tables
+    /// Name of this listener in the reports and metrics of the engine
     #[arg(long, value_name = "NAME", default_value = "netgrain listen")]
     pub name: String,
     /// Print counts as JSON, one object per second and one at the end

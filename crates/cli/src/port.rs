@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use config::SourceKind;
 use engine::{InterfacePlan, SourcePlan};
 
-/// One busy-poll call returns at most this many frames and spins at most this long (the defaults of Suricata and DPDK).
+/// The limits of one busy-poll call: 20 µs of polling, and 64 frames (the defaults of Suricata and DPDK).
 const BUSY_POLL: BusyPoll = BusyPoll { micros: 20, budget: 64 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

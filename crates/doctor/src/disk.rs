@@ -119,7 +119,8 @@ fn space(s: &Subject, room: FsSpace, segment: u64, fastest: Option<u32>) -> Find
     }
     let share = room.free as f64 / room.total as f64;
     let minutes = fastest.map(|m| room.free as f64 / (f64::from(m) * 1e6 / 8.0) / 60.0);
-    let lasts = minutes.map_or_else(String::new, |minutes| format!(", {minutes:.1} min at the full rate of the link"));
+    let lasts = minutes
+        .map_or_else(String::new, |minutes| format!(", enough for {minutes:.1} min at the full rate of the link"));
     let found = format!("{} free of {}{lasts}", show_bytes(room.free), show_bytes(room.total));
     let fix_text = "remove old files, or set retention rules (docs/reference/retention.md)";
     if room.free < segment.max(BLOCK as u64) {
@@ -291,6 +292,6 @@ mod tests {
         assert_eq!(of(1 << 30, 1 << 40), State::Bad, "less than one packet file is free");
         assert_eq!(of(30 << 30, 1 << 40), State::Warning);
         assert_eq!(of(1 << 39, 1 << 40), State::Good);
-        assert_eq!(of(28 << 30, 40 << 30), State::Warning, "0.4 min at the full rate of the link");
+        assert_eq!(of(28 << 30, 40 << 30), State::Warning, "enough for 0.4 min at the full rate of the link");
     }
 }

@@ -77,7 +77,8 @@ impl Republisher {
         {
             return;
         }
-        // The recorder still runs and counts its own packets, so the recovery does not count any packets as orphaned.
+        // The recorder still runs and counts the packets that it loses. So the recovery gets an offered count of 0, and
+        // adds no packets to a ledger as lost.
         self.begin(&mut work, OrphanedCount::of(self.0.queue, 0, 0, None, 0));
     }
 

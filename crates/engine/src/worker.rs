@@ -236,9 +236,9 @@ impl Worker {
         let polled = polled?;
         match (self.info.timestamp_source, polled) {
             (TimestampSource::Engine, _) => self.producer.tick(self.clock.now()),
-            // A frame with a timestamp of the kernel or NIC arrives some time after its timestamp. While frames arrive,
-            // their timestamps advance the time. Otherwise time advances with a delay, so that no frame arrives for a
-            // second (or file) that is already closed.
+            // A frame with a timestamp of the kernel or NIC arrives up to `ARRIVAL_DELAY_MAX` after its timestamp.
+            // While frames arrive, their timestamps advance the packet time. While no frame arrives, the packet time is
+            // the present time less this delay, so that no frame arrives for a second (or file) that is already closed.
             (TimestampSource::Kernel | TimestampSource::Hardware, Polled::Idle) => {
                 self.producer.tick(self.clock.now().before(ARRIVAL_DELAY_MAX));
             }

@@ -46,8 +46,8 @@ impl<H: Hints> Meter<H> {
         let icmp = if key::is_icmp(decoded.protocol) { key::icmp_word(decoded) } else { 0 };
         let mac = packet_fields::mac(packet);
         let rare = ExtraFields::first(icmp, mac.unwrap_or(MacAddr([0; 6])).0, seen.length);
-        // The entry is written in place, field by field: to build an entry first and copy it would take a third of the
-        // time of this function.
+        // The entry is written in place, field by field. If it were built first and then copied, building and copying
+        // would take a third of the time of this function.
         let (flow, entry) = self.flows.place().expect("there is a free entry");
         entry.hot = Hot::new(&flow_packet.key, seen.at, packet.queue);
         entry.hot.bits |= if packet.position == Packet::NOWHERE { 0 } else { bit::LOCATED };
@@ -83,8 +83,8 @@ impl<H: Hints> Meter<H> {
         flow
     }
 
-    /// Grows the table if it would be too small for the flows that this many packets may start. The pipeline must be
-    /// empty, because every flow gets another bucket.
+    /// Grows the table if it would be too small for the flows that this many packets may start. The growth moves flows
+    /// to other buckets, so no packet may be in the pipeline, where the bucket of each packet is already computed.
     ///
     /// A small table is faster: the lookups in a table for 1 Mi flows are spread over 11 MiB, and those in a table for
     /// 60 000 flows over 1 MiB, which stays in the second-level cache.

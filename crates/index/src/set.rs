@@ -88,8 +88,9 @@ pub(crate) fn bits_of(hash: u64) -> Group {
     std::array::from_fn(|w| 1 << (hash >> (12 * w) & 63) | 1 << (hash >> (12 * w + 6) & 63))
 }
 
-/// The four bits of a key in its group, for kinds that rarely have space for more than seven bits per key; with eight
-/// bits, the groups would be too full.
+/// The four bits that a key sets in its group, for the kinds `Flows` and `Ports`. If all hosts of a block are new, the
+/// filters of these kinds have only seven bits of space per key. Then a key that sets four bits causes fewer false
+/// positives than a key that sets eight bits.
 #[inline]
 pub(crate) fn four_of(hash: u64) -> Group {
     std::array::from_fn(|w| 1 << (hash >> (12 * w) & 63))

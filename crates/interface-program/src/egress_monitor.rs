@@ -92,7 +92,7 @@ impl EgressState {
         let fault = match (is_ready, self.fault) {
             (None, _) => Some(EgressFault::Missing),
             (Some(false), _) => Some(EgressFault::Down),
-            // The refused packet was sent before the interface became ready again.
+            // If a packet was refused since the last refresh, it was sent before the interface became ready again.
             (Some(true), Some(EgressFault::Missing | EgressFault::Down)) => None,
             (Some(true), None) => {
                 let back = self.ready_at.is_some_and(|at| now.duration_since(at) < SOON);

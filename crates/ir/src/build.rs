@@ -178,14 +178,14 @@ impl Builder {
         to
     }
 
-    /// Writes a packet fact of one layer to a new register and returns the register.
+    /// Writes a packet fact of one layer (outer or inner) to a new register and returns the register.
     pub fn fact(&mut self, layer: Layer, fact: Fact) -> Reg {
         let to = self.reg();
         self.push(Inst::Fact { to, layer, fact });
         to
     }
 
-    /// Writes a packet fact of the whole packet to a new register and returns the register.
+    /// Writes a packet fact that is the same for both layers to a new register and returns the register.
     pub fn meta(&mut self, meta: Meta) -> Reg {
         let to = self.reg();
         self.push(Inst::Meta { to, meta });

@@ -61,7 +61,7 @@ pub enum Inst {
         /// Source register.
         from: Reg,
     },
-    /// Sets `to` to a packet fact of one layer.
+    /// Sets `to` to a packet fact of one layer (outer or inner).
     Fact {
         /// Destination register.
         to: Reg,
@@ -70,7 +70,7 @@ pub enum Inst {
         /// The packet fact.
         fact: Fact,
     },
-    /// Sets `to` to a packet fact of the whole packet.
+    /// Sets `to` to a packet fact that is the same for both layers.
     Meta {
         /// Destination register.
         to: Reg,

@@ -210,8 +210,8 @@ pub(crate) mod at {
         (FACTS + layer + at, width)
     }
 
-    /// The offset in [`Packet`] and the type of a fact of the whole packet, for loads by generated code; `None` if the
-    /// facts do not store this value.
+    /// The offset in [`Packet`] and the type of a packet fact that is the same for both layers, for loads by generated
+    /// code; `None` if [`Packet`] does not store this fact.
     pub fn meta(meta: Meta) -> Option<(usize, Type)> {
         let (at, width) = match meta {
             Meta::Time => (offset_of!(Facts, time), types::I64),

@@ -10,7 +10,7 @@ use ::ir::{CommonCase, Program, Start};
 /// Programs with more instructions than this are compiled without common cases, to limit code size and compile time.
 const MAX_INSTRUCTIONS: usize = 500;
 
-/// The programs from which the machine code for one task is generated: for any packet, and for the common cases.
+/// The programs that are compiled for one source program: one for any packet, and one for each common case.
 #[derive(Debug)]
 pub(crate) struct Specialisations {
     /// The program for any packet. It owns the address sets and flow maps that all specialisations use.

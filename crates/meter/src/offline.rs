@@ -234,8 +234,8 @@ impl Batch {
     fn add(&mut self, frame: &Frame<'_>, ts: Timestamp, filter: &Filter) {
         let headers = Headers::of(frame.bytes, frame.wire_len, self.link_type);
         if !filter.is_empty() && !filter.matches(frame.bytes, frame.wire_len, &headers) {
-            // The capture covers the second of this frame: the tick advances the time, and the count of zero packets
-            // gives the second a series row.
+            // A frame that does not match is not metered, but it shows that the capture covers its second. The tick
+            // advances the time, and the count of 0 filtered packets causes a series row for this second.
             self.descs.push(Desc::control(Control::Tick, ts));
             return self.descs.push(Desc::control(Control::Filtered { packets: 0 }, ts));
         }

@@ -139,7 +139,8 @@ pub struct ShardThreads {
     payload: usize,
     /// True if the threads got packets or losses since they last replied.
     busy: bool,
-    /// The first second in which a thread that gets no more packets may make a record, as of the last replies.
+    /// The earliest second in which a thread may make a record if no further packets arrive, according to the last
+    /// replies of the threads.
     next_due: Option<u64>,
     /// The begin of the current second, if it has not been sent to the threads yet.
     passed: Option<Timestamp>,

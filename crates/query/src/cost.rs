@@ -8,7 +8,7 @@ pub struct Cost {
     pub files: u64,
     /// Number of considered files that the query skipped: outside of the interval or without a candidate block.
     pub files_skipped: u64,
-    /// Number of blocks of the considered files.
+    /// Number of blocks that the query considered, skipped blocks included.
     pub blocks: u64,
     /// Number of blocks that were skipped because of their time range.
     pub blocks_skipped_time: u64,
@@ -20,7 +20,7 @@ pub struct Cost {
     /// Number of blocks of which the query read at least a part, including blocks that were read in advance and not
     /// used.
     pub blocks_read: u64,
-    /// Number of bytes of the considered files.
+    /// Number of bytes of the considered files, skipped files included, without the files that end before the interval.
     pub bytes: u64,
     /// Number of bytes read from packet files, including bytes that were read in advance and not used.
     pub bytes_read: u64,

@@ -33,8 +33,8 @@ struct MergeKey {
 struct MergeEntry {
     key: MergeKey,
     cursor: Box<dyn Cursor>,
-    /// The value of `Disk::waited` when the merge last opened other cursors because this cursor was near its end;
-    /// `None` if the merge has not opened cursors for this reason.
+    /// The value of [`Disk::waited`](crate::disk::Disk::waited) at the time when the merge last opened other cursors
+    /// because this cursor was near its end; `None` if the merge has not opened cursors for this reason.
     relieved: Option<u64>,
 }
 

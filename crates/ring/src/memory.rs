@@ -43,8 +43,8 @@ impl RingMemory {
     /// `ENOMEM` if the machine has not enough memory.
     pub fn prefault_more(&self) -> std::io::Result<bool> {
         const STEP: usize = 8 << 20;
-        // The memory of the descriptors is a quarter of the size of the packet memory. So with steps of a quarter of
-        // the size, both memories are completely allocated at the same time.
+        // The memory of the descriptors has a quarter of the size of the packet memory, and its step is a quarter too.
+        // So both memories are completely allocated after the same number of calls.
         let more = self.bytes.prefault_more(STEP)?;
         Ok(self.descs.prefault_more(STEP / 4)? || more)
     }
@@ -59,8 +59,9 @@ impl RingMemory {
         Ok(Self::new(Arc::clone(&self.bytes), descs, Arc::new(control), Arc::clone(&self.stream_base), shape))
     }
 
-    /// Combines memories of another process, whose sizes were already checked against `shape`. For a branch,
-    /// `stream_base` is the control page of the ring to which the packet bytes belong.
+    /// Creates the ring or branch from shared memories that another process created. The caller must have checked their
+    /// sizes against `shape`. For a branch, `stream_base` is the control page of the ring to which the packet bytes
+    /// belong.
     pub fn attached(
         bytes: SharedMemory,
         descs: SharedMemory,

@@ -241,8 +241,8 @@ pub(crate) fn remove_empty(directory: &Path) -> io::Result<()> {
     }
     left.iter().try_for_each(|(name, _)| nofollow::remove(&directory.join(name)))?;
     nofollow::remove_directory(directory).inspect_err(|_| {
-        // Another process has created a file in the directory since it was listed, so an hour directory needs its lock
-        // file again.
+        // The directory was not removed, because another process has created a file in it since it was listed. The lock
+        // files are removed already, so an hour directory gets a new lock file.
         if names::is_hour(directory) {
             let _ = make(directory);
         }

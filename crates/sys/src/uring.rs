@@ -32,7 +32,8 @@ pub struct Region {
 /// Bytes whose address and content do not change during the lifetime of the value, even if the value is moved.
 ///
 /// # Safety
-/// [`Stable::bytes`] must return the same address and length at every call, and the bytes must not change meanwhile.
+/// [`Stable::bytes`] must return the same address and length at every call, and the bytes must not change during the
+/// lifetime of the value.
 pub unsafe trait Stable: Send + 'static {
     /// The bytes.
     fn bytes(&self) -> &[u8];

@@ -41,8 +41,8 @@ pub fn ports(paths: &[impl AsRef<Path>], stop: &AtomicBool) -> Vec<Port> {
     if found.len() > 1 { found } else { Vec::new() }
 }
 
-/// `None` for an input that can be read only once. Such an input is not opened, because a read would remove its first
-/// bytes.
+/// Opens a capture file. Returns `None` if the path is not a regular file or the file is not a capture. Other inputs
+/// can be read only once, so they are not opened: a read would remove their first bytes.
 fn open(path: &Path) -> Option<Reader<Input>> {
     let regular = path != Path::new("-") && path.metadata().is_ok_and(|m| m.is_file());
     let input = regular.then(|| Input::open(path))?;

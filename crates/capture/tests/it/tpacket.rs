@@ -306,7 +306,7 @@ fn send_until(stop: &Arc<AtomicBool>, port: &Port) -> std::thread::JoinHandle<u3
         while !stop.load(Ordering::Relaxed) {
             sender.send(&(next..next + 8).map(|n| ipv4((n % 40) as u8, 0, false, n)).collect::<Vec<_>>());
             next += 8;
-            // The function receives only the first of these messages; sending a later message fails.
+            // `send_until` receives only the first of these messages and then drops the receiver, so later calls fail.
             let _ = begun.send(());
         }
         next

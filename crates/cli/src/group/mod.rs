@@ -210,7 +210,7 @@ struct JoinArgs {
     /// Stop after this time
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]
     duration: Option<Duration>,
-    /// Name shown in tables
+    /// Name of this member in the reports and metrics of the engine
     #[arg(long, value_name = "NAME", default_value = "")]
     name: String,
 }

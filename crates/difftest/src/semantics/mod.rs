@@ -99,7 +99,7 @@ pub struct PacketOutcome {
 }
 
 impl PacketOutcome {
-    /// The outcome of a packet before the first stage of the program runs.
+    /// The initial outcome of a packet, which the stages of the program change: a copy for the default class.
     pub fn start(mark: u32) -> Self {
         let record = Record { classes: DEFAULT_CLASS, hash: 0, hash2: 0, mark, state: 0 };
         Self { kind: VerdictKind::Copy, record: Some(record), kernel: false, done: vec![] }

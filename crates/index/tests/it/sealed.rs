@@ -122,8 +122,8 @@ fn queries_for_absent_hosts_find_few_sub_blocks_in_dense_traffic() {
         let masks = reader.sub_block_mask(&&bytes[..], &host).expect("memory has no errors");
         false_positives += masks.iter().map(|masks| masks.0.count_ones()).sum::<u32>();
     }
-    // The expected number is 30 false positives per 10 000 blocks; it would be 580 if the filter of hosts had as few
-    // bytes as that of flows.
+    // The expected number is 30 false positives per 10 000 blocks; it would be 580 if the Bloom filter of hosts had as
+    // few bytes as that of flows.
     let share = f64::from(false_positives) / f64::from(64 * queries);
     assert!(share < 0.008, "seed {seed}: a share of {share} of the sub-blocks was found for hosts that no block has");
 }
@@ -151,7 +151,7 @@ fn a_truncated_growing_index_is_read_up_to_its_end() {
     let entries = blocks(5, &mut Prng::new(2));
     let bytes = grow(&header(), &entries);
     let head = header().encode().len();
-    // No lengths between the header and the first entry are tested, because the slots between them are empty.
+    // The index is not cut between the end of the header and the first entry, because it has only empty slots there.
     for len in (0..=head).chain(chain(&header(), &entries)..=bytes.len()) {
         match Index::parse(&bytes[..len]) {
             Ok(index) => {
@@ -249,8 +249,8 @@ fn the_index_stays_below_one_percent_for_any_traffic() {
             entries[0].sets.admit(&host)
         });
         let wrong = hosts.count();
-        // The filter of a block of 13 800 packets has 27 600 hosts, too many for few false positives in an index of 1 %
-        // of the packet file. The filter of a block with two thousand hosts has few false positives.
+        // A block of 13 800 packets has 27 600 hosts. The Bloom filter of so many hosts has many false positives,
+        // because the index has at most 1 % of the size of the packet file. A block of 2000 packets has few.
         assert!(packets > 2000 || wrong < 10, "{packets} packets: {wrong} false positives of 200");
     }
 }

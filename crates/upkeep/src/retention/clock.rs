@@ -28,8 +28,8 @@ pub(super) struct ClockMonitor {
 }
 
 impl ClockMonitor {
-    /// Compares the system clock with the monotonic clock. Returns true after a step of the system clock; then the
-    /// period in which both clocks run in step begins again.
+    /// Compares the system clock with the monotonic clock. Returns true at the first call and after a step of the
+    /// system clock; at both, a new period begins in which the two clocks run in step.
     pub fn update(&mut self, at: ClockReading) -> bool {
         let before = (self.last.is_some(), self.since);
         if let Some(last) = self.last {
@@ -89,8 +89,9 @@ impl AgeClock {
         self.trust = ClockTrust::ByUser;
     }
 
-    /// Compares the system clock with the monotonic clock. `newest` returns the start time of the newest file that is
-    /// not in the future by the system clock.
+    /// Compares the system clock with the monotonic clock. At the first call and after a step of the system clock, a
+    /// clock that no user trusts is doubted if the store has a file. `newest` returns the start time of the newest file
+    /// that is not in the future by the system clock; `None` if there is no such file.
     pub fn update(&mut self, at: ClockReading, newest: impl FnOnce() -> Option<Timestamp>) {
         if self.monitor.update(at) && self.trust != ClockTrust::ByUser {
             self.trust = newest().map_or(ClockTrust::InStep, |newest| ClockTrust::Doubted { newest });

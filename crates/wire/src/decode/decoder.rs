@@ -14,8 +14,8 @@ pub(super) struct Decoder<'a> {
     pub above: usize,
     /// True if the next VLAN tag is the outermost of its Ethernet header.
     pub first_tag: bool,
-    /// The state of the outermost fragment. `None` if the caller does not need it; then fragments of tunnel packets are
-    /// not decoded.
+    /// The fragmentation state of the outermost IP packet that is a fragment. `None` if the caller does not need it;
+    /// then the content of a fragmented tunnel packet is not decoded.
     fragment: Option<FragmentKey>,
     /// The tunnels with sequence numbers that were found so far, also those whose content is not decoded, and the
     /// number of these tunnels.

@@ -54,7 +54,7 @@ fn a_hash_of_zero_becomes_one() {
     assert_eq!(FlowHasher::new(secret).hash_key(&key), 1);
 }
 
-/// The secret with which mixing in `low` and then `high` gives `state`.
+/// Returns the secret for which the hash state is `state` after `low` and then `high` were mixed in.
 fn key_for(state: u64, low: u64, high: u64) -> u64 {
     unmix(unmix(state).wrapping_sub(high)) ^ low
 }
@@ -157,7 +157,8 @@ fn chi_square(counts: &[u32]) -> f64 {
 #[test]
 fn hashes_of_ordinary_traffic_are_uniform_in_low_and_high_bits() {
     // One server and many clients with consecutive addresses and ports, more regular than real traffic. For 255 degrees
-    // of freedom the statistic is 255 ± 22.6; six deviations do not occur by chance.
+    // of freedom the chi-squared statistic has the mean 255 and the standard deviation 22.6; a value six standard
+    // deviations above the mean does not occur by chance.
     let most = 255.0 + 6.0 * (2.0f64 * 255.0).sqrt();
     type Flow = fn(u32) -> FlowKey;
     let v4: Flow = |i| FlowKey {

@@ -367,7 +367,7 @@ fn check_file(stream: &Stream, segment: &Segment, bytes: &[u8], index: &Index, n
     }
 }
 
-/// A feed over a complete stream, in batches.
+/// An implementation of `Feed` that delivers the descriptors of a complete stream in batches of 1000.
 pub struct FakeFeed<'a> {
     pub stream: &'a Stream,
     pub memory: Arc<Memory>,
