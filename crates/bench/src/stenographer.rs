@@ -60,7 +60,7 @@ pub struct StenographerArgs {
     pub json: bool,
 }
 
-/// Stored bytes and cost of one recorder.
+/// The stored bytes and the processor time of one recorder, and the delay until queries find its packets.
 #[derive(Debug, Serialize)]
 struct Stored {
     recorder: &'static str,
@@ -217,7 +217,7 @@ impl Daemon {
         command.arg("--config").arg(&config).arg("-syslog=false").stderr(Stdio::null());
         let mut daemon = Self { helper: Helper::start(command, "stenographer")?, directory };
         let until = Instant::now() + TIMEOUT;
-        // The daemon captures once its writer process has a file open.
+        // The daemon begins to capture as soon as its writer process has opened a file.
         while fs::read_dir(daemon.directory.join("packets")).map_err(Stop::error)?.next().is_none() {
             if Instant::now() > until || !daemon.helper.is_running() {
                 return Err(Stop::error("stenographer did not start to capture; start it by hand to see its error"));

@@ -169,7 +169,8 @@ impl fmt::Display for MapError {
         let MapSpec { name, kind, key_bytes, value_bytes, entries, .. } = &self.spec;
         write!(
             f,
-            "the kernel refused the map {name} ({kind:?}, {entries} entries of {key_bytes} + {value_bytes} bytes): {}",
+            "the kernel refused the map {name} ({kind:?}, {entries} entries, keys of {key_bytes} bytes, values of \
+             {value_bytes} bytes): {}",
             self.error
         )?;
         match self.error.kind() {

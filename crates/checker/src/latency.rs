@@ -18,8 +18,8 @@ pub struct Latency {
     /// The maximum.
     pub max: i64,
     count: u64,
-    /// The number of negative values in each bucket; the bucket of a value v is that of -v - 1. The field `positive`
-    /// has the same numbers for values from zero.
+    /// The number of negative values in each bucket: a value v is counted in the bucket of -v - 1. The field `positive`
+    /// has the number of values of at least zero in each bucket.
     negative: Vec<u64>,
     positive: Vec<u64>,
 }
@@ -92,7 +92,11 @@ mod tests {
             for value in [1u64 << bit, (1 << bit) + (1 << bit) / 3, (2 << bit) - 1] {
                 let b = bucket(value);
                 assert!(b >= last && b < BUCKETS, "{value}");
-                assert!(lowest(b) <= value && value - lowest(b) <= value / 32, "{value} in {b} from {}", lowest(b));
+                assert!(
+                    lowest(b) <= value && value - lowest(b) <= value / 32,
+                    "{value} in bucket {b}, whose least value is {}",
+                    lowest(b)
+                );
                 last = b;
             }
         }

@@ -112,7 +112,7 @@ impl Sequences {
     }
 }
 
-/// Calls `each` for every range of one bits in a word, from the lowest bit.
+/// Calls `each` for every range of consecutive bits of a word that are 1, in order from the lowest bit.
 fn runs(word: u64, mut each: impl FnMut(Range<u64>)) {
     let mut at = 0;
     while at < 64 && word >> at != 0 {

@@ -32,8 +32,8 @@ pub struct Interval {
     /// 10:42:07, the hour 2026-11-21T10, the day 2026-11-21
     #[arg(long, value_name = "TIME", value_parser = AroundTime::parse, allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
     pub around: Option<AroundTime>,
-    /// With --around: use the interval from SPAN before to SPAN after the begin of TIME [default for the times now and
-    /// -10min: 30s]
+    /// With --around: use the interval from SPAN before to SPAN after the begin of TIME [default for a
+    /// TIME relative to now, such as -10min: 30s]
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span, requires = "around")]
     pub within: Option<Duration>,
     #[command(flatten)]

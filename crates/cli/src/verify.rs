@@ -82,7 +82,7 @@ fn losses(ledger: &Tally, has_leftovers: bool) -> Vec<String> {
     if tails > 0 {
         let files = plural(tails, "file", "files");
         lines.push(format!(
-            "lost, unknown: at the end of {files}, where the recorder died and its count was lost (tail_unknown)"
+            "lost, unknown: at the end of {files}, because the count of offered packets was lost too (tail_unknown)"
         ));
     }
     if has_leftovers {

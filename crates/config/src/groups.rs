@@ -184,7 +184,7 @@ impl Group {
         let mut group = Self::default();
         let (mut at, start) = (table.span().start, table.span().start);
         let DeValue::Table(keys) = table.get_ref() else {
-            errors.push((at, "group: write [[group]] and its keys below it".into()));
+            errors.push((at, "group: write a line [[group]], and the keys of the group in the lines below".into()));
             return group;
         };
         for (key, value) in keys {

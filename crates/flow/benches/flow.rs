@@ -51,7 +51,7 @@ fn main() {
         ("4 M packets, 200k conversations", |n| talk(n, 4_000_000, 200_000)),
         ("4 M packets, 2M flows at once", |n| talk(n, 4_000_000, 2_000_000)),
         ("SYN flood, 4 M packets, full 200k-flow table", flood),
-        ("200k flows with real-world lengths", mix),
+        ("200k flows, packets per flow as in a network", mix),
     ];
     for (name, load) in loads.into_iter().filter(|(name, _)| name.contains(&wanted)) {
         run(&load(name));

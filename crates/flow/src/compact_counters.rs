@@ -235,7 +235,7 @@ impl CompactCounters {
         self.sides[1].extra
     }
 
-    /// Index of the flow's packet list, after [`CompactCounters::set_owner`].
+    /// Index of the flow's packet list. The value is valid only after a call of [`CompactCounters::set_owner`].
     pub const fn chunk(&self) -> u32 {
         self.sides[0].extra as u32
     }

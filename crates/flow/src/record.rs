@@ -231,8 +231,8 @@ pub struct DirectionStats {
 /// Length, TCP flags and time of one of the initial packets of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InitialPacket {
-    /// Nanoseconds after the first packet of the flow: exact below 2^38 ns (274 s), then in steps of 16 ns; saturates
-    /// at `u32::MAX` microseconds.
+    /// Nanoseconds after the first packet of the flow: exact below 2^38 ns (274 s), then in steps of 16 ns, and at most
+    /// 4295 s (`u32::MAX` microseconds).
     pub offset_ns: u64,
     /// Bytes of the IP packet on the wire.
     pub length: u16,

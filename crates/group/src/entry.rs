@@ -50,10 +50,10 @@ pub(crate) struct Entry {
     pub closed: ClosedSinkTotals,
 }
 
-/// An open egress interface for the packets of some queues.
+/// An egress interface that was opened to send the packets of some of the group's queues.
 pub(crate) struct EgressPort {
     pub counts: Arc<SinkCounts>,
-    /// Indexes of these queues in the group's list of queues.
+    /// The queues whose packets are sent, as indexes in the group's list of queues.
     pub rings: BTreeSet<usize>,
 }
 
@@ -161,7 +161,7 @@ impl MemberSlot {
     fn seen(&self) -> ReaderCounts {
         self.branches.iter().map(Branch::reported).fold(ReaderCounts::default(), |sum, (seen, overwritten)| {
             ReaderCounts {
-                // Clients write these values, so the sum may overflow.
+                // A client can write any number into the counters of its branch, so the sum may overflow.
                 taken: sum.taken.saturating_add(seen),
                 overwritten: sum.overwritten.saturating_add(overwritten),
             }

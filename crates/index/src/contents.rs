@@ -30,7 +30,8 @@ pub enum Tail {
         broken: Option<u64>,
         /// True if an entry is torn and was the only entry of its block, so that the block has no valid entry.
         torn: bool,
-        /// Entries that later entries of the same block replaced, with fewer packets; the newest first.
+        /// Entries that later entries of the same block replaced, the newest first. Each of them describes fewer
+        /// packets than the entry that replaced it.
         earlier: Vec<Entry>,
     },
 }

@@ -31,7 +31,7 @@ pub struct Reader {
 enum IndexState {
     Growing {
         entries: Vec<Entry>,
-        /// Entries that later entries of the same block replaced.
+        /// Entries that later entries of the same block replaced, the newest first.
         earlier: Vec<Entry>,
         /// Offset of the first invalid entry, or the end of the file.
         end: u64,

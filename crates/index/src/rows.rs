@@ -174,7 +174,7 @@ impl Rows {
     fn join(&mut self, at: u64) {
         let Some((seconds, _)) = self.runs.remove(at) else { return };
         let (mut first, mut end) = (at, at + seconds);
-        // The run at `at` was removed, so the last run that begins at or before it is the previous run.
+        // The run at `at` was removed, so the last run that begins at or before `at` is the previous run.
         if let Some((before, (seconds, tally))) = self.runs.at_or_before(at)
             && before + seconds == at
             && tally.is_empty()

@@ -37,7 +37,8 @@ impl<const N: usize> Recent<N> {
 
     /// Adds a tuple, which must not be all zeros. Returns true if the batch of new tuples is full; then the caller must
     /// call [`Self::take`].
-    // PERF: without a branch on whether the tuple is new, because its outcome is random in mixed traffic.
+    // PERF: no branch depends on whether the tuple is new, because the CPU could not predict such a branch in mixed
+    // traffic.
     #[inline(always)]
     pub fn insert(&mut self, tuple: [u64; N]) -> bool {
         let mixed = tuple.iter().fold(0, |n: u64, w| n.rotate_left(29) ^ w).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -64,8 +65,8 @@ impl<const N: usize> Recent<N> {
 /// Removes values that are equal to their predecessor. All packets of a server have one endpoint in common. Repeated
 /// insertion of the same key would cost more than insertion of different keys, because each insertion waits for the
 /// memory write of the previous insertion.
-// PERF: if all values differ, which a vectorised loop tests, no value is moved. Otherwise the loop has no branch,
-// because its outcome is random in mixed traffic.
+// PERF: if all values differ, which a vectorised loop tests, no value is moved. Otherwise the loop that moves the
+// values has no branch, because the CPU could not predict such a branch in mixed traffic.
 #[inline(always)]
 pub(crate) fn without_repeats<'a>(values: &'a [u64], kept: &'a mut [u64; BATCH]) -> &'a [u64] {
     let Some((first, rest)) = values.split_first() else { return values };
@@ -82,8 +83,8 @@ pub(crate) fn without_repeats<'a>(values: &'a [u64], kept: &'a mut [u64; BATCH])
 }
 
 /// Returns the values in which this bit is set.
-// PERF: if the bit is set in all values, no value is moved. Otherwise the loop has no branch, because its outcome is
-// random in mixed traffic.
+// PERF: if the bit is set in all values, no value is moved. Otherwise the loop that moves the values has no branch,
+// because the CPU could not predict such a branch in mixed traffic.
 #[inline(always)]
 pub(crate) fn with_bit<'a>(bit: u64, values: &'a [u64], kept: &'a mut [u64; BATCH]) -> &'a [u64] {
     if values.iter().fold(bit, |all, value| all & value) == bit {

@@ -35,7 +35,7 @@ pub struct QueueReader {
     /// Descriptors read from the ring. The descriptors from index `next` on are not metered yet.
     descs: Vec<Desc>,
     next: usize,
-    /// The position after the last metered descriptor.
+    /// The ring index and the stream position that follow the last metered descriptor.
     done: DescPosition,
     /// The latest timestamp of the descriptors that were released.
     reached: Timestamp,
@@ -242,7 +242,8 @@ mod tests {
         producer.push(&packet).expect("space in the ring");
     }
 
-    /// Processes all available runs. Returns timestamp and queue of each packet, and true if the packet was skipped.
+    /// Processes all available runs of descriptors. Returns, for each packet, its timestamp, its queue, and true if the
+    /// packet was skipped.
     fn drain(merge: &mut QueueMerge) -> Vec<(u64, u16, bool)> {
         let mut out = Vec::new();
         while let NextRun::Run { reader, descs, skipped } = merge.turn(|| Timestamp::MAX) {

@@ -150,7 +150,7 @@ mod tests {
         }
         assert!(
             complete > 5000 && overwritten > 5000,
-            "{complete} results were complete, and {overwritten} searches met new overwrites: more than 5000 each"
+            "{complete} complete results and {overwritten} searches with overwrites, each of which must exceed 5000"
         );
     }
 

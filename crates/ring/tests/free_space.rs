@@ -12,7 +12,7 @@ fn producer(config: Config) -> Producer {
     Producer::new(Config { name: "test".into(), bytes: 8 << 20, segment_bytes: 2 << 20, ..config }).expect("memory")
 }
 
-/// Serves requests of the ring until the thread, which joins the ring, has ended.
+/// Processes requests of readers as the producer until `thread`, which joins the ring as a reader, has ended.
 fn serve_until<T>(p: &mut Producer, thread: JoinHandle<T>) -> T {
     while !thread.is_finished() {
         p.service();

@@ -80,7 +80,7 @@ mod tests {
                     2: OFDLCK ADVISORY  READ  -1 08:01:77 0 EOF\n3: POSIX  ADVISORY  WRITE 13 08:02:77 0 EOF\n\
                     4: FLOCK  ADVISORY  READ  0 08:01:77 0 EOF\n";
         assert_eq!(pids(text, "08:01:77", 77), [11]);
-        assert_eq!(pids(text, "00:2a:77", 77), [11, 13], "the lock line has another number of the same device");
+        assert_eq!(pids(text, "00:2a:77", 77), [11, 13], "stat(2) reports another device number");
         assert_eq!(pids(text, "08:01:7", 7), [0; 0]);
         assert_eq!(holder_names(&[]), "a process that is not visible in this PID namespace");
     }

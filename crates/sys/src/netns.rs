@@ -13,7 +13,7 @@ use std::path::Path;
 /// The inode number of the calling thread's namespace (as in `lsns -t net`); `None` in the initial namespace, and if
 /// `/proc` does not show it.
 pub fn number_if_not_initial() -> Option<u64> {
-    // The settings of the whole machine appear in the initial namespace only.
+    // Below /proc/sys/net, settings that apply to the whole machine exist only in the initial namespace.
     let settings = Path::new("/proc/sys/net/core");
     if !settings.exists() || settings.join("dev_weight").exists() {
         return None;

@@ -70,6 +70,9 @@ impl fmt::Display for ParseError {
             Self::TooShort { layer, offset, need, have } => {
                 write!(f, "{layer} header at byte {offset} needs {need} bytes, frame has {have}")
             }
+            Self::Contradiction { layer, offset, field: "version", value, least } => {
+                write!(f, "{layer} header at byte {offset}: version is {value}, must be {least}")
+            }
             Self::Contradiction { layer, offset, field, value, least } => {
                 write!(f, "{layer} header at byte {offset}: {field} is {value}, must be at least {least}")
             }

@@ -124,8 +124,8 @@ const _: () = assert!(link::UNDERSTOOD[0] == link::ETHERNET && link::UNDERSTOOD.
 /// larger offset is not reported.
 const FARTHEST: usize = u8::MAX as usize;
 
-// The largest supported numbers of tags and labels, after the longest link header, end before this offset. Only nested
-// pseudowires can exceed it.
+// The longest link header, followed by the largest supported numbers of VLAN tags and MPLS labels, ends before this
+// offset. Only nested pseudowires can exceed it.
 const _: () = assert!(link::SLL2_LEN + vlan::MAX_TAGS * vlan::at::END + mpls::MAX_LABELS * mpls::LABEL_LEN <= FARTHEST);
 
 /// The ethertype of IPv4 and the first byte of an IPv4 header without options, as three consecutive bytes.

@@ -176,7 +176,7 @@ mod tests {
             change(&mut bytes);
             Ipv4::parse(&bytes, 0).unwrap_err().to_string()
         };
-        assert_eq!(error(|b| b[0] = 0x65), "IPv4 header at byte 0: version is 6, must be at least 4");
+        assert_eq!(error(|b| b[0] = 0x65), "IPv4 header at byte 0: version is 6, must be 4");
         assert_eq!(error(|b| b[0] = 0x44), "IPv4 header at byte 0: IHL is 4, must be at least 5");
         assert_eq!(error(|b| b[3] = 19), "IPv4 header at byte 0: total length is 19, must be at least 20");
         assert_eq!(error(|b| b[0] = 0x46), "IPv4 header at byte 0 needs 24 bytes, frame has 20");

@@ -234,8 +234,8 @@ fn list(args: &FlowsArgs, flow_query: &FlowQuery, records: &mut Records) -> Resu
             Step::End => break,
             Step::Record(record) => record,
         };
-        // Files and exporters send the names of interfaces between records, so new names are checked before each
-        // record.
+        // Names of interfaces arrive between records, from files and from exporters, so the names that arrived since
+        // the previous record are passed on before each record.
         for (number, name) in records.names().all().iter().skip(named) {
             out.name_interface(*number, name);
         }

@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(out.finish().expect_err("still").kind(), io::ErrorKind::StorageFull);
         let mut out = BackgroundWriter::new(Full(2));
         out.write_all(b"abc").expect("the error of the sink is not known yet");
-        assert!(out.finish().is_err(), "finish reports the error of the last bytes");
+        assert!(out.finish().is_err(), "finish reports that the last bytes were not written");
     }
 
     #[test]

@@ -145,8 +145,8 @@ fn announce(capture: &Capture, plan: &Plan) {
     }
 }
 
-/// If flow records are stored, saves their greatest delay (the time from the last packet of a flow to its record) in
-/// the store directory of each interface.
+/// If flow records are stored, saves their greatest lateness (the time from the last packet of a record to the moment
+/// at which it can be read) in the store directory of each interface.
 fn keep_flow_lateness(config: &Config, plans: &[Plan]) -> Result<(), Failure> {
     let Some(store) = config.store.dir.as_ref().filter(|_| config.flow.record) else { return Ok(()) };
     let late = columns::flow_lateness(config.flow.longest_timeout());
@@ -156,7 +156,7 @@ fn keep_flow_lateness(config: &Config, plans: &[Plan]) -> Result<(), Failure> {
             let path = names::interface_directory(store, &label).join(names::FLOW_LATENESS);
             let cause = sys::advice::uncreatable(&e);
             Failure::Said(format!(
-                "{}: {cause}; this file stores the greatest delay of the flow records of the interface",
+                "{}: {cause}; this file stores the greatest lateness of the flow records of the interface",
                 path.display()
             ))
         })?;

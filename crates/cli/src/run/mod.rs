@@ -50,7 +50,8 @@ fn capture(verb: Verb<'_>) -> Result<Outcome, Failure> {
     let started = Instant::now();
     let mut due = started + PERIOD;
     while !signals.stop.load(Ordering::Relaxed) && !captures.are_finished() {
-        // The replay of a small capture may need less time than one check interval, so the first pauses are shorter.
+        // The replay of a small capture may take less time than CHECK_INTERVAL, so the first checks follow each other
+        // faster.
         std::thread::sleep(CHECK_INTERVAL.min(started.elapsed() / 8));
         if signals.hangup.swap(false, Ordering::Relaxed) {
             reload::reload(verb, &mut captures);

@@ -43,7 +43,8 @@ impl KeptBytes {
         Self { len, is_supported: false }
     }
 
-    /// Adds a header of `header` bytes, which precedes this part and is kept.
+    /// Returns the kept bytes of a header of `header` bytes, all of which are kept, together with those of this part,
+    /// which follows the header.
     pub const fn after_header(self, header: usize) -> Self {
         Self { len: header + self.len, ..self }
     }

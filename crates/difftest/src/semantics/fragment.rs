@@ -125,7 +125,7 @@ impl Run<'_> {
         for (part, at) in self.parts(fragment_scope) {
             if let Some(datagram) = self.datagram(at, format!("{fragment_scope:?}")) {
                 let tracked = self.memory.datagrams.ports.find_or_insert(datagram, part, Some(ports), false, now);
-                ports = tracked.expect("the packet has own ports, so there is a value");
+                ports = tracked.expect("find_or_insert got the ports of this packet, so it returns ports");
             }
         }
         ports

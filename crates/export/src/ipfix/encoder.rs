@@ -322,22 +322,25 @@ struct Options {
     fields: &'static [(u16, u16)],
 }
 
-/// observationDomainId, selectorId: selectorAlgorithm, samplingPacketInterval, samplingPacketSpace.
+/// Scope fields: observationDomainId, selectorId. Other fields: selectorAlgorithm, samplingPacketInterval,
+/// samplingPacketSpace.
 const SAMPLING: Options =
     Options { id: id::SAMPLING, scopes: 2, fields: &[(149, 4), (302, 8), (304, 2), (305, 4), (306, 4)] };
 
-/// observationDomainId: exportedMessageTotalCount, exportedFlowRecordTotalCount, exportedOctetTotalCount,
-/// notSentFlowTotalCount.
+/// Scope field: observationDomainId. Other fields: exportedMessageTotalCount, exportedFlowRecordTotalCount,
+/// exportedOctetTotalCount, notSentFlowTotalCount.
 const STATISTICS: Options =
     Options { id: id::STATISTICS, scopes: 1, fields: &[(149, 4), (41, 8), (42, 8), (40, 8), (166, 8)] };
 
-/// ingressInterface: packetTotalCount (offered), ignoredPacketTotalCount (lost).
+/// Scope field: ingressInterface. Other fields: packetTotalCount (offered packets), ignoredPacketTotalCount (lost
+/// packets).
 const LOSS: Options = Options { id: id::LOSS, scopes: 1, fields: &[(10, 4), (86, 8), (164, 8)] };
 
-/// ingressInterface: interfaceName.
+/// Scope field: ingressInterface. Other field: interfaceName.
 const INTERFACES: Options = Options { id: id::INTERFACES, scopes: 1, fields: &[(10, 4), (82, NAME)] };
 
-/// informationElementId, privateEnterpriseNumber: informationElementDataType, …Semantics, …Units, …Name (RFC 5610).
+/// Scope fields: informationElementId, privateEnterpriseNumber. Other fields: informationElementDataType,
+/// informationElementSemantics, informationElementUnits, informationElementName (RFC 5610).
 const ELEMENTS: Options = Options {
     id: id::ELEMENTS,
     scopes: 2,

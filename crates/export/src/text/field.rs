@@ -110,7 +110,7 @@ mod tests {
 
     fn check_table<T: FieldTable>() {
         let names: BTreeSet<&str> = T::fields().iter().map(|field| &*field.name).collect();
-        assert_eq!(names.len(), T::fields().len(), "two fields of {} have one name", T::ITEM_NAME);
+        assert_eq!(names.len(), T::fields().len(), "two fields of {} have the same name", T::ITEM_NAME);
         for field in T::fields() {
             let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
             assert!(!field.name.is_empty() && field.name.bytes().all(word), "{}", field.name);

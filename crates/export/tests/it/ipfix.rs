@@ -151,7 +151,8 @@ fn standard_fields_make_one_data_record_per_direction_with_packets() {
             let millis = |t: Timestamp| t.nanos() / 1_000_000;
             let (first, last) = (got.directions[side].first, got.directions[side].last);
             assert_eq!((millis(first), millis(last)), (millis(has.first), millis(has.last)));
-            // Numbers of four octets; a number that is too large is replaced by the largest.
+            // The field set `standard` has four octets for each flag counter; a larger count is exported as the
+            // largest number.
             let flags = has.flags.map(|n| n.min(u32::MAX.into()));
             assert_eq!(got.directions[side].flags[..6], flags[..6]);
             assert_eq!(got.directions.each_ref().map(|s| s.mac), want.directions.each_ref().map(|s| s.mac));

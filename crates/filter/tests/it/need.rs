@@ -61,7 +61,7 @@ fn tests_of_both_endpoints_yield_a_flow_condition() {
     );
     assert_eq!(flows("dst 10.0.0.1 and tcp dst port 80 and src 10.0.0.2 and src port 4000"), [straight]);
     assert_eq!(flows("host 10.0.0.1 and host 10.0.0.2 and icmp"), [KeyCondition::Flow(1, (a, 0), (b, 0))]);
-    // If the tests contain only one port or only one host, the other endpoint is unknown.
+    // If a filter tests only one port or only one host, the other endpoint of the flow is not known completely.
     assert_eq!(flows("host 10.0.0.1 and host 10.0.0.2 and tcp port 80"), []);
     assert_eq!(flows("host 10.0.0.1 and port 80 and tcp port 4000"), []);
 }

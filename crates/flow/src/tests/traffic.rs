@@ -284,13 +284,13 @@ impl Traffic {
         match self.prng.below(60) {
             0 => decoded.family = Family::Other,
             1 => decoded.l2 = None,
-            // Too few bytes of the header were captured.
+            // Only seven bytes of the transport header were captured.
             2 => owned.data.truncate(usize::from(decoded.l4) + 7),
             3 => {
                 decoded.fragment = Fragment::Later;
                 (decoded.l4, decoded.payload) = (0, 0);
             }
-            // The header states a larger length than the frame had on the wire.
+            // The IP header states a larger length than the frame had on the wire.
             4 => owned.wire_len = owned.wire_len.saturating_sub(100),
             5 => owned.wire_len += 66_000,
             _ => (),

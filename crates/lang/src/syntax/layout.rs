@@ -2,9 +2,10 @@
 //! indentation only.
 //!
 //! A block begins after `do` and `of`, and at the start of the file; its column is that of its first token. A line that
-//! begins in that column is the next item; a line that begins further left ends the block. A block also ends where an
-//! enclosing bracket or `if` continues. Lines that begin with an operator, `then`, `else` or `of` continue the previous
-//! line, whatever their column.
+//! begins in that column is the next item; a line that begins further left ends the block. A block also ends before
+//! the next token of an enclosing construct: before `,`, `)` or `]` of a bracket, `}` of braces, and `then` or `else`
+//! of an `if`. Lines that begin with an operator, `then`, `else` or `of` continue the previous line, whatever their
+//! column.
 
 use super::lex::{Kind, Token};
 
@@ -91,8 +92,8 @@ fn push(out: &mut Vec<Token>, open: &mut Vec<Open>, token: Token) {
     out.push(token);
 }
 
-/// For a token that continues or ends a bracket, braces or an `if`, ends the blocks that are open inside this
-/// construct.
+/// If the token belongs to an enclosing bracket (`,`, `)`, `]`), to braces (`}`) or to an `if` (`then`, `else`), ends
+/// the blocks that are open inside this construct.
 fn close_for(token: &Token, out: &mut Vec<Token>, open: &mut Vec<Open>) {
     let is_else = token.is_name("else");
     let wanted: fn(&Open) -> bool = match &token.kind {

@@ -192,7 +192,7 @@ impl Parser<'_> {
                     Some((_, program)) => format!(
                         "`{name}FILTER` is a whole program only in `netgrain group`; in the language, write `{program}`"
                     ),
-                    None => format!("write `{name} = …`, for the whole program `main = …`"),
+                    None => format!("write `{name} = …`; the whole program is the binding `main = …`"),
                 },
             };
             return Err(Error { help: Some(help), ..self.unexpected("`=`") });

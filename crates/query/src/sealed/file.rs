@@ -163,7 +163,7 @@ impl Layout {
         }
     }
 
-    /// Parses the record at the beginning of `bytes`, which is at offset `at`.
+    /// Parses the record at the beginning of `bytes`; `at` is the offset of this record in the chunk's memory.
     #[inline]
     fn parse(self, bytes: &[u8], at: usize) -> Next {
         let word =

@@ -315,7 +315,8 @@ impl Move {
         Ok(true)
     }
 
-    /// True if the copies are published, or if the files can be renamed into the archive.
+    /// True after the last phase: the copies are published, or, if store and archive are on one volume, the files can
+    /// be renamed with [`Self::rename`].
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Done)
     }

@@ -455,7 +455,7 @@ fn archiving_is_completed_after_a_crash_at_any_step() {
         let prepare = || {
             let device = MemoryDevice::new(prng_seed(how));
             (0..3).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
-            // The README stands for a directory of the archive that a user has created.
+            // The file README makes the directory of the archive exist, because retention never creates this directory.
             put(&device, &Path::new(ARCHIVE).join("README"), b"cold");
             device
         };
@@ -585,7 +585,7 @@ fn a_random_walk_removes_exactly_the_files_of_the_model() {
                 }
             }
             if prng.below(4) == 0 && !model.is_empty() {
-                // In some steps another process removes a file, or only its packet file.
+                // In some steps another process removes a packet file and its index.
                 let start = model.swap_remove(prng.below(model.len() as u64) as usize);
                 let mut device = device.clone();
                 device.remove(&path("eth1", start, "pcap")).expect("an existing file");
@@ -605,7 +605,7 @@ fn a_random_walk_removes_exactly_the_files_of_the_model() {
             }
             model.sort_by_key(|start| order(*start));
             while model.len() as u64 * 1100 > most {
-                // If no other file can be removed, files that readers hold must be removed.
+                // If no other file can be removed, a file of an hour directory that a query holds must be removed.
                 model.remove(model.iter().position(|start| !is_held(start)).unwrap_or(0));
             }
             let mut found = starts(&device, "eth1", model.clone());
@@ -715,7 +715,7 @@ fn a_wrong_clock_does_not_empty_the_store_unless_it_is_synchronised() {
     let wrong = NOW + 87_600 * HOUR;
     for minute in 0..30 {
         settle(&mut worker, ClockReading { now: at(wrong + 60 * minute), up: Duration::from_secs(60 * minute) });
-        // Files that are recorded while the worker tests the clock must not make the clock plausible.
+        // A packet file that is recorded with the time of the wrong clock is no evidence that this clock is right.
         publish(&device, "eth1", wrong + 60 * minute);
     }
     assert_eq!(starts(&device, "eth1", all), all);

@@ -172,10 +172,7 @@ fn each_view_reports_the_offset_at_which_the_bytes_ended() {
         "TCP header at byte 0: data offset is 0, must be at least 5"
     );
     assert_eq!(Udp::parse(&four, 0).unwrap_err().to_string(), "UDP header at byte 0: length is 0, must be at least 8");
-    assert_eq!(
-        Ipv6::parse(&four, 0).unwrap_err().to_string(),
-        "IPv6 header at byte 0: version is 0, must be at least 6"
-    );
+    assert_eq!(Ipv6::parse(&four, 0).unwrap_err().to_string(), "IPv6 header at byte 0: version is 0, must be 6");
 }
 
 #[test]

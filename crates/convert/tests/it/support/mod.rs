@@ -108,7 +108,7 @@ pub fn converted(files: &[&[u8]], plan: &Plan) -> Result<(Report, Memory), Error
     Ok((report, memory))
 }
 
-/// Converts one file in memory to one file.
+/// Converts one capture file to one output file; both are in memory.
 pub fn one(file: &[u8], plan: &Plan) -> (Report, Vec<u8>) {
     let (report, mut memory) = converted(&[file], plan).expect("converted");
     assert_eq!(memory.files.len(), 1);
