@@ -351,7 +351,7 @@ fn fraction(text: &str) -> Option<u64> {
     digits(&nine)
 }
 
-/// Returns the unit of the last digit after a decimal point, at least one nanosecond.
+/// Returns the value of one unit of the last digit of a fraction of a second, at least one nanosecond: 10 ms for `25`.
 fn precision_of(fraction: &str) -> Duration {
     Duration::from_nanos(NANOS_PER_SEC / 10u64.pow(fraction.len().min(9) as u32))
 }

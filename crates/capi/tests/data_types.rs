@@ -137,7 +137,7 @@ fn flows_and_rows_have_the_same_layout_in_c_and_rust() {
     layout!("netgrain_second", Second, ipv6 sizes syn syn_ack fin rst flows_active flows_new flows_ended sources);
     layout!("netgrain_second", Second, destinations peak_1ms peak_10ms ledger tunnel_numbered tunnel_missing tunnel_late);
     layout!("netgrain_second", Second, losses notes loss_count note_count);
-    // The constants of C equal the numbers of the Rust types.
+    // Each constant of the C header has the value of its Rust enum variant.
     for (name, number) in [
         ("END_IDLE_TIMEOUT", EndReason::IdleTimeout as u32),
         ("END_ACTIVE_TIMEOUT", EndReason::ActiveTimeout as u32),

@@ -219,7 +219,7 @@ pub fn for_indexing(args: &IndexArgs) -> Result<(), Failure> {
     let mut written: Vec<PathBuf> = match &args.into {
         Some(directory) => vec![directory.join(INDEX)],
         None if args.check => Vec::new(),
-        // No index is written for a directory, which is an error.
+        // `index` reports an error for a directory, and writes no index for it.
         None => args.files.iter().filter(|f| f.is_file()).map(|f| f.with_file_name(INDEX)).collect(),
     };
     written.sort();

@@ -87,7 +87,7 @@ pub struct PresenceMap<'a> {
     places: usize,
     /// Number of positions with a value.
     pub count: usize,
-    /// The bits of the positions; empty if all positions or no positions have a value.
+    /// One bit for each position, 1 if the position has a value; empty if all positions or no positions have a value.
     bits: &'a [u8],
 }
 
@@ -125,7 +125,7 @@ pub enum Bits {
 struct Row {
     words: Vec<(u64, u32)>,
     word: u64,
-    /// Number of bits in `word`, fewer than 64.
+    /// Number of positions whose bits are in `word` so far, fewer than 64.
     have: u32,
     before: u32,
 }

@@ -157,7 +157,7 @@ impl Setting for MeterKey {
 
     fn read(given: &RawValue) -> Result<Self, ValueError> {
         match given {
-            // If a key that was given as a flag has only decimal digits, it was parsed as an integer and lost its
+            // If a flag gives a secret key that has only decimal digits, the key was parsed as an integer and lost its
             // leading zeros. The format string adds the zeros again.
             RawValue::Whole(n) if *n >= 0 => Ok(format!("{n:016}").parse()?),
             other => Ok(other.text()?.parse()?),

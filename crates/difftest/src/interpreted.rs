@@ -79,7 +79,7 @@ impl Execution for Running<'_> {
     }
 }
 
-/// The packet facts of a packet that has this sequence number at its worker.
+/// Computes the packet facts of a packet; `number` is the value of the fact `sequence`.
 pub fn facts(packet: &Packet, link_type: u16, number: u64) -> Facts {
     let mut facts = Facts { sequence: number, ..packet.facts };
     facts.wire_len = facts.wire_len.max(packet.bytes.len() as u32);

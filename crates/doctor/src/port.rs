@@ -426,7 +426,7 @@ fn mtu(f: &Facts, kind: SourceKind) -> Finding {
     let is_limit = matches!(decide(&f.port, true).reason, Reason::LargeFrames { .. });
     if kind == SourceKind::Tpacket && is_limit {
         return Finding::new(&checks::MTU, &s, State::Warning, format!("MTU {mtu} is more than one XDP buffer holds"))
-            .fix(format!("ip link set {} mtu 1500, if the link carries no longer packets", f.port.name));
+            .fix(format!("ip link set {} mtu 1500, unless the link carries longer packets", f.port.name));
     }
     Finding::good(&checks::MTU, &s, format!("MTU {mtu}; most NICs drop longer packets"))
 }

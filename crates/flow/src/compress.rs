@@ -57,7 +57,7 @@ pub(crate) struct FlowState {
     pub head: CompressedHead,
     /// Stream position of the last packet.
     pub position: u64,
-    /// The times of the handshake.
+    /// The two times of the TCP handshake ([`crate::tcp::HandshakeUpdate`]).
     pub handshake: [u64; 2],
     /// The source MAC addresses in the encoding of [`crate::macs`]; 0 if unknown.
     pub macs: [u64; 2],
@@ -465,7 +465,7 @@ mod tests {
             let fields = any_fields(&mut prng);
             let state = any_state(&mut prng, &fields);
             let writer = compress(&state, &fields);
-            let words = writer.finish().expect("all predictions hold, or the encoding is loose");
+            let words = writer.finish().expect("`compress` uses the loose form if a prediction does not hold");
             assert_eq!(decompress(words, &fields), state, "seed {seed}, round {round}");
             assert_eq!(peek(words, &fields), state.head, "seed {seed}, round {round}");
         }
@@ -518,6 +518,6 @@ mod tests {
             sides: [side.clone(), side],
         };
         let writer = compress(&state, &fields);
-        assert_eq!(decompress(writer.finish().expect("loose encoding has no predictions"), &fields), state);
+        assert_eq!(decompress(writer.finish().expect("the loose form has no predictions"), &fields), state);
     }
 }

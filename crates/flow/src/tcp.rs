@@ -187,8 +187,9 @@ pub(crate) const fn next(state: TcpState, fins: &mut Fins, seen: &PacketFields, 
     }
 }
 
-/// The effect of a packet on the two times of the handshake, as bits. A time is a timestamp until the end of its
-/// interval is known, then a duration.
+/// The effect of a packet on the two times of the TCP handshake, as bits. The first time is that from SYN to SYN+ACK,
+/// the second that from SYN+ACK to ACK. Until the later of the two packets arrives, the value of a time is the
+/// timestamp of the earlier packet; afterwards it is the duration between the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HandshakeUpdate(u8);
 
@@ -213,7 +214,7 @@ impl HandshakeUpdate {
         }
     }
 
-    /// The two times of the handshake after a packet with timestamp `at`.
+    /// The new values of the two times of the handshake after a packet with timestamp `at`.
     #[inline(always)]
     pub fn times(self, [syn, ack]: [u64; 2], at: u64) -> [u64; 2] {
         let does = |bit: u32| self.0 >> bit & 1 == 1;

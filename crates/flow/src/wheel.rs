@@ -14,8 +14,8 @@ use crate::memory::{Hints, HintsExt};
 pub(crate) const SECONDS: u64 = 512;
 /// The index of no flow.
 const NONE: u32 = u32::MAX;
-/// A bit of the first link. If it is set, the flow is the first of its list, and the other bits of the link are the
-/// slot.
+/// A bit of the link of a flow to the flow before it. If the bit is set, the flow is the first of its list, and the
+/// other bits are the number of the slot.
 const HEAD: u32 = 1 << 31;
 
 pub(crate) struct Wheel {

@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// too.
 const WITHOUT_GENERATION_MAX: u64 = 1 << 17;
 
-/// The programs of one queue, one after the other.
+/// Runs the user part of the current program of a queue, and after a swap that of the next program.
 pub struct ProgramSequence {
     user_part: UserPart,
     mailbox: Arc<ProgramMailbox>,
@@ -37,7 +37,8 @@ pub struct ProgramSequence {
     /// packet shows a bug in netgrain.
     wrong_generation: u64,
     newest: u32,
-    /// Packets that arrived without a generation while the mailbox contained a program.
+    /// Number of packets without a generation that arrived, since the last swap, while the mailbox contained the next
+    /// program.
     without_generation: u64,
     /// True if the kernel was already queried in this batch to find the program to which packets without a generation
     /// belong.
@@ -114,7 +115,7 @@ impl ProgramSequence {
             _ => (self.run(packet, None), true),
         };
         let stored = verdict.kind() != VerdictKind::Drop;
-        // The worker's list of actions belongs to this packet only if the worker ran for it.
+        // The worker's list of actions belongs to this packet only if the worker evaluated this packet.
         let egresses = self.user_part.worker.actions().iter().filter(|_| ran).filter_map(|act| match act.action {
             Action::Forward(egress) => Some(egress),
             _ => None,

@@ -14,7 +14,8 @@ use ir::{Expiry, VerdictKind};
 /// Size in bytes of the metadata with the full verdict record. Numbers are in the byte order of the machine.
 pub const METADATA_BYTES: usize = 32;
 /// Size in bytes of the compact metadata. The compact metadata occupy the last bytes of the space of the full metadata.
-/// The last byte determines how the other bytes are read; if these bytes are cleared, the packet has no valid metadata.
+/// The last byte distinguishes full metadata from compact metadata. If all four bytes are 0, the packet has no valid
+/// metadata.
 pub const COMPACT_BYTES: usize = 4;
 
 /// Offsets in bytes of the fields in the metadata with the full verdict record.
@@ -150,7 +151,8 @@ impl QueueGenerations {
 pub struct MapValue {
     /// The number.
     pub number: u64,
-    /// The time at which the entry was last touched or was created, depending on [`Expiry`], in nanoseconds since 1970.
+    /// A time in nanoseconds since 1970. With [`Expiry::Idle`] the number was last read or written at this time; with
+    /// [`Expiry::Lifetime`] the entry was created at this time; with [`Expiry::Never`] the field is 0.
     pub stamp: u64,
 }
 

@@ -146,11 +146,9 @@ impl<'a> Eval<'a> {
                     return Err(Error::new(e.span.clone(), "a network is an address and a prefix length"));
                 };
                 let net = u8::try_from(bits).ok().and_then(|bits| Prefix::new(a.address(), bits));
-                Value::Net(
-                    net.ok_or_else(|| {
-                        Error::new(e.span.clone(), format!("{} has fewer than {bits} bits", a.address()))
-                    })?,
-                )
+                Value::Net(net.ok_or_else(|| {
+                    Error::new(e.span.clone(), format!("{bits} is not a valid prefix length for {}", a.address()))
+                })?)
             }
             Node::Apply(f, args) => {
                 let f = self.expr(f, scope)?;

@@ -242,7 +242,7 @@ impl Emit<'_> {
 
     /// Compares address words at an offset from a header. All words have the same width; each is combined with its mask
     /// and compared with a value.
-    #[expect(clippy::too_many_arguments, reason = "a test and its two labels")]
+    #[expect(clippy::too_many_arguments, reason = "the parameters describe one test and its two labels")]
     fn ends<const N: usize>(
         &mut self,
         header: Reg,
@@ -356,8 +356,8 @@ impl Emit<'_> {
         self.b.load(base, offset, width)
     }
 
-    /// Returns the length of the IPv4 header at `header`, plus the offset of the tunnel header from which `header`
-    /// counts.
+    /// Returns the length of the IPv4 header at `header`. If `header` is relative to a tunnel header, adds the offset
+    /// of the tunnel header in the frame.
     fn ipv4_len(&mut self, header: HeaderOffset) -> Reg {
         let start = self.start(header.from);
         self.b.fits(start, header.at, 1, self.reject);

@@ -75,7 +75,7 @@ impl OrderedFiles {
     ///
     /// # Errors
     /// When an hour directory cannot be listed.
-    #[allow(clippy::should_implement_trait, reason = "an iterator of results would end after its first error")]
+    #[allow(clippy::should_implement_trait, reason = "the type `Result<Option<_>>` lets callers use `?` in each step")]
     pub fn next(&mut self) -> io::Result<Option<Entry>> {
         while self.found.is_empty() && self.left > 0 {
             let Some(hour) = self.hours.next()? else { break };

@@ -24,7 +24,7 @@ pub struct Entry {
     pub start: Timestamp,
     /// The hardware queue.
     pub queue: u16,
-    /// Copy number: 0 for the first file of this start and queue, then 1, 2, …
+    /// Copy number: 0 for the first file with this start time and queue, then 1, 2, …
     pub copy: u32,
     /// Path of the packet file.
     pub path: PathBuf,
@@ -276,7 +276,7 @@ impl Hours {
     ///
     /// # Errors
     /// A directory cannot be listed. A directory that was removed meanwhile is skipped without an error.
-    #[allow(clippy::should_implement_trait, reason = "an iterator of results would end after its first error")]
+    #[allow(clippy::should_implement_trait, reason = "the type `Result<Option<_>>` lets callers use `?` in each step")]
     pub fn next(&mut self) -> io::Result<Option<Hour>> {
         if self.open.is_empty() {
             let years = self.inside(&self.root.clone())?;
@@ -286,7 +286,7 @@ impl Hours {
             let Some(name) = level.pop() else {
                 self.open.pop();
                 if self.at.pop().is_none() {
-                    // An empty level after the last year prevents the next call from listing the years again.
+                    // An empty level stays in `open`: without it, the next call would list the years again.
                     self.open.push(Vec::new());
                     return Ok(None);
                 }

@@ -163,7 +163,7 @@ impl SharedMemory {
         if self.prefault == Prefault::Lazy || from == self.mapped {
             return Ok(false);
         }
-        // The range does not exceed the first or second half of mirrored memory, because each half is a separate
+        // In mirrored memory, the range ends at the end of its half at the latest, because each half is a separate
         // mapping.
         let end = if from < self.len { self.len } else { self.mapped };
         let to = from.saturating_add(bytes.max(1)).checked_next_multiple_of(HUGE_PAGE).unwrap_or(end).min(end);

@@ -60,8 +60,8 @@ fn disk(priority: u32) -> io::Result<()> {
 }
 
 fn schedule(policy: libc::c_int) -> io::Result<()> {
-    // SAFETY: sched_param is a plain structure of integers, for which zero is a value (and the only one for these
-    // policies).
+    // SAFETY: sched_param is a plain structure of integers, so all zeros is a valid value. These policies permit no
+    // other priority than 0.
     let parameter: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: `parameter` is initialised; id 0 is the calling thread.
     let rc = unsafe { libc::sched_setscheduler(0, policy, &parameter) };
@@ -80,7 +80,7 @@ pub fn with_raised_priority<T>(urgent: impl FnOnce() -> T) -> T {
             unsafe { libc::sched_setscheduler(0, self.0, &self.1) };
         }
     }
-    // SAFETY: sched_param is a plain structure of integers, for which zero is a value.
+    // SAFETY: sched_param is a plain structure of integers, so all zeros is a valid value.
     let mut before: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: id 0 is the calling thread, and `before` is live for the call.
     let known = unsafe { libc::sched_getparam(0, &mut before) } == 0;
@@ -95,7 +95,8 @@ pub fn with_raised_priority<T>(urgent: impl FnOnce() -> T) -> T {
     urgent()
 }
 
-/// Excludes these CPUs from the affinity of the calling thread, unless no CPU would remain; true if it did.
+/// Excludes these CPUs from the affinity of the calling thread, unless no CPU would remain. Returns true if the
+/// affinity contains none of them afterwards.
 pub fn keep_off_cpus(cpus: &[usize]) -> bool {
     let allowed = cpu::allowed();
     let others: Vec<usize> = allowed.iter().copied().filter(|c| !cpus.contains(c)).collect();

@@ -43,7 +43,7 @@ pub enum RepairEvent {
         path: PathBuf,
         /// The original.
         original: PathBuf,
-        /// Number of salvaged packets or blocks.
+        /// Number of salvaged packet records; for pcapng, of salvaged blocks.
         records: u64,
         /// Number of omitted bytes.
         bytes: u64,

@@ -38,7 +38,8 @@ pub(crate) fn need<const N: usize>(frame: &[u8], at: usize, end: usize) -> Resul
     chunk(frame, at).ok_or(DecodeError::Cut)
 }
 
-/// Payload ethertype, payload offset and end of a PPPoE session; ethertype 0 means a protocol that is not decoded.
+/// Returns the ethertype of the payload of a PPPoE session packet, and the offsets of the begin and the end of the
+/// payload; ethertype 0 means a protocol that is not decoded.
 pub(crate) fn pppoe(frame: &[u8], at: usize, end: usize) -> Result<(EtherType, usize, usize), DecodeError> {
     let head: &[u8; pppoe::END] = need(frame, at, end)?;
     let inner = at + pppoe::END + usize::from(be16(head, pppoe::LEN));

@@ -18,7 +18,7 @@ pub struct PreparedProgram {
 
 impl PreparedProgram {
     /// Number of instructions that the verifier processed. An instruction counts once for each time that the verifier
-    /// passed over it.
+    /// processed it.
     pub fn verified(&self) -> u32 {
         self.program.info().map_or(0, |info| info.verified_insns)
     }

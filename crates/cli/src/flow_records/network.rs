@@ -154,7 +154,7 @@ mod tests {
         let from = |text: &str| text.parse::<SocketAddr>().expect("an address");
         let (a, b) = (from("192.0.2.1:1000"), from("192.0.2.2:1000"));
         assert_eq!((network.number(a, 0, &mut names), network.number(b, 0, &mut names)), (0, 1));
-        assert_eq!(network.number(from("192.0.2.1:2000"), 0, &mut names), 0, "another socket of the same exporter");
+        assert_eq!(network.number(from("192.0.2.1:2000"), 0, &mut names), 0, "same exporter, other socket");
         for exporter_number in 0..INTERFACES_MAX as u16 * 2 {
             assert!(usize::from(network.number(a, exporter_number, &mut names)) < INTERFACES_MAX);
         }

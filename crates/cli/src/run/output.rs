@@ -22,9 +22,9 @@ pub struct StatusOutput {
 enum StatusFormat {
     /// Status as JSON: one object for each interface.
     Json,
-    /// One line for all interfaces, and warnings.
+    /// Status as text: one line for all interfaces. Warnings are printed too.
     Line,
-    /// Warnings alone.
+    /// No status; only warnings are printed.
     Quiet,
 }
 

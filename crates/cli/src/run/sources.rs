@@ -58,7 +58,7 @@ pub fn captures(
 }
 
 /// Checks before the store is created that every file exists and that the first file is a capture. Later files are
-/// opened when the replay reaches them; the content of a pipe can be read only once.
+/// opened only when the replay reaches them. A pipe is not opened here, because its content can be read only once.
 fn readable(files: &[PathBuf], options: &Options) -> Result<(), Failure> {
     for (i, path) in files.iter().enumerate().filter(|(_, path)| *path != Path::new("-")) {
         let is_pipe = path.metadata().is_ok_and(|about| !about.is_file() && !about.is_dir());

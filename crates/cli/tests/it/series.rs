@@ -1,4 +1,4 @@
-//! Queries of time series on the command line: seconds and steps, silence and gaps.
+//! Queries of time series on the command line: seconds, steps, seconds without packets, and gaps.
 
 use crate::common;
 

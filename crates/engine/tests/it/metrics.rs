@@ -47,7 +47,7 @@ fn metrics_report_json_ledger_and_index_have_equal_counts() {
     assert!(get(server.address(), "/").contains("404"));
     common::until("the capture has ended", || capture.finished());
     let seconds = {
-        // `common::end` compares the files, their index, the checker and the ledger.
+        // `common::end` asserts that files, indexes, checker and ledger count the same packets.
         let mut capture = capture;
         capture.wait().expect("a run without an error");
         let seconds: Vec<Second> = capture.ledger().rows().map(|r| Second::from(&r)).collect();

@@ -64,7 +64,7 @@ impl fmt::Display for EvaluationError {
             Self::Probability(p) => {
                 write!(f, "{p} is not a probability between 0 and 1; write one such as 0.001")
             }
-            Self::PrefixLength { address, bits } => write!(f, "{address} has fewer than {bits} bits"),
+            Self::PrefixLength { address, bits } => write!(f, "{bits} is not a valid prefix length for {address}"),
             Self::DeviceName(name) => {
                 write!(f, "{name:?} is not a device name: 1 to 15 characters without spaces and `/`")
             }

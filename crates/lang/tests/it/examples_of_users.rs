@@ -88,7 +88,7 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
     (
         "main = steer_local_net \"131.114.0.0\" 16 33",
         "steer_local_net \"131.114.0.0\" 16 33",
-        "has fewer than 33 bits",
+        "33 is not a valid prefix length",
         "",
     ),
     // Errors in names, and in the precedence of operators.

@@ -203,7 +203,7 @@ fn fractions_are_probabilities() {
             format!("{:?}", bits("bloomCalcM 4 0.001")).replace("bloomCalcM 4 0.001", "")
         );
     }
-    // The formula is ⌈-4 n / ln(1 - p^(1/4))⌉. For n = 4 hosts and a probability p of 0.001, its value is 82.
+    // `bloomCalcM n p` is ⌈-4 n / ln(1 - p^(1/4))⌉, which is 82 for n = 4 hosts and a probability p of 0.001.
     let mark = |n: u64| world(&format!("main = mark (bloomCalcM 4 0.001 - {n})")).run(tcp(1)).mark;
     let expected = (-16.0 / (1.0_f64 - 0.001_f64.powf(0.25)).ln()).ceil() as u32;
     assert_eq!((mark(0), mark(1)), (expected, expected - 1));

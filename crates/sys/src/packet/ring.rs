@@ -144,7 +144,7 @@ impl Ring {
     fn status(&self, index: u32) -> &AtomicU32 {
         assert!(index < self.layout.blocks, "block {index} of {}", self.layout.blocks);
         // SAFETY: the index was checked, so the word lies in the mapping; blocks are page-aligned, so it is aligned;
-        // both sides access it only atomically while ownership is open.
+        // no side accesses the word with other than atomic operations while the other side may access it.
         unsafe { AtomicU32::from_ptr(self.start(index).add(at::BLOCK_STATUS).cast()) }
     }
 

@@ -37,8 +37,8 @@ pub struct VerifiedIndex {
     pub header: Header,
     /// The blocks, in order.
     pub blocks: Vec<IndexedBlock>,
-    /// Replaced index entries of the last blocks: later entries of the same blocks replaced them, and they describe
-    /// fewer packets. The newest replaced entry is the first.
+    /// Earlier index entries of the last blocks. Each of them was replaced by a later entry of the same block, which
+    /// describes more packets. The newest of the earlier entries is the first.
     pub earlier: Vec<IndexedBlock>,
     /// True if the index is sealed: the packet file was complete when the index was written.
     pub sealed: bool,
@@ -151,8 +151,8 @@ impl VerifiedIndex {
         if block.len() != first.bytes as usize {
             return Ok(None);
         }
-        // The candidates are the header that a recorder writes, and headers with pcap version 2.4 (used since 1998), in
-        // both byte orders.
+        // The candidates are the file header that a recorder writes, and the file header of this file with its version
+        // replaced by pcap version 2.4 (used since 1998), in either byte order.
         let mut header = pcap::FILE_HEADER_NS;
         header[16..20].copy_from_slice(&self.header.snaplen.to_le_bytes());
         header[20..].copy_from_slice(&self.header.link_type.to_le_bytes());

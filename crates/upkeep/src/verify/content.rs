@@ -157,7 +157,7 @@ impl Content {
         block.stamps = None;
     }
 
-    /// Adds a packet's keys to the samples. When the list is full, every second sample is dropped.
+    /// Adds a packet's keys to the samples. If the list is full, first removes every second sample from the list.
     fn sample(&mut self, block: usize, packet: &pcap::Packet<'_>) {
         if self.samples.len() == SAMPLES {
             let mut keep = [true, false].into_iter().cycle();

@@ -67,7 +67,7 @@ pub enum FindingKind {
     Orphan,
     /// A killed recorder left a file under its hidden name.
     Leftover,
-    /// Packets of a running capture were recorded between two files and no longer exist.
+    /// A running capture recorded packets between two files, and these packets no longer exist.
     Missing,
     /// Whether packets are missing between two files could not be determined.
     GapUnchecked,

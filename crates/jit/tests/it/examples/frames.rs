@@ -23,7 +23,7 @@ pub struct FragmentTargets(HashMap<(u128, u128, u64), Datagram>);
 
 struct Datagram {
     to: To,
-    /// The target that follows from the headers of the first fragment; `None` until the first fragment arrives.
+    /// The steering target that the headers of the first fragment give; `None` until the first fragment arrives.
     first: Option<To>,
     since: u64,
 }
