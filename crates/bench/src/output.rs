@@ -127,7 +127,7 @@ impl Drop for Output<'_> {
     /// Ends the output with the share of processor time that the hypervisor gave to other guests during the
     /// measurement, because that share distorts the results.
     fn drop(&mut self) {
-        /// If other guests get a greater share of the processor time, they noticeably reduce the measured rates.
+        /// The share of processor time above which the other guests noticeably reduce the measured rates.
         const NOTICEABLE: f64 = 0.01;
         let stolen = Ticks::now().stolen_since(self.ticks);
         if stolen > NOTICEABLE {

@@ -64,7 +64,7 @@ impl fmt::Display for RetentionError {
                 let (files, advice) = match segment {
                     Some(segment) => (exact_size(*segment), "write a larger size, or a smaller --segment"),
                     None => {
-                        let files = format!("{}, the smallest size of a file", exact_size(MIN_SEGMENT));
+                        let files = format!("{}, the smallest size of a packet file", exact_size(MIN_SEGMENT));
                         (files, "write a larger size with its unit, as in 200GB")
                     }
                 };

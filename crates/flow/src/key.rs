@@ -59,7 +59,7 @@ impl Key {
             Family::V6 => {
                 let b: &[u8; 40] = l3.first_chunk()?;
                 let word = |i: usize| {
-                    u64::from_be_bytes(*b[8 + i * 8..].first_chunk().expect("an IPv6 header has five words"))
+                    u64::from_be_bytes(*b[8 + i * 8..].first_chunk().expect("an IPv6 header has five 64-bit words"))
                 };
                 let (src, dst) = ([word(0), word(1)], [word(2), word(3)]);
                 let turned = bidirectional && (src, sp) > (dst, dp);
@@ -312,7 +312,7 @@ mod tests {
                 let expected = KEYS as f64 / PLACES as f64;
                 let chi: f64 = counts.iter().map(|c| (*c as f64 - expected).powi(2) / expected).sum();
                 let far = (chi - PLACES as f64) / (2.0 * PLACES as f64).sqrt();
-                assert!(far.abs() < 6.0, "seed {seed}, bits from {shift}: {far:.1} deviations off");
+                assert!(far.abs() < 6.0, "seed {seed}, shift {shift}: chi-squared {far:.1} deviations from its mean");
             }
         }
     }

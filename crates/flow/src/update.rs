@@ -1,7 +1,7 @@
 //! The metering of one packet: finding its flow, and updating the flow.
 //!
 //! Two fast paths handle most packets: one for the packets of long flows, and one for the first ten packets of a flow.
-//! A general path handles all other packets. The model in the tests is the plain version;
+//! A general path handles all other packets. The tests compare the result with a model that has no fast paths.
 //! `docs/design/flow-metering.md` has the cost of each path.
 
 use crate::compact_counters::CompactCounters;
@@ -136,7 +136,7 @@ impl<H: Hints> Meter<H> {
         hot.add_extra(update);
         hot.bits |= bit::SEEN_SINCE_SWEEP;
         let rare = if hot.has(bit::V6) { &mut self.rares[flow as usize] } else { &mut hot.rare };
-        // A time that the packet list can hold also fits into the extra fields.
+        // A time that the packet list can hold is short enough for `ExtraFields::set_handshake`.
         rare.set_handshake(update.times(rare.handshake(), after));
         if is_reply {
             hot.bits |= bit::BACK;

@@ -196,7 +196,7 @@ mod tests {
         }
         let percent = |n: u64, of: u64| 100.0 * n as f64 / of as f64;
         let near = |what: &str, value: f64, wanted: f64, within: f64| {
-            assert!((value - wanted).abs() <= within, "{what}: {value}, published {wanted}, seed 2015");
+            assert!((value - wanted).abs() <= within, "{what}: {value}, but {wanted} in the article, seed 2015");
         };
         near("one packet", percent(single, FLOWS), 47.8, 0.1);
         near("at most 8", percent(up_to_eight, FLOWS), 84.0, 0.1);
@@ -205,8 +205,9 @@ mod tests {
         near("packets in the longest", percent(long_packets, packets), 70.0, 3.0);
     }
 
-    /// For each law, the length-weighted mean logarithm of the lengths of new flows equals the mean logarithm of the
-    /// lengths that the weighted law draws.
+    /// For each law of flow lengths and its weighted law (such as [`steep`] and [`steep_weighted`]): the mean logarithm
+    /// of the lengths that the law draws, each weighted by the length, equals the mean logarithm of the lengths that
+    /// the weighted law draws.
     #[test]
     fn weighted_laws_agree_with_new_flows_weighted_by_their_length() {
         type Law = fn(&mut Prng, (f64, f64)) -> f64;
@@ -227,7 +228,7 @@ mod tests {
             let (fresh, weighted) = (sum / weights, sum_weighted / f64::from(DRAWS));
             assert!(
                 (fresh - weighted).abs() < 0.03,
-                "law {number}: weighted mean logarithm {fresh}, mean logarithm of the weighted law {weighted}, seed 9"
+                "mean logarithm of the lengths: law {number}, weighted by length: {fresh}; its weighted law: {weighted}"
             );
         }
     }
@@ -248,7 +249,7 @@ mod tests {
             let (fresh, weighted) = (*fresh as f64 / all as f64, weighted as f64 / DRAWS as f64);
             assert!(
                 (fresh - weighted).abs() < 0.03 && (fresh / weighted - 1.0).abs() < 0.1,
-                "length class {class}: share {fresh} of the packets, share {weighted} of the first flows"
+                "length class {class} has {fresh} of the packets of new flows, but {weighted} of the first flows"
             );
         }
     }

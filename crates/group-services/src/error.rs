@@ -21,7 +21,7 @@ pub enum GroupProgramError {
     },
     /// The program forwards to more interfaces than are supported. The error contains the number of interfaces.
     Interfaces(usize),
-    /// The filter of a shorthand program is invalid.
+    /// The program is `copy`, `steer` or `drop` with an invalid filter.
     Filter(FilterError),
     /// The program can run neither as machine code nor interpreted.
     Refused(Refusal),

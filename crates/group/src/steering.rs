@@ -88,9 +88,9 @@ pub fn fold(hash: u32, set: u64, weights: &Weights) -> Option<u8> {
         0 => return None,
         1 => 0,
         n if n.is_power_of_two() => hash & (n - 1),
-        // As in PFQ: if the total weight is 3, 5, 6 or 7, the index is the hash modulo the total weight. If it is
-        // larger, the index is the masked hash, or, if the masked hash is not below the total weight, the hash modulo
-        // the total weight.
+        // As in PFQ, for a total weight that is not a power of two: a total weight above 8 gives the masked hash as the
+        // index, provided that the masked hash is below the total weight. In all other cases the index is the hash
+        // modulo the total weight.
         n if n > 8 && hash & (n.next_power_of_two() - 1) < n => hash & (n.next_power_of_two() - 1),
         n => hash % n,
     };
@@ -181,7 +181,7 @@ mod tests {
     fn shares_follow_weights() {
         let table = BucketTable::new(0b111, &weights(&[1, 2, 5])).unwrap();
         for (share, parts) in shares(&table).iter().zip([1.0, 2.0, 5.0]) {
-            assert!((share * 8.0 / parts - 1.0).abs() < 0.03, "a share of {share} for {parts} of 8 parts of weight");
+            assert!((share * 8.0 / parts - 1.0).abs() < 0.03, "the share is {share} for weight {parts} of 8");
         }
     }
 
@@ -238,7 +238,7 @@ mod tests {
                 let fair = 200_000.0 * f64::from(*weight) / f64::from(total);
                 // PFQ's fold is uneven unless the total weight is a power of two, because it maps the hash values above
                 // the total to some slots a second time.
-                assert!((0.45..2.1).contains(&(f64::from(*seen) / fair)), "{seen} hashes, not {fair}, weights {of:?}");
+                assert!((0.45..2.1).contains(&(f64::from(*seen) / fair)), "weight {weight} of {of:?}: {seen} hashes");
             }
         }
     }

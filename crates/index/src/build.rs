@@ -487,10 +487,10 @@ mod tests {
         for n in 0..3000 {
             add(&mut keys, (0x0a00_0000 + n, 1000, 0x0b00_0000 + n % 7, 53));
             if n % 500 == 13 {
-                assert!(has(&mut keys, 0x0a00_0000 + n), "host of packet {n}");
+                assert!(has(&mut keys, 0x0a00_0000 + n), "the host of packet {n} is missing");
                 assert!(
                     (0..n).step_by(11).all(|before| has(&mut keys, 0x0a00_0000 + before)),
-                    "hosts of packets before {n}"
+                    "the host of a packet before packet {n} is missing"
                 );
             }
         }

@@ -104,7 +104,7 @@ pub(crate) fn net(bits: u64, length: u8) -> u64 {
     (folded ^ u64::from(length) << 32).wrapping_mul(ENDPOINT)
 }
 
-/// The hash of a host for the lookup of its sub-blocks: the callers use only the upper half of this product.
+/// The hash of a host for the lookup of its sub-blocks. It is a product of which callers use only the upper half.
 #[inline(always)]
 pub(crate) fn place_v4(address: u32) -> u64 {
     (u64::from(address) ^ SUB_BLOCK_HOST).wrapping_mul(ENDPOINT)

@@ -46,7 +46,8 @@ pub(crate) struct Occupancy {
 }
 
 impl Occupancy {
-    /// An occupancy of no filters; `additional_bytes` is the number of bytes per stripe in addition to the groups.
+    /// The occupancy before the first [`Self::add`]; `additional_bytes` is the number of bytes per stripe in addition
+    /// to the groups.
     pub fn new(kind: KeyKind, additional_bytes: usize) -> Self {
         Self { kind, wrong: [0.0; LEVELS], level: Some(0), filters: 0, additional_bytes }
     }

@@ -24,7 +24,7 @@ pub const VALUE: i16 = -168;
 pub const INDEX: i16 = -176;
 
 /// Offsets of the packet facts in the stack frame. A fact has one byte; ethertype, VLAN tag, the offset of an extension
-/// header, and the sink have two bytes.
+/// header, and the number of the sink have two bytes.
 pub mod fact {
     const AT: i16 = -72;
     pub const L3: i16 = AT + 1;

@@ -146,8 +146,8 @@ fn blank(interface: u16) -> Record {
         interface,
         flow_start: Timestamp::ZERO,
         record_index: 0,
-        // The packet counters of both directions start at one, so that the times of both directions are used, unless a
-        // column overwrites the counter.
+        // The times of a direction without packets are ignored, so both packet counters are 1 unless the columns of the
+        // counters are read and overwrite them.
         directions: [DirectionStats { packets: 1, ..DirectionStats::default() }; 2],
         end_reason: EndReason::IdleTimeout,
         tcp_state: TcpState::None,

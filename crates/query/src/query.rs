@@ -47,7 +47,8 @@ pub struct SeekHint {
     pub interface: String,
     /// The queue of that interface.
     pub queue: u16,
-    /// Stream positions of records: each range goes from the first to the last record of a group of packets.
+    /// Ranges of stream positions that contain the matching packets; for example one range for each flow record, from
+    /// the position of its first packet to the position of its last packet.
     pub positions: Vec<RangeInclusive<u64>>,
 }
 

@@ -30,7 +30,8 @@ pub const BRANCH_DESCS_MIN: u64 = 64 << 10;
 /// Largest number of descriptors of a branch; their memory is 128 MiB.
 pub const BRANCH_DESCS_MAX: u64 = 1 << 22;
 
-/// Number of descriptors that the writer claims in advance.
+/// Number of descriptors by which the claim (the descriptor up to which the writer may write) is ahead of the next
+/// write.
 const CLAIM: u64 = 1024;
 /// Number of descriptors that are reserved for control descriptors. A loss, a new generation and the end of the branch
 /// may occur at the same point of the stream.

@@ -23,9 +23,10 @@ use std::time::Duration;
 
 const NANOS: u64 = 1_000_000_000;
 
-/// Number of bytes that the producer claims in advance, so that one claim covers many packets.
+/// Number of bytes by which the claim (the position up to which the producer may write, see `protocol.rs`) is ahead of
+/// the next write, so that one update of the claim covers many packets.
 const CLAIM_BYTES: u64 = 256 << 10;
-/// Number of descriptors that the producer claims in advance.
+/// Number of descriptors by which the claim is ahead of the next write.
 const CLAIM_DESCS: u64 = 1024;
 /// Number of descriptors that are reserved for control descriptors; the descriptors of packets never use them.
 const CONTROL_RESERVE: u64 = 128;
@@ -108,7 +109,7 @@ impl Producer {
         &self.registry
     }
 
-    /// The configuration in force, with every value rounded.
+    /// The configuration in force, in which each value was rounded to a permitted value.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -349,8 +350,8 @@ impl Producer {
         self.memory.control.set_losses(&self.tally());
     }
 
-    /// Finds space for `need` bytes and one descriptor. If necessary, the function begins a segment, reads the cursors
-    /// of the lossless readers, and updates the claim.
+    /// Finds space for `need` bytes and one descriptor, and updates the claim (the position up to which the producer
+    /// may write). If necessary, the function reads the cursors of the lossless readers and begins a segment.
     #[cold]
     fn make_room(&mut self, need: u64, ts: Timestamp) -> Result<(), RingFull> {
         let (start, gap, due) = self.next_record(need, ts);

@@ -8,7 +8,8 @@
 //! page is locked (flock(2)) as long as the recorder runs.
 //!
 //! ```text
-//! word  0 "NGOFFR1\0" | 1 packets offered | 2 second of the last | 3 number of the active slot | 4 ended in order
+//! word  0 "NGOFFR1\0" | 1 packets offered | 2 second of the last packet | 3 number of the active slot
+//! word  4 the recorder ended normally
 //! slots: words 8 and 16: start time of the current file | its stream position | packets in the files before it
 //! byte 512: length of the directory's path u64 | path
 //! ```

@@ -223,7 +223,7 @@ fn check_sources(root: &Path, findings: &mut Vec<String>) -> Result<(), String> 
                 // prints.
                 let is_skip = line.contains(concat!("\"SK", "IP ")) && line.contains(concat!("print", "ln!"));
                 if is_skip {
-                    findings.push(format!("{shown}:{}: prints a skipped test; call testkit::skip", number + 1));
+                    findings.push(format!("{shown}:{}: use testkit::skip to print a skipped test", number + 1));
                 }
                 if let Some(word) = LEFTOVERS.iter().find(|w| line.contains(**w)) {
                     findings.push(format!("{shown}:{}: {word} marks unfinished work", number + 1));

@@ -14,7 +14,7 @@ pub struct ReportedGroup {
 }
 
 impl ReportedGroup {
-    /// Reads a document.
+    /// Reads the JSON document of a group.
     ///
     /// # Errors
     /// The type of a value differs from its type in this version of netgrain.
@@ -27,7 +27,7 @@ impl ReportedGroup {
         }
     }
 
-    /// Reads the documents of all groups.
+    /// Reads the JSON documents of all groups, one document for each group.
     ///
     /// # Errors
     /// As [`ReportedGroup::read`].

@@ -40,7 +40,7 @@ pub fn collect(groups: &[GroupView], mut family: impl FnMut(&str, &str, &str, &[
     one(
         "lost_packets_total",
         "counter",
-        "Copies for which a member's branch had no space, including former members.",
+        "Copies lost because a member's branch had no space; losses of former members are included.",
         &|g| g.counts.all_members().lost,
     );
     one(

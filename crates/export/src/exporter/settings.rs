@@ -51,11 +51,12 @@ pub struct Settings {
     pub encode: Config,
     /// Greatest number of waiting records.
     pub queue: usize,
-    /// How long an offer waits while the queue is full and the thread takes no record from the queue. Zero if the
-    /// packets come from an interface; if they come from a file, reading can wait. After an offer has timed out, no
-    /// offer waits until the thread takes a record again.
+    /// How long an offer (a call that puts a record into the queue) waits while the queue is full and the exporter's
+    /// thread takes no record from it. Zero if the packets come from an interface; if they come from a file, reading
+    /// can wait. After an offer has timed out, no offer waits until the thread takes a record again.
     pub offer_timeout: Duration,
-    /// Once true, an offer waits at most 0.3 s: a replay that the user interrupts must not wait for a collector.
+    /// If true, a call that puts a record into the full queue waits at most 0.3 s: a replay that the user interrupts
+    /// must not wait for a collector.
     pub stop_waiting: Arc<AtomicBool>,
     /// Longest time that a record waits for its message to become full.
     pub batch_delay: Duration,

@@ -39,11 +39,11 @@ pub fn compare(load: &Load) {
     println!("{}: {} hosts per block", load.name, keys / blocks.len());
     println!("{:<52} bits/key   wrong %   build ns/key   bytes read", "");
     let candidates: [(&str, Make); 6] = [
-        ("distinct keys, then split-block Bloom at 10 bits", distinct_bloom),
+        ("split-block Bloom of distinct keys, 10 bits/key", distinct_bloom),
         ("split-block Bloom at full size, folded (netgrain)", folded),
         ("register-blocked Bloom (4 bits in a word), folded", register),
         ("plain bitmap of 64 Kbit, folded", bitmap),
-        ("distinct keys, then binary fuse of 8 bits", fuse),
+        ("binary fuse of distinct keys, 8-bit fingerprints", fuse),
         ("sorted set of 32-bit hashes", sorted),
     ];
     for (name, make) in candidates {

@@ -83,8 +83,8 @@ fn a_fragment_that_follows_another_gets_its_classes_too() {
     assert_eq!(first, later);
 }
 
-/// The bug was that a later fragment that follows a dropped first fragment retained a hash, computed from its own local
-/// addresses.
+/// The bug was that a later fragment that follows a dropped first fragment retained a hash, which `steer_local_ip` had
+/// computed from the addresses of the later fragment itself.
 #[test]
 fn a_fragment_that_follows_a_dropped_fragment_has_no_hash() {
     let program = compile("main = steer_local_ip 224.0.0.0/4").expect("a program").program;

@@ -246,8 +246,8 @@ impl FileScan {
             self.pass(&block);
             return true;
         }
-        // The checksum covers the complete block. However, a growing block that was already scanned is not read
-        // completely again after each refresh.
+        // The checksum is tested only if the complete block is read. If an earlier part of a growing block was already
+        // scanned, only the rest of the block is read, without a test of the checksum.
         let from = if entered || !self.exact { start } else { self.at };
         self.buffer.clear();
         self.buffer.resize((end - from) as usize, 0);
@@ -272,7 +272,7 @@ impl FileScan {
         true
     }
 
-    /// The lower time limit for packets at this offset of the file.
+    /// The earliest timestamp that the query admits for packets at this offset of the file.
     fn from(&self, offset: u64) -> Timestamp {
         let first = self.file.first_pos();
         self.tail_begin.at(first, first.saturating_add(offset))

@@ -106,9 +106,9 @@ struct Top {
     only_marked: BTreeMap<Timestamp, Names>,
     /// The start of the newest hour with a file that has no out-of-order marker.
     newest: Option<Timestamp>,
-    /// The files that running recorders hold: for each queue the growing file, and before it the files that are being
-    /// sealed, whose indexes may not yet cover all blocks. Recorders write blocks in order, so a recorder also holds
-    /// every later file in the stream of the same queue.
+    /// The files that running recorders have locked: for each queue the growing file, and before it the files that are
+    /// being sealed, whose indexes may not yet cover all blocks. Recorders write blocks in order, so every file after a
+    /// locked file in the stream of the same queue is locked too.
     open: Vec<Entry>,
     /// Growing files outside of the newest hour directories, found by their out-of-order markers.
     marked_open: Vec<Entry>,
@@ -130,7 +130,8 @@ impl Top {
         let mut known: BTreeMap<Timestamp, HourSnapshot> =
             before.hours.into_iter().map(|seen| (seen.hour.start, seen)).collect();
         let (mut only_marked, mut settled) = (before.only_marked, true);
-        // Files that were prepared in advance are in the interface directory; their names show how many queues exist.
+        // The recorder creates the next packet file of each queue in advance, in the interface directory. The names of
+        // these files show which queues exist.
         let mut queues: BTreeSet<u16> = sys::nofollow::list(directory)?
             .into_iter()
             .filter_map(|(name, _)| name.into_string().ok())

@@ -164,7 +164,7 @@ fn only_files_recorded_with_a_clock_far_ahead_get_markers() {
     check(dir.path(), "three clocks");
 }
 
-/// Creates a system clock for the recorder.
+/// Returns the simulated system clock of the recorder.
 type Clock = fn() -> WallClock;
 
 #[test]

@@ -58,7 +58,7 @@ pub(super) struct OpenFile {
     /// The builder of the sealed index, with all blocks except the last one; `None` after sealing has begun.
     builder: Option<Builder>,
     sealing: Option<IndexChunks>,
-    /// The part of a block that was accepted last.
+    /// The last part of a block that the volume has written.
     last: Option<Accepted>,
     pub step: Step,
     pub checkpoint: Checkpoint,
@@ -156,8 +156,7 @@ impl OpenFile {
         }
     }
 
-    /// True if the file has no out-of-order marker, and no part of a block whose write is in progress will require a
-    /// marker.
+    /// True if the file has no out-of-order marker and needs none for the packets whose write has begun.
     pub fn is_in_order(&self) -> bool {
         self.has_marker.is_none() && !self.will_be_out_of_order
     }
@@ -238,9 +237,10 @@ impl OpenFile {
         self.step = Step::Truncate;
     }
 
-    /// Writes the losses after the last written part of a block to the growing index, so that they are in the ledger
-    /// even if no sealed index can be written. The index entry uses the space that was reserved when the growing index
-    /// was created. If the volume refuses this write too, there is no retry.
+    /// Adds `lost`, the ledger rows of the packets that were lost after the last written part of a block, to the
+    /// growing index on the volume, so that the ledger counts these packets even if no sealed index can be written. The
+    /// index entry uses the space that was reserved when the growing index was created. If the volume refuses this
+    /// write too, there is no retry.
     pub fn write_losses<D: Device>(&mut self, device: &mut D, lost: &Rows) {
         let Some(Accepted { entry, last, .. }) = &self.last else { return };
         let write = if *last {
