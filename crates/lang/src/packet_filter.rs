@@ -242,7 +242,7 @@ impl Emit<'_> {
 
     /// Compares address words at an offset from a header. All words have the same width; each is combined with its mask
     /// and compared with a value.
-    #[expect(clippy::too_many_arguments, reason = "a test and its two labels")]
+    #[expect(clippy::too_many_arguments, reason = "the arguments are a test and its two labels")]
     fn ends<const N: usize>(
         &mut self,
         header: Reg,
