@@ -73,7 +73,7 @@ struct Row {
     packets: u64,
     records: Option<u64>,
     mpps: MedianRange,
-    /// Bytes of tables and pools for each flow that was alive at the end.
+    /// Bytes of memory (tables and pools) divided by the number of flows that were active at the end.
     bytes_per_flow: Option<f64>,
 }
 

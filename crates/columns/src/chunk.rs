@@ -339,7 +339,7 @@ fn names<K: Key>(
     data: &mut Vec<u8>,
 ) -> Result<()> {
     if !known.fill(values, WIDE) {
-        return Err(ParquetError::General(format!("more than {WIDE} names in one row group")));
+        return Err(ParquetError::General(format!("more than {WIDE} distinct texts in one column of a row group")));
     }
     if known.keys.len() > NARROW {
         known.rank();

@@ -40,8 +40,8 @@ impl DataFileKind {
         }
     }
 
-    /// The longest time from the timestamp in the name of a sealed file to any row of the file, unless the name marks a
-    /// file of a day.
+    /// The longest time from the timestamp in the name of a sealed file to any row of the file, unless the name
+    /// contains the marker `.day`.
     pub const fn reach(self) -> Duration {
         match self {
             Self::Flows => Duration::from_secs(3600),
@@ -86,7 +86,8 @@ pub fn files(store: &Path, interface: &str, kind: DataFileKind) -> io::Result<Ve
     Ok(found)
 }
 
-/// As `files`, on any volume; `root` is the interface's directory.
+/// Like the function `files`, but lists the interface's directory `root` through `disk`, and returns the timestamp in
+/// the name and the path of each file.
 pub(crate) fn files_on(
     disk: &mut dyn Housekeeping,
     root: &Path,
@@ -181,7 +182,7 @@ pub(crate) fn journals(root: &Path, kind: DataFileKind) -> io::Result<Vec<(Times
     Ok(journals_of(root, kind, entries.into_iter().filter_map(|(name, _)| name.into_string().ok())))
 }
 
-/// As `journals`, but from a list of file names.
+/// Like the function `journals`, but takes the file names from the list `names` and does not list the directory.
 pub(crate) fn journals_of(
     root: &Path,
     kind: DataFileKind,

@@ -24,10 +24,12 @@ use std::time::{Duration, Instant};
 /// Default of the greatest delay between the last packet of a flow and its record: three times the usual idle timeout.
 pub const FLOW_LATE: Duration = Duration::from_secs(90);
 
-/// Greatest delay between the end of a second and the moment at which its row is journaled.
+/// Live mode: greatest delay from the end of a second until any row of the second is journaled. Each poll reads from
+/// the time of the previous poll minus this delay.
 const ROW_LATE: Duration = Duration::from_secs(30);
 
-/// This number of seconds after the begin of a second, all rows of the second have been journaled.
+/// Live mode: the rows of a second are returned this number of seconds after the second began. A row of the second that
+/// is journaled later (because of late packets) is not returned.
 const SETTLE_TIME: u64 = 3;
 
 /// After a backward clock step of less than this, the loop returns nothing until the clock has reached the earlier time

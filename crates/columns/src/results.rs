@@ -58,7 +58,8 @@ pub(crate) struct FileScan {
     ahead: Option<Hour>,
     day: VecDeque<SealedFile>,
     holds: Vec<Hold>,
-    /// Ids of files that a day's file replaces, so their rows are not returned twice.
+    /// Ids of the files whose rows are also in the file that compaction made for the day. These files are skipped, so
+    /// that no row is returned twice.
     replaced: BTreeSet<u64>,
     warnings: Warnings,
 }
@@ -120,8 +121,8 @@ impl FileScan {
         if hours.is_empty() {
             return false;
         }
-        // All hour directories of the day are locked before the first of them is listed. Otherwise a file that a day's
-        // file replaces could be removed in between.
+        // All hour directories of the day are locked before the first of them is listed. Otherwise compaction could
+        // remove a file between the listings of two directories.
         self.holds = hours.iter().filter_map(|hour| Hold::reader(&hour.directory).ok()).collect();
         // One warning suffices, because the hour directories of a day most likely cannot be locked for the same reason.
         if let Some(why) = self.holds.iter().find_map(Hold::obstacle) {

@@ -1,11 +1,11 @@
-//! The interfaces, the store and the checks of an inspection, and the properties of the capture for which they are
-//! inspected.
+//! A request for an inspection: the interfaces, the store and the checks, and those properties of the planned capture
+//! that some checks need (sizes of its rings and packet files, dedicated interfaces).
 
 use crate::Check;
 use std::path::PathBuf;
 
-/// The interfaces, the store and the checks of an inspection, and the properties of the capture for which they are
-/// inspected.
+/// A request for an inspection: the interfaces, the store and the checks, and those properties of the planned capture
+/// that some checks need (sizes of its rings and packet files, dedicated interfaces).
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// Names of the interfaces to inspect. If the list is empty, all physical interfaces are inspected, and no finding

@@ -145,8 +145,8 @@ impl Capture {
         self.groups.as_ref().map(|groups| groups.objects(&self.label)).unwrap_or_default()
     }
 
-    /// Returns the groups if this interface reports them. Of several interfaces that started together, only one reports
-    /// the groups.
+    /// Returns the groups if this interface is the first of the interfaces that started together. Only this interface
+    /// reports what concerns all groups together.
     fn group_reports(&self) -> Option<&Groups> {
         self.groups.as_deref().filter(|groups| groups.are_reported_at(&self.label))
     }

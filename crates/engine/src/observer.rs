@@ -72,8 +72,8 @@ impl Observer {
         observers.iter().map(report).collect()
     }
 
-    /// Returns the report of this interface, with those of the given groups that are reported at this interface, and
-    /// with the free space of the store's volume.
+    /// Returns the report of this interface. It includes the accounting of those given groups that this interface
+    /// reports, and the free space of the store's volume.
     fn with_groups(&self, groups: impl Iterator<Item = GroupView>) -> Report {
         let groups = groups.filter(|view| is_reported_at(view, &self.label)).collect();
         let report = self.report();

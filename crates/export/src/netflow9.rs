@@ -36,8 +36,8 @@ const VERSION: u16 = 9;
 const TEMPLATES: u16 = 0;
 const OPTIONS_TEMPLATES: u16 = 1;
 
-/// The template ids that netgrain uses. `FLOWS` is the first of four consecutive ids, one for each shape of flow
-/// records.
+/// The template ids that netgrain uses. `FLOWS` is the first of four consecutive ids of flow records: one for each
+/// combination of address family (IPv4, IPv6) and protocol (ICMP, any other).
 mod id {
     pub const FLOWS: u16 = 256;
     pub const SERIES: u16 = 272;
@@ -90,7 +90,7 @@ struct Exported {
 impl Encoder {
     /// A new encoder. [`Config::pen`] and [`Config::fields`] have no effect.
     pub fn new(config: Config) -> Self {
-        // The first four shapes describe records of one direction.
+        // The shapes 0 to 3 are those of records of one direction.
         let one_direction = |number| template::columns(Shape::from_number(number), Fields::Standard);
         let kept = |c: &Column| !REPLACED.contains(&c.field.element.id);
         Self {

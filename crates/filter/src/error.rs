@@ -18,7 +18,8 @@ pub struct FilterError {
     pub why: String,
 }
 
-/// Maximum number of characters of the filter that are printed above the mark.
+/// Maximum number of characters of the filter that are printed in the line above the `^` characters, which mark the
+/// word with the error.
 const SHOWN: usize = 96;
 
 impl FilterError {

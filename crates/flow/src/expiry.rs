@@ -93,7 +93,7 @@ impl<H: Hints> Meter<H> {
         self.due = due;
     }
 
-    /// The first second in which a flow has its deadline if no further packet arrives.
+    /// The earliest deadline of all flows, in seconds, if no further packet arrives; `None` if no flow is active.
     fn earliest(&self) -> Option<u64> {
         let used = self.flows.taken().filter(|f| f.1.hot.has(bit::USED));
         used.map(|(flow, _)| self.deadline(flow).div_ceil(SECOND)).min()

@@ -2,8 +2,9 @@
 //! coincidence.
 //!
 //! The flow ID is a hash of the properties of the whole flow, oriented from its source to its destination: addresses,
-//! ports, protocol, encapsulation, interface and start time. Words are combined two by two: a multiplication to 128
-//! bits for each pair, whose halves are combined. The pairs are independent of each other.
+//! ports, protocol, encapsulation, interface and start time. The words of these properties are hashed in pairs: the two
+//! words of a pair are multiplied, and the halves of the 128-bit product are combined by XOR. The hash of a pair does
+//! not depend on the other pairs.
 //!
 //! PERF: 194 → 60 instructions per record (`valgrind --tool=callgrind`), and a chain of three dependent multiplications
 //! in place of 24.
@@ -41,8 +42,9 @@ fn of(hot: &Hot, icmp: u16, place: u64, start: u64) -> u64 {
     mix64(all.wrapping_add(start))
 }
 
-/// Combines two words, with different constants (digits of pi) for each `pair`. The words are added to their product,
-/// because the product is 0 for any value of one word if the other equals its constant.
+/// Hashes two words, with different constants (digits of pi) for each `pair`. Each word is combined with its constant
+/// by XOR before the multiplication. If one word equals its constant, the product is 0 whatever the other word is;
+/// therefore both words are also added to the hash of the product.
 #[inline(always)]
 fn fold(pair: usize, a: u64, b: u64) -> u64 {
     const DIGITS: [[u64; 2]; 4] = [

@@ -19,7 +19,7 @@ pub(crate) struct Due {
     words: Vec<u64>,
     /// No flow has had a packet after this timestamp.
     end: u64,
-    /// The longest time between a flow's last packet and `end`.
+    /// The longest time from the last packet of a flow in the list to the timestamp `end`, which no packet exceeds.
     longest: u64,
 }
 

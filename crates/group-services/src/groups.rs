@@ -155,7 +155,8 @@ impl Groups {
         self.resources.warnings()
     }
 
-    /// True if this interface is the one that reports all groups.
+    /// True if this interface reports what concerns all groups together, such as the warnings of the sinks, because it
+    /// is the first interface of the engine.
     pub fn are_reported_at(&self, interface: &str) -> bool {
         self.registry.sources().first().is_some_and(|first| first.name == interface)
     }

@@ -4,13 +4,14 @@
 //! -> {"do":"create","group":"web","program":"main = tcp >-> steer_flow"}
 //! <- {"ok":true,"generation":1,"items":0}
 //! -> {"do":"join","group":"web"}
-//! <- {"ok":true,"slot":0,"generation":1,"items":0,"branches":2}   then one message per branch with five descriptors
+//! <- {"ok":true,"slot":0,"generation":1,"items":0,"branches":2}   then one message for each branch
 //! <- {"ok":false,"error":"no group \"wbe\": the engine has web"}
 //! ```
-//! `items` is the number of messages that follow a response; each contains one object (a group, a member). A membership
-//! lasts as long as its connection. The engine ends the membership when the connection closes, for any reason. A client
-//! that sends `leave` before it closes the connection loses no delivered packet. The engine refuses a request with an
-//! unknown field, so that a misspelt field is not silently ignored.
+//! The message for a branch transfers five file descriptors. `items` is the number of messages that follow a response;
+//! each contains one object (a group, a member). A membership lasts as long as its connection. The engine ends the
+//! membership when the connection closes, for any reason. A client that sends `leave` before it closes the connection
+//! loses no delivered packet. The engine refuses a request with an unknown field, so that a misspelt field is not
+//! silently ignored.
 
 use crate::steering::Steering;
 use crate::unresponsive::{DispatcherState, UnresponsiveQueue};
@@ -191,7 +192,7 @@ fn file_most() -> u64 {
 }
 
 impl Request {
-    /// Returns the steering rule that `fold` selects.
+    /// Returns the steering method: PFQ's fold if `fold` is true, otherwise rendezvous hashing.
     pub fn steering(fold: bool) -> Steering {
         if fold { Steering::Fold } else { Steering::Rendezvous }
     }

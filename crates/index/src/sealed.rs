@@ -79,7 +79,8 @@ pub(crate) struct SubBlockIndex {
     pub sets: [(u64, u32); KINDS],
 }
 
-/// Length in bytes of a stripe (the groups with the same number in the filters of all blocks), with its checksum.
+/// Length in bytes of a stripe (the 256-bit groups with the same number in the Bloom filters of all blocks), with its
+/// checksum.
 pub(crate) const fn stripe(blocks: usize) -> usize {
     blocks * GROUP + CRC
 }

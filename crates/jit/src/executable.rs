@@ -398,9 +398,9 @@ impl Worker {
     }
 
     /// Transfers state from `before`, the worker of the previous program, to this worker: the counters, the packet
-    /// sequence number, the fragment tracking, and the entries of each map that both programs have with equal name, key
-    /// and capacity. Both workers then share the fragment tracker, because other workers may still run the previous
-    /// program. No map entries are transferred between a native and an interpreted worker. State that is not
+    /// sequence number, the fragment tracking, and the entries of each map that both programs have with equal name,
+    /// key, capacity and expiry. Both workers then share the fragment tracker, because other workers may still run the
+    /// previous program. No map entries are transferred between a native and an interpreted worker. State that is not
     /// transferred remains in `before`, so that a thread that does not process packets can free its memory.
     pub fn transfer_state(&mut self, before: &mut Self) {
         self.sequence = before.sequence;

@@ -621,8 +621,8 @@ impl<'a> Emitter<'a> {
                 self.asm.store_imm(Size::H, R::R10, frame::fact::SINK, i32::from(*device) + 2);
             }
             Inst::Kernel => self.asm.store_imm(Size::H, R::R10, frame::fact::SINK, 1),
-            // Log instructions and fragment tracking need no code: a program in the kernel stops before a log
-            // instruction, and `plain` has replaced fragment tracking.
+            // Log and fragment tracking instructions need no code: a program in the kernel stops before a log
+            // instruction, and the function `plain` has replaced the fragment tracking instructions by copies.
             Inst::Log(_) | Inst::Datagram { .. } => (),
         }
     }
@@ -649,8 +649,8 @@ impl<'a> Emitter<'a> {
                 self.asm.load(Size::W, R::R0, R::R1, context::RX_QUEUE_INDEX);
                 self.write(to, R::R0);
             }
-            // The following facts need no code: `plain` has replaced the constant facts, and a program in the kernel
-            // stops before an instruction that reads one of the remaining facts.
+            // The following facts need no code: the function `plain` has replaced the reads of constant facts by
+            // constants, and a program in the kernel stops before an instruction that reads one of the other facts.
             Meta::Port
             | Meta::Rss
             | Meta::Sequence

@@ -272,7 +272,7 @@ impl Work {
         self.out.finish();
     }
 
-    /// Returns the CPU time of threads other than that of the meter.
+    /// Returns the CPU time of the shard threads. The CPU time of the meter thread is not included.
     pub fn cpu(&self) -> Duration {
         self.flows.as_ref().map_or(Duration::ZERO, Table::cpu)
     }

@@ -4,8 +4,8 @@
 //! A record belongs to the block in which it starts. At every tick the cutter sends the bytes that the current block
 //! has so far to the writer, so a packet is on disk within a second of its arrival even at a low packet rate. The index
 //! entry of the block is final only when the block is complete. If one batch of descriptors contains several ticks (as
-//! in a replay of a slow capture), they cause only one such job, after the batch. The cutter never waits and reads no
-//! clock: it takes the time from the descriptors.
+//! in a replay of a slow capture), the cutter sends these bytes only once, after the batch. The cutter never waits and
+//! reads no clock: it takes the time from the descriptors.
 
 mod block;
 mod job;

@@ -172,7 +172,8 @@ impl Branch {
         Ok(Listener::new(memory, cursor, shape, Mode::Lossy, Some(DescPosition::default()), registration))
     }
 
-    /// Packets received, and packets whose bytes were overwritten, as the reader reports them; for display only.
+    /// The counters that the reader reports, for display only: the number of packets received, and the number of
+    /// packets whose bytes were overwritten before the reader had copied them.
     pub fn reported(&self) -> (u64, u64) {
         self.cursor.reported()
     }

@@ -3,7 +3,7 @@
 //! captures.
 //!
 //! Repair removes only data that it can rebuild from the remaining data: a damaged original is retained under a name
-//! that ends in `.damaged`. Repair refuses files that a running process holds, and interfaces that another process
+//! that ends in `.damaged`. Repair refuses files that a running process has locked, and interfaces that another process
 //! records or repairs, because it could not distinguish the unpublished files of that process from leftovers.
 
 mod salvage;
@@ -143,7 +143,7 @@ impl fmt::Display for RepairEvent {
                 }
             }
             Self::Repaired { path, outcome: Outcome::Held } => {
-                write!(f, "{}: not repaired, because a running process holds it", path.display())
+                write!(f, "{}: not repaired, because a running process has locked it", path.display())
             }
             Self::Repaired { path, outcome: Outcome::Removed } => {
                 write!(f, "{}: contained no packets, removed", path.display())
@@ -386,7 +386,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
             return Ok(None);
         };
         let Some(file) = self.device.take(path)? else {
-            return Err(io::Error::other("a running process holds the file: wait until that process has ended"));
+            return Err(io::Error::other("a running process has locked the file: wait until that process has ended"));
         };
         let head = Window::new(&mut self.device, file, u64::MAX).and_then(|mut window| verified.head(&mut window));
         let done = match head {
@@ -525,7 +525,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         (self.report)(match outcome {
             Ok(Outcome::Held) => RepairEvent::Refused {
                 path: path.to_owned(),
-                why: "a running process holds the file: stop the recorder, or wait until it has published the file"
+                why: "a running process has locked the file: stop the recorder, or wait until it publishes the file"
                     .into(),
             },
             Ok(outcome) => RepairEvent::Repaired { path: path.to_owned(), outcome },
@@ -536,7 +536,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
     /// Salvages the complete records of a capture that is foreign or was renamed as damaged.
     fn salvage(&mut self, path: &Path, name: &str) -> io::Result<RepairEvent> {
         let Some(file) = self.device.take(path)? else {
-            return Err(io::Error::other("a running process holds the file: wait until that process has ended"));
+            return Err(io::Error::other("a running process has locked the file: wait until that process has ended"));
         };
         let saved = self.salvage_into(path, name, file);
         self.device.close(file);

@@ -19,7 +19,7 @@ pub const PROGRAMS: [&str; 2] = ["main = ip >-> steer_flow", "main = when is_tcp
 /// Flags of `netgrain-bench xdp`.
 #[derive(Args, Clone, Debug)]
 pub struct XdpArgs {
-    /// Number of frames that a program processes in one slice
+    /// Number of frames of one slice: a program processes these frames, then the next program runs
     #[arg(long, value_name = "N", default_value = "8k", value_parser = parse_count)]
     pub frames: u64,
     /// Number of rounds; in each round, every program runs for two slices; the output shows medians over the rounds
@@ -46,6 +46,6 @@ pub fn parts() -> Result<Parts, Stop> {
 }
 
 pub fn pin(processor: usize) {
-    // If pinning fails, the results are valid but vary more.
+    // If the thread cannot be pinned to the processor, the results are valid but vary more.
     let _ = sys::cpu::pin_to(&[processor]);
 }

@@ -460,7 +460,7 @@ fn a_deleted_interface_gives_its_last_frames_before_the_error_gone() {
     assert_eq!((rest.len(), counts.seen, lost(&counts)), (0, Some(2), 0));
 }
 
-/// Frames that arrived at a socket just after the kernel unbound it are counted as well.
+/// The source also counts the frames that arrived at a socket just after the kernel had unbound the socket.
 #[test]
 fn the_accounting_balances_when_an_interface_is_deleted_under_traffic() {
     let Some(sandbox) = Sandbox::new("the_accounting_balances_when_an_interface_is_deleted_under_traffic") else {

@@ -196,7 +196,7 @@ fn each_frame_that_a_full_peer_drops_is_counted() {
     let test = "each_frame_that_a_full_peer_drops_is_counted";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, b) = sandbox.veth("a", "b");
-    // With GRO the receive loop exists before a receiver opens the interface.
+    // If GRO is on, the peer has a receive loop (NAPI) even before a receiver attaches an XDP program.
     Offload::Gro.set(&b.name, true).expect("GRO on");
     if !enable_napi_thread(test, &b) {
         return;

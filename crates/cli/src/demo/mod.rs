@@ -103,7 +103,7 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
             done.sent.sent + done.scanned,
         );
         walk.same(
-            "the number of frames that `netgrain gen` did not send differs from the number of frames of the scan",
+            "the number of stored packets not from the generator differs from the number of frames of the scan",
             verdict.foreign,
             done.scanned,
         );

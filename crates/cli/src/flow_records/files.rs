@@ -52,8 +52,8 @@ pub fn format(path: &Path) -> Result<Format, Failure> {
     Ok(Format::Messages)
 }
 
-/// Returns the files that have content, and a warning for each empty file. An empty file has none of the formats; it is
-/// the rest of a program that was killed or of a full volume, so it counts as damaged.
+/// Returns the files that have content, and a warning for each empty file. An empty file has none of the formats. It
+/// counts as damaged, because it remains when a writing program is killed or the volume is full.
 ///
 /// # Errors
 /// All files are empty.

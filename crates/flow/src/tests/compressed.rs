@@ -170,8 +170,8 @@ fn packets(path: &Path) -> Vec<Owned> {
         Owned { ts, wire_len, data, decoded, position: offset, queue: 0 }
     };
     let mut packets: Vec<Owned> = captures::packets(path).into_iter().map(owned).collect();
-    // The packets are sorted, so that no packet is a clock step. They are at most an hour apart, because the meter
-    // processes every second while flows are active.
+    // The packets are sorted by timestamp, so that the time never steps back. Pauses of more than an hour are shortened
+    // to an hour, because the meter processes every second while flows are active.
     packets.sort_by_key(|p: &Owned| p.ts);
     let (mut before, mut removed) = (None, Duration::ZERO);
     for packet in &mut packets {

@@ -2,7 +2,7 @@
 //! compiled program and the syntax tree of a filter must give the same result.
 //!
 //! ```text
-//! index of the link type | number of bytes beyond the snaplen / 16 | frame
+//! index of the link type | (wire length - captured length) / 16 | captured bytes of the frame
 //! ```
 
 use crate::Target;

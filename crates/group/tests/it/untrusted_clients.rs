@@ -28,7 +28,8 @@ fn attach(group: &str, port: &str) -> Request {
     Request::Attach { group, port, file: None, max_bytes: 0, classes, weight: 1, filter: None }
 }
 
-/// Creates a group on all queues, even if the time limit of a command is short.
+/// Creates a group on all queues. If a queue does not respond within the time limit of a command, the group is deleted
+/// and created again.
 fn create_on_all_queues(engine: &Engine, group: &str, program: &str) {
     let registry = &engine.registry;
     until("all queues have the group", || {

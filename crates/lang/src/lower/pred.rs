@@ -129,7 +129,7 @@ impl Lower {
 
     /// Jumps to `yes` if `test` succeeds for a selected endpoint: the source, the destination, or at least one of the
     /// two.
-    #[expect(clippy::too_many_arguments, reason = "two values, two labels and the test")]
+    #[expect(clippy::too_many_arguments, reason = "the arguments include two values, two labels and the test")]
     fn ends<T>(
         &mut self,
         end: Endpoint,

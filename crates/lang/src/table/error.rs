@@ -39,7 +39,7 @@ pub enum EvaluationError {
     FilterLoops(crate::packet_filter::FilterLoops),
     /// `case_of` has no arm.
     NoArm,
-    /// The class is the class `management`.
+    /// The given class is class 63 (`management`), which is reserved.
     ManagementClass,
     /// A program tests for a flow with port 0, which no flow has.
     FlowPort,

@@ -15,7 +15,8 @@ pub fn subject(f: &Expr) -> String {
     }
 }
 
-/// The advice to add parentheses around a comparison: `filter ip_ttl .< 9`, `is_tcp .&&. ip_ttl .< 9`.
+/// The advice to add parentheses around a comparison, for wrong source such as `filter ip_ttl .< 9` or
+/// `is_tcp .&&. ip_ttl .< 9`.
 pub fn binding(op: &str, first: &Expr) -> Option<String> {
     if !(op.starts_with('.') || op.ends_with('.')) {
         return None;
@@ -32,7 +33,7 @@ pub fn binding(op: &str, first: &Expr) -> Option<String> {
     })
 }
 
-/// The advice to add parentheses around an argument: `when is_tcp forward "eth1"`.
+/// The advice to add parentheses around an argument, for wrong source such as `when is_tcp forward "eth1"`.
 pub fn parenthesize(f: &Expr, args: &[Expr]) -> String {
     let name = |e: &Expr| if let Node::Name(n) = &e.node { Some(n.clone()) } else { None };
     let mut inner = args.iter().filter_map(|a| {

@@ -265,7 +265,8 @@ impl Block {
         Ok(Self { offset, kind, len: len as usize })
     }
 
-    /// The block without the length at its end, if the block has at least the fields up to `end`.
+    /// Returns the bytes of the block without the length field at its end. An error if the block has no space for its
+    /// fixed fields, which end at offset `end`.
     #[inline]
     fn fields<'w, R: Read>(&self, window: &'w Window<R>, end: usize) -> Result<&'w [u8], Error> {
         if end + 4 > self.len {

@@ -15,8 +15,8 @@ pub(super) struct Seconds {
     /// True if ledger rows of this block were sent to the writer.
     reported: bool,
     new_rows: Rows,
-    /// The tally of the current second, and the first nanosecond of this second; with it, a packet needs one compare
-    /// instead of a division.
+    /// The tally of the current second, and the first nanosecond of this second. A comparison with this nanosecond
+    /// shows whether a packet is in the second; computing the second of each packet would need a division.
     tally: Tally,
     second_at: u64,
     counting: bool,

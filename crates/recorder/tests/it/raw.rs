@@ -68,7 +68,7 @@ fn the_clock_ends_a_raw_file_but_the_size_of_a_segment_does_not() {
     for span in 0..4 {
         stream.now = stream.now.next_multiple_of(60 * SECOND);
         if span > 0 {
-            // The start time of the segment is the clock boundary, not the timestamp of its first packet.
+            // The start time of the segment is a full minute, not the timestamp of its first packet.
             stream.segment();
         }
         let packets = 20 + 3 * span;

@@ -80,7 +80,9 @@ impl fmt::Display for Event {
                 Outcome::Removed => {
                     write!(f, "{}: empty file of a killed recorder, removed", path.display())
                 }
-                Outcome::Held => write!(f, "{}: not recovered, because a running process holds it", path.display()),
+                Outcome::Held => {
+                    write!(f, "{}: not recovered, because a running process has locked it", path.display())
+                }
                 Outcome::Unknown => write!(
                     f,
                     "{}: a killed recorder left this file, but its content does not match its name; not changed: run \

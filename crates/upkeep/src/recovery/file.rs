@@ -28,12 +28,12 @@ pub enum Outcome {
         /// Number of packets that were indexed or partly written but could not be kept: the ledger now counts them as
         /// lost with the cause `crash`, in addition to earlier losses.
         lost: u64,
-        /// Path of the file with the unverified bytes; `None` if the file had none.
+        /// Path of the separate file to which the unverified bytes were copied; `None` if there were no such bytes.
         aside: Option<PathBuf>,
     },
     /// The file was empty and was removed.
     Removed,
-    /// A running process holds the file.
+    /// A running process has locked the file, so the file was not changed.
     Held,
     /// The content of the file does not match its name; the file was not changed.
     Unknown,

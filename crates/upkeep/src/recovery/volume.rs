@@ -1,4 +1,5 @@
-//! The device and the directory of an interface, and the operations on its files that recovery needs.
+//! The directory of an interface, the [`Device`] through which its files are accessed, and the operations on these
+//! files that recovery needs.
 
 use super::file_names::DAMAGED;
 use crate::packet_file::VerifiedIndex;
@@ -10,17 +11,17 @@ use std::time::Duration;
 use store::device::{Device, FileId, Op};
 use store::offered_page::OrphanedCount;
 
-/// The longest time for which one call waits for a completion of the device.
+/// The longest time for which one call waits until an I/O operation is complete.
 pub(super) const WAIT: Duration = Duration::from_millis(100);
 
-/// A device and the directory of an interface on it.
+/// The directory of an interface (`root`), and the [`Device`] through which its files are accessed.
 pub(crate) struct Volume<D> {
     pub device: D,
     pub root: PathBuf,
     token: u64,
     /// The counts of offered packets that dead recorders have left in offered counter pages.
     pub tails: Vec<OrphanedCount>,
-    /// The counts of `tails` that were added to the ledger of a published file.
+    /// Those counts in the field `tails` that recovery has added to the ledger of a published file.
     pub entered: Vec<OrphanedCount>,
 }
 

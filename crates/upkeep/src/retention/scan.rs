@@ -27,8 +27,8 @@ pub(super) enum ScanExtent {
 }
 
 impl ScanState {
-    /// The listing that is due at this moment, and the state after this listing. With `only_once`, only the first
-    /// listing is due.
+    /// Returns the directories to list now, and the state after this listing; `None` if no listing is due. If
+    /// `only_once` is true, no listing is due after the first.
     pub fn next(self, up: Duration, only_once: bool) -> Option<(ScanExtent, Self)> {
         let all = Self::Listed { last: up, last_full: up };
         match self {

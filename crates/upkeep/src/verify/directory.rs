@@ -264,7 +264,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     }
 }
 
-/// True if files of this kind are in the interface directory; in other directories they are foreign.
+/// True if files of this kind belong in the interface directory. A file of such a kind in another directory is foreign.
 fn is_in_no_hour(data_type: RowFile) -> bool {
     matches!(data_type, RowFile::Journal | RowFile::Aside)
 }
