@@ -42,13 +42,13 @@ pub struct LiveArgs {
     /// Directory to record into; the files written there are removed
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
-    /// Traffic to send, by size or name
+    /// Traffic to send: frame sizes in bytes, or names of traffic (imix, backbone)
     #[arg(long, value_name = "LIST", default_value = "60,1000", value_delimiter = ',')]
     pub sizes: Vec<String>,
     /// Rate: flat (as fast as possible), 500kpps, 5Gbit
     #[arg(long, value_name = "RATE", default_value = "flat")]
     pub rate: String,
-    /// Number of flows; by default the number that belongs to the traffic name
+    /// Number of flows; by default the number that the generator uses for this traffic
     #[arg(long, value_name = "N")]
     pub flows: Option<String>,
     /// Duration of sending in each run
@@ -336,7 +336,8 @@ impl Row {
             line += &format!("\n                 cores: {}", threads.join(", "));
         }
         if let Some(queries) = self.query_ms {
-            line += &format!("\n                 each query took {queries:.1} ms; {} found packets", self.answered);
+            let found = self.answered;
+            line += &format!("\n                 each query took {queries:.1} ms; {found} queries found packets");
         }
         if let Some(verdict) = &self.verdict {
             line += &format!("\n                 checker, last run: {verdict}");

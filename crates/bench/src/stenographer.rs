@@ -43,7 +43,7 @@ pub struct StenographerArgs {
     /// Directory to record into, which other users may enter; the files written there are removed
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     pub dir: PathBuf,
-    /// Traffic to send, by size or name
+    /// Traffic to send: a frame size in bytes, imix or backbone
     #[arg(long, value_name = "SPEC", default_value = "backbone")]
     pub traffic: String,
     /// Rate of the traffic

@@ -264,8 +264,8 @@ pub fn age_of_replay(wanted: &RetentionRules, plan: &Plan) -> bool {
     wanted.max_age.is_some() && plan.store.is_some() && matches!(plan.source, SourcePlan::Files { .. })
 }
 
-/// The message that old files are removed by a rule for free space that the plan has and the user did not give; `None`
-/// in all other cases.
+/// The message that old files are removed to make space, for a plan with a rule for free space that the user did not
+/// request; `None` if the user gave such a rule or the plan has none.
 pub fn announcement(wanted: &RetentionRules, plan: &RetentionPlan) -> Option<&'static str> {
     (wanted.keep_free.is_none() && plan.rules.keep_free.is_some()).then_some(
         "retention: when there is no space for the next file, the oldest file of this interface is removed \

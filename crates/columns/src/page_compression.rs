@@ -50,13 +50,13 @@ const PRICE: usize = 20_000;
 enum Method {
     /// zstd level 1, which searches for matches at every byte.
     Thorough,
-    /// Entropy coding only.
+    /// zstd with entropy coding only, without a search for matches.
     Quick,
-    /// Uncompressed.
+    /// All bytes as they are.
     Bytes,
-    /// The lowest bytes of numbers, uncompressed ([`crate::stripe`]).
+    /// The encoding of numbers in [`crate::stripe`]; the lowest bytes, which the frame contains, are not compressed.
     Stripes,
-    /// The lowest bytes of numbers, entropy-coded.
+    /// The encoding of numbers in [`crate::stripe`]; the lowest bytes, which the frame contains, are entropy-coded.
     Frequent,
 }
 
@@ -108,7 +108,8 @@ impl Page {
         }
     }
 
-    /// Declares that the next `count` numbers are one kind of data, up to the end or the next [`Self::cut`].
+    /// Begins a part for `count` numbers, which the caller appends next, unless they are too few for a part of their
+    /// own. The part ends at the next [`Self::cut`] or at the end of the page.
     pub fn numbers(&mut self, count: usize, of: Numbers) {
         if count * of.width() >= PART {
             self.end_part();

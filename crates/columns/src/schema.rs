@@ -121,7 +121,7 @@ pub struct Column<T> {
 /// Decoded or not yet encoded values of one column, for some rows.
 #[derive(Default)]
 pub struct Cells {
-    /// Values of 64-bit columns, and of columns whose numbers are names in the file.
+    /// Values of 64-bit columns, and numbers of columns that are text in the file, such as the TCP state.
     pub longs: Vec<i64>,
     /// Values of 32-bit columns.
     pub ints: Vec<i32>,
@@ -138,7 +138,7 @@ pub struct Cells {
     /// Number of list entries of each row: when reading, only in the first leaf of a list; when writing, in all its
     /// leaves.
     pub counts: Vec<u32>,
-    /// If all numbers are equal, the number and how often it occurs; the numbers are then not stored otherwise.
+    /// If all numbers are equal, the number and how often it occurs. The other fields then contain no numbers.
     pub same: Option<(i64, usize)>,
     /// If the numbers are stored as one byte each in `octets`, the base that is added to each byte.
     pub narrow: Option<i64>,

@@ -1,8 +1,8 @@
 //! The thread that seals the complete journals of a writer.
 //!
 //! The journals of a replay writer ([`Config::wait_when_full`](crate::Config::wait_when_full)) are sealed in groups.
-//! The files and journals of a group are synced together, and each directory is synced once. A journal of a group is
-//! not synced before it is sealed. Its rows are nevertheless on disk within a second, because a group is small
+//! The Parquet files and the journals of a group are synced together, and each directory is synced once. A journal that
+//! waits for its group is not synced alone. Its rows are nevertheless on disk within a second, because a group is small
 //! ([`BATCH_BYTES`]) and is complete after [`GATHERED`].
 
 use crate::error::ColumnsError;

@@ -9,10 +9,10 @@
 //! lowest bytes are literals, and a match copies the upper bytes from the previous number.
 //!
 //! ```text
-//! block             has
-//! raw               a number with more differing bytes than the others: the first number, and a few others
-//! compressed, once  a number, and the distance to the number before it, which is the last offset from then on
-//! compressed        numbers, up to the next number with more differing bytes
+//! kind of zstd block  content
+//! raw                 a number with more differing bytes than the others: the first number, and a few others
+//! compressed, once    a number as a sequence with the offset to the previous number, which later sequences repeat
+//! compressed          numbers, up to the next number with more differing bytes
 //! ```
 
 use sys::simd::{SimdLoop, simd};

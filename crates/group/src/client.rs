@@ -209,9 +209,9 @@ impl Client {
 pub enum GenerationError {
     /// A program descriptor has a lower generation than the program descriptor before it.
     Decrease {
-        /// The earlier generation.
+        /// The generation of the previous program descriptor.
         from: u64,
-        /// The later generation.
+        /// The lower generation of the program descriptor that follows.
         to: u64,
     },
     /// The generation bits of a packet differ from those of the program.
@@ -226,7 +226,7 @@ pub enum GenerationError {
 impl fmt::Display for GenerationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Decrease { from, to } => write!(f, "program generation {to} follows generation {from}"),
+            Self::Decrease { from, to } => write!(f, "program generation {to} follows the higher generation {from}"),
             Self::Packet { bits, program } => {
                 write!(f, "a packet has generation {bits} modulo 4, but the program has generation {program}")
             }

@@ -213,8 +213,8 @@ pub struct ProgramInfo {
     /// Microseconds of compilation.
     #[serde(default)]
     pub compile_us: u64,
-    /// The packet keys (such as addresses) by which packets can be distributed to several queues without a map that the
-    /// queues share. There is one line for each cluster of maps.
+    /// The packet keys (such as addresses) by which packets can be distributed over members so that no two members use
+    /// the same map entry. Each line is one key, with the names of the maps for which it is sufficient.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub partition_by: Vec<String>,
     /// Notes for the user who loads the program.

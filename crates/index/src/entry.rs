@@ -5,10 +5,10 @@
 //! | first ns u64 | last ns u64 | sub-blocks (`sub_blocks.rs`) | 8 × groups u16 | state u16 | length of rows u32 | rows
 //! | groups by kind | crc
 //! ```
-//! `length` counts the whole entry. `base` is the number of entries before this one in the chain. `number` is the
-//! number of entries before this one in the file, replaced entries included. `state` is 0 if the block is full, 1 if
-//! the block continues in the next entry, and 2 if the block is being filled (see `growing.rs`). A set of 65 535 groups
-//! means "any key".
+//! `length` counts the whole entry. `base` is the number of entries before this one in the *chain*, which contains the
+//! entries that are never replaced (see `growing.rs`). `number` is the number of entries written before this one,
+//! replaced entries included. `state` is 0 if the block is full, 1 if the block continues in the next entry, and 2 if
+//! the block is being filled. A set of 65 535 groups means "any key".
 
 use crate::bytes::{CRC, Cursor, checked, close};
 use crate::key::{KINDS, Sets};
@@ -113,7 +113,7 @@ pub(crate) enum EntryState {
 pub(crate) struct ParsedEntry {
     pub entry: Entry,
     pub state: EntryState,
-    /// Number of entries before this entry in the chain.
+    /// Number of entries before this entry in the chain, which contains the entries that are never replaced.
     pub base: u32,
     /// Number of entries written to the file before this entry, replaced entries included.
     pub number: u32,

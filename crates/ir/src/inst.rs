@@ -168,8 +168,8 @@ pub enum Inst {
         to: Reg,
         /// Selects which of the nested IP packets is the fragment.
         parts: FragmentScope,
-        /// The form of the stored number: 24 bits that identify a steering function with its parameters, or a query for
-        /// ports. Fragment tracking stores a separate number for each form.
+        /// 24 bits that say what the stored number is: the hash of one steering function with its parameters, or the
+        /// pair of ports. Fragment tracking stores a separate number for each form.
         form: u32,
         /// The value that follows from the headers of this packet alone; 0 if there is none.
         value: Operand,

@@ -19,7 +19,7 @@ impl JITMemoryProvider for Memory {
     fn allocate(&mut self, size: usize, align: u64, kind: JITMemoryKind) -> io::Result<*mut u8> {
         if !matches!(kind, JITMemoryKind::Executable) {
             // The data of compiled programs is in the context, so the programs have no data sections.
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "the module requests memory for data"));
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "the program requests memory for a data section"));
         }
         let align = align as usize;
         let room = self.parts.last_mut().and_then(|part| part.take(size, align));

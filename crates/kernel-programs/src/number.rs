@@ -107,7 +107,8 @@ impl Emitter<'_> {
             }
         };
         match (op, b) {
-            // A division by the constant 0 has a known result; the kernel's verifier would reject the instruction.
+            // For a division by the constant 0, only the known result is emitted: the kernel's verifier would reject
+            // the division.
             (Op::Div, None) if short == 0 => self.asm.mov(into, 0),
             (Op::Rem, None) if short == 0 => self.asm.mov_reg(into, a),
             (Op::Shl | Op::Shr, Some(b)) => {

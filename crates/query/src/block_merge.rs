@@ -38,7 +38,7 @@ pub struct BlockMerge<S> {
     /// The memory of a block whose packets were all returned, for reuse.
     spare: Option<Box<Block>>,
     lent: Range<usize>,
-    /// Number of packets lost before the current packet, in earlier blocks.
+    /// Number of packets of the same origin that were lost in earlier blocks and that no earlier packet has reported.
     lost: u64,
 }
 

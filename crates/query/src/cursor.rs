@@ -71,7 +71,8 @@ pub type Rank = (u32, u16);
 /// A cursor with its rank.
 pub type Ranked = (Rank, Box<dyn Cursor>);
 
-/// A source of cursors, which the merge opens only when it reaches their begin.
+/// A source of cursors. The merge opens a cursor of the source when the result reaches the earliest timestamp that a
+/// packet of the cursor can have, or earlier, if the disk can read in advance.
 pub trait CursorSource: Send {
     /// The earliest timestamp that a packet of the next cursor of the source can have; `None` after the last cursor.
     ///

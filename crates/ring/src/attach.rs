@@ -49,11 +49,11 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The users that may attach. Root and the engine's own user may always attach.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttachPolicy {
-    /// Another user that may attach.
+    /// The Unix id of a further user that may attach.
     pub uid: Option<u32>,
-    /// A group whose members may attach.
+    /// The Unix id of a group of users that may attach.
     pub gid: Option<u32>,
-    /// True if `uid` and `gid` also permit lossless listeners, which can make capture drop packets.
+    /// True if the users of `uid` and `gid` may also attach lossless listeners, which can make capture drop packets.
     pub allow_lossless: bool,
 }
 
@@ -93,7 +93,7 @@ pub struct OfferedRing {
 }
 
 impl OfferedRing {
-    /// The ring that this producer writes.
+    /// The entry for the ring that this producer writes.
     pub fn of(producer: &Producer) -> Self {
         let (memory, registry) = (Arc::clone(producer.memory()), Arc::clone(producer.registry()));
         Self { memory, registry, shape: producer.config().shape() }

@@ -86,7 +86,7 @@ pub struct Desc {
     pub l4: u8,
 }
 
-/// A position between two descriptors of the stream.
+/// A position between two descriptors, as an index of descriptors and as a stream position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DescPosition {
     /// Index of the next descriptor.
@@ -103,7 +103,7 @@ pub enum Control {
     Segment {
         /// Stream position of the first byte of the new segment.
         pos: u64,
-        /// Distance from the end of the previous segment to `pos`, at most one block.
+        /// Distance in bytes from the end of the previous segment to `pos`, at most one block.
         gap: u32,
     },
     /// This many packets were lost since the last [`Control::Lost`] with the same cause (and the same lossless reader).

@@ -187,8 +187,8 @@ impl Listener {
         for _ in 0..REWINDS {
             let Some((head, controls)) = settled(&self.memory) else { break };
             let positions = self.memory.control.positions();
-            // If head and claim contradict each other, the engine is faulty or dead. The search then reads at most as
-            // many descriptors as the ring has.
+            // The claim is the position up to which the producer may be overwriting the ring. If it contradicts the
+            // head, the engine is faulty or dead. The search then reads at most as many descriptors as the ring has.
             let oldest = || positions.oldest_desc(capacity).max(head.saturating_sub(capacity));
             let load = |i| protocol::load(self.memory.slot(i));
             let found = search::first_from(pos, head, load, oldest);

@@ -62,7 +62,8 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = self.now.fetch_add(layout.size(), Relaxed) + layout.size();
         self.most.fetch_max(now, Relaxed);
-        // Both cells are constant and have no destructor, so access neither allocates nor fails.
+        // Both thread-local cells have a constant initial value and no destructor, so access neither allocates nor
+        // fails.
         let balance = BALANCE.get() + layout.size() as isize;
         BALANCE.set(balance);
         HIGHEST.set(HIGHEST.get().max(balance));

@@ -55,7 +55,7 @@ pub fn exposition_problems(page: &str) -> Vec<String> {
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
             match rest.split_once(' ') {
                 Some((name, kind)) if name == family.name && family.kind.is_empty() => family.kind = kind.to_owned(),
-                _ => found.push(format!("a misplaced type line: {line}")),
+                _ => found.push(format!("a TYPE line must follow the HELP line of its metric, once: {line}")),
             }
         } else {
             family.take(line, &mut found);

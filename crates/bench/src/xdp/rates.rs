@@ -71,8 +71,8 @@ struct Row {
     mpps: MedianRange,
     /// Percent by which the packet rate of the program is below that of the bare redirect in the same round.
     below_percent: Paired,
-    /// The values of `below_percent` for the rounds of each opening of the interfaces: median and range of their
-    /// medians.
+    /// The benchmark opens the interfaces several times. For each time, the median of the percentage over its rounds
+    /// is computed; these are the median and the range of these medians.
     by_opening: MedianRange,
     most_percent: f64,
     /// Frames that were lost because the interface's socket had no room, in all slices on this interface.
@@ -219,7 +219,8 @@ fn accounting(ports: &[Port; 2]) -> Result<Vec<u64>, Stop> {
         if steered.undecided > 0 || steered.passed > 0 {
             let (left, passed) = (steered.undecided, steered.passed);
             return Err(Stop::error(format_args!(
-                "{left} frames were undecided, {passed} had no socket; please report this"
+                "the programs left {left} frames undecided, and the queues of {passed} frames had no socket; please \
+                 report this"
             )));
         }
         Ok(steered.redirected - port.received.load(Relaxed).min(steered.redirected))

@@ -86,8 +86,9 @@ impl FlowQuery {
     }
 }
 
-/// The error for a filter after the files of `-r` whose first word has the form of a file name: no file has this
-/// name, because names of existing files do not belong to the filter. For other words, the error of the filter.
+/// The error for an invalid filter that follows the files of `-r`. The files end at the first word that names no
+/// existing file. So if this word, the first of the filter, has the form of a file name, the error is that there is no
+/// such file; otherwise it is the error of the filter.
 pub fn missing_file_or(e: &FilterError, words: &[&str]) -> Failure {
     // A network such as 10.0.0.0/8 is not a path.
     let is_path = |word: &str| word.contains('/') && word.starts_with(|c: char| !c.is_ascii_digit());

@@ -94,7 +94,7 @@ impl Listing {
         Self { layout: Layout::new(&columns, &STEPS, room, paint), zone: zone.clone(), date: String::new() }
     }
 
-    /// The header line. Names of interfaces that are known now fit their column.
+    /// The header line. First widens the column of interfaces to the longest name in `names`.
     pub fn header(&mut self, names: &Names) -> String {
         self.layout.widen(INTERFACE, names.all().iter().map(|(_, name)| name.as_str()));
         self.layout.header()

@@ -160,7 +160,7 @@ impl Lines {
         Self { layout, paint, zone: zone.clone(), date: String::new() }
     }
 
-    /// The header line. Names of interfaces that are known now fit their column.
+    /// The header line. First widens the column of interfaces to the longest name in `names`.
     pub fn header(&mut self, names: &Names) -> String {
         self.layout.widen(INTERFACE, names.all().iter().map(|(_, name)| name.as_str()));
         self.layout.header()

@@ -42,7 +42,7 @@ fn an_empty_file_is_an_error_of_every_verb_that_reads_captures() {
     }
     let verified = run(&["verify", arg(&empty)]);
     assert!(verified.status == Some(2) && verified.out.contains("the file is empty"), "{verified:?}");
-    // A query reads the other files.
+    // A query of several files reads the files that are not empty, and reports the empty file.
     for query in [&["packets", "-r"][..], &["flows", "-r"], &["series", "-r"]] {
         for files in [[arg(&file), arg(&empty)], [arg(&empty), arg(&file)]] {
             let output = run(&[query, &files].concat());

@@ -41,7 +41,8 @@ fn captures(store: &Path) -> Vec<PathBuf> {
 fn a_replay_has_the_same_estimates_only_with_the_key_of_the_store() {
     let dir = TempDir::new("replay_with_key");
     let (first, replayed, without_key) = (dir.join("first"), dir.join("replayed"), dir.join("without_key"));
-    // A second has more packets than flows, because a row has at most as many addresses as packets.
+    // Each second has more packets than addresses: a row limits the estimate of distinct addresses to its number of
+    // packets, and with fewer packets this limit, and not the key, would determine the estimate.
     let spec = ["--sim", "imix,flows=12000,rate=20kpps", "--packets", "40k", "--quiet"];
     let key = ["--set", "series.key=00c0ffee00c0ffee"];
     let output = run(&[&["run", "--store", arg(&first)], &spec[..], &key[..], &RING[..]].concat());
@@ -68,7 +69,7 @@ fn a_replay_has_the_same_estimates_only_with_the_key_of_the_store() {
     assert_ne!(sources(&other_rows), sources(&rows));
 }
 
-/// `packets` merges the files of two queues into one capture, which is replayed with the key of the interface.
+/// `packets` merges the files of two queues into one capture, which is replayed with the address key of the interface.
 #[test]
 fn a_replay_of_two_queues_equals_their_live_records_and_rows() {
     let test = "a_replay_of_two_queues_equals_their_live_records_and_rows";

@@ -258,9 +258,9 @@ fn arbitrary_frames_are_counted() {
 #[test]
 fn each_flow_of_a_small_table_ends_as_itself_if_its_eviction_is_predicted_twice() {
     let packet = |port: u16, us: u16| Plan::udp(1, 2, (port, 53)).frame(at(f64::from(us) / 1e6));
-    // The table is full of flows of one packet. Then three new flows send packets, and before they are in the table
-    // each of their packets makes the meter determine the next flow to evict. Then as many new flows start as the table
-    // holds.
+    // The table is full of flows with one packet each. Then three new flows send 17 packets each. In a single batch,
+    // the meter predicts the next flow to evict for each of these packets that it prepares before the new flow is in
+    // the table. Then 60 new flows evict all flows of the table.
     let mut packets: Vec<Owned> = (0..32).map(|n| packet(n, n)).collect();
     packets.extend((0..51).map(|n| packet(1000 + n / 17, 100 + n)));
     packets.extend((0..60).map(|n| packet(2000 + n, 200 + n)));

@@ -20,7 +20,7 @@ pub enum Type {
     Int,
     /// A probability, as a fraction.
     Chance,
-    /// The packet itself, if the program names it.
+    /// The packet, as a parameter that the program names.
     Packet,
     /// A text.
     Text,
@@ -73,7 +73,7 @@ impl Type {
             "Arm" => Self::Arm,
             list => match list.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
                 Some(inner) => Self::List(Box::new(Self::of_word(inner))),
-                None => unreachable!("`{list}` in a signature of the table"),
+                None => unreachable!("unknown type `{list}` in a signature of the function table"),
             },
         }
     }

@@ -145,8 +145,8 @@ impl RingReader {
                     None => continue,
                 }
             }
-            // The engine is tested before the last read of the ring: after its end, the engine publishes no more
-            // descriptors.
+            // The test whether the engine has ended precedes the read: if the engine had ended before the read, the
+            // ring contains every descriptor, and an empty read is the end.
             let over = self.listener.ended() || !self.is_connected();
             let at = self.listener.position();
             self.listener.next(BATCH, &mut self.batch);

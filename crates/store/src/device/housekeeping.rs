@@ -209,7 +209,7 @@ mod tests {
             (0..30).map(|hour| dir.join(format!("eth1/2026/11/{:02}/{hour:02}", 1 + hour / 7))).collect();
         let all: Vec<&Path> = hours.iter().map(|hour| &**hour).collect();
         device.create_directories(&all).expect("directories");
-        assert!(hours.iter().all(|hour| hour.join(HOLD).is_file()), "hour directories that a reader can hold");
+        assert!(hours.iter().all(|hour| hour.join(HOLD).is_file()), "each hour directory has a lock file for readers");
         device.create_directories(&all).expect("directories that are there");
         let files: Vec<PathBuf> = hours.iter().map(|hour| hour.join("f")).collect();
         // Every third file is missing.

@@ -50,7 +50,7 @@ pub trait Machine {
     /// For each packet outcome, the number of packets with this outcome.
     fn outcomes(&self) -> Vec<u64>;
 
-    /// The program generations that the map of the program contains for the queue.
+    /// The program generations that the kernel program has stored in its map for the queue of the test.
     fn seen(&self) -> QueueGenerations;
 
     /// Records, as user space does, that a packet of this generation was received.

@@ -173,7 +173,7 @@ fn ip6(packet: &[u8]) -> Option<Ip> {
     upper(Ip { src: address(8)?, dst: address(24)?, protocol: next, fragment, id, body })
 }
 
-/// Declines packets that may be tunnels, and packets with an incomplete transport header.
+/// Returns the packet, or `None` if it may be a tunnel packet or if its transport header is incomplete.
 fn upper(ip: Ip) -> Option<Ip> {
     let need = match ip.protocol {
         TCP => 20,
