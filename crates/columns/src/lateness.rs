@@ -1,5 +1,6 @@
-//! The greatest delay of the flow records of an interface, stored in the interface's directory. It depends only on the
-//! timeouts of the meter. Each poll of a live query must read from the time of the previous poll minus this delay.
+//! The greatest lateness of the flow records of an interface (the time from the last packet of a record to the moment
+//! at which the record is made), stored in the interface's directory. It depends only on the timeouts of the meter.
+//! Each poll of a live query must read from the time of the previous poll minus this lateness.
 
 use crate::follow::FLOW_LATE;
 use std::fs::File;
@@ -13,16 +14,16 @@ use sys::nofollow::{self, OpenOptions};
 /// seconds after its timeout, and clocks differ.
 const MARGIN: Duration = Duration::from_secs(60);
 
-/// An upper limit of the delay of records: longer than any practical timeout, and short enough that sums do not
+/// An upper limit of the lateness of records: longer than any practical timeout, and short enough that sums do not
 /// overflow.
 const MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// The greatest delay of a meter's records, computed from the meter's longest timeout.
+/// The greatest lateness of a meter's records, computed from the meter's longest timeout.
 pub fn flow_lateness(longest_timeout: Duration) -> Duration {
     longest_timeout.saturating_add(MARGIN).clamp(FLOW_LATE, MAX)
 }
 
-/// Writes the greatest delay into the directory of the interface.
+/// Writes the greatest lateness into the directory of the interface.
 ///
 /// # Errors
 /// The directory or the file cannot be written; [`io::Error`] of the system call.
@@ -39,8 +40,8 @@ pub fn keep_flow_lateness(store: &Path, interface: &str, lateness: Duration) -> 
         .and_then(|()| nofollow::rename(&complete, &path))
 }
 
-/// The greatest delay of the records of these interfaces. If the delay of an interface is unknown, [`FLOW_LATE`] is
-/// used for it.
+/// The greatest lateness of the records of these interfaces. If the lateness of an interface is unknown, [`FLOW_LATE`]
+/// is used for it.
 pub fn kept_flow_lateness(store: &Path, interfaces: &[String]) -> Duration {
     let read = |name: &String| {
         let text = nofollow::read_to_string(&interface_directory(store, name).join(FLOW_LATENESS)).ok()?;
