@@ -77,12 +77,12 @@ pub fn summary(r: &ProgramReport) -> String {
     if user.copies_unsent > 0 {
         _ = writeln!(
             out,
-            "  {:<14}{:>18} of packets that were stored, forwarded or sent to the host",
-            "not copied", user.copies_unsent
+            "  {:<14}{:>18} of packets that were stored, forwarded or passed to the host",
+            "unsent copies", user.copies_unsent
         );
     }
     if r.undecided > 0 {
-        _ = writeln!(out, "  {:<14}{:>18} by the kernel program, decided in user space", "undecided", r.undecided);
+        _ = writeln!(out, "  {:<14}{:>18} in the kernel; user space decided these packets", "undecided", r.undecided);
     }
     if user.forward_own > 0 {
         _ = writeln!(

@@ -5,7 +5,7 @@
 //!
 //! Live mode polls the store repeatedly and returns only data that it has not yet returned. A record appears in a
 //! journal only after its flow has ended. Hence each poll reads from the time of the previous poll minus the greatest
-//! delay of a record. The loop remembers the records that it returned within that delay, so that none is returned
+//! lateness of a record. The loop remembers the records that it returned within that time, so that none is returned
 //! twice. The exception is a clock that was a minute or more ahead for a while: after the clock steps back, some
 //! records are returned again. The functions of this module do not sleep and read no clock: the caller waits between
 //! two polls, and passes the time as an argument.
@@ -21,7 +21,8 @@ use series::Row;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Default of the greatest delay between the last packet of a flow and its record: three times the usual idle timeout.
+/// Default of the greatest lateness of a flow record (the time from its last packet to the moment at which the record
+/// is made): three times the default idle timeout.
 pub const FLOW_LATE: Duration = Duration::from_secs(90);
 
 /// Live mode: greatest delay from the end of a second until any row of the second is journaled. Each poll reads from
@@ -75,9 +76,8 @@ impl FlowLoop {
         Self { polls: Polls::new(query, DataFileKind::Flows), late: None, reported: HashSet::new() }
     }
 
-    /// Continues with records as they are journaled, until the interval has passed. `late` is the greatest delay of a
-    /// record after its last packet, [`FLOW_LATE`] by default; it must exceed the longest timeout of the meter, or
-    /// records are missed.
+    /// Continues with records as they are journaled, until the interval has passed. `late` is the greatest lateness of
+    /// a record, [`FLOW_LATE`] by default; it must exceed the longest timeout of the meter, or records are missed.
     #[must_use]
     pub fn live(mut self, late: Duration) -> Self {
         self.late = Some(late);

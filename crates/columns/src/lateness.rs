@@ -1,5 +1,5 @@
 //! The greatest lateness of the flow records of an interface (the time from the last packet of a record to the moment
-//! at which the record can be read), stored in the interface's directory. It depends only on the timeouts of the meter.
+//! at which the record is made), stored in the interface's directory. It depends only on the timeouts of the meter.
 //! Each poll of a live query must read from the time of the previous poll minus this lateness.
 
 use crate::follow::FLOW_LATE;
@@ -14,7 +14,8 @@ use sys::nofollow::{self, OpenOptions};
 /// seconds after its timeout, and clocks differ.
 const MARGIN: Duration = Duration::from_secs(60);
 
-/// An upper limit of the lateness: longer than any practical timeout, and short enough that sums do not overflow.
+/// An upper limit of the lateness of records: longer than any practical timeout, and short enough that sums do not
+/// overflow.
 const MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// The greatest lateness of a meter's records, computed from the meter's longest timeout.
@@ -22,7 +23,7 @@ pub fn flow_lateness(longest_timeout: Duration) -> Duration {
     longest_timeout.saturating_add(MARGIN).clamp(FLOW_LATE, MAX)
 }
 
-/// Writes the greatest lateness of the flow records into the directory of the interface.
+/// Writes the greatest lateness into the directory of the interface.
 ///
 /// # Errors
 /// The directory or the file cannot be written; [`io::Error`] of the system call.
@@ -39,8 +40,8 @@ pub fn keep_flow_lateness(store: &Path, interface: &str, lateness: Duration) -> 
         .and_then(|()| nofollow::rename(&complete, &path))
 }
 
-/// The greatest lateness of the flow records of these interfaces. For an interface whose directory does not contain it,
-/// [`FLOW_LATE`] is used.
+/// The greatest lateness of the records of these interfaces. If the lateness of an interface is unknown, [`FLOW_LATE`]
+/// is used for it.
 pub fn kept_flow_lateness(store: &Path, interfaces: &[String]) -> Duration {
     let read = |name: &String| {
         let text = nofollow::read_to_string(&interface_directory(store, name).join(FLOW_LATENESS)).ok()?;

@@ -173,7 +173,8 @@ impl Hidden {
         let _ = disk.remove(&self.path);
     }
 
-    /// Renames the hidden file to the first free name of its first timestamp.
+    /// Renames the hidden file to its final name, which contains the first timestamp of the file. If a file of this
+    /// name exists, the name gets a copy number.
     fn name(&self, disk: &mut dyn Housekeeping) -> std::result::Result<PathBuf, ColumnsError> {
         let mut copy = 0;
         loop {
@@ -241,7 +242,7 @@ struct RemainingColumns<'b> {
     place: usize,
     /// Columns that are already decoded.
     ahead: std::vec::IntoIter<FlatColumn>,
-    /// The blocks of the journal from which the columns after `ahead` are decoded.
+    /// The blocks of the journal. The columns that follow those in `ahead` are decoded from these blocks.
     blocks: Blocks<'b>,
 }
 

@@ -35,7 +35,8 @@ use std::path::Path;
 use std::time::Duration;
 
 impl Flow {
-    /// Returns the longest time from the last packet of a flow to the creation of its flow record.
+    /// Returns the longest of the idle timeouts and the close timeout: each flow ends at the latest after this time
+    /// without a packet.
     pub fn longest_timeout(&self) -> Duration {
         let protocols = self.protocol_idle_timeouts.iter().map(|of| of.idle);
         protocols.fold(self.idle_timeout.max(self.close_timeout), Duration::max)

@@ -23,7 +23,7 @@
 //! meter.push(&[packet], &mut records);
 //! meter.tick(Timestamp::from_secs_nanos(1031, 0), &mut records);
 //! assert_eq!((records[0].end_reason, records[0].directions[0].packets), (EndReason::IdleTimeout, 1));
-//! // The delay is 0.999999995 s, because time advances in whole seconds.
+//! // The expiry delay is 0.999999995 s, because time advances in whole seconds.
 //! assert_eq!(meter.counts().expiry_delays.records[7], 1);
 //! ```
 #![forbid(unsafe_code)]

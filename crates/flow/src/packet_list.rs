@@ -89,7 +89,8 @@ impl ListSums {
     }
 
     /// Adds a packet; `first` is true for the first packet of this direction. Returns false, and changes nothing, if
-    /// the packet is irregular. With at most 65535 packets only `beyond` can overflow, which is checked.
+    /// the packet is irregular. With at most 65535 packets, `beyond` is the only sum that can overflow; its overflow is
+    /// checked.
     #[inline(always)]
     pub fn take(&mut self, seen: &PacketFields, first: bool) -> bool {
         let (beyond, is_shorter) = seen.wire.overflowing_sub(seen.length);

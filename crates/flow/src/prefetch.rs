@@ -183,7 +183,9 @@ impl<H: Hints> Meter<H> {
         match hot.bits & (bit::FULL | bit::PAIR) {
             bit::PAIR => self.hints.fetch(&self.pairs[hot.more].sides[hot.side(key)]),
             0 => {
-                // The first packets update the times of the handshake, and the eleventh packet reads all extra fields.
+                // An IPv6 flow has its extra fields in separate memory. They are needed for the first packets, with
+                // which the times of the handshake are updated, and for the eleventh packet, with which the flow
+                // changes to compact counters.
                 if hot.has(bit::V6) && (packets < HANDSHAKE_PACKETS || packets == LOG) {
                     self.hints.fetch(&self.rares[flow as usize]);
                 }
@@ -236,7 +238,8 @@ impl<H: Hints> Meter<H> {
         self.eviction_candidates.push_back((flow, self.flows[flow].body.start, known));
     }
 
-    /// The [`StableFields`] of a flow to evict, stored or computed.
+    /// The [`StableFields`] of the flow `victim`, which is to be evicted: those that [`Self::predict_eviction`] has
+    /// stored for this flow, otherwise computed now.
     #[inline(always)]
     pub(crate) fn eviction_candidate(&mut self, victim: u32) -> StableFields {
         while let Some((flow, start, known)) = self.eviction_candidates.pop_front() {

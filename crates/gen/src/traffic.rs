@@ -21,8 +21,9 @@ pub struct Traffic {
 
 /// The parts that all frames of one length have in common.
 struct Shape {
+    /// A frame of this length, whose variable fields are overwritten in each copy.
     template: Vec<u8>,
-    /// CRC of the template without its last four bytes.
+    /// CRC of all bytes of the template except the last four.
     crc: u32,
     header_sum: u32,
     carry: Box<Carry>,

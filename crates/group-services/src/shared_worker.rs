@@ -95,7 +95,8 @@ impl WorkerHandle {
         self.shared.fragments()
     }
 
-    /// Ends this queue's use of the previous worker, and schedules the transfer of its state to this worker.
+    /// Ends this queue's use of the previous worker `before`, and schedules the transfer of the state of that worker to
+    /// this worker.
     pub fn take_over(&self, before: &mut Self) {
         // The queue leaves the previous worker before it takes the lock of the new worker, because another queue may
         // hold that lock while it waits until this queue has left.

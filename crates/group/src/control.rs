@@ -296,7 +296,7 @@ impl ClientMonitor {
     }
 }
 
-/// A response with the JSON objects and the branches that follow it.
+/// The parts of a response: the first message, and the JSON objects and branches that the messages after it contain.
 struct ResponseParts {
     response: Response,
     items: Vec<String>,

@@ -65,7 +65,7 @@ pub enum DispatcherCommand {
         membership: Arc<Membership>,
         /// The member slot that changed.
         slot: u8,
-        /// The branch of a new member.
+        /// The branch of the member that has joined in this slot; `None` if no member has joined.
         branch: Option<BranchWriter>,
         /// Notified when the change is done.
         done: Sender<()>,
@@ -391,7 +391,8 @@ impl Dispatcher {
     }
 }
 
-/// True if the distance from `done` to the producer exceeds the ring's capacity divided by `part`.
+/// True if the position `done` is behind the position of the producer by more than the ring's capacity, in bytes or in
+/// descriptors, divided by `part`.
 fn is_behind(memory: &RingMemory, done: DescPosition, part: u64) -> bool {
     let written = memory.control.positions();
     written.oldest_pos(memory.byte_capacity() / part) > done.pos

@@ -40,8 +40,8 @@ pub struct Membership {
     any_class: u64,
     /// Slots of members with a filter.
     filtered: u64,
-    /// The steering tables: one for each set of members that can be eligible for a packet to a single class or to all
-    /// classes.
+    /// The steering tables: one for the members of each class except [`class::MANAGEMENT`], and one for the members of
+    /// all these classes together. Equal sets of members have one table. Empty with [`Steering::Fold`].
     tables: Vec<Arc<BucketTable>>,
 }
 

@@ -94,7 +94,8 @@ impl Growing {
         }
     }
 
-    /// Offset of the chain. The recorder can fill the bytes before the chain with zeros when it creates the file.
+    /// Offset of the chain. The recorder writes zeros between the header and this offset when it creates the index, to
+    /// reserve space for the slots.
     pub fn begins(&self) -> u64 {
         self.chain
     }

@@ -59,7 +59,7 @@ const RECORD: [(Var, Type, usize); 6] = [
     (Var::Kind, I8, at::KIND),
 ];
 
-/// Flags of loads that are aligned, in mapped memory, and from memory that is not written while the code runs.
+/// Flags of loads from aligned addresses in mapped memory that is not written while the code runs.
 const FIXED: MemFlagsData = MemFlagsData::trusted().with_readonly().with_can_move();
 /// Flags of loads of packet facts that were computed from the headers. Unlike [`FIXED`], they do not mark the memory as
 /// constant, because the generated code itself writes some of these facts before the blocks of the program run.
@@ -270,7 +270,7 @@ impl Emitter<'_> {
     }
 
     /// Emits the stores of the verdict record into the verdict. A filter ([`Task::Match`]) stores only whether the
-    /// frame matches, a prefetch function stores nothing, and an evaluation stores all variables.
+    /// frame matches, a prefetch function stores nothing, and an evaluation stores all variables of the record.
     fn write(&mut self) {
         let to = self.b.use_var(self.verdict);
         if self.task == Task::Match {
@@ -401,8 +401,8 @@ impl Emitter<'_> {
             Inst::Forward { device } => self.act(Action::Forward(device))?,
             Inst::Log(log) => {
                 if log == Log::Trace {
-                    // The trace needs the current values of the verdict record; the stores at the end of the program
-                    // overwrite them.
+                    // The function that records the trace reads the verdict record from the verdict. So its present
+                    // values are stored there before the call; the stores at the end of the program overwrite them.
                     self.write();
                     let (traces, so_far) =
                         (self.fixed(I64, self.context, host::at::TRACES), self.b.use_var(self.verdict));

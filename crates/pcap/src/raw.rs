@@ -190,7 +190,7 @@ impl Raw {
             let whole = RECORD_HEADER + usize::from(caplen);
             if (secs, nanos) == (0, 0) {
                 if caplen != wire_len {
-                    return Err(Error::BadRecord { offset, why: "the two lengths of a padding differ" });
+                    return Err(Error::BadRecord { offset, why: "the two length fields of a padding differ" });
                 }
                 window.skip(whole as u64, "padding");
                 continue;

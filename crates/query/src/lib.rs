@@ -5,9 +5,9 @@
 //! [`run`] starts a [`Query`] on a [`QuerySource`]; [`Results`] returns one packet after the other. These functions are
 //! the Rust API for reading packets by interval and filter, like `getPackets` of M3OMon and the read loop of libpcap.
 //!
-//! Three modules join packets with the other data types: [`FlowPackets`] finds the packets of flow records,
-//! [`SeriesOfPackets`] computes the time series of a filter from packets, and [`SumColumns`] sums flow records by
-//! columns.
+//! Two modules join packets with the other data types: [`FlowPackets`] finds the packets of flow records, and
+//! [`SeriesOfPackets`] computes the time series of a filter from packets. [`SumColumns`] sums flow records and reads
+//! only the columns that the sums need.
 #![forbid(unsafe_code)]
 
 mod block;

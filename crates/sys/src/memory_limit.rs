@@ -30,7 +30,8 @@ pub struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// The owner of the lowest limit, as a phrase for messages.
+    /// A phrase for messages that names what the lowest limit belongs to: the machine, the control group or the address
+    /// space.
     pub const fn owner(&self) -> &'static str {
         match self.bound {
             LimitSource::Machine => "this machine",

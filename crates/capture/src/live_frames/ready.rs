@@ -1,4 +1,5 @@
-//! Keeps a program attached to an unused interface, so that its test runs need no update of the XDP dispatcher.
+//! Keeps a program attached to an unused interface, so that the kernel need not change its table of XDP programs for
+//! each test run.
 //!
 //! Before and after a test run the kernel adds the program to the table of programs that XDP calls directly, and
 //! removes it again (`bpf_prog_change_xdp` in net/bpf/test_run.c). Both operations wait for a grace period of all CPUs:

@@ -227,8 +227,8 @@ impl<'a> Records<'a> {
     }
 }
 
-/// The maximum time from the last packet of a flow to its record: the value of `--max-lateness` if given, otherwise the
-/// value that `netgrain run` has saved in the store.
+/// The greatest lateness of a flow record (the time from its last packet to the moment at which the record is made):
+/// the value of `--max-lateness` if given, otherwise the value that `netgrain run` has saved in the store.
 fn late(flow_query: &FlowQuery) -> Duration {
     flow_query.late.unwrap_or_else(|| match flow_query.store() {
         Some(store) if flow_query.interfaces.is_empty() => {

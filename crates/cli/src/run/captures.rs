@@ -73,8 +73,8 @@ impl RunningCaptures {
             let sinks = |label: &str| sinks::sinks(&config, label, number as u16, &pace);
             prepared.push(Capture::prepare(plan, &config.store.dir, sinks)?);
         }
-        // The greatest delay of flow records is saved after the interfaces are claimed, because a run that cannot claim
-        // them must not change the files of another run.
+        // The greatest lateness of flow records is saved after the interfaces are claimed, because a run that cannot
+        // claim them must not change the files of another run.
         keep_flow_lateness(&config, &plans)?;
         let labels: Vec<String> = plans.iter().map(|plan| plan.source.label()).collect();
         let captures = Capture::together(prepared, &plan::groups(&config, labels.iter().map(String::as_str)))?;
@@ -146,7 +146,7 @@ fn announce(capture: &Capture, plan: &Plan) {
 }
 
 /// If flow records are stored, saves their greatest lateness (the time from the last packet of a record to the moment
-/// at which it can be read) in the store directory of each interface.
+/// at which the record is made) in the store directory of each interface.
 fn keep_flow_lateness(config: &Config, plans: &[Plan]) -> Result<(), Failure> {
     let Some(store) = config.store.dir.as_ref().filter(|_| config.flow.record) else { return Ok(()) };
     let late = columns::flow_lateness(config.flow.longest_timeout());

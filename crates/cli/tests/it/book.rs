@@ -205,7 +205,7 @@ fn every_page_is_run() {
 
 #[test]
 fn the_readme_shows_commands_without_pauses_and_background_jobs() {
-    // Hidden blocks begin with `<!-- sh`; they have what only the test needs.
+    // Hidden blocks begin with `<!-- sh`; they contain the commands that only the test needs.
     let hidden: Vec<usize> =
         read("README.md").lines().enumerate().filter(|(_, l)| l.starts_with("<!-- sh")).map(|(i, _)| i + 1).collect();
     for block in blocks("README.md").iter().filter(|block| !hidden.contains(&block.line)) {

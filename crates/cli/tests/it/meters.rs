@@ -14,7 +14,7 @@ use testkit::TempDir;
 /// Address and port.
 type Endpoint = (IpAddr, u16);
 
-/// The protocol and the two endpoints of a conversation, in ascending order.
+/// The protocol and the two endpoints of a conversation, the lesser endpoint first.
 type Pair = (u8, Endpoint, Endpoint);
 
 /// The sums over a program's records for one pair of endpoints. Index 0 is the direction from the lesser endpoint to

@@ -364,8 +364,8 @@ fn a_sink_is_a_member_until_detached_and_only_privileged_users_get_files() {
     let ports = ["sink", "nosuch0"].map(str::to_owned).to_vec();
     let engine = Engine::limited(2, Limits { ports, ..Limits::here() });
     let registry = &engine.registry;
-    // The connections at the control socket have numbers below 1000; their members are removed when the client
-    // disconnects.
+    // This test calls the registry directly, not through the control socket. It adds 1000 to the numbers of its
+    // connections, so that they differ from those of the connections at the control socket.
     let identity = |uid, connection: u64| ClientIdentity { uid, pid: 1, connection: 1000 + connection };
     let attach = |port: Option<&str>, file: Option<&str>, weight| Request::Attach {
         group: "g".into(),
@@ -444,7 +444,7 @@ fn a_group_of_two_interfaces_steers_a_flow_of_both_to_one_member() {
         engine.pushed(),
         "each packet of both interfaces went to one of the three members"
     );
-    // The member of each flow, and the interfaces that its packets came from.
+    // For each flow: the member that got its packets, and for each interface whether packets of the flow arrived there.
     let mut owners = std::collections::BTreeMap::new();
     for (member, mut session) in sessions.into_iter().enumerate() {
         assert_eq!(session.listeners.len(), 2);

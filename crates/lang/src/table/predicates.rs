@@ -179,14 +179,14 @@ pub const PREDICATES: &[Function] = &[
         "bloom_src",
         "Int -> [Net] -> Int -> Pred",
         NONE,
-        "The source address is in this list, as for `bloom`.",
+        "The source address is in this list; the numbers are those of `bloom`.",
         |g| pred(bloom(Endpoint::Src, g)?)
     ),
     row!(
         "bloom_dst",
         "Int -> [Net] -> Int -> Pred",
         NONE,
-        "The destination address is in this list, as for `bloom`.",
+        "The destination address is in this list; the numbers are those of `bloom`.",
         |g| pred(bloom(Endpoint::Dst, g)?)
     ),
     row!("is_broadcast", "Pred", NONE, "The source or destination link address is the broadcast address.", |_| pred(
@@ -220,9 +220,9 @@ pub const PREDICATES: &[Function] = &[
          destination link address is a broadcast or multicast address.",
         |_| pred(incoming_host())
     ),
-    row!("is_incoming", "Pred", NONE, "The packet arrived at the interface.", |_| pred(Pred::Not(
-        Pred::Outgoing.into()
-    ))),
+    row!("is_incoming", "Pred", NONE, "The packet arrived at the interface; this host did not send it.", |_| pred(
+        Pred::Not(Pred::Outgoing.into())
+    )),
     row!(
         "is_outgoing",
         "Pred",

@@ -99,7 +99,7 @@ impl CaptureContext {
         Ok(Self { sections, bytes: 0 })
     }
 
-    /// Reads the context from the byte ranges in an index.
+    /// Reads the context from the capture file, at the byte ranges that its index contains.
     ///
     /// # Errors
     /// If the file cannot be read, or the ranges contain something other than the expected headers.
@@ -114,7 +114,8 @@ impl CaptureContext {
                         "the index contains an offset after the end of the capture",
                     ));
                 }
-                // Adjacent ranges were joined, so a range may contain packets between the descriptions.
+                // The index has a limited number of ranges: the last one may extend over packets to the end of the last
+                // description.
                 let mut scan = BlockScan::new(file, range.end);
                 scan.at = range.start;
                 scan.big = context.sections.last().is_some_and(|s| s.big);

@@ -19,8 +19,8 @@ use store::device::Device;
 pub struct Findings {
     /// Byte ranges of complete records, in order; the first begins at 0 if the file header is valid.
     pub kept: Vec<Range<u64>>,
-    /// Ledger rows without the counts of the kept packets. Each element has the offset in the file from which its rows
-    /// apply.
+    /// Ledger rows without the counts of the kept packets. Each element consists of an offset in the file and ledger
+    /// rows. The rebuilt index has these rows before the first kept record at or after that offset.
     pub rest: Vec<(u64, Rows)>,
     /// Number of kept packets.
     pub packets: u64,

@@ -118,9 +118,9 @@ pub struct RetentionState {
     pub removed: Count,
     /// Files moved to the archive.
     pub archived: Count,
-    /// Files removed without the archive, although there is an archive.
+    /// Files that were removed without being moved to the archive, although an archive is configured.
     pub unarchived: Count,
-    /// Hour directories that retention skipped because queries hold them.
+    /// Number of hour directories that retention skipped because queries hold them.
     pub held: u64,
     /// The space of the volume.
     pub space: Space,

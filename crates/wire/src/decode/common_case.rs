@@ -85,7 +85,7 @@ fn last<const N: usize>(head: &[u8; N]) -> &[u8; udp::at::END] {
     head.last_chunk().expect("the array has at least eight bytes")
 }
 
-/// What the decoder of the transport header needs of the headers before it.
+/// The values from the link header and the network header that the decoder of the transport header needs.
 struct TransportInfo {
     l3: usize,
     l4: usize,

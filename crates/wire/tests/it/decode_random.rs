@@ -205,8 +205,9 @@ fn wrapped(prng: &mut Prng) -> (Vec<u8>, Vec<&'static str>) {
     (common::built(Frame::ethernet(ethertype).payload(&payload)), names)
 }
 
-/// The packets that `Decoded` (used by the meter) and `Headers` (used by filter and index) find; `None` for packets in
-/// tunnels, and if the offset is too large for [`Headers`].
+/// Offset and family of the network header, IP protocol, and true if `Headers` finds the VLAN id that `Decoded` has
+/// found. The first element has the values of `Decoded` (used by the meter), the second those of `Headers` (used by
+/// filter and index). `None` for packets in tunnels, and if the offset is too large for [`Headers`].
 fn packet_of(frame: &[u8], wire: u32, link_type: u16) -> Option<[(u16, Family, IpProtocol, bool); 2]> {
     let (d, h) = (Decoded::of(frame, wire, link_type), Headers::of(frame, wire, link_type));
     if d.depth > 0 || d.l3 > 255 {

@@ -161,8 +161,9 @@ impl Tail {
 }
 
 impl RingRun {
-    /// A run of packets from the ring that begins after a file. If `is_sure` is false, the ring has overwritten packets
-    /// after this position.
+    /// A run of packets from the ring that begins at stream position `pos`, after the packets of `file`. `is_sure` is
+    /// true if the ring contains all packets from `pos` on. If it is false, the ring has overwritten bytes from `pos`
+    /// on, which may or may not contain packets.
     pub(super) fn behind(file: Option<Box<OpenFile>>, pos: u64, is_sure: bool) -> Box<Self> {
         let slack = file.as_ref().map_or(0, |file| file.scan.slack());
         let counted = file.as_ref().map(|file| file.scan.counted()).unwrap_or_default();
