@@ -173,7 +173,7 @@ impl<H: Hints> Meter<H> {
             state.macs[side] = self.compressed.macs.name(self.rare(flow).mac(side));
         }
         let writer = compress::compress(&state, &fields);
-        let words = writer.finish().expect("all predictions hold, or the encoding is loose");
+        let words = writer.finish().expect("all predictions hold, or the flow is in loose form");
         debug_assert_eq!(state, compress::decompress(words, &fields), "decompression restores the state");
         let (inline, beyond) = words.split_at(words.len().min(INLINE));
         let place = match beyond.len() {
