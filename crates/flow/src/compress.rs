@@ -227,8 +227,8 @@ fn code_before(
     }
 }
 
-/// Encodes or decodes packets, times, lengths, flags and inter-arrival times, each as its increment over the counters
-/// of the packet list.
+/// Encodes or decodes the number of packets, the first and last timestamps, and the counters of lengths, TCP flags and
+/// inter-arrival times of one direction. Numbers are encoded as the difference from the counters of the packet list.
 fn code_counters(
     c: &mut impl Coder,
     side: &mut WideDirection,
@@ -465,7 +465,7 @@ mod tests {
             let fields = any_fields(&mut prng);
             let state = any_state(&mut prng, &fields);
             let writer = compress(&state, &fields);
-            let words = writer.finish().expect("all predictions hold, or the encoding is loose");
+            let words = writer.finish().expect("all predictions hold, or the flow is in loose form");
             assert_eq!(decompress(words, &fields), state, "seed {seed}, round {round}");
             assert_eq!(peek(words, &fields), state.head, "seed {seed}, round {round}");
         }
@@ -518,6 +518,6 @@ mod tests {
             sides: [side.clone(), side],
         };
         let writer = compress(&state, &fields);
-        assert_eq!(decompress(writer.finish().expect("loose encoding has no predictions"), &fields), state);
+        assert_eq!(decompress(writer.finish().expect("the loose form has no predictions"), &fields), state);
     }
 }
