@@ -33,7 +33,7 @@ fn traffic(spec: &str, count: u64) -> Vec<Packet> {
         .collect()
 }
 
-/// Sets the timestamps of the packets in the order of the list.
+/// Replaces the timestamps of the packets by increasing timestamps, in the order of the list.
 fn restamped(mut packets: Vec<Packet>) -> Vec<Packet> {
     for (i, p) in packets.iter_mut().enumerate() {
         p.stamp = START + i as u64 * STEP + LATENCY;

@@ -102,7 +102,8 @@ pub fn place(batch: &mut [u8], id: u64, place: u64, synced: u64) {
     }
 }
 
-/// The checksum of a batch header in the journal `id` at offset `place`.
+/// Computes the checksum of the header of the batch that is at offset `place` of the journal `id`. The checksum covers
+/// the fields before it in the header, `id` and `place`.
 fn check(head: &[u8; HEAD], id: u64, place: u64) -> u32 {
     let mut all = [0; HEAD + 12];
     all[..at::CHECK.start].copy_from_slice(&head[..at::CHECK.start]);

@@ -188,7 +188,8 @@ impl Writer {
         Self::on(config, Arc::new(real))
     }
 
-    /// As [`Self::new`], but on the volume to which `disks` opens an access, one for each journal and each thread.
+    /// As [`Self::new`], but writes to the volume through `disks`. A call of `disks` returns one access to the volume;
+    /// the writer calls it once for the sealing thread and once for each journal.
     ///
     /// # Errors
     /// As [`Self::new`].

@@ -37,7 +37,8 @@ pub fn exact_size(bytes: u64) -> String {
     const DECIMAL: [(&str, u64); 4] = [("TB", 10u64.pow(12)), ("GB", 10u64.pow(9)), ("MB", 10u64.pow(6)), ("kB", 1000)];
     let fits = |(_, scale): &&(&str, u64)| bytes > 0 && bytes.is_multiple_of(*scale);
     let [binary, decimal] = [BINARY, DECIMAL].map(|units| units.iter().find(fits).copied());
-    // 200MB is a multiple of 1KiB too, but not of 1MiB: the larger unit is the unit in which the number was written.
+    // If the number is a multiple of a binary and of a decimal unit, the larger of the two units is used: 200MB is a
+    // multiple of 1KiB and of 1MB, but a user would not write it in KiB.
     match binary.into_iter().chain(decimal).max_by_key(|(_, scale)| *scale) {
         Some((unit, scale)) => format!("{}{unit}", bytes / scale),
         None => bytes.to_string(),

@@ -86,7 +86,7 @@ impl Generator {
                     return Ok(Self { spec: spec.clone(), out, description });
                 }
                 Err(e) if method == Method::LiveFrames => return Err(e),
-                // If live frames could send this traffic, the description contains the reason why they are not used.
+                // The traffic suits live frames, but they cannot be opened: the description contains the reason.
                 Err(e) if suits_live_frames(spec) => description.push_str(&format!(" (no live frames: {e})")),
                 Err(_) => (),
             }

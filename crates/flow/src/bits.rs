@@ -221,6 +221,6 @@ mod tests {
         let mut writer = Writer::new(true);
         writer.known(1, 2);
         writer.within(u128::MAX, 0);
-        assert!(writer.finish().is_some(), "loose encoding has no predictions");
+        assert!(writer.finish().is_some(), "the loose form has no predictions");
     }
 }

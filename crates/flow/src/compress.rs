@@ -227,8 +227,8 @@ fn code_before(
     }
 }
 
-/// Encodes or decodes packets, times, lengths, flags and inter-arrival times, each as its increment over the counters
-/// of the packet list.
+/// Encodes or decodes the number of packets, the first and last timestamps, and the counters of lengths, TCP flags and
+/// inter-arrival times of one direction. Numbers are encoded as the difference from the counters of the packet list.
 fn code_counters(
     c: &mut impl Coder,
     side: &mut WideDirection,

@@ -483,7 +483,7 @@ impl Registry {
         Ok(swaps)
     }
 
-    /// Sends the change of this slot to the dispatchers, and waits until they have carried it out.
+    /// Sends the change of this member slot to the dispatchers, and waits until they have carried it out.
     pub(crate) fn change(&self, entry: &Entry, slot: u8) {
         let commands = self.rings_of(entry).map(|ring| {
             let (done, result) = channel();

@@ -148,7 +148,8 @@ impl SubBlocks {
         self.first == other.first
     }
 
-    /// True if a block of `bytes` bytes whose first record begins at `first_record` can have these offsets.
+    /// True if the offsets of these sub-blocks are possible in a block that has `bytes` bytes and whose first record
+    /// begins at `first_record`.
     pub fn fit(&self, bytes: u32, first_record: Option<u32>) -> bool {
         let inside = |part: usize, first: u32| first == NO_RECORD || first < bytes && sub_block_of(first) == part;
         self.is_unknown()

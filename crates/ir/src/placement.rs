@@ -148,7 +148,7 @@ impl Obstacle {
         match self {
             Self::Copy => "packets that are copied",
             Self::Log => "packets that are logged",
-            Self::Local => "packets for which the program reads a value of the worker",
+            Self::Local => "packets for which the program reads a value that only the worker in user space has",
         }
     }
 }

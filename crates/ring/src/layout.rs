@@ -145,7 +145,7 @@ impl ControlPage {
 
     #[cfg(loom)]
     fn word(&self, _: usize) -> &AtomicU64 {
-        unreachable!("the loom tests have atomics of loom in place of this page")
+        unreachable!("the loom tests use loom's atomics and not this page")
     }
 
     fn get(&self, offset: usize) -> u64 {
@@ -249,7 +249,7 @@ impl CursorPage {
 
     #[cfg(loom)]
     fn word(&self, _: usize) -> &AtomicU64 {
-        unreachable!("the loom tests have atomics of loom in place of this page")
+        unreachable!("the loom tests use loom's atomics and not this page")
     }
 
     /// The words of the page in which the listener stores its released position.

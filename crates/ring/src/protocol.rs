@@ -112,8 +112,8 @@ impl Released<'_> {
         DescPosition { desc: self.desc.load(Ordering::Acquire), pos }
     }
 
-    /// Called by the producer: returns the stored position if it is possible (not before `known`, not after `written`),
-    /// else `known`.
+    /// Called by the producer: returns the position that the reader has stored if this position is possible (not before
+    /// `known`, the last accepted position, and not after `written`), else `known`.
     pub fn credible(&self, known: DescPosition, written: DescPosition) -> DescPosition {
         let said = self.get();
         let within = |from: u64, said: u64, to: u64| from <= said && said <= to;

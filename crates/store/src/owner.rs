@@ -14,7 +14,8 @@ const LEVELS: u32 = 4;
 /// The error for a directory into which root does not record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedDirectory {
-    /// Path of the directory: the store, an interface directory in the store, or a directory of a time below that.
+    /// Path of the directory: the store, an interface directory in the store, or a directory of a year, month, day or
+    /// hour below the interface directory.
     pub directory: PathBuf,
     /// The user id of the owner of the directory.
     pub owner: u32,
@@ -126,7 +127,7 @@ mod tests {
         assert_eq!(check(&store), Ok(()));
         for directory in [hour.as_path(), &interface.join("2026")] {
             mode(directory, 0o777);
-            let reported = check(&store).expect_err("a directory of a time that all users can write to");
+            let reported = check(&store).expect_err("a year or hour directory that all users can write to");
             assert_eq!(reported.directory, directory);
             mode(directory, 0o755);
         }

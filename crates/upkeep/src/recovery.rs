@@ -131,8 +131,9 @@ impl<D: Device> Recovery<D> {
         Self { queue: Some(queue), ..self }
     }
 
-    /// As soon as the flag `stop` is set, the recovery ends before the next file, and the device may let reads fail. A
-    /// file that is not completed because of the flag causes no event; the next recovery completes it, as after a kill.
+    /// As soon as the flag `stop` is set, the recovery ends before the next file. If the device has the same flag, its
+    /// reads fail then. A file that is not completed because of the flag causes no event; the next recovery completes
+    /// it, as after a kill.
     #[must_use]
     pub fn until(self, stop: Arc<AtomicBool>) -> Self {
         Self { stop, ..self }
@@ -327,8 +328,8 @@ impl<D: Device> Recovery<D> {
         while self.step() {}
     }
 
-    /// Removes a prepared file if it is blank, and returns the number of bytes freed; otherwise renames it, as
-    /// [`Self::place`] does.
+    /// Removes a prepared file if its first MiB contains only zeros, and returns the number of bytes freed; otherwise
+    /// renames it, as [`Self::place`] does.
     fn prepared(&mut self, path: &Path, name: &str, ending: &'static str) -> io::Result<Option<u64>> {
         let device = &mut self.volume.device;
         let file = device.open(path)?;

@@ -146,8 +146,8 @@ impl PacketOutput {
     /// so that a partial result does not replace a complete file.
     pub fn finish(&mut self, results: &Results, end: Option<QueryEnd>) -> Result<(), Failure> {
         let complete = end.is_some();
-        // A ledger is read only with the end of its file. After an early end, the sum would be that of an arbitrary part
-        // of the interval, so every form omits it.
+        // The query reads the ledger of a file at the end of the file. If the query ended early, the sum of the ledgers
+        // would be that of an arbitrary part of the interval, so all output formats omit the sum.
         let has_ledger = match end {
             Some(QueryEnd::All) => true,
             // The interval of a query that follows ends with its interruption.

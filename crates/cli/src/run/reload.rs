@@ -179,7 +179,7 @@ impl std::fmt::Display for Difference {
         }
         match self.later.as_slice() {
             [] => Ok(()),
-            later => write!(f, "; only the next start changes {}", later.join(", ")),
+            later => write!(f, "; a restart is needed to change {}", later.join(", ")),
         }
     }
 }
@@ -219,12 +219,12 @@ mod tests {
         let old = of(group(Policy::Restricted, "copy"));
         let new = of(group(Policy::Shared, "copy"));
         let difference = Difference::between(&old, &new);
-        let text = "configuration reloaded: nothing changes; only the next start changes policy of group web";
+        let text = "configuration reloaded: nothing changes; a restart is needed to change policy of group web";
         assert_eq!(difference.to_string(), text);
         assert_eq!(difference.applied(&old, &new), old);
         let new = of(group(Policy::Shared, "drop"));
         let difference = Difference::between(&old, &new);
-        let text = "configuration reloaded: changed group; only the next start changes policy of group web";
+        let text = "configuration reloaded: changed group; a restart is needed to change policy of group web";
         assert_eq!(difference.to_string(), text);
         assert_eq!(difference.applied(&old, &new), of(group(Policy::Restricted, "drop")));
         assert_eq!(

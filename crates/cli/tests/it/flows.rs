@@ -607,8 +607,8 @@ fn selected_fields_survive_damage_in_a_column_that_they_do_not_need() {
     };
     let expected = ports(&flows(&store, &few));
     assert_eq!(expected.values().sum::<u64>(), all.len() as u64);
-    // The test does not know the positions of the columns. It damages one byte after the other and selects the cases in
-    // which records are lost by a column other than the ports.
+    // The test does not know the positions of the columns. It damages bytes at different positions, and selects the
+    // cases in which records cannot be read because a column other than the ports is damaged.
     const POSITIONS: usize = 80;
     let mut unaffected = 0;
     for position in 1..POSITIONS {

@@ -180,7 +180,7 @@ fn sighup_swaps_changed_programs_and_leaves_the_others() {
     );
     signal(&engine.running.0, "HUP");
     let line = engine.message("\n");
-    let expected = "configuration reloaded: nothing changes; only the next start changes members of group web";
+    let expected = "configuration reloaded: nothing changes; a restart is needed to change members of group web";
     assert!(line.contains(expected), "{line}");
     let web = engine.stats("web");
     assert!(web["execution"] == "native" || web["reason"].is_string(), "{web}");

@@ -18,7 +18,8 @@ fn generate(dir: &TempDir, packets: &str) -> std::path::PathBuf {
     file
 }
 
-/// The report of a run with one interface that ended with status 0, after checks that hold for every run.
+/// Checks that a run with one interface ended with status 0, and that the counters of its report are consistent.
+/// Returns the report.
 fn report(output: &Output) -> serde_json::Value {
     report_with_status(output, 0)
 }
@@ -481,7 +482,7 @@ fn sighup_reloads_keys_reports_fixed_ones_and_rejects_invalid_files() {
     signal(&running.0, "HUP");
     let line = message(&mut err, "configuration reloaded");
     assert!(line.contains("changed flow.max_age, export.targets"), "{line}");
-    assert!(line.contains("only the next start changes capture.ring"), "{line}");
+    assert!(line.contains("a restart is needed to change capture.ring"), "{line}");
     // Once more than 1000 packets are stored, each of the 50 flows has begun.
     until("more than 1000 packets are stored", || common::stored_packets(&store) > 1000);
     signal(&running.0, "INT");

@@ -220,7 +220,8 @@ fn a_flipped_bit_in_a_page_is_reported_and_changes_no_value() {
         fs::write(&path, &broken).expect("a file");
         let name = column.column_path().string();
         let mut results = flows(&Query::new(store.path())).expect("a store");
-        // Damage of a derived column is reported, and no record is missing.
+        // The values of a derived column follow from other columns. So damage of a derived column is reported, but no
+        // record is missing.
         let is_made = ["last", "duration_ns", "second", "packets", "bytes"].contains(&&name[..]);
         let left: &[Record] = if is_made { &records } else { &[] };
         assert!(results.by_ref().collect::<Vec<_>>() == left, "seed {seed} round {round}: {name}");

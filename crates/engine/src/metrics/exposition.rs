@@ -48,7 +48,7 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
     family(
         "filtered_packets_total",
         "counter",
-        "Packets that the capture filter or the interface's program kept from the ring.",
+        "Packets that are not in the ring because the capture filter or the interface's program removed them.",
         &per_queue(&|q| q.counts.filtered as f64),
     );
     family(
@@ -152,7 +152,7 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
     family(
         "listener_missed_packets_total",
         "counter",
-        "Packets that a lossy listener missed, as it reports.",
+        "Packets that a lossy listener missed, as the listener reports.",
         &listeners,
     );
     if let Some(program) = &report.program {

@@ -7,9 +7,9 @@
 //! remain in the queue. If the queue becomes full in this time, the records that do not fit into it are lost.
 //!
 //! The exporter ends at most [`Settings::grace`] and a little more after the call of [`Exporter::leave`], even if the
-//! collector, name resolution or the disk is slow. The grace limits the duration of the thread's blocking calls. If the
-//! thread is in a call whose duration the system does not limit, the exporter ends without waiting for the thread
-//! (`Shared::abandoned`).
+//! collector, name resolution or the disk is slow. This grace period limits the duration of the thread's blocking
+//! calls. If the thread is in a call whose duration the system does not limit, the exporter ends without waiting for
+//! the thread (`Shared::abandoned`).
 
 mod counts;
 mod handle;
@@ -115,7 +115,7 @@ impl Exporter {
     }
 
     /// Requests the end of the exporter without waiting for it: the records in the queue are still sent until the grace
-    /// is over.
+    /// period is over.
     pub fn leave(&self) {
         let shared = &self.handle.shared;
         shared.until.get_or_init(|| Instant::now() + self.grace);
@@ -123,7 +123,7 @@ impl Exporter {
     }
 
     /// True if [`Exporter::finish`] would return at once: the end that [`Exporter::leave`] requested is complete, or
-    /// the grace is over.
+    /// the grace period is over.
     pub fn has_left(&self) -> bool {
         self.thread.is_finished() || self.handle.shared.until.get().is_some_and(|t| Instant::now() >= *t + MARGIN)
     }

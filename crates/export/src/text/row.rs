@@ -5,7 +5,8 @@ use base::Timestamp;
 use series::{Rollup, Row, quantities};
 use std::sync::LazyLock;
 
-/// A statistic of a roll-up: name, the series row that holds it, and its description.
+/// A statistic of a roll-up: its name, the row in [`Rollup`] that has the values of this statistic for all quantities,
+/// and the description of the statistic.
 type Part = (&'static str, fn(&Rollup) -> &Row, &'static str);
 
 const PARTS: [Part; 4] = [

@@ -250,7 +250,7 @@ impl Infer<'_> {
         effects: &mut Effects,
     ) -> Result<(), Error> {
         let actual = self.expr(e, scope, effects)?;
-        // A decrease such as `(-1)` is written like a negative number.
+        // A change by a negative number, such as `(-1)`, is parsed as a number.
         if matches!((&e.node, self.resolved(expected)), (Node::Int(..0), Type::Change))
             || self.converts_to(&actual, expected)
         {
@@ -381,7 +381,8 @@ impl Infer<'_> {
         })
     }
 
-    /// True if the expression can stand for the packet; its type is then unified with the type of the packet.
+    /// True if the expression can be the packet argument: its type can be unified with the type of the packet, and is
+    /// unified with it.
     fn is_packet(&mut self, e: &Expr, scope: &mut Scope, effects: &mut Effects) -> Result<bool, Error> {
         let of = self.expr(e, scope, effects)?;
         Ok(self.unify(&of, &Type::Packet))

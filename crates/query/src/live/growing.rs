@@ -137,7 +137,8 @@ impl Growing {
     pub fn is_held(&self) -> bool {
         match self.packets.try_lock_shared() {
             Ok(()) => {
-                // An exclusive lock by retention would also be found here: retention takes it before it removes a file.
+                // The shared lock is released at once, because a recovery would treat a locked file as the file of a
+                // running recorder.
                 let _ = self.packets.unlock();
                 false
             }

@@ -43,9 +43,9 @@ const NOW: Duration = Duration::from_secs(60);
 ///
 /// `open` are all files that recorders held when the query began. `is_listed` returns true for files that the same
 /// directory listing shows as sealed; other cursors read these files. The cursors of this function read the files that
-/// were sealed after the listing, and all files after them. `rank` is the rank of the interface. The function also
-/// returns the files that its cursors read, because other cursors must skip them; these can be more than `open`, if a
-/// recorder has started after the listing.
+/// were sealed after the listing, and all files after them. `rank` is the position of the interface in the order of
+/// names. The function also returns the files that its cursors read, because other cursors must skip them. If a
+/// recorder has started after the listing, these files are more than those of `open`.
 ///
 /// # Errors
 /// An error that ends the query.

@@ -72,12 +72,12 @@ pub struct TailSource {
     pub ring_reader: Option<RingReader>,
 }
 
-/// The origin of the packets in the query context.
+/// The origin of the tail's packets: its number in the query context, and its link type.
 #[derive(Default)]
 struct TailOrigin {
     number: usize,
     link_type: u16,
-    /// True if the origin was added with the description from the ring.
+    /// True if the origin was described by the ring, and not by the header of a file.
     is_of_ring: bool,
 }
 
@@ -117,8 +117,8 @@ struct RingRun {
     /// The file of the segment that contains `next`, from which the tail reads packets that the ring has overwritten;
     /// `None` after a rotation.
     file: Option<Box<OpenFile>>,
-    /// Before the first packet of the run: the position at which the run should begin, if the ring could not confirm
-    /// that it contains the packet at this position.
+    /// Set until the first packet of the run is read, and only if the ring has overwritten packets after the position
+    /// at which the run begins.
     unsure: Option<UnsureBegin>,
     /// The ledger counts of the current block.
     counted: Tally,
@@ -126,10 +126,11 @@ struct RingRun {
     unreported: Tally,
 }
 
-/// The stream position at which a run of packets from the ring should begin, if the ring could not confirm that it
-/// still contains the packet at this position.
+/// The begin of a run of packets from the ring, if the ring has overwritten packets after this begin, so that the first
+/// packets of the run may be missing.
 #[derive(Clone, Copy)]
 struct UnsureBegin {
+    /// The stream position at which the run begins if no packet is missing.
     pos: u64,
     /// The greatest number of bytes between `pos` and the begin of the next record, if no packet is missing. It is more
     /// than zero if `pos` may be within a record.

@@ -206,8 +206,8 @@ fn plan(
     };
     let mut plan = ReadPlan::of(indexed.reader.blocks(), indexed.reader.header().start, (from, to), spot);
     let mut parts = Vec::new();
-    // If blocks are read in any order, the sub-blocks of the next block are needed too, because their checksums cover
-    // the bytes that complete the last record of a block.
+    // If the blocks of a file are not read one after the other, a record that ends in the next block is read from there
+    // too. The checksums of the sub-blocks of that block verify these bytes.
     let all = (order == FileOrder::OutOfOrder).then_some(0..blocks as usize);
     let pieces = all.or_else(|| plan.in_pieces()).unwrap_or(0..0);
     if !pieces.is_empty() {

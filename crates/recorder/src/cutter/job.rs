@@ -10,7 +10,7 @@ use store::bytes::Slice;
 pub struct Release {
     /// The bytes of the stream before this position may be overwritten.
     pub pos: u64,
-    /// The first descriptors of the stream, up to this number, may be overwritten.
+    /// Number of descriptors, counted from the begin of the stream, that may be overwritten.
     pub descriptors: u64,
 }
 

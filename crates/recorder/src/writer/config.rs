@@ -30,8 +30,8 @@ pub struct Config {
     pub format: Format,
     /// The latest timestamp of the queue's in-order files in the store: a file that begins earlier is out of order.
     pub after: Timestamp,
-    /// Reads the system clock, which shows which files have timestamps in the future; `None` if the timestamps do not
-    /// come from the clock of this host.
+    /// The function that reads the system clock. The writer compares the timestamps of files with this clock, to find
+    /// files with timestamps in the future. `None` if the timestamps do not come from the clock of this host.
     pub wall: Option<fn() -> WallClock>,
     /// The offered counter page, to which the writer reports the number of offered packets in the ledgers of complete
     /// files.
