@@ -32,9 +32,9 @@ pub struct NullableColumn {
 /// The numbers of one leaf of a list.
 #[derive(Default)]
 pub struct Entries {
-    /// The numbers of the list entries. Only the first `count` elements are valid.
+    /// The numeric values of the list entries. Only the first `count` elements are valid.
     pub values: Vec<i64>,
-    /// Number of numbers.
+    /// Number of valid elements of `values`.
     pub count: usize,
 }
 

@@ -8,11 +8,12 @@
 //! [`Writer::finish`] returns `None`. The flow is then encoded again in loose form, which uses no predictions.
 
 /// Number of 64-bit words of the write buffer; a flow in loose form takes at most some 4200 bits.
-const SPARE_BYTES: usize = 80;
+const BUFFER_WORDS: usize = 80;
 
 /// A writer or a reader of a bit stream.
 pub(crate) trait Coder {
-    /// Writes or reads the bit that marks the loose form; must be the first call.
+    /// Writes or reads the bit that says whether the flow is encoded without predictions (loose form); must be the first
+    /// call.
     fn begin(&mut self);
 
     /// True if the stream is in loose form, so no value is predicted.
@@ -90,7 +91,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub fn new(is_loose: bool) -> Self {
-        Self { words: [0; SPARE_BYTES], at: 0, is_loose, holds: true }
+        Self { words: [0; BUFFER_WORDS], at: 0, is_loose, holds: true }
     }
 
     /// The encoded words; `None` if a prediction failed.
