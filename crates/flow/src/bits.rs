@@ -12,8 +12,8 @@ const BUFFER_WORDS: usize = 80;
 
 /// A writer or a reader of a bit stream.
 pub(crate) trait Coder {
-    /// Writes or reads the bit that says whether the flow is encoded without predictions (loose form); must be the first
-    /// call.
+    /// Writes or reads the bit that says whether the flow is encoded without predictions (loose form); must be the
+    /// first call.
     fn begin(&mut self);
 
     /// True if the stream is in loose form, so no value is predicted.
@@ -82,7 +82,7 @@ pub(crate) trait Coder {
 
 /// The encoder.
 pub(crate) struct Writer {
-    words: [u64; SPARE_BYTES],
+    words: [u64; BUFFER_WORDS],
     at: usize,
     is_loose: bool,
     /// True if all predictions held.

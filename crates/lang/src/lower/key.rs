@@ -157,8 +157,8 @@ impl Lower {
         }
     }
 
-    /// Emits instructions that put two lists of words into lexicographic order. Returns the registers of the lower list and
-    /// of the higher list; the order within each list is kept.
+    /// Emits instructions that put two lists of words into lexicographic order. Returns the registers of the lower list
+    /// and of the higher list; the order within each list is kept.
     pub(super) fn ordered(&mut self, a: &[Reg], b: &[Reg]) -> (Vec<Reg>, Vec<Reg>) {
         if let ([a], [b]) = (a, b) {
             return (vec![self.b.op(Op::Min, *a, *b)], vec![self.b.op(Op::Max, *a, *b)]);

@@ -114,8 +114,8 @@ impl CaptureContext {
                         "the index contains an offset after the end of the capture",
                     ));
                 }
-                // The index has a limited number of ranges with interface descriptions. The last range may therefore also
-                // contain packets, up to the last interface description of the file.
+                // The index has a limited number of ranges with interface descriptions. The last range may therefore
+                // also contain packets, up to the last interface description of the file.
                 let mut scan = BlockScan::new(file, range.end);
                 scan.at = range.start;
                 scan.big = context.sections.last().is_some_and(|s| s.big);

@@ -41,8 +41,9 @@ pub struct PlannedBlock {
     pub number: u32,
     /// Offset of the first record of the block.
     pub from: u64,
-    /// For a packet file of a store, length and CRC32C of this block, from the index. They are compared with the bytes of
-    /// the block in the file, because the index of a store file, unlike that of a foreign capture, does not contain the modification time.
+    /// For a packet file of a store, length and CRC32C of this block, from the index. They are compared with the bytes
+    /// of the block in the file, because the index of a store file, unlike that of a foreign capture, does not contain
+    /// the modification time.
     pub stored: Option<(u32, u32)>,
     /// The matching packets, if they are already in memory.
     pub loaded: Option<Box<Block>>,
