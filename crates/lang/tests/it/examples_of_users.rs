@@ -95,7 +95,12 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
     ("main = steer_flw", "steer_flw", "not known", "`steer_flow`"),
     ("main = ip >-> steer", "steer", "not known", "`steer_ip`"),
     ("main = filter ip_ttl .< 9", "filter ip_ttl", "takes a property", "`filter (… .< …)`"),
-    ("main = filter (is_tcp .&&. ip_ttl .< 9)", "is_tcp .&&. ip_ttl", "takes a property", "each into parentheses"),
+    (
+        "main = filter (is_tcp .&&. ip_ttl .< 9)",
+        "is_tcp .&&. ip_ttl",
+        "takes a property",
+        "put each comparison into parentheses",
+    ),
     ("main = is_ip6 >-> drop", "is_ip6", "this is a predicate", "`filter (…)`"),
     ("main = filter steer_flow", "steer_flow", "this action does more than filter", "`is_`"),
     ("main = when (mark 3) kernel", "(mark 3)", "this action does more than filter", "`is_`"),
