@@ -105,11 +105,11 @@ impl<'a> Output<'a> {
     /// Prints a note that is necessary to interpret the results.
     pub fn note(&mut self, text: impl Display) -> Result<(), Stop> {
         #[derive(Serialize)]
-        struct Remark {
+        struct Note {
             text: String,
         }
-        let remark = Remark { text: text.to_string() };
-        self.row("remark", &remark, format_args!("note: {text}"))
+        let note = Note { text: text.to_string() };
+        self.row("note", &note, format_args!("note: {text}"))
     }
 
     /// Prints the conclusion of the measurement.
@@ -200,7 +200,7 @@ mod tests {
             .unwrap()
             .lines()
             .map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap()["kind"].as_str().unwrap().to_owned())
-            .filter(|k| k != "remark")
+            .filter(|k| k != "note")
             .collect();
         assert_eq!(kinds, ["machine", "figure", "verdict"]);
     }

@@ -49,7 +49,7 @@ pub struct ReplayArgs {
     pub dir: PathBuf,
     /// Omit nfpcapd
     #[arg(long)]
-    pub no_rivals: bool,
+    pub no_baselines: bool,
     /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
@@ -135,7 +135,7 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), Stop> {
     };
     sheet.head(format_args!("{what}: {}; {} runs in turn, medians", show_bytes(bytes), args.repeat))?;
     sheet.head("program            wall s (min..max)     cpu s (min..max)      written")?;
-    let baseline = find("nfpcapd").filter(|_| !args.no_rivals);
+    let baseline = find("nfpcapd").filter(|_| !args.no_baselines);
     let program = netgrain()?;
     let (mut ours, mut theirs) = (Runs::default(), Runs::default());
     for _ in 0..args.repeat {
@@ -157,7 +157,7 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let ours = ours.row("netgrain");
     sheet.row("replay", &ours, ours.line())?;
     if baseline.is_none() {
-        return match args.no_rivals {
+        return match args.no_baselines {
             true => Ok(()),
             false => sheet.note("nfpcapd is not installed: its row is omitted"),
         };

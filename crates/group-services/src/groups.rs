@@ -180,6 +180,8 @@ impl Groups {
         let mut outcome = Ok(());
         let ending: Vec<_> = lock(&self.threads).extract_if(.., |(of, _)| of == interface).collect();
         for (_, thread) in ending {
+            // A dispatcher without a group sleeps long; it must see the end of the ring now.
+            thread.thread().unpark();
             if thread.join().is_err() {
                 outcome = Err(GroupsError::Panicked);
             }

@@ -39,7 +39,7 @@ pub const IDLE_SLEEP: Duration = Duration::from_micros(300);
 
 /// Sleep time while there is no group. A command wakes the thread, so this time only bounds how late the thread sees
 /// the end of the stream.
-const IDLE_SLEEP_WITHOUT_GROUP: Duration = Duration::from_millis(20);
+const IDLE_SLEEP_WITHOUT_GROUP: Duration = Duration::from_millis(100);
 
 /// The time for which the dispatcher continues to evaluate packets after the end of a live stream. Without this limit,
 /// a slow program could delay the end of a recording.

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use verb::Verb;
 
 /// Interval at which the loop checks for signals and for the end of the captures.
-const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs `netgrain run`; returns `No` if packets were lost, or the data types contradict each other.
 pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
