@@ -263,8 +263,8 @@ impl Field {
                 Value::Tunnel(kind.map(|kind| (*kind, bits as u32)))
             }
             Self::Interface => Value::Interface(bits as u16),
-            Self::End => Value::End(ENDS.into_iter().find(|e| *e as u64 == bits)),
-            Self::State => Value::State(STATES.into_iter().find(|s| *s as u64 == bits)),
+            Self::End => Value::End(EndReason::ALL.into_iter().find(|e| *e as u64 == bits)),
+            Self::State => Value::State(TcpState::ALL.into_iter().find(|s| *s as u64 == bits)),
             _ => Value::Port(bits as u16),
         }
     }
@@ -277,25 +277,6 @@ fn mask32(bits: u8) -> u32 {
 fn mask128(bits: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(bits.min(128))).unwrap_or(0)
 }
-
-const ENDS: [EndReason; 5] = [
-    EndReason::IdleTimeout,
-    EndReason::ActiveTimeout,
-    EndReason::EndOfFlow,
-    EndReason::ForcedEnd,
-    EndReason::LackOfResources,
-];
-
-const STATES: [TcpState; 8] = [
-    TcpState::None,
-    TcpState::Midstream,
-    TcpState::SynSent,
-    TcpState::SynReceived,
-    TcpState::Established,
-    TcpState::HalfClosed,
-    TcpState::Closed,
-    TcpState::Reset,
-];
 
 /// Writes the value as tables show it; `-` if the record has no value for the field.
 impl fmt::Display for Value {

@@ -73,7 +73,8 @@ pub unsafe fn stop<I>(handle: *mut Handle<I>) {
 /// Frees the structure.
 ///
 /// # Safety
-/// `handle` is null or a result of [`Handle::into_raw`] that is not closed, and the caller no longer uses pointers from it.
+/// `handle` is null or a result of [`Handle::into_raw`] that is not closed, and the caller no longer uses pointers from
+/// it.
 pub unsafe fn close<I>(handle: *mut Handle<I>) {
     if handle.is_null() {
         return;

@@ -1,5 +1,5 @@
-//! A capture as a systemd service: notifies the service manager of the start, of the status, and, for the watchdog, that
-//! every thread makes progress.
+//! A capture as a systemd service: notifies the service manager of the start, of the status, and, for the watchdog,
+//! that every thread makes progress.
 
 use base::units::show_count;
 use engine::{Counts, QueueReport, Report};

@@ -1,7 +1,8 @@
 //! Encodes rows into journal blocks ([`crate::block`] describes the layout and decodes them).
 //!
-//! The numbers of a row are first written to a [`Tile`], without regard to their width. A full tile is appended column by column to the packed columns. So each row is traversed once, in the order
-//! of its fields, and the tile stays in the L1 cache.
+//! The numbers of a row are first written to a [`Tile`], without regard to their width. A full tile is appended column
+//! by column to the packed columns. So each row is traversed once, in the order of its fields, and the tile stays in
+//! the L1 cache.
 
 use crate::packed_column_builder::{PackedColumnBuilder, write_bits};
 use crate::schema::{Column, ValueType};

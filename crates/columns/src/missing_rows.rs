@@ -197,8 +197,8 @@ fn within(stored: &[(u64, u64)], recordings: &[Vec<u64>], counted: &BTreeMap<u64
     found
 }
 
-/// Number of seconds with missing rows, number of packets (or flows) that are missing in these seconds, and the first of
-/// these seconds.
+/// Number of seconds with missing rows, number of packets (or flows) that are missing in these seconds, and the first
+/// of these seconds.
 #[derive(Default)]
 struct MissingSeconds {
     seconds: u64,

@@ -279,8 +279,8 @@ impl<'a> Blocks<'a> {
         self.out[self.last..begin].copy_from_slice(&((size as u32) << 3 | 2 << 1).to_le_bytes()[..3]);
     }
 
-    /// Ends the zstd frame: sets the flag of its last zstd block (RFC 8878 §3.1.1.2). A zstd frame without blocks gets an
-    /// empty zstd block.
+    /// Ends the zstd frame: sets the flag of its last zstd block (RFC 8878 §3.1.1.2). A zstd frame without blocks gets
+    /// an empty zstd block.
     fn end(self) {
         if self.last == self.out.len() {
             self.out.extend([0; 3]);

@@ -27,8 +27,8 @@ pub enum KeyCondition {
     EtherType(u16),
     /// The frame has a VLAN tag with this ID; with any ID if `None`.
     Vlan(Option<u16>),
-    /// The frame belongs to this flow, in either direction: the protocol, the lower endpoint, the higher endpoint. The ports are 0
-    /// if the protocol has none.
+    /// The frame belongs to this flow, in either direction: the protocol, the lower endpoint, the higher endpoint. The
+    /// ports are 0 if the protocol has none.
     Flow(u8, (IpAddr, u16), (IpAddr, u16)),
     /// All of these.
     All(Vec<KeyCondition>),

@@ -7,8 +7,8 @@ use crate::record::EndReason;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpiryDelays {
     /// Number of flow records by delay: the time from the end of the timeout to the whole second at which the meter
-    /// made the record. The first element counts delays up to [`ExpiryDelays::STEP_MS`], the second up to twice that, the
-    /// last all delays above one second.
+    /// made the record. The first element counts delays up to [`ExpiryDelays::STEP_MS`], the second up to twice that,
+    /// the last all delays above one second.
     pub records: [u64; ExpiryDelays::STEPS],
     /// The sum of the delays of all flow records in nanoseconds.
     pub nanos: u64,

@@ -183,8 +183,7 @@ const SIDE: &[FieldRow] = &[
         "length_squares",
         "",
         "sum of the squares of the lengths of the IP packets, from which the standard deviation over several records \
-         can \
-         be computed",
+         can be computed",
         NO_PACKETS,
         ColumnsOnly,
     ),

@@ -7,8 +7,8 @@
 //!   -80  time                -152  key of a map, addend         -168  value of a map      -176  index of an array
 //!        then a slot for each value that has no register
 //! ```
-//! The facts are unaligned on purpose. For an unaligned value on the stack, the kernel's verifier records only the width,
-//! so the verifier does not check the program separately for each number of tags and options in a packet.
+//! The facts are unaligned on purpose. For an unaligned value on the stack, the kernel's verifier records only the
+//! width, so the verifier does not check the program separately for each number of tags and options in a packet.
 
 use super::refusal::Refusal;
 

@@ -39,7 +39,8 @@ pub struct FoundPacket<'a> {
     pub position: Option<u64>,
 }
 
-/// Consecutive packets as pcap records; the bytes are valid until the next call of a function of [`Results`](crate::Results).
+/// Consecutive packets as pcap records; the bytes are valid until the next call of a function of
+/// [`Results`](crate::Results).
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     /// Complete records of little-endian nanosecond pcap, headers included.

@@ -195,7 +195,7 @@ fn all() -> Vec<Quantity> {
     ]);
     for cause in Cause::ALL {
         let (name, what) = (format!("lost_{}", cause.name()), format!("lost packets: {}", cause.description()));
-        all.push(quantity!(name, "packets", what, Sum, [i = cause as usize] ledger.lost[i]));
+        all.push(quantity!(name, cause.unit(), what, Sum, [i = cause as usize] ledger.lost[i]));
     }
     for note in Note::ALL {
         let name = format!("note_{}", note.name());

@@ -1,5 +1,5 @@
-//! Layer 2: system calls. Only this crate calls the kernel, through `rustix` where it has the call. Each function prepares
-//! the arguments, makes one system call and decodes the result, without policy.
+//! Layer 2: system calls. Only this crate calls the kernel, through `rustix` where it has the call. Each function
+//! prepares the arguments, makes one system call and decodes the result, without policy.
 
 pub mod advice;
 pub mod bpf;

@@ -224,8 +224,8 @@ const OLD: &[libc::c_long] = &[libc::SYS_getrlimit, libc::SYS_renameat, libc::SY
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const OLD: &[libc::c_long] = &[];
 
-/// Additional system calls of the commands that resolve names or receive a multicast group, and of those that capture or
-/// send.
+/// Additional system calls of the commands that resolve names or receive a multicast group, and of those that capture
+/// or send.
 const INTERNET: &[libc::c_long] = &[libc::SYS_bind];
 
 /// Additional system calls of the commands that capture or send, which serve sockets and load programs into the kernel.

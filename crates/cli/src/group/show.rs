@@ -246,7 +246,8 @@ mod tests {
             DepartedReport { delivered: 65_527, lost: 15_772, overwritten: 10_358, ..DepartedReport::default() };
         let all_read = DepartedReport { seen: 65_527, ..counts };
         assert_eq!(departed(&all_read), "delivered 65 527, lost 15 772, overwritten before they were read 10 358");
-        let reported = "delivered 65 527, lost 15 772, overwritten before they were read 10 358, delivered but perhaps not read 527";
+        let reported = "delivered 65 527, lost 15 772, overwritten before they were read 10 358, delivered but \
+            perhaps not read 527";
         assert_eq!(departed(&DepartedReport { seen: 65_000, ..all_read }), reported);
     }
 }

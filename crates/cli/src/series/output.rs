@@ -18,8 +18,8 @@ use std::io::{self, Write};
 /// The maximum width of a sparkline on a terminal, in characters.
 const WIDTH: usize = 100;
 
-/// The minimum number of characters before a sparkline, for interface and direction. Before the axis, the same space contains the
-/// date and the zone offset.
+/// The minimum number of characters before a sparkline, for interface and direction. Before the axis, the same space
+/// contains the date and the zone offset.
 const NAME: usize = 17;
 
 /// Number of characters after a sparkline, for the maximum of the series.

@@ -513,7 +513,8 @@ fn verify_finds_removed_files_of_flow_records() {
     assert!(out.contains("count 1 flows that began in 1 seconds and have no flow record"), "{out}");
     let (status, found, out) = verify(&["--quick"]);
     assert_eq!((status, found), (Some(0), Vec::new()), "{out}");
-    // Retention removes the oldest flow records first, so the records of the two later files may have been removed by it.
+    // Retention removes the oldest flow records first, so the records of the two later files may have been removed by
+    // it.
     remove("/2023/11/1");
     let (status, found, out) = verify(&[]);
     assert_eq!((status, found), (Some(0), Vec::new()), "{out}");

@@ -25,7 +25,8 @@ pub fn u64_at(bytes: &[u8], at: usize) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(field.try_into().ok()?)).ok()
 }
 
-/// Writes the CRC32C of a part of `bytes` into the last four bytes of the part, which the CRC32C does not cover; returns
+/// Writes the CRC32C of a part of `bytes` into the last four bytes of the part, which the CRC32C does not cover;
+/// returns
 /// `None` if the part is not inside of `bytes`.
 pub fn repair(bytes: &mut [u8], part: std::ops::Range<usize>) -> Option<()> {
     let (content, crc) = bytes.get_mut(part)?.split_last_chunk_mut::<4>()?;
