@@ -8,17 +8,10 @@
 //! a crash may have lost the last row of the earlier recording. If a second has no row, its row is certainly missing if
 //! the same recording has complete rows before and after the second, because a recording has a meter from its first
 //! packet to its last, or none. Any other second without a row may have been recorded without a meter.
-//!
-//! The same comparison finds missing flow records. The series row of each second states how many flows began in this
-//! second, and each flow has at least one record. The flows that were in the flow table at the end of a recording may
-//! have no record, because a crash loses them. A deficit near the oldest flow record of the interface can be the effect
-//! of retention, which may remove flow records earlier than series rows.
 
 use crate::error::ColumnsError;
-use crate::file_layout::DataFileKind;
 use crate::query::Query;
-use crate::results::{flows, series};
-use flow::EndReason;
+use crate::results::series;
 use series::Direction;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -93,83 +86,6 @@ pub fn missing_rows(
     Ok(found)
 }
 
-/// Describes the flow records that are missing in an interface's directory, and returns each description with true if
-/// the records are certainly missing. `recordings` has the seconds with packets of each recording. Empty if the
-/// directory has no series rows.
-///
-/// # Errors
-/// If the store cannot be read.
-pub fn missing_flow_records(root: &Path, recordings: &[Vec<u64>]) -> Result<Vec<(bool, String)>, ColumnsError> {
-    let (Some(store), Some(name)) = (root.parent(), root.file_name().and_then(|name| name.to_str())) else {
-        return Ok(Vec::new());
-    };
-    let query = Query { interfaces: vec![name.to_owned()], ..Query::new(store) };
-    let mut rows: BTreeMap<u64, SecondOfFlows> = BTreeMap::new();
-    for row in series(&query)?.filter(|row| row.direction == Direction::In) {
-        let second = rows.entry(row.second).or_default();
-        second.begun += row.flows_new;
-        second.active += row.flows_active;
-    }
-    let Some((&begin, &end)) = rows.keys().next().zip(rows.keys().next_back()) else { return Ok(Vec::new()) };
-    let fields = Some(["first", "first_nanos", "age_ns", "record_index", "end_reason"].map(str::to_owned).to_vec());
-    let (mut oldest, mut forced_ends) = (None, 0);
-    for record in flows(&Query { fields, ..query })? {
-        forced_ends += u64::from(record.end_reason == EndReason::ForcedEnd);
-        if record.record_index > 0 {
-            continue;
-        }
-        let begin = record.flow_start.secs();
-        oldest.get_or_insert(begin);
-        if let Some(second) = rows.get_mut(&begin) {
-            second.recorded += 1;
-        }
-    }
-    // A flow that was in the flow table at the end of a recording has a record with the reason `forced_end`, unless the
-    // recorder crashed. The last row of a recording is that of its last second with packets, or of the second before or
-    // after that second.
-    let ends = recordings.iter().filter_map(|seconds| seconds.iter().max());
-    let ends: BTreeSet<u64> = ends.copied().chain([end]).collect();
-    let active = |end: &u64| rows.range(end.saturating_sub(1)..=end + 1).map(|(_, second)| second.active).max();
-    let lost_in_crash = ends.iter().filter_map(active).sum::<u64>().saturating_sub(forced_ends);
-    let reach = DataFileKind::Flows.reach().as_secs();
-    let retained_from = oldest.map_or(u64::MAX, |second: u64| second.saturating_add(reach));
-    let surplus: u64 = rows.values().map(|second| second.recorded.saturating_sub(second.begun)).sum();
-    let [mut removed, mut lost] = [(begin, retained_from), (retained_from, u64::MAX)].map(|(from, to)| {
-        let mut missing = MissingSeconds::default();
-        for (second, flows) in rows.range(from.min(to)..to).filter(|(_, flows)| flows.begun > flows.recorded) {
-            missing.add(*second, flows.begun - flows.recorded);
-        }
-        missing
-    });
-    let allowed = surplus + lost_in_crash;
-    removed.keep_if_more_than(allowed);
-    lost.keep_if_more_than(allowed);
-    let text = |missing: &MissingSeconds, first| {
-        format!(
-            "one-second rows count {} flows that began in {} seconds and have no flow record, first at {}",
-            missing.count,
-            missing.seconds,
-            base::Timestamp::from_secs_nanos(first, 0)
-        )
-    };
-    let removed = removed
-        .begin
-        .map(|at| (false, format!("{}: retention removed the flow records, or they are missing", text(&removed, at))));
-    let lost = lost.begin.map(|at| (true, format!("{}: flow records are missing", text(&lost, at))));
-    Ok(removed.into_iter().chain(lost).collect())
-}
-
-/// The numbers of flows in one second of an interface.
-#[derive(Default)]
-struct SecondOfFlows {
-    /// Number of flows that began in the second, according to the series rows.
-    begun: u64,
-    /// Number of flows in the flow table at the end of the second, according to the series rows.
-    active: u64,
-    /// Number of flows whose first flow record begins in the second.
-    recorded: u64,
-}
-
 /// The seconds in which one recording ended and a later one began. A crash loses at most the rows of the last second
 /// before it, so the second before the end of a recording counts as its end too.
 fn shared_ends(recordings: &[Vec<u64>]) -> BTreeSet<u64> {
@@ -197,25 +113,21 @@ fn within(stored: &[(u64, u64)], recordings: &[Vec<u64>], counted: &BTreeMap<u64
     found
 }
 
-/// Number of seconds with missing rows, number of packets (or flows) that are missing in these seconds, and the first
-/// of these seconds.
+/// Seconds in which rows or records are missing.
 #[derive(Default)]
-struct MissingSeconds {
-    seconds: u64,
-    count: u64,
-    begin: Option<u64>,
+pub(crate) struct MissingSeconds {
+    /// Number of these seconds.
+    pub seconds: u64,
+    /// Number of packets or flows that are missing in these seconds.
+    pub count: u64,
+    /// The first of these seconds.
+    pub begin: Option<u64>,
 }
 
 impl MissingSeconds {
-    fn add(&mut self, second: u64, count: u64) {
+    pub fn add(&mut self, second: u64, count: u64) {
         (self.seconds, self.count) = (self.seconds + 1, self.count + count);
         self.begin.get_or_insert(second);
-    }
-
-    fn keep_if_more_than(&mut self, allowed: u64) {
-        if self.count <= allowed {
-            *self = Self::default();
-        }
     }
 
     fn with_too_few(&self, first: base::Timestamp) -> String {

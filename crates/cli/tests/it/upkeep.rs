@@ -510,7 +510,12 @@ fn verify_finds_removed_files_of_flow_records() {
     remove("/2023/11/15/");
     let (status, found, out) = verify(&[]);
     assert_eq!((status, found), (Some(1), vec!["rows".to_owned()]), "{out}");
-    assert!(out.contains("count 1 flows that began in 1 seconds and have no flow record"), "{out}");
+    assert!(
+        out.contains(
+            "of 1 seconds, the first at 2023-11-15T22:13:20.000000000Z, count 1 flows that have no flow record"
+        ),
+        "{out}"
+    );
     let (status, found, out) = verify(&["--quick"]);
     assert_eq!((status, found), (Some(0), Vec::new()), "{out}");
     // Retention removes the oldest flow records first, so the records of the two later files may have been removed by
@@ -519,6 +524,26 @@ fn verify_finds_removed_files_of_flow_records() {
     let (status, found, out) = verify(&[]);
     assert_eq!((status, found), (Some(0), Vec::new()), "{out}");
     assert!(out.contains("no_rows") && out.contains("count 4 flows"), "{out}");
+}
+
+#[test]
+fn verify_finds_the_removed_only_file_of_flow_records() {
+    let dir = TempDir::new("upkeep-only-flow-records");
+    let store = dir.join("store");
+    let spec = ["--sim", "imix,flows=200,rate=20kpps", "--packets", "4k", "--quiet", "--set", "capture.ring=8MiB"];
+    let output = run(&[&["run", "--store", arg(&store)], &spec[..]].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
+    let verify = || run(&["verify", "--json", "--store", arg(&store)]);
+    let sound = verify();
+    assert_eq!((sound.status, sound.out.contains("no_rows")), (Some(0), false), "{sound:?}");
+    // All flows were in the flow table when the recording ended, so a crash could have lost all of them.
+    let files: Vec<_> =
+        walk(&store).into_iter().filter(|path| path.to_string_lossy().ends_with(".flows.parquet")).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    std::fs::remove_file(&files[0]).expect("the file of flow records");
+    let output = verify();
+    assert_eq!((output.status, damage(&output)), (Some(0), Vec::new()), "{output:?}");
+    assert!(output.out.contains("no_rows") && output.out.contains("count 200 flows"), "{output:?}");
 }
 
 #[test]

@@ -82,7 +82,7 @@ pub enum FindingKind {
     /// its series row counts.
     Rows,
     /// Packets are stored in seconds without a series row, or flows without a flow record began; the cause may be a
-    /// recording without a meter, or retention.
+    /// recording without a meter, a crash, or retention.
     NoRows,
     /// A damaged original, which was retained in the directory of the file that was salvaged from it.
     SetAside,
