@@ -21,9 +21,13 @@ use upkeep::retention::{
     ClockReading, Event, MoveJob, Progress, RetentionScope, RetentionState, RetentionWorker, Rules,
 };
 
-/// The interval of the checks of the free space. In this time, the packets of a 10 Gb/s link fill less than one file of
-/// 64 MiB, even if the traffic begins suddenly.
+/// The shortest interval of the checks of the free space. In this time, the packets of a 10 Gb/s link fill less than one
+/// file of 64 MiB, even if the traffic begins suddenly.
 const PERIOD: Duration = Duration::from_millis(50);
+const PERIOD_BYTES: u64 = 64 << 20;
+
+/// The longest interval of the checks of the free space, for large files.
+const PERIOD_MAX: Duration = Duration::from_millis(250);
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -197,7 +201,7 @@ impl Shared {
             match self.step(false) {
                 Progress::More => {}
                 Progress::Waiting => std::thread::park_timeout(YIELD_TIME),
-                Progress::Idle => std::thread::park_timeout(PERIOD),
+                Progress::Idle => std::thread::park_timeout(period(self.rules.ahead)),
             }
         }
     }
@@ -291,6 +295,11 @@ impl Demand {
     }
 }
 
+/// Returns the interval of the checks of the free space if this number of bytes is kept free for the next files.
+fn period(ahead: u64) -> Duration {
+    PERIOD.saturating_mul(u32::try_from(ahead / PERIOD_BYTES).unwrap_or(u32::MAX)).clamp(PERIOD, PERIOD_MAX)
+}
+
 /// Returns the time that the files of an interface will cover when the rules begin to remove them. The estimate assumes
 /// that the write rate since the oldest file continues and that other data on the volume does not grow.
 fn horizon(state: &RetentionState, rules: &Rules, now: Timestamp) -> Option<Duration> {
@@ -361,6 +370,13 @@ mod tests {
         let rules = Rules { max_age: Some(Duration::from_secs(60)), ..rules };
         assert_eq!(horizon(&state, &rules, now), Some(Duration::from_secs(60)));
         assert_eq!(horizon(&RetentionState::default(), &rules, now), None, "without a file there is no write rate");
+    }
+
+    #[test]
+    fn a_link_at_10_gbit_s_fills_less_than_the_next_files_between_two_checks() {
+        for (mib, millis) in [(1, 50), (64, 50), (128, 100), (2048, 250), (u64::MAX >> 20, 250)] {
+            assert_eq!(period(mib << 20), Duration::from_millis(millis), "{mib} MiB");
+        }
     }
 
     #[test]

@@ -31,8 +31,8 @@ pub const BATCH: usize = 256;
 const ENGINE_NICE: i32 = -5;
 
 /// The longest sleep of a poll while no packets arrive. It is short, so that stop requests, ticks and new listeners are
-/// processed promptly.
-const WAIT: Duration = Duration::from_millis(20);
+/// processed promptly. A packet ends the sleep.
+const WAIT: Duration = Duration::from_millis(50);
 
 /// The longest time on a quiet interface from a timestamp of the kernel or NIC to the arrival of the frame in this
 /// thread: the kernel retires a block within 10 ms, and a timer tick may take as long again.

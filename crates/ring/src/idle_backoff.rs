@@ -11,9 +11,9 @@ const SHORT: Duration = Duration::from_micros(500);
 const LONG: Duration = Duration::from_millis(2);
 const LONG_RING_BYTES: u64 = 8 << 20;
 
-/// The longest sleep for a ring of any size: so short that a client that follows the flow records and series rows of a
-/// silent interface sees no delay.
-const LONGEST: Duration = Duration::from_millis(20);
+/// The longest sleep for a ring of any size. It is short in relation to the 250 ms after which new flow records and
+/// series rows are handed over to readers of the store.
+const LONGEST: Duration = Duration::from_millis(50);
 
 /// The sleep times of a reader. On a silent interface, a reader whose sleeps become longer uses a tenth of the CPU time
 /// of a reader that repeats the shortest sleep.
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn sleeps_grow_to_the_maximum_of_the_ring_and_are_short_after_a_reset() {
-        for (mib, longest) in [(8, 2), (16, 4), (64, 16), (1024, 20)] {
+        for (mib, longest) in [(8, 2), (16, 4), (64, 16), (1024, 50)] {
             let mut backoff = IdleBackoff::of(mib << 20);
             let sleeps: Vec<Duration> = (0..9).map(|_| backoff.next_sleep()).collect();
             assert!(sleeps.is_sorted() && sleeps[0] == SHORT, "{sleeps:?}");
