@@ -10,6 +10,7 @@ mod columns;
 mod conversations;
 mod cpu_placement;
 mod disk;
+mod elements;
 mod flow;
 mod generator;
 mod group;
@@ -31,6 +32,7 @@ mod xdp;
 use crate::capture::CaptureArgs;
 use crate::columns::ColumnsArgs;
 use crate::disk::DiskArgs;
+use crate::elements::ElementsArgs;
 use crate::flow::FlowArgs;
 use crate::generator::GeneratorArgs;
 use crate::group::GroupArgs;
@@ -69,6 +71,8 @@ enum Stage {
     Capture(CaptureArgs),
     /// The volume: direct sequential writes, and the link speed for which they suffice
     Disk(DiskArgs),
+    /// Counters of several threads, and queues between two threads (chapter 1.5 of the thesis on PFQ)
+    Elements(ElementsArgs),
     /// The whole recorder, from simulated frames to files, compared with direct writing and fio
     Record(RecordArgs),
     /// Queries of stored packets, compared with tcpdump -r and the read rate of the volume
@@ -138,6 +142,7 @@ impl Stage {
             Self::RingListener(args) => ring::listen(args, out),
             Self::Capture(args) => capture::run(args, out),
             Self::Disk(args) => disk::run(args, out),
+            Self::Elements(args) => elements::run(args, out),
             Self::Record(args) => record::run(args, out),
             Self::Query(args) => query::run(args, out),
             Self::Flow(args) => flow::run(args, out),
