@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 pub enum LimitSource {
     /// The memory of the machine.
     Machine,
+    /// The memory of the machine; the process is in a control group whose limit cannot be read, because the control
+    /// groups are not mounted where this process can see them.
+    MachineWithUnreadGroup,
     /// A control group of this process.
     Group,
     /// The limit of this process's address space (getrlimit(2), `RLIMIT_AS`).
@@ -35,6 +38,9 @@ impl MemoryLimit {
     pub const fn owner(&self) -> &'static str {
         match self.bound {
             LimitSource::Machine => "this machine",
+            LimitSource::MachineWithUnreadGroup => {
+                "this machine (the memory limit of this process's control group cannot be read)"
+            }
             LimitSource::Group => "the control group of this process",
             LimitSource::AddressSpace => {
                 "half of the address space of this process (ulimit -v; a ring is mapped twice)"
@@ -47,7 +53,9 @@ impl MemoryLimit {
 pub fn memory_limit() -> MemoryLimit {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let machine = (crate::cpu::memory_bytes(), crate::cpu::memory_available());
-    let all = limit_of_groups(machine, &groups, mounted_groups(&MOUNT_POINTS.map(Path::new)));
+    let parent = PathBuf::from(format!("/proc/{}/root/sys/fs/cgroup", std::os::unix::process::parent_id()));
+    let mount_points = [Path::new("/sys/fs/cgroup"), Path::new("/proc/1/root/sys/fs/cgroup"), &parent];
+    let all = limit_of_groups(machine, &groups, mounted_groups(&mount_points));
     // If there is no limit, the file contains a word instead of a number.
     match number("/proc/self/limits", "Max address space") {
         Some(limit) => apply_address_space_limit(
@@ -59,12 +67,10 @@ pub fn memory_limit() -> MemoryLimit {
     }
 }
 
-/// Mount points of the control groups. `ip netns exec` mounts another sysfs over `/sys`, which hides the first of them;
-/// the second is the same directory as the first process sees it. Only root can use the second.
-const MOUNT_POINTS: [&str; 2] = ["/sys/fs/cgroup", "/proc/1/root/sys/fs/cgroup"];
-
-/// The first of `mount_points` that is a directory with entries, otherwise the first mount point.
-fn mounted_groups<'p>(mount_points: &[&'p Path; 2]) -> &'p Path {
+/// The first of `mount_points` that is a directory with entries, otherwise the first mount point. `ip netns exec` mounts
+/// another sysfs over `/sys`, which hides the control groups. The first process and the parent process can usually
+/// still see them; only root can read the directories of these processes.
+fn mounted_groups<'p>(mount_points: &[&'p Path]) -> &'p Path {
     let has_groups = |path: &&&Path| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
     mount_points.iter().find(has_groups).unwrap_or(&mount_points[0])
 }
@@ -115,8 +121,12 @@ fn apply_address_space_limit(mut all: MemoryLimit, limit: u64, used: u64) -> Mem
 /// Computes the limit from the machine's total and available memory, the text of `/proc/self/cgroup`, and the mount
 /// point of the control groups.
 fn limit_of_groups((total, available): (u64, u64), groups: &str, mounted: &Path) -> MemoryLimit {
-    let mut all = MemoryLimit { limit: total, available, bound: LimitSource::Machine };
-    for directory in directories(groups, mounted) {
+    let directories = directories(groups, mounted);
+    // The directory of the root group has no limit, and exists whenever the groups are mounted.
+    let is_unread = groups.lines().any(is_memory_group_below_root) && !directories.iter().any(|group| group.is_dir());
+    let bound = if is_unread { LimitSource::MachineWithUnreadGroup } else { LimitSource::Machine };
+    let mut all = MemoryLimit { limit: total, available, bound };
+    for directory in directories {
         let Some((limit, free)) = limit_of(&directory) else { continue };
         if total == 0 || limit < all.limit {
             (all.limit, all.bound) = (limit, LimitSource::Group);
@@ -124,6 +134,13 @@ fn limit_of_groups((total, available): (u64, u64), groups: &str, mounted: &Path)
         all.available = all.available.min(free);
     }
     all
+}
+
+/// True if a line of `/proc/self/cgroup` names a control group other than the root group that can limit the memory.
+fn is_memory_group_below_root(line: &str) -> bool {
+    let mut parts = line.splitn(3, ':').skip(1);
+    let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { return false };
+    path != "/" && (controllers.is_empty() || controllers.split(',').any(|c| c == "memory"))
 }
 
 /// The directories of all control groups that limit the memory of the process, the innermost first.
@@ -236,6 +253,12 @@ mod tests {
         let machine = (8192 * MIB, 4096 * MIB);
         let none = limit_of_groups(machine, "0::/a/b\n", dir.path());
         assert_eq!(none, MemoryLimit { limit: 8192 * MIB, available: 4096 * MIB, bound: LimitSource::Machine });
+        let unread = limit_of_groups(machine, "0::/a/b\n", &dir.join("nothing-mounted"));
+        assert_eq!(unread, MemoryLimit { bound: LimitSource::MachineWithUnreadGroup, ..none });
+        assert!(unread.owner().contains("cannot be read"));
+        for text in ["0::/\n", "4:cpu:/x\n0::/\n", ""] {
+            assert_eq!(limit_of_groups(machine, text, &dir.join("nothing-mounted")), none, "{text:?}");
+        }
         group(&dir.join("a"), &[("memory.max", "838860800\n"), ("memory.current", "104857600\n")]);
         group(&dir.join("a/b"), &[("memory.max", "max\n"), ("memory.high", "max\n"), ("memory.current", "1\n")]);
         let outer = limit_of_groups(machine, "0::/a/b\n", dir.path());
