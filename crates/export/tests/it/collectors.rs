@@ -147,6 +147,11 @@ fn nfacctd_counts_all_exported_flows() {
         nfacctd.arg("-f").arg(directory.join("conf")).stdout(one).stderr(two);
         let _collector = Collector(nfacctd.spawn().expect("nfacctd starts"));
         wait_for_port(2055);
+        // The process that counts starts after the process that receives, and does not count records that were received
+        // before its start.
+        wait_for("the counting process runs", || {
+            std::fs::read_to_string(&log).is_ok_and(|text| text.contains("( sums/print ): JSON"))
+        });
         export(&some, "udp:127.0.0.1:2055", protocol);
         let counted = arrived(&out, totals(&some));
         let log = std::fs::read_to_string(&log).expect("the log");
