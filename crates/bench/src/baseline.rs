@@ -69,19 +69,26 @@ impl Baseline {
             .join()
         });
         let mut helper = helper.map_err(|_| Stop::error("a starting thread panicked"))??;
-        let until = Instant::now() + TIMEOUT;
-        let mut before = f64::NAN;
-        loop {
-            let used = helper.cpu_seconds();
-            if is_port_taken() && used == before {
-                return Ok(Running { helper, before });
-            }
-            if !helper.is_running() || Instant::now() > until {
-                return Err(Stop::error(format_args!("{name} did not begin to capture")));
-            }
-            before = used;
-            std::thread::sleep(QUIET);
+        let before = wait_until_capturing(&mut helper, name)?;
+        Ok(Running { helper, before })
+    }
+}
+
+/// Waits until a program in the namespace of this thread captures, and returns the processor seconds that it has used
+/// so far.
+pub fn wait_until_capturing(helper: &mut Helper, name: &str) -> Result<f64, Stop> {
+    let until = Instant::now() + TIMEOUT;
+    let mut before = f64::NAN;
+    loop {
+        let used = helper.cpu_seconds();
+        if is_port_taken() && used == before {
+            return Ok(before);
         }
+        if !helper.is_running() || Instant::now() > until {
+            return Err(Stop::error(format_args!("{name} did not begin to capture")));
+        }
+        before = used;
+        std::thread::sleep(QUIET);
     }
 }
 

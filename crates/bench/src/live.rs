@@ -211,7 +211,7 @@ pub fn run(args: &LiveArgs, out: &mut dyn Write) -> Result<(), Stop> {
 
 /// Returns the thread to its original network namespace when dropped; the private namespace is then removed with its
 /// interfaces.
-struct NamespaceGuard(Namespace);
+pub struct NamespaceGuard(pub Namespace);
 
 impl Drop for NamespaceGuard {
     fn drop(&mut self) {
@@ -352,9 +352,9 @@ fn start_generator(args: &LiveArgs, traffic: &str, places: &CpuPlacement) -> Res
     generator::start(FROM, traffic, &args.rate, duration, Some(places.other(0)))
 }
 
-/// Waits for the end of the generator and for frames in transit.
-fn sent(generator: Helper, args: &LiveArgs) -> Result<Sent, Stop> {
-    let text = generator.finish(Duration::from_secs_f64(args.seconds) + TIMEOUT)?;
+/// Waits for the end of the generator, which sends for `duration`.
+pub fn sent(generator: Helper, duration: Duration) -> Result<Sent, Stop> {
+    let text = generator.finish(duration + TIMEOUT)?;
     let last = text.lines().last().unwrap_or_default();
     serde_json::from_str(last).map_err(|e| Stop::error(format_args!("the generator printed {last:?}: {e}")))
 }
@@ -388,7 +388,8 @@ fn engine(
     let ended = AtomicBool::new(false);
     let (sent, queries) = std::thread::scope(|scope| {
         let querying = args.query.as_ref().map(|filter| scope.spawn(|| query_each_second(&dir, filter, &ended)));
-        let sent = start_generator(args, traffic, places).and_then(|generator| sent(generator, args));
+        let sent = start_generator(args, traffic, places)
+            .and_then(|generator| sent(generator, Duration::from_secs_f64(args.seconds)));
         ended.store(true, Relaxed);
         let queries = querying.map(|a| a.join().unwrap_or_else(|_| Err(Stop::error("the querying thread panicked"))));
         Ok::<_, Stop>((sent?, queries.transpose()?.unwrap_or_default()))
@@ -469,7 +470,7 @@ fn run_baseline(
 ) -> Result<Run, Stop> {
     let file = directory.join("baseline.pcap");
     let running = baseline.start(TO, &file, namespace, places.engine())?;
-    let sent = sent(start_generator(args, traffic, places)?, args)?;
+    let sent = sent(start_generator(args, traffic, places)?, Duration::from_secs_f64(args.seconds))?;
     std::thread::sleep(TRANSIT_TIME);
     let cpu = running.end()?;
     let stored = baseline::packets(&file)?;

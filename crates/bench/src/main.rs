@@ -11,6 +11,7 @@ mod conversations;
 mod cpu_placement;
 mod disk;
 mod elements;
+mod engines;
 mod flow;
 mod generator;
 mod group;
@@ -33,6 +34,7 @@ use crate::capture::CaptureArgs;
 use crate::columns::ColumnsArgs;
 use crate::disk::DiskArgs;
 use crate::elements::ElementsArgs;
+use crate::engines::{EnginesArgs, ReaderArgs};
 use crate::flow::FlowArgs;
 use crate::generator::GeneratorArgs;
 use crate::group::GroupArgs;
@@ -73,6 +75,11 @@ enum Stage {
     Disk(DiskArgs),
     /// Counters of several threads, and queues between two threads (chapter 1.5 of the thesis on PFQ)
     Elements(ElementsArgs),
+    /// Ways to receive packets, compared: AF_PACKET, TPACKET_V3, libpcap, AF_XDP, and the engine (root)
+    Engines(EnginesArgs),
+    /// A process that `netgrain-bench engines` starts
+    #[command(hide = true)]
+    EnginesReader(ReaderArgs),
     /// The whole recorder, from simulated frames to files, compared with direct writing and fio
     Record(RecordArgs),
     /// Queries of stored packets, compared with tcpdump -r and the read rate of the volume
@@ -143,6 +150,8 @@ impl Stage {
             Self::Capture(args) => capture::run(args, out),
             Self::Disk(args) => disk::run(args, out),
             Self::Elements(args) => elements::run(args, out),
+            Self::Engines(args) => engines::run(args, out),
+            Self::EnginesReader(args) => engines::read(args, out),
             Self::Record(args) => record::run(args, out),
             Self::Query(args) => query::run(args, out),
             Self::Flow(args) => flow::run(args, out),

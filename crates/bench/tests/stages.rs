@@ -185,6 +185,37 @@ fn a_live_interface_is_recorded_and_checked() {
 }
 
 #[test]
+fn all_ways_to_receive_get_the_frames_of_a_slow_load() {
+    const NAME: &str = "all_ways_to_receive_get_the_frames_of_a_slow_load";
+    let Some(sandbox) = testkit::Sandbox::new(NAME) else { return };
+    drop(sandbox);
+    let volume = TempDir::new("bench_engines");
+    let plot = volume.path().join("plot.svg");
+    let plot_path = plot.to_str().expect("a path in UTF-8");
+    let load = ["--sizes", "128", "--rate", "5kpps", "--seconds", "0.2", "--threads", "1,2", "--plot", plot_path];
+    let rows = rows(&[&["engines"], &load[..]].concat());
+    let rows = of_kind(&rows, "engines");
+    for (method, threads) in [
+        ("recvmmsg", 1),
+        ("recvmmsg", 2),
+        ("tpacket", 1),
+        ("tpacket", 2),
+        ("af_xdp", 1),
+        ("netgrain tpacket", 1),
+        ("netgrain tpacket", 2),
+        ("netgrain af_xdp", 1),
+    ] {
+        let row = rows.iter().find(|row| row["method"] == method && row["threads"] == threads);
+        let row = row.unwrap_or_else(|| panic!("{method} with {threads} threads: {rows:?}"));
+        positive(row, &["sent", "sent_mpps.median", "memory_bytes"]);
+        assert_eq!((&row["received"], row["reported_lost"].as_u64()), (&row["sent"], Some(0)), "{row}");
+    }
+    let libpcap = rows.iter().find(|row| row["method"] == "libpcap");
+    assert!(libpcap.is_none_or(|row| row["received"] == row["sent"]), "{libpcap:?}");
+    assert!(std::fs::read_to_string(plot).expect("the plot").contains("netgrain tpacket, 2 threads"));
+}
+
+#[test]
 fn no_file_remains_on_the_volume() {
     let volume = TempDir::new("bench_leaves");
     let dir = volume.path().to_str().expect("a path in UTF-8");

@@ -100,7 +100,8 @@ pub fn resident_bytes() -> u64 {
     resident_of(&fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default())
 }
 
-fn resident_of(rollup: &str) -> u64 {
+/// Physical memory in bytes by the text of a file `/proc/PID/smaps_rollup`, counted as by [`resident_bytes`].
+pub fn resident_of(rollup: &str) -> u64 {
     let kib = |key: &str| {
         let value = rollup.lines().find_map(|l| l.strip_prefix(key)?.split_whitespace().next()?.parse::<u64>().ok());
         value.unwrap_or(0)

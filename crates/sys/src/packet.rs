@@ -3,7 +3,10 @@
 //! A [`PacketSocket`] receives no frame before [`PacketSocket::bind`], so that filter, ring and options are set before
 //! the first frame. The receive ring of version 3 is in [`ring`].
 
+mod receive;
 pub mod ring;
+
+pub use receive::ReceiveBatch;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
