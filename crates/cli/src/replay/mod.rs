@@ -51,14 +51,14 @@ pub fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
     let control = Arc::new(Control::new(args.speed, signals));
     let socket = match &args.control {
         Some(path) => {
-            let served = control_socket::serve(path, Arc::clone(&control), export::text::SCHEMA_VERSION.into());
+            let served = control_socket::serve(path, Arc::clone(&control), export::text::SCHEMA_VERSION);
             let refused =
                 |e| Failure::Said(format!("--control {}: {e}; name a path in a directory of yours", path.display()));
             Some(served.map_err(refused)?)
         }
         None => None,
     };
-    privileges::keep_calls_of_capture()?;
+    privileges::for_sending(args.control.as_deref())?;
     let longest = [0, 1].map(|index| interfaces.get(index).map_or(0, Interface::longest));
     let preparation = Preparation { filter, truncated: args.truncated.into(), second, longest };
     let preparer = Preparer::new(preparation, Rewriter::new(rewrite(args)));

@@ -41,12 +41,15 @@ pub fn plain() -> Preparation {
     Preparation { filter, truncated, second: None, longest: [1514; 2] }
 }
 
+/// The interface, the time and the bytes of a frame.
+pub type SentFrame = (usize, u64, Vec<u8>);
+
 /// The state of a simulation: the time, the commands that are given at times, and the frames that were sent.
 pub struct Simulation {
     pub now: u64,
     pub commands: Vec<(u64, Command)>,
-    /// The interface, the time and the bytes of each frame.
-    pub sent: Vec<(usize, u64, Vec<u8>)>,
+    /// The frames that were sent.
+    pub sent: Vec<SentFrame>,
     /// The number of frames that an output takes at once.
     pub room: usize,
     /// The number of frames after which the output fails.
@@ -136,7 +139,7 @@ impl Case {
     }
 
     /// Runs the replay. Asserts the equations of the report.
-    pub fn run(self) -> (Report, Result<(), ReplayError>, Vec<(usize, u64, Vec<u8>)>) {
+    pub fn run(self) -> (Report, Result<(), ReplayError>, Vec<SentFrame>) {
         let control = Arc::new(Control::new(self.pace, SignalFlags::default()));
         let preparer = Preparer::new(self.preparation, Rewriter::new(self.rewrite));
         let input = ReadAhead::start(stream_of(self.captures), self.passes, preparer, 1 << 20).unwrap();
