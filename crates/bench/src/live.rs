@@ -211,7 +211,7 @@ pub fn run(args: &LiveArgs, out: &mut dyn Write) -> Result<(), Stop> {
 
 /// Returns the thread to its original network namespace when dropped; the private namespace is then removed with its
 /// interfaces.
-struct NamespaceGuard(Namespace);
+pub struct NamespaceGuard(pub Namespace);
 
 impl Drop for NamespaceGuard {
     fn drop(&mut self) {

@@ -99,7 +99,8 @@ pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
 pub fn for_sending(control: Option<&Path>) -> Result<(), Failure> {
     // The control socket is removed at the end.
     let directories: Vec<PathBuf> = control.into_iter().map(directory_of).collect();
-    finish(READING.with(override_for(&directories)))?;
+    let priority = Capabilities::of(&[Capability::SysNice]);
+    finish(READING.with(priority).with(override_for(&directories)))?;
     keep_calls_for(Sockets::Capture)
 }
 

@@ -19,6 +19,10 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+/// The nice value of the sending thread, because each wait for a processor delays frames. The reading thread starts
+/// before it is set and keeps the normal priority.
+const NICE: i32 = -19;
+
 /// Runs the verb. The outcome is `No` (exit status 1) if a packet was skipped or dropped, an input is damaged, or the
 /// replay was stopped.
 pub fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
@@ -67,6 +71,8 @@ pub fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
     let names = interfaces.iter().map(|i| (i.name().to_owned(), i.method().to_owned())).collect();
     let outputs = Outputs { outputs: &mut interfaces, names };
     sys::cpu::sleep_exactly();
+    // Without the privilege, the priority stays normal.
+    let _ = sys::cpu::set_nice(NICE);
     let progress = |report: &replay::Report| {
         if !args.json {
             sys::say!("{}", output::progress(report));
