@@ -25,6 +25,7 @@ mod query;
 mod record;
 mod replay;
 mod ring;
+mod send;
 mod stats;
 mod stenographer;
 mod volume;
@@ -45,6 +46,7 @@ use crate::query::QueryArgs;
 use crate::record::RecordArgs;
 use crate::replay::ReplayArgs;
 use crate::ring::{ListenerArgs, RingArgs};
+use crate::send::SendArgs;
 use crate::stenographer::StenographerArgs;
 use crate::xdp::XdpArgs;
 use clap::Parser;
@@ -88,6 +90,8 @@ enum Stage {
     Flow(FlowArgs),
     /// Replay of a capture file, with packets, index, flow records and series rows, compared with nfpcapd
     Replay(ReplayArgs),
+    /// Sending of captures by `netgrain replay`, compared with tcpreplay, trafgen and kernel-made frames (root)
+    Send(SendArgs),
     /// Writing flow records to Parquet and ranking the top senders, compared with nfdump
     Columns(ColumnsArgs),
     /// A group: a dispatcher that steers by flow, and members in other processes
@@ -156,6 +160,7 @@ impl Stage {
             Self::Query(args) => query::run(args, out),
             Self::Flow(args) => flow::run(args, out),
             Self::Replay(args) => replay::run(args, out),
+            Self::Send(args) => send::run(args, out),
             Self::Columns(args) => columns::run(args, out),
             Self::Group(args) => group::run(args, out),
             Self::GroupMember(args) => member_processes::member(args, out),

@@ -230,3 +230,38 @@ fn text_output_is_a_table_without_json() {
     assert!(text.starts_with("netgrain-bench capture, 2"), "{text}");
     assert!(text.lines().any(|l| l.starts_with("60 ")) && !text.contains('{'), "{text}");
 }
+
+#[test]
+fn send_measures_rate_and_timing_of_each_program() {
+    let test = "send_measures_rate_and_timing_of_each_program";
+    if testkit::Sandbox::new(test).is_none() {
+        return;
+    }
+    let dir = TempDir::new("bench-send");
+    let beside = std::path::Path::new(env!("CARGO_BIN_EXE_netgrain-bench")).with_file_name("netgrain");
+    if !beside.is_file() {
+        return testkit::skip(test, "the program netgrain is not built: cargo build");
+    }
+    let rows = rows(&[
+        "send",
+        "--dir",
+        dir.path().to_str().expect("a path in UTF-8"),
+        "--frames",
+        "10k",
+        "--seconds",
+        "0.3",
+        "--timed-rate",
+        "1k",
+        "--repeat",
+        "1",
+    ]);
+    let (rates, timings) = (of_kind(&rows, "rate"), of_kind(&rows, "timing"));
+    assert!(rates.len() >= 6 && timings.len() >= 2, "{rows:?}");
+    for row in rates {
+        positive(row, &["mpps.median", "received.median"]);
+    }
+    for row in timings {
+        assert_eq!(row["missing"], 0, "{row}");
+        positive(row, &["gap_error_p99_micros.median"]);
+    }
+}

@@ -25,6 +25,7 @@ mod port;
 mod privileges;
 mod program;
 mod repair;
+mod replay;
 mod replay_overlap;
 mod retain;
 mod run;
@@ -131,6 +132,7 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         }
         Command::Doctor(args) => doctor::run(&args),
         Command::Gen(args) => generate::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Check(args) => {
             privileges::for_reading(&[], &[])?;
             check::run(&args)

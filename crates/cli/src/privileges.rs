@@ -91,6 +91,19 @@ pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
     finish(keep.with(override_for(&written)))
 }
 
+/// Reduces the privileges of `netgrain replay`, once the interfaces and the control socket are open. The captures are
+/// opened again in each pass.
+///
+/// # Errors
+/// The kernel rejects a restriction.
+pub fn for_sending(control: Option<&Path>) -> Result<(), Failure> {
+    // The control socket is removed at the end.
+    let directories: Vec<PathBuf> = control.into_iter().map(directory_of).collect();
+    let priority = Capabilities::of(&[Capability::SysNice]);
+    finish(READING.with(priority).with(override_for(&directories)))?;
+    keep_calls_for(Sockets::Capture)
+}
+
 /// Installs the system call filter of verbs that capture or send, after all resources are open. The filter also permits
 /// the system calls that are needed later: to reopen an interface, to swap a program, to connect to a new collector.
 ///

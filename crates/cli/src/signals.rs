@@ -3,7 +3,7 @@
 //! SIGHUP means that the terminal was closed. SIGHUP then ends the capture cleanly. It ends `netgrain listen` and
 //! `netgrain group join` in the same way.
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -62,6 +62,22 @@ fn hangup_flag() -> Arc<AtomicBool> {
     // If the handler cannot be installed, the signal ends the process by default.
     let _ = signal_hook::flag::register(SIGHUP, Arc::clone(&hangup));
     hangup
+}
+
+/// Returns a flag that each SIGCONT sets to true, after a stop of the process (Ctrl-Z and fg).
+pub fn continued_flag() -> Arc<AtomicBool> {
+    let continued = Arc::new(AtomicBool::new(false));
+    // Without the handler, the time of the stop counts as a delay.
+    let _ = signal_hook::flag::register(SIGCONT, Arc::clone(&continued));
+    continued
+}
+
+/// Returns a flag that each SIGUSR1 sets to true, which pauses or resumes a replay.
+pub fn pause_flag() -> Arc<AtomicBool> {
+    let pause = Arc::new(AtomicBool::new(false));
+    // If the handler cannot be installed, the signal ends the process by default.
+    let _ = signal_hook::flag::register(SIGUSR1, Arc::clone(&pause));
+    pause
 }
 
 /// True if the process ignores the signal, according to its `/proc/PID/status` (proc_pid_status(5)). The field is a

@@ -45,6 +45,8 @@ pub enum Command {
     Doctor(Box<crate::doctor::DoctorArgs>),
     /// Send test traffic: frames with a sequence number, a departure time and a checksum
     Gen(crate::generate::GenArgs),
+    /// Send captured packets again, with their timing or at a rate, unchanged or rewritten
+    Replay(Box<crate::replay::args::ReplayArgs>),
     /// Check the stored frames of `netgrain gen` for missing, duplicated, reordered and damaged frames
     Check(crate::check::CheckArgs),
     /// Check, explain, format and run programs of the packet language

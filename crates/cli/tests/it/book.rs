@@ -193,6 +193,7 @@ pages! {
     the_blocks_of_size_a_machine_run: "docs/how-to/size-a-machine.md",
     the_blocks_of_move_from_other_tools_run: "docs/how-to/move-from-other-tools.md",
     the_blocks_of_recover_after_a_crash_run: "docs/how-to/recover-after-a-crash.md",
+    the_blocks_of_replay_a_capture_run: "docs/how-to/replay-a-capture.md",
     the_blocks_of_troubleshoot_loss_run: "docs/how-to/troubleshoot-loss.md",
 }
 

@@ -31,6 +31,7 @@ mod record;
 mod replay;
 mod retain;
 mod run;
+mod send_capture;
 mod series;
 mod service;
 mod steering_live;

@@ -1,0 +1,98 @@
+//! The inputs of a replay: capture files or a query of a store.
+
+use super::args::ReplayArgs;
+use crate::convert::open;
+use crate::inventory;
+use crate::outcome::Failure;
+use filter::Filter;
+use pcap::Direction;
+use query::{Query, QuerySource, Results};
+use replay::stream::{CaptureBytes, CaptureFiles, CapturedPacket, DamagedInput, OpenStream, StreamFindings};
+use replay::{PacketStream, StreamError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Returns the function that opens the inputs for each pass. Files are opened once before, so that a wrong name is an
+/// error before the interfaces are opened.
+pub fn open(args: &ReplayArgs, filter: &Filter, stop: &Arc<AtomicBool>) -> Result<OpenStream, Failure> {
+    let Some(store) = &args.store else { return files(args) };
+    inventory::check(store, &inventory::inventories(store)?, &args.recorded_on)?;
+    let (from, to) = args.when.interval(sys::clock::realtime(), false)?;
+    let query = Query {
+        from,
+        to,
+        filter: filter.clone(),
+        interfaces: args.recorded_on.clone(),
+        stop: Some(Arc::clone(stop)),
+        ..Query::default()
+    };
+    let (store, source) = (store.display().to_string(), QuerySource::Store(store.clone()));
+    Ok(Box::new(move || {
+        let results = query::run(&source, query.clone()).map_err(|e| StreamError::Query(e.to_string()))?;
+        Ok(Box::new(StorePackets { store: store.clone(), results }))
+    }))
+}
+
+fn files(args: &ReplayArgs) -> Result<OpenStream, Failure> {
+    if args.when.from.is_some() || args.when.to.is_some() || args.when.around.is_some() {
+        return Err(Failure::Said(
+            "--from, --to and --around select packets of a store: add --store, or cut the file with netgrain convert \
+             --from … --to … first"
+                .to_owned(),
+        ));
+    }
+    let piped = |path: &Path| !path.metadata().is_ok_and(|about| about.is_file());
+    if let Some(path) = args.files.iter().find(|path| args.passes != 1 && piped(path)) {
+        return Err(Failure::Said(format!(
+            "{}: --loop reads the capture again for each pass, which is possible only with files: write the packets into \
+             a file first",
+            path.display()
+        )));
+    }
+    let paths = args.files.clone();
+    if !paths.iter().any(|path| piped(path)) {
+        capture_files(&paths).map_err(Failure::say)?;
+    }
+    Ok(Box::new(move || Ok(Box::new(capture_files(&paths)?))))
+}
+
+fn capture_files(paths: &[PathBuf]) -> Result<CaptureFiles, StreamError> {
+    let open = |path: &PathBuf| {
+        let name = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
+        match open::open(path) {
+            Ok(bytes) => Ok((name, bytes as CaptureBytes)),
+            Err(error) => Err(StreamError::Io { input: name, error }),
+        }
+    };
+    CaptureFiles::open(paths.iter().map(open).collect::<Result<_, _>>()?)
+}
+
+/// The packets that a query of a store selects.
+struct StorePackets {
+    store: String,
+    results: Results,
+}
+
+impl PacketStream for StorePackets {
+    fn next(&mut self) -> Result<Option<CapturedPacket<'_>>, StreamError> {
+        let found = self.results.next().map_err(|e| StreamError::Query(e.to_string()))?;
+        Ok(found.map(|found| CapturedPacket {
+            ts: found.ts,
+            wire_len: found.wire_len.max(found.data.len() as u32),
+            bytes: found.data,
+            link_type: found.link_type,
+            direction: Direction::Unknown,
+            input: found.origin as u32,
+        }))
+    }
+
+    fn findings(&self) -> StreamFindings {
+        let reason = self.results.warnings().join("; ");
+        let damaged = DamagedInput { input: self.store.clone(), offset: None, reason };
+        StreamFindings {
+            damaged: if self.results.is_complete() { Vec::new() } else { vec![damaged] },
+            ..StreamFindings::default()
+        }
+    }
+}

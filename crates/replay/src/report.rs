@@ -1,0 +1,133 @@
+//! The report of a replay.
+//!
+//! Equations: `packets.residue() == 0` (see [`crate::prepare`]) and `frames = sent + dropped + unsent` for the frames
+//! that were made.
+
+use crate::histogram::Histogram;
+use crate::prepare::PacketCounts;
+use crate::stream::DamagedInput;
+use serde::Serialize;
+
+/// The frames of one interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct InterfaceReport {
+    /// Name of the interface.
+    pub name: String,
+    /// `af-xdp` or `packet-socket`.
+    pub method: String,
+    /// Frames that the driver accepted and did not report as dropped.
+    pub sent: u64,
+    /// Frames that the driver dropped or the kernel refused.
+    pub dropped: u64,
+    /// Bytes of the frames passed to the interface.
+    pub bytes: u64,
+}
+
+/// The errors of the gaps between consecutive frames: the difference, without sign, of the gap with which frames were
+/// passed to the interface and the gap of the schedule. All times are nanoseconds. Quantiles have an error of at most
+/// 1/16.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GapErrors {
+    /// Number of gaps.
+    pub gaps: u64,
+    /// Mean error.
+    pub mean_nanos: u64,
+    /// Median error.
+    pub p50_nanos: u64,
+    /// 90th percentile.
+    pub p90_nanos: u64,
+    /// 99th percentile.
+    pub p99_nanos: u64,
+    /// 99.9th percentile.
+    pub p999_nanos: u64,
+    /// Largest error.
+    pub max_nanos: u64,
+    /// The histogram by powers of two; ranges without gaps are missing.
+    pub histogram: Vec<GapErrorRange>,
+}
+
+/// The gaps whose error is in one range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GapErrorRange {
+    /// End of the range in nanoseconds, exclusive. The range begins at half of it.
+    pub below_nanos: u64,
+    /// Number of gaps.
+    pub gaps: u64,
+}
+
+impl From<&Histogram> for GapErrors {
+    fn from(errors: &Histogram) -> Self {
+        let range = |(below_nanos, gaps)| GapErrorRange { below_nanos, gaps };
+        Self {
+            gaps: errors.count(),
+            mean_nanos: errors.mean(),
+            p50_nanos: errors.quantile(0.5),
+            p90_nanos: errors.quantile(0.9),
+            p99_nanos: errors.quantile(0.99),
+            p999_nanos: errors.quantile(0.999),
+            max_nanos: errors.max(),
+            histogram: errors.by_power_of_two().into_iter().map(range).collect(),
+        }
+    }
+}
+
+/// The report of a replay, during the replay and at its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// The pace at the end.
+    pub speed: String,
+    /// Number of passes over the capture that were completed.
+    pub passes: u64,
+    /// The packets that were read.
+    pub packets: PacketCounts,
+    /// Frames made of these packets.
+    pub frames: u64,
+    /// Frames that the driver accepted and did not report as dropped.
+    pub sent: u64,
+    /// Frames that the driver dropped or the kernel refused.
+    pub dropped: u64,
+    /// Frames that were made and not sent, because the replay was stopped or the interface failed.
+    pub unsent: u64,
+    /// Bytes of the frames that were passed to the interfaces.
+    pub bytes: u64,
+    /// Time from the first frame to the last frame, without pauses.
+    pub nanos: u64,
+    /// The same time according to the schedule; 0 for the pace `flat`.
+    pub scheduled_nanos: u64,
+    /// Time of the pauses.
+    pub paused_nanos: u64,
+    /// The largest delay of a frame after its due time; 0 for the pace `flat`.
+    pub late_max_nanos: u64,
+    /// The errors of the gaps; no gaps for the pace `flat`.
+    pub gap_errors: GapErrors,
+    /// Number of times that the replay had to wait for the reading of the capture.
+    pub input_waits: u64,
+    /// Packets whose timestamp is earlier than that of the packet before them.
+    pub out_of_order: u64,
+    /// Intervals that were shortened to the longest permitted interval.
+    pub shortened_gaps: u64,
+    /// Packets without a timestamp, in one pass.
+    pub unstamped: u64,
+    /// Packets whose stated wire length was below the captured length, in one pass.
+    pub wire_raised: u64,
+    /// The damaged inputs.
+    pub damaged: Vec<DamagedInput>,
+    /// The interfaces.
+    pub interfaces: Vec<InterfaceReport>,
+    /// True if the replay was stopped before its end.
+    pub stopped: bool,
+}
+
+impl Report {
+    /// Difference of the replay's duration and that of the schedule, in nanoseconds; 0 for the pace `flat`.
+    pub fn duration_error_nanos(&self) -> i64 {
+        if self.scheduled_nanos == 0 { 0 } else { self.nanos as i64 - self.scheduled_nanos as i64 }
+    }
+
+    /// True if every packet of the capture that the filter selects was sent unchanged in length: nothing was skipped,
+    /// dropped or damaged, and the replay was not stopped.
+    pub fn is_complete(&self) -> bool {
+        let nothing_lost = self.packets.skipped() == 0 && self.dropped == 0 && self.unsent == 0;
+        nothing_lost && self.damaged.is_empty() && !self.stopped
+    }
+}
