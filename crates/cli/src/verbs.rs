@@ -45,6 +45,8 @@ pub enum Command {
     Doctor(Box<crate::doctor::DoctorArgs>),
     /// Send test traffic: frames with a sequence number, a departure time and a checksum
     Gen(crate::generate::GenArgs),
+    /// Measure one-way delay, delay variation, loss, order and bandwidth with the trains of `netgrain gen`
+    Owd(Box<crate::owd::OwdArgs>),
     /// Check the stored frames of `netgrain gen` for missing, duplicated, reordered and damaged frames
     Check(crate::check::CheckArgs),
     /// Check, explain, format and run programs of the packet language

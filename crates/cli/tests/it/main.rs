@@ -34,6 +34,7 @@ mod run;
 mod series;
 mod service;
 mod steering_live;
+mod trains;
 mod unresponsive_queues;
 mod upkeep;
 mod usage;
