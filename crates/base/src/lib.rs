@@ -5,11 +5,13 @@
 //! * [`hash`] has the mixing functions of every hash; they give the same numbers on every platform.
 //! * [`Prng`] generates reproducible random numbers.
 //! * [`nearest`] finds the name that a misspelt name was probably meant to be.
+//! * [`ErrorEstimate`] is the error of a clock in the form of RFC 4656.
 //! * [`ledger`] has the counters and their accounting equation.
 //!
 //! This crate makes no system call and reads no clock: times and seeds arrive as arguments.
 #![forbid(unsafe_code)]
 
+mod error_estimate;
 pub mod events;
 pub mod hash;
 pub mod ledger;
@@ -21,6 +23,7 @@ mod time;
 mod time_spec;
 pub mod units;
 
+pub use error_estimate::ErrorEstimate;
 pub use events::{Cause, Note};
 pub use ledger::{Ledger, Row};
 pub use prng::Prng;

@@ -1,4 +1,6 @@
-//! `netgrain gen`: sends or writes frames that the checker can verify.
+//! `netgrain gen`: sends or writes frames that the checker can verify, and trains for measurements of delay.
+
+mod trains;
 
 use crate::outcome::{Failure, Outcome, json, versioned};
 use crate::overwrite::{self, OverwriteArgs};
@@ -9,6 +11,7 @@ use crate::values::count;
 use base::units::{self, show_count, show_si};
 use clap::{Args, ValueEnum};
 use engine::{Generator, Method, Sent};
+use r#gen::train::TrainSpec;
 use r#gen::{Spec, Traffic};
 use pcap::classic::{Resolution, Writer};
 use std::io::{ErrorKind, Write};
@@ -20,10 +23,14 @@ use std::time::Duration;
 #[command(after_help = "Examples:
   netgrain gen -i veth0 60                     as fast as possible
   netgrain gen -i veth0 imix,flows=10k --rate 500kpps --duration 10s
-  netgrain gen -w frames.pcap 1000 --packets 1M")]
+  netgrain gen -w frames.pcap 1000 --packets 1M
+  netgrain gen -i eth1 train,bursts=10,per-burst=50,gap=10us,burst-gap=5ms,size=200:1514,to=10.0.0.2:5000
+  netgrain gen -w train.pcap train,trains=3,train-gap=1s
+
+A SPEC that begins with train describes trains: bursts of packets with planned departures, which `netgrain owd` evaluates. Its keys: session, trains, train-gap, bursts, burst-gap, per-burst, gap, size, from, to, from-mac, to-mac, packets, duration.")]
 pub struct GenArgs {
     /// Traffic to send: a frame size in bytes (60), several sizes, imix or backbone, with options:
-    /// 1000,flows=100k,seed=7
+    /// 1000,flows=100k,seed=7; or trains: train,bursts=10,gap=10us
     #[arg(value_name = "SPEC", default_value = "60")]
     pub spec: String,
     /// Interface to send from
@@ -46,6 +53,9 @@ pub struct GenArgs {
     /// Method of sending
     #[arg(long, value_enum, default_value_t = SendMethod::Auto, conflicts_with = "write")]
     pub method: SendMethod,
+    /// Timing of the departures of trains
+    #[arg(long, value_enum, default_value_t = trains::Launch::Auto, conflicts_with = "write")]
+    pub launch: trains::Launch,
     /// Queue to send on (AF_XDP)
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = base::units::whole::<u16>(0..=65535))]
     pub queue: u16,
@@ -70,14 +80,20 @@ pub enum SendMethod {
 
 /// Runs the verb; returns `No` if the driver dropped frames.
 pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
+    if let Some(cpu) = args.cpu {
+        sys::cpu::pin(cpu).map_err(|e| Failure::Said(format!("--cpu {cpu}: {e}; name a processor of this machine")))?;
+    }
+    if TrainSpec::is_train(&args.spec) {
+        return trains::run(args);
+    }
+    if args.launch != trains::Launch::Auto {
+        return Err(Failure::Said("--launch is for trains; give a SPEC that begins with train".into()));
+    }
     let mut spec: Spec = args.spec.parse().map_err(Failure::say)?;
     spec.signature = true;
     spec.rate = args.rate.unwrap_or(spec.rate);
     spec.packets = args.packets.or(spec.packets);
     spec.duration = args.duration.or(spec.duration);
-    if let Some(cpu) = args.cpu {
-        sys::cpu::pin(cpu).map_err(|e| Failure::Said(format!("--cpu {cpu}: {e}; name a processor of this machine")))?;
-    }
     let stop = signals::stop_flag();
     let sent = match (&args.interface, &args.write) {
         (Some(interface), _) => {
@@ -135,23 +151,7 @@ fn write(spec: &Spec, path: &Path, force: bool, stop: &AtomicBool) -> Result<Sen
     if spec.packets.is_none() && spec.duration.is_none() {
         return Err(Failure::Said("a file needs a limit: add --packets or --duration".into()));
     }
-    if matches!(convert::Format::of_extension(&path.extension().unwrap_or_default().to_string_lossy()), Some(format) if format != convert::Format::Pcap)
-    {
-        return Err(Failure::Said(format!(
-            "{}: frames are written as pcap: name the file .pcap; netgrain convert converts it to other formats",
-            path.display()
-        )));
-    }
-    let fail = |e: std::io::Error| match e.kind() {
-        ErrorKind::BrokenPipe => Failure::ClosedPipe,
-        _ => Failure::Said(format!("{}: {e}", path.display())),
-    };
-    overwrite::check(path, force).map_err(Failure::say)?;
-    let file: Box<dyn Write> = match overwrite::is_stdout(path) {
-        true => Box::new(std::io::stdout()),
-        false => Box::new(std::fs::File::create(path).map_err(|e| Failure::uncreatable(path, &e))?),
-    };
-    let mut out = Writer::new(std::io::BufWriter::with_capacity(1 << 20, file), Resolution::Nanos, 1).map_err(fail)?;
+    let (mut out, fail) = open_capture(path, force)?;
     let mut traffic = Traffic::new(spec);
     let mut pacer = r#gen::Pacer::new(spec.rate, sys::clock::realtime());
     let (first, mut sent) = (sys::clock::realtime(), Sent::default());
@@ -163,11 +163,40 @@ fn write(spec: &Spec, path: &Path, force: bool, stop: &AtomicBool) -> Result<Sen
             break;
         }
         let len = traffic.fill(&mut frame, now);
-        out.write(now, len as u32, &frame[..len]).map_err(fail)?;
+        out.write(now, len as u32, &frame[..len]).map_err(&fail)?;
         pacer.sent(1, len as u64);
         (sent.made, sent.sent, sent.bytes) = (sent.made + 1, sent.sent + 1, sent.bytes + len as u64);
         sent.nanos = now.since(first).as_nanos() as u64;
     }
-    out.finish().map_err(fail)?;
+    out.finish().map_err(&fail)?;
     Ok(sent)
+}
+
+/// A capture that is being written.
+type CaptureWriter = Writer<std::io::BufWriter<Box<dyn Write>>>;
+
+/// The link type of the written frames.
+const ETHERNET: u16 = wire::link::ETHERNET;
+
+/// Creates a nanosecond pcap file. Also returns the function that makes the failure of a write error.
+fn open_capture(path: &Path, force: bool) -> Result<(CaptureWriter, impl Fn(std::io::Error) -> Failure), Failure> {
+    if matches!(convert::Format::of_extension(&path.extension().unwrap_or_default().to_string_lossy()), Some(format) if format != convert::Format::Pcap)
+    {
+        return Err(Failure::Said(format!(
+            "{}: frames are written as pcap: name the file .pcap; netgrain convert converts it to other formats",
+            path.display()
+        )));
+    }
+    let name = path.display().to_string();
+    let fail = move |e: std::io::Error| match e.kind() {
+        ErrorKind::BrokenPipe => Failure::ClosedPipe,
+        _ => Failure::Said(format!("{name}: {e}")),
+    };
+    overwrite::check(path, force).map_err(Failure::say)?;
+    let file: Box<dyn Write> = match overwrite::is_stdout(path) {
+        true => Box::new(std::io::stdout()),
+        false => Box::new(std::fs::File::create(path).map_err(|e| Failure::uncreatable(path, &e))?),
+    };
+    let out = std::io::BufWriter::with_capacity(1 << 20, file);
+    Ok((Writer::new(out, Resolution::Nanos, ETHERNET).map_err(&fail)?, fail))
 }

@@ -5,6 +5,7 @@ mod check;
 mod config;
 mod convert;
 mod demo;
+mod distribution;
 mod doctor;
 mod flow_records;
 mod flows;
@@ -19,6 +20,7 @@ mod metrics;
 mod outcome;
 mod output;
 mod overwrite;
+mod owd;
 mod packets;
 mod parquet;
 mod port;
@@ -133,6 +135,13 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Gen(args) => generate::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Owd(args) => {
+            // With an interface alone, the privileges are dropped when the interface is open.
+            if args.store.is_some() || !args.read.is_empty() {
+                privileges::for_reading(&[], &privileges::sockets(args.store.as_deref()))?;
+            }
+            owd::run(&args)
+        }
         Command::Check(args) => {
             privileges::for_reading(&[], &[])?;
             check::run(&args)

@@ -47,6 +47,8 @@ pub enum Command {
     Gen(crate::generate::GenArgs),
     /// Send captured packets again, with their timing or at a rate, unchanged or rewritten
     Replay(Box<crate::replay::args::ReplayArgs>),
+    /// Measure one-way delay, delay variation, loss, order and bandwidth with the trains of `netgrain gen`
+    Owd(Box<crate::owd::OwdArgs>),
     /// Check the stored frames of `netgrain gen` for missing, duplicated, reordered and damaged frames
     Check(crate::check::CheckArgs),
     /// Check, explain, format and run programs of the packet language

@@ -116,7 +116,7 @@ impl Generator {
 }
 
 /// Returns an error for frames that the interface would drop because of their length.
-fn fits(interface: &str, longest: usize) -> Result<(), SourceError> {
+pub(crate) fn fits(interface: &str, longest: usize) -> Result<(), SourceError> {
     // If the interface does not exist, this function returns no error, because opening the transmitter then fails with
     // an error that names the reason.
     let Ok(link) = Netlink::route().and_then(|mut n| n.link(interface)) else { return Ok(()) };

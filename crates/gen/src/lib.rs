@@ -28,6 +28,8 @@
 //!   so flows are distinct 5-tuples; see [`Flow`]. The UDP checksum is 0, which RFC 768 allows over IPv4, so that only
 //!   the CRC depends on the payload.
 //!
+//! The frames of [`train`] have another payload, for measurements of delay.
+//!
 //! The frames are a function of the [`Spec`]: equal specifications give equal frames on every machine. Only the
 //! departure times differ, which the caller passes in.
 //!
@@ -56,6 +58,7 @@ mod pacer;
 mod parts;
 mod spec;
 mod traffic;
+pub mod train;
 
 pub use crc::crc32c;
 pub use layout::{Flow, MAGIC, MAX_FRAME, MIN_FRAME};

@@ -142,6 +142,8 @@ pub struct Address {
     pub prefix: u8,
 }
 
+/// Length of `struct tcmsg` in bytes.
+const TC_HEADER: usize = 20;
 /// linux/pkt_sched.h: the root queueing discipline of an interface.
 const TC_H_ROOT: u32 = 0xffff_ffff;
 /// linux/rtnetlink.h.
@@ -201,11 +203,25 @@ impl Netlink {
     /// # Errors
     /// `ENODEV`, `EPERM` without `CAP_NET_ADMIN`, `ENOENT` if the kernel has no `pfifo`.
     pub fn add_fifo(&mut self, link: u32, packets: u32) -> io::Result<()> {
-        let mut header = [0; 20];
+        let mut header = [0; TC_HEADER];
         header[4..8].copy_from_slice(&link.to_ne_bytes());
         header[12..16].copy_from_slice(&TC_H_ROOT.to_ne_bytes());
         let message = Message::new(libc::RTM_NEWQDISC, create_flags(), &header);
         self.change(message.text(TCA_KIND, "pfifo").number(TCA_OPTIONS, packets))
+    }
+
+    /// The kinds of the queueing disciplines of an interface (`fq`, `etf`, `mq`, …), in no order. An interface without a
+    /// queue has `noqueue`.
+    ///
+    /// # Errors
+    /// Returns the kernel's error if the system call fails.
+    pub fn queueing_disciplines(&mut self, link: u32) -> io::Result<Vec<String>> {
+        self.dump(libc::RTM_GETQDISC, &[0; TC_HEADER], |response| {
+            // `struct tcmsg`: family and padding, interface index, handle, parent, info.
+            let is_of_link = number(response.body, 4) == Some(link);
+            let mut all = attributes(response.body.get(TC_HEADER..)?);
+            all.find(|(kind, _)| is_of_link && *kind == TCA_KIND).map(|(_, payload)| text(payload))
+        })
     }
 
     /// Removes an interface. If it is one end of a veth pair, the kernel removes the other end too.

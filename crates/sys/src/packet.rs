@@ -12,16 +12,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_recv_buffer_size_force, socket_error};
 use rustix::net::{
-    AddressFamily, MMsgHdr, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, recv, sendmmsg,
-    socket_with,
+    AddressFamily, MMsgHdr, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    recv, send, sendmmsg, sendmsg, socket_with,
 };
 use std::io::{self, IoSlice};
-use std::mem::zeroed;
+use std::mem::{MaybeUninit, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// The error of a socket whose interface is down or was removed.
 pub const PORT_DOWN: i32 = libc::ENETDOWN;
+/// The error of a socket whose frame does not fit the queue of the interface.
+pub const QUEUE_FULL: i32 = libc::ENOBUFS;
 /// `PACKET_IGNORE_OUTGOING`, which libc does not define.
 const IGNORE_OUTGOING: i32 = 23;
 /// `PACKET_FANOUT_FLAG_UNIQUEID`: the kernel chooses the id.
@@ -264,6 +266,63 @@ impl PacketSocket {
             before += sent;
         }
         (before, Ok(()))
+    }
+
+    /// Lets each frame of [`PacketSocket::send_at`] have a launch time on the clock TAI (`SO_TXTIME`). A queueing
+    /// discipline for launch times (ETF) must be on the interface; otherwise the frames are sent at once.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_ADMIN`, `ENOPROTOOPT` before kernel 4.19.
+    pub fn use_launch_times(&self) -> io::Result<()> {
+        let config = libc::sock_txtime { clockid: libc::CLOCK_TAI, flags: libc::SOF_TXTIME_REPORT_ERRORS };
+        self.set(libc::SOL_SOCKET, libc::SO_TXTIME, &config)
+    }
+
+    /// Sends one frame once, without waiting for space in a queue.
+    ///
+    /// # Errors
+    /// `ENOBUFS` or `EAGAIN` if the queue of the interface is full, `EMSGSIZE` for a frame above the MTU, `ENETDOWN`.
+    pub fn send_once(&self, frame: &[u8]) -> io::Result<()> {
+        loop {
+            match send(&self.0, frame, SendFlags::DONTWAIT) {
+                Err(Errno::INTR) => {}
+                other => return Ok(other.map(|_| ())?),
+            }
+        }
+    }
+
+    /// Sends one frame that a queueing discipline for launch times sends at the time `launch` of the clock TAI.
+    ///
+    /// # Errors
+    /// As [`PacketSocket::send_once`].
+    pub fn send_at(&self, frame: &[u8], launch: Duration) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(TxTime(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let nanos = u64::try_from(launch.as_nanos()).unwrap_or(u64::MAX);
+        control.push(SendAncillaryMessage::TxTime(nanos));
+        loop {
+            match sendmsg(&self.0, &[IoSlice::new(frame)], &mut control, SendFlags::DONTWAIT) {
+                Err(Errno::INTR) => {}
+                other => return Ok(other.map(|_| ())?),
+            }
+        }
+    }
+
+    /// Returns the number of frames that the queueing discipline for launch times dropped since the last call, because
+    /// their launch time had passed or was invalid. Each such frame is in the error queue of the socket.
+    ///
+    /// # Errors
+    /// Returns the kernel's error if the system call fails.
+    pub fn take_launch_failures(&self) -> io::Result<u64> {
+        let mut failures = 0;
+        loop {
+            match recv(&self.0, &mut [0u8; 64][..], RecvFlags::DONTWAIT | RecvFlags::ERRQUEUE | RecvFlags::TRUNC) {
+                Ok(_) => failures += 1,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(failures),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     fn raw(&self) -> i32 {

@@ -35,6 +35,7 @@ mod send_capture;
 mod series;
 mod service;
 mod steering_live;
+mod trains;
 mod unresponsive_queues;
 mod upkeep;
 mod usage;

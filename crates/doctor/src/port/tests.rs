@@ -19,6 +19,7 @@ fn mirror() -> Facts {
             xdp: Some(XdpFeatures {
                 bits: feature::BASIC | feature::REDIRECT | feature::RX_SG | feature::XSK_ZEROCOPY,
                 zero_copy_max_segments: 8,
+                has_launch_time: false,
             }),
             mtu: 1500,
             ..PortFacts::default()
@@ -174,7 +175,11 @@ fn interrupts_and_processors_belong_to_the_node_of_the_nic() {
 fn jumbo_frames_half_duplex_and_a_missing_link_are_found() {
     let jumbo = with(|f| {
         (f.port.mtu, f.link.mtu) = (9000, 9000);
-        f.port.xdp = Some(XdpFeatures { bits: feature::BASIC | feature::REDIRECT, zero_copy_max_segments: 1 });
+        f.port.xdp = Some(XdpFeatures {
+            bits: feature::BASIC | feature::REDIRECT,
+            zero_copy_max_segments: 1,
+            has_launch_time: false,
+        });
     });
     assert_eq!(found(&jumbo, "mtu").state, State::Warning);
     let half = with(|f| f.speed = Some(Speed { megabits: 100, full_duplex: false }));

@@ -29,6 +29,9 @@ pub struct XdpFeatures {
     pub bits: u64,
     /// Largest number of buffers of one frame in zero-copy mode.
     pub zero_copy_max_segments: u32,
+    /// True if a frame that is sent through AF_XDP in zero-copy mode can have a launch time (kernel 6.15; the NIC sends
+    /// the frame at this time).
+    pub has_launch_time: bool,
 }
 
 const CTRL_COMMAND_GET_FAMILY: u8 = 3;
@@ -38,6 +41,9 @@ const NETDEV_COMMAND_DEV_GET: u8 = 1;
 const NETDEV_IFINDEX: u16 = 1;
 const NETDEV_XDP_FEATURES: u16 = 3;
 const NETDEV_XDP_ZC_MAX_SEGS: u16 = 4;
+const NETDEV_XSK_FEATURES: u16 = 6;
+/// The bit of `NETDEV_XSK_FEATURES` for launch times in order of time (`NETDEV_XSK_FLAGS_TX_LAUNCH_TIME_FIFO`).
+const LAUNCH_TIME_FIFO: u64 = 1 << 2;
 /// `struct genlmsghdr`: command, version, two reserved bytes.
 const GENERIC_HEADER: usize = 4;
 
@@ -63,6 +69,9 @@ pub fn xdp_features(link: u32) -> io::Result<XdpFeatures> {
             match kind {
                 NETDEV_XDP_FEATURES => features.bits = long(payload, 0).unwrap_or(0),
                 NETDEV_XDP_ZC_MAX_SEGS => features.zero_copy_max_segments = number(payload, 0).unwrap_or(0),
+                NETDEV_XSK_FEATURES => {
+                    features.has_launch_time = long(payload, 0).is_some_and(|bits| bits & LAUNCH_TIME_FIFO != 0);
+                }
                 _ => (),
             }
         }

@@ -1,0 +1,185 @@
+//! Reads the packets: live from an interface, or by a query of a store or of captures.
+
+use super::OwdArgs;
+use super::packet_rows::PacketRows;
+use super::sessions::Sessions;
+use crate::flow_records::query::{file_hint, missing_file_or};
+use crate::inventory;
+use crate::outcome::Failure;
+use crate::privileges;
+use crate::signals;
+use base::Timestamp;
+use capture::tpacket::{self, TpacketConfig};
+use capture::{Frame, Polled, Source};
+use delay::ReceiverClock;
+use filter::Filter;
+use query::{Query, QuerySource};
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use wire::Headers;
+
+/// The longest wait for a frame; it bounds the delay of a stop request.
+const WAIT: Duration = Duration::from_millis(100);
+
+/// Number of frames between two checks of the limits.
+const BATCH: usize = 256;
+
+/// The longest wait for the frames that have arrived before the end.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
+
+/// Adds all packets to `sessions`, and the packets of trains to `rows`. Returns false if a part could not be read.
+pub fn read<W: Write>(
+    args: &OwdArgs,
+    sessions: &mut Sessions,
+    rows: &mut Option<PacketRows<W>>,
+) -> Result<bool, Failure> {
+    let stop = signals::stop_flag();
+    if args.store.is_some() || !args.read.is_empty() {
+        return query(args, sessions, rows, stop);
+    }
+    match &args.interface[..] {
+        [interface] => live(args, interface, sessions, rows, &stop),
+        [] => Err(Failure::Said("name an interface with -i, a store with --store, or captures with -r".into())),
+        _ => Err(Failure::Said("live packets are read from one interface: give one -i".into())),
+    }
+}
+
+fn query<W: Write>(
+    args: &OwdArgs,
+    sessions: &mut Sessions,
+    rows: &mut Option<PacketRows<W>>,
+    stop: Arc<AtomicBool>,
+) -> Result<bool, Failure> {
+    let (files, words) = files_and_words(args);
+    let filter = Filter::parse(&words.join(" ")).map_err(|e| match args.store {
+        Some(_) => Failure::filter(&e).with(file_hint(&words).as_deref()),
+        None => missing_file_or(&e, &words),
+    })?;
+    let (from, to) = args.when.interval(crate::interval::now(), false)?;
+    let source = match &args.store {
+        Some(store) => {
+            inventory::check(store, &inventory::inventories(store)?, &args.interface)?;
+            QuerySource::Store(store.clone())
+        }
+        None => QuerySource::Files(files),
+    };
+    if let QuerySource::Store(_) = source
+        && let Some(remark) = query::lower_priority(&source, query::Background::Batch)
+    {
+        sys::say!("netgrain: {remark}");
+    }
+    let clock = args.clock.of_stored();
+    let interfaces = args.interface.clone();
+    let query = Query { from, to, filter, interfaces, stop: Some(Arc::clone(&stop)), ..Query::default() };
+    let mut results = query::run(&source, query).map_err(Failure::say)?;
+    let mut names: Vec<String> = results.origins().iter().map(|origin| origin.interface.clone()).collect();
+    loop {
+        let Some(found) = results.next().map_err(Failure::say)? else { break };
+        let Some(name) = names.get(found.origin) else {
+            // The packet borrows from `results`, and so does the list of origins, so the packet is copied.
+            let (data, found) = (found.data.to_vec(), query::FoundPacket { data: &[], ..found });
+            names = results.origins().iter().map(|origin| origin.interface.clone()).collect();
+            let name = names.get(found.origin).map_or("", String::as_str);
+            add(sessions, rows, (name, clock), found.ts, (&data, found.wire_len, found.link_type))?;
+            continue;
+        };
+        add(sessions, rows, (name, clock), found.ts, (found.data, found.wire_len, found.link_type))?;
+    }
+    results.warnings().iter().for_each(|warning| sys::say!("netgrain: {warning}"));
+    Ok(results.is_complete())
+}
+
+fn live<W: Write>(
+    args: &OwdArgs,
+    interface: &str,
+    sessions: &mut Sessions,
+    rows: &mut Option<PacketRows<W>>,
+    stop: &AtomicBool,
+) -> Result<bool, Failure> {
+    let words: Vec<&str> = args.words.iter().chain(&args.filter).map(String::as_str).collect();
+    let filter = Filter::parse(&words.join(" ")).map_err(|e| Failure::filter(&e))?;
+    let sources = tpacket::open(&TpacketConfig::new(interface)).map_err(Failure::say)?;
+    let mut source = sources.into_iter().next().ok_or(Failure::Said(format!("{interface}: no packet socket")))?;
+    sys::say!("netgrain: {}", source.info().description);
+    privileges::keep_calls_of_capture()?;
+    let clock = (interface, args.clock.of_live());
+    let link_type = source.info().link_type;
+    let begun = Instant::now();
+    let (mut failure, mut stopped): (_, Option<Instant>) = (None, None);
+    loop {
+        let is_over = stop.load(Ordering::Relaxed)
+            || failure.is_some()
+            || args.duration.is_some_and(|duration| begun.elapsed() >= duration)
+            || args.packets.is_some_and(|packets| sessions.of_trains() >= packets);
+        if is_over && stopped.is_none() {
+            source.stop();
+            stopped = Some(Instant::now());
+        }
+        let polled = source.poll(BATCH, WAIT, |frame| {
+            if !frame.outgoing && failure.is_none() && is_wanted(&filter, frame, link_type) {
+                failure = take(sessions, rows, clock, frame, link_type).err();
+            }
+        });
+        if matches!(polled.map_err(Failure::say)?, Polled::End)
+            || stopped.is_some_and(|stopped| stopped.elapsed() > DRAIN_MAX)
+        {
+            break;
+        }
+    }
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    let lost: u64 = source.counts().map_err(Failure::say)?.lost.iter().sum();
+    if lost > 0 {
+        sys::say!(
+            "netgrain: {} lost before they were read count as lost by the network: use a faster machine, or fewer packets",
+            crate::style::plural(lost, "packet", "packets")
+        );
+    }
+    Ok(lost == 0)
+}
+
+fn is_wanted(filter: &Filter, frame: &Frame<'_>, link_type: u16) -> bool {
+    let headers = || Headers::of(frame.bytes, frame.wire_len, link_type);
+    filter.is_empty() || filter.matches(frame.bytes, frame.wire_len, &headers())
+}
+
+fn take<W: Write>(
+    sessions: &mut Sessions,
+    rows: &mut Option<PacketRows<W>>,
+    clock: (&str, ReceiverClock),
+    frame: &Frame<'_>,
+    link_type: u16,
+) -> Result<(), Failure> {
+    let time = frame.stamp.unwrap_or_else(sys::clock::realtime);
+    add(sessions, rows, clock, time, (frame.bytes, frame.wire_len, link_type))
+}
+
+fn add<W: Write>(
+    sessions: &mut Sessions,
+    rows: &mut Option<PacketRows<W>>,
+    clock: (&str, ReceiverClock),
+    time: Timestamp,
+    bytes: (&[u8], u32, u16),
+) -> Result<(), Failure> {
+    let found = sessions.add(clock, time, bytes);
+    if let (Some((key, packet, result)), Some(rows)) = (found, rows) {
+        rows.write(&key, &packet, &result, time)?;
+    }
+    Ok(())
+}
+
+/// Divides the arguments into files and the words of the filter: with -r, the first arguments that are names of existing
+/// files are files.
+fn files_and_words(args: &OwdArgs) -> (Vec<PathBuf>, Vec<&str>) {
+    let mut files = args.read.clone();
+    let more = match files.is_empty() {
+        true => 0,
+        false => args.words.iter().take_while(|word| std::path::Path::new(word).is_file()).count(),
+    };
+    files.extend(args.words[..more].iter().map(PathBuf::from));
+    (files, args.words[more..].iter().chain(&args.filter).map(String::as_str).collect())
+}

@@ -1,0 +1,36 @@
+//! Layer 1: the analysis of packets that have a sequence number and a departure time, at the receiver.
+//!
+//! An [`Analyser`] gets one [`Arrival`] after the other, in order of arrival, and makes a [`Report`]:
+//!
+//! * one-way delay (RFC 7679) as a distribution, with the error that the clocks of sender and receiver imply; if the
+//!   clocks are not synchronised, the offset of the delay is unknown;
+//! * delay variation between packets with consecutive sequence numbers (RFC 3393);
+//! * loss, duplication, and reordering (RFC 4737);
+//! * the skew between the two clocks, by the lower convex hull of the delays (Moon, Skelly and Towsley: "Estimation and
+//!   Removal of Clock Skew from Network Delay Measurements", INFOCOM 1999);
+//! * the dispersion of bursts, and the bandwidth that this dispersion implies.
+//!
+//! The memory of an analyser is bounded: see [`WINDOW`], [`SAMPLE`], [`HULL_MAX`] and [`OPEN_BURSTS`]. The result does
+//! not depend on random numbers of the machine: the seed of the sample is constant.
+#![forbid(unsafe_code)]
+
+mod analyser;
+mod bursts;
+mod clocks;
+mod distribution;
+mod histogram;
+mod order;
+mod report;
+mod sample;
+mod skew;
+mod variation;
+
+pub use analyser::{Analyser, Arrival, ArrivalKind, PacketResult};
+pub use bursts::{BurstReport, OPEN_BURSTS};
+pub use clocks::{ClockRelation, ReceiverClock};
+pub use distribution::Distribution;
+pub use histogram::{Bucket, Histogram};
+pub use order::{DEGREE_MAX, Reordering, SequenceReport, WINDOW};
+pub use report::{DriftFree, Report};
+pub use sample::SAMPLE;
+pub use skew::{HULL_MAX, Skew};
