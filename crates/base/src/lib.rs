@@ -5,6 +5,7 @@
 //! * [`hash`] has the mixing functions of every hash; they give the same numbers on every platform.
 //! * [`Prng`] generates reproducible random numbers.
 //! * [`nearest`] finds the name that a misspelt name was probably meant to be.
+//! * [`memory`] has the hints for the memory of large tables.
 //! * [`ledger`] has the counters and their accounting equation.
 //!
 //! This crate makes no system call and reads no clock: times and seeds arrive as arguments.
@@ -13,6 +14,7 @@
 pub mod events;
 pub mod hash;
 pub mod ledger;
+pub mod memory;
 mod prng;
 mod second_map;
 mod suggest;
