@@ -12,6 +12,7 @@
 //! The helpers panic with a message when an operation of the system fails; the panic makes the test fail.
 
 pub mod captures;
+pub mod copies;
 mod counting;
 mod exposition;
 mod fragments;
