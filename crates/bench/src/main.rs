@@ -10,6 +10,7 @@ mod columns;
 mod conversations;
 mod cpu_placement;
 mod disk;
+mod duplicates;
 mod flow;
 mod generator;
 mod group;
@@ -31,6 +32,7 @@ mod xdp;
 use crate::capture::CaptureArgs;
 use crate::columns::ColumnsArgs;
 use crate::disk::DiskArgs;
+use crate::duplicates::DuplicatesArgs;
 use crate::flow::FlowArgs;
 use crate::generator::GeneratorArgs;
 use crate::group::GroupArgs;
@@ -79,6 +81,8 @@ enum Stage {
     Replay(ReplayArgs),
     /// Writing flow records to Parquet and ranking the top senders, compared with nfdump
     Columns(ColumnsArgs),
+    /// Detection of duplicates: accuracy by table size (thesis tables 4.6 and 4.7), speed, compared with editcap
+    Duplicates(DuplicatesArgs),
     /// A group: a dispatcher that steers by flow, and members in other processes
     Group(GroupArgs),
     /// A process that `netgrain-bench group` starts
@@ -143,6 +147,7 @@ impl Stage {
             Self::Flow(args) => flow::run(args, out),
             Self::Replay(args) => replay::run(args, out),
             Self::Columns(args) => columns::run(args, out),
+            Self::Duplicates(args) => duplicates::run(args, out),
             Self::Group(args) => group::run(args, out),
             Self::GroupMember(args) => member_processes::member(args, out),
             Self::Stenographer(args) => stenographer::run(args, out),

@@ -82,8 +82,9 @@ impl Datagrams {
 
     /// Stores a datagram, or a fragment that can be divided again. Returns time and age of the datagram whose entry was
     /// evicted, if there is one.
-    pub fn store(&mut self, compared: &Compared, region: &[u8], ts: Timestamp, number: u64) -> Option<(Duration, u64)> {
-        if compared.kind != Kind::V4 || !may_be_divided(region) {
+    pub fn store(&mut self, compared: &Compared, region: &[u8], number: u64) -> Option<(Duration, u64)> {
+        let ts = compared.head.ts;
+        if compared.head.kind != Kind::V4 || !may_be_divided(region) {
             return None;
         }
         let span = Span::of(compared, region)?;
@@ -103,8 +104,8 @@ impl Datagrams {
             number,
             at: self.end,
             len: region.len() as u32,
-            macs: compared.macs,
-            has_macs: compared.has_macs,
+            macs: compared.head.macs,
+            has_macs: compared.head.has_macs,
             from: span.from,
             to: span.to,
             is_more: span.is_more,
@@ -125,18 +126,18 @@ impl Datagrams {
         &self,
         compared: &Compared,
         region: &[u8],
-        (ts, number): (Timestamp, u64),
+        number: u64,
         within: impl Fn(Duration, u64) -> bool,
         lost: &mut u64,
     ) -> Option<Part> {
-        if compared.kind != Kind::V4 || region[v4::ID..v4::FLAGS] == [0, 0] {
+        if compared.head.kind != Kind::V4 || region[v4::ID..v4::FLAGS] == [0, 0] {
             return None;
         }
         let span = Span::of(compared, region).filter(|span| span.is_more || span.from > 0)?;
         let key = key(region);
         let candidates = self.entries[self.bucket(key)].iter().filter(|entry| entry.len > 0 && entry.key == key);
         candidates.into_iter().find_map(|entry| {
-            let (time, age) = (distance(entry.ts, ts), number - entry.number);
+            let (time, age) = (distance(entry.ts, compared.head.ts), number - entry.number);
             if !within(time, age) {
                 return None;
             }
@@ -175,7 +176,7 @@ impl Span {
         let header = (region[0] & 15) * 4;
         let field = u16::from_be_bytes([region[v4::FLAGS], region[v4::FLAGS + 1]]);
         let from = u32::from(field & 0x1fff) * 8;
-        let to = from + compared.wire.checked_sub(header.into())?;
+        let to = from + compared.head.wire.checked_sub(header.into())?;
         (usize::from(header) < region.len()).then_some(Self { from, to, is_more: field & 0x2000 != 0, header })
     }
 }
@@ -193,8 +194,9 @@ fn is_part(entry: &Entry, old: &[u8], span: &Span, compared: &Compared, region: 
     let is_flag_right = span.is_more == (entry.is_more || span.to < entry.to);
     let (source, destination) = (v4::SRC..v4::DST, v4::DST..v4::END);
     let changed = (old[source.clone()] != region[source], old[destination.clone()] != region[destination]);
-    let has_links = entry.has_macs && compared.has_macs;
-    let is_other_link = !has_links || entry.macs[..6] != compared.macs[..6] && entry.macs[6..] != compared.macs[6..];
+    let has_links = entry.has_macs && compared.head.has_macs;
+    let is_other_link =
+        !has_links || entry.macs[..6] != compared.head.macs[..6] && entry.macs[6..] != compared.head.macs[6..];
     if !is_smaller || !is_flag_right || changed == (true, true) || !is_other_link {
         return false;
     }

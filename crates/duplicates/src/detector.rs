@@ -109,7 +109,8 @@ impl<H: Hints> Detector<H> {
 
     /// Compares a packet with the packets before it.
     pub fn inspect(&mut self, packet: &Packet<'_>) -> Option<Duplicate> {
-        let compared = self.selector.select(packet, &mut self.decoded);
+        let mut compared = Compared::default();
+        self.selector.select(packet, &mut self.decoded, &mut compared);
         self.process(packet, &compared)
     }
 
@@ -119,8 +120,8 @@ impl<H: Hints> Detector<H> {
         let mut batch = std::mem::take(&mut self.batch);
         for (first, chunk) in packets.chunks(BATCH).enumerate() {
             for (packet, compared) in chunk.iter().zip(&mut batch) {
-                *compared = self.selector.select(packet, &mut self.decoded);
-                self.table.prefetch(compared.key);
+                self.selector.select(packet, &mut self.decoded, compared);
+                self.table.prefetch(compared.head.key);
             }
             for (i, (packet, compared)) in chunk.iter().zip(&batch).enumerate() {
                 each(first * BATCH + i, self.process(packet, compared));
@@ -132,14 +133,14 @@ impl<H: Hints> Detector<H> {
     #[inline]
     fn process(&mut self, packet: &Packet<'_>, compared: &Compared) -> Option<Duplicate> {
         let region = compared.region(packet.data);
-        let candidate = Candidate { compared, region, ts: packet.ts, interface: packet.interface };
+        let candidate = Candidate { compared, region };
         self.counts.packets += 1;
         self.last = packet.ts;
         let (mut original, mut others) = (None, Others::default());
-        if self.table.find(compared.key, 0).is_some() {
+        if self.table.find(compared.head.key, 0).is_some() {
             original = self.search(&candidate, &mut others);
         }
-        if compared.body != 0 && original.is_none() {
+        if compared.head.body != 0 && original.is_none() {
             original = self.search_proxied(&candidate);
         }
         if self.datagrams.is_some() {
@@ -164,11 +165,11 @@ impl<H: Hints> Detector<H> {
     #[inline(never)]
     fn search(&self, new: &Candidate<'_>, others: &mut Others) -> Option<Original> {
         let (compared, mut from) = (new.compared, 0);
-        while let Some(found) = self.table.find(compared.key, from) {
+        while let Some(found) = self.table.find(compared.head.key, from) {
             from = found.way + 1;
             let (old, stored) = (self.table.head(found), self.table.stored(found));
-            let time = rules::distance(old.ts, new.ts);
-            if old.key != compared.key || !self.is_within(time, found.age) {
+            let time = rules::distance(old.ts, new.compared.head.ts);
+            if old.key != compared.head.key || !self.is_within(time, found.age) {
                 continue;
             }
             let comparison = rules::compare(&self.settings, old, stored, new);
@@ -184,7 +185,7 @@ impl<H: Hints> Detector<H> {
                         time,
                         packets: found.age,
                         ttl_drop: comparison.ttl_drop,
-                        is_vlan_changed: old.vlans != compared.vlans,
+                        is_vlan_changed: old.vlans != compared.head.vlans,
                         is_tos_changed: comparison.is_tos_changed,
                         has_payload: compared.has_payload,
                     };
@@ -198,17 +199,18 @@ impl<H: Hints> Detector<H> {
     #[inline(never)]
     fn search_proxied(&self, new: &Candidate<'_>) -> Option<Original> {
         let (compared, mut from) = (new.compared, 0);
-        while let Some(found) = self.table.find(compared.body, from) {
+        while let Some(found) = self.table.find(compared.head.body, from) {
             from = found.way + 1;
             let (old, stored) = (self.table.head(found), self.table.stored(found));
-            let time = rules::distance(old.ts, new.ts);
-            if old.body == compared.body && self.is_within(time, found.age) && rules::is_proxied(old, stored, new) {
+            let time = rules::distance(old.ts, new.compared.head.ts);
+            if old.body == compared.head.body && self.is_within(time, found.age) && rules::is_proxied(old, stored, new)
+            {
                 let duplicate = Duplicate {
                     class: Class::Proxying,
                     time,
                     packets: found.age,
                     ttl_drop: 0,
-                    is_vlan_changed: old.vlans != compared.vlans,
+                    is_vlan_changed: old.vlans != compared.head.vlans,
                     is_tos_changed: false,
                     has_payload: true,
                 };
@@ -226,7 +228,7 @@ impl<H: Hints> Detector<H> {
         let (mut found, mut lost) = (original, 0);
         if found.is_none() && (compared.fragment != Fragment::Whole) {
             let within = |time, age| self.is_within(time, age);
-            let part = datagrams.find(compared, region, (new.ts, number), within, &mut lost);
+            let part = datagrams.find(compared, region, number, within, &mut lost);
             found = part.map(|part| Original {
                 duplicate: Duplicate {
                     class: Class::Fragment,
@@ -240,7 +242,7 @@ impl<H: Hints> Detector<H> {
                 copies: 0,
             });
         }
-        let evicted = self.datagrams.as_mut()?.store(compared, region, new.ts, number);
+        let evicted = self.datagrams.as_mut()?.store(compared, region, number);
         lost += u64::from(evicted.is_some_and(|(time, age)| self.is_within(time, age)));
         self.counts.evicted += lost;
         found
@@ -248,21 +250,21 @@ impl<H: Hints> Detector<H> {
 
     #[inline(always)]
     fn store(&mut self, new: &Candidate<'_>, replaces: Option<usize>, copies: u8) {
-        let evicted = self.table.enter(new.compared.key, replaces);
+        let evicted = self.table.enter(new.compared.head.key, replaces);
         if let Some(evicted) = evicted {
-            let time = rules::distance(self.table.head(evicted).ts, new.ts);
+            let time = rules::distance(self.table.head(evicted).ts, new.compared.head.ts);
             self.counts.evicted += u64::from(self.is_within(time, evicted.age));
         }
-        if new.compared.body != 0 {
-            let evicted = self.table.enter(new.compared.body, None);
+        if new.compared.head.body != 0 {
+            let evicted = self.table.enter(new.compared.head.body, None);
             if let Some(evicted) = evicted {
-                let time = rules::distance(self.table.head(evicted).ts, new.ts);
+                let time = rules::distance(self.table.head(evicted).ts, new.compared.head.ts);
                 self.counts.evicted += u64::from(self.is_within(time, evicted.age));
             }
         }
-        let head = Head::new(new.compared, new.ts, new.interface, copies);
+        let head = Head { copies, ..new.compared.head };
         if let Some(overwritten) = self.table.write(head, new.region) {
-            let reach = rules::distance(overwritten, new.ts);
+            let reach = rules::distance(overwritten, new.compared.head.ts);
             if self.counts.shortest_reach.is_none_or(|shortest| reach < shortest) {
                 self.counts.shortest_reach = Some(reach);
             }

@@ -70,7 +70,7 @@ impl Differences {
     }
 
     fn add(&mut self, at: usize, bits: u8, compared: &Compared) {
-        let field = match compared.kind {
+        let field = match compared.head.kind {
             Kind::V4 => match at {
                 v4::TOS => Some(&mut self.tos),
                 v4::TTL => Some(&mut self.ttl),
@@ -138,7 +138,7 @@ enum Macs {
     Mixed,
 }
 
-fn macs(old: &Head, new: &Compared) -> Macs {
+fn macs(old: &Head, new: &Head) -> Macs {
     if !old.has_macs || !new.has_macs {
         return Macs::Unknown;
     }
@@ -157,8 +157,6 @@ fn macs(old: &Head, new: &Compared) -> Macs {
 pub(crate) struct Candidate<'a> {
     pub compared: &'a Compared,
     pub region: &'a [u8],
-    pub ts: Timestamp,
-    pub interface: u16,
 }
 
 /// The time between two packets, in either order: merged captures can be out of order.
@@ -170,20 +168,20 @@ pub(crate) fn distance(a: Timestamp, b: Timestamp) -> Duration {
 pub(crate) fn compare(settings: &Settings, old: &Head, stored: &[u8], new: &Candidate<'_>) -> Comparison {
     let compared = new.compared;
     let mut out = Comparison { verdict: Verdict::Different, ttl_drop: 0, is_tos_changed: false, is_identical: false };
-    if (old.wire, old.len, old.kind) != (compared.wire, compared.len, compared.kind) {
+    if (old.wire, old.len, old.kind) != (compared.head.wire, compared.head.len, compared.head.kind) {
         return out;
     }
     let differences = Differences::of(stored, &new.region[..stored.len()], compared);
     if differences.other {
         return out;
     }
-    let macs = macs(old, compared);
+    let macs = macs(old, &compared.head);
     if differences.none() {
-        let is_same_frame = old.has_macs == compared.has_macs
+        let is_same_frame = old.has_macs == compared.head.has_macs
             && matches!(macs, Macs::Equal | Macs::Unknown)
-            && old.outer == compared.outer;
+            && old.outer == compared.head.outer;
         let verdict = if is_same_frame {
-            out.is_identical = (old.vlans, old.interface) == (compared.vlans, new.interface);
+            out.is_identical = (old.vlans, old.interface) == (compared.head.vlans, new.compared.head.interface);
             if is_copy(settings, old, new) { Verdict::Copy(Class::Switching) } else { Verdict::Repeat }
         } else {
             encapsulated(old, compared, macs)
@@ -191,7 +189,7 @@ pub(crate) fn compare(settings: &Settings, old: &Head, stored: &[u8], new: &Cand
         out.verdict = enabled(settings, verdict);
         return out;
     }
-    let at = if compared.kind == Kind::V4 { v4::TTL } else { v6::HOPS };
+    let at = if compared.head.kind == Kind::V4 { v4::TTL } else { v6::HOPS };
     let (before, after) = (stored[at], new.region[at]);
     if after >= before {
         return out;
@@ -231,10 +229,10 @@ fn enabled(settings: &Settings, verdict: Verdict) -> Verdict {
 /// True if there is evidence that two equal frames are copies of one frame, not two frames of a sender.
 fn is_copy(settings: &Settings, old: &Head, new: &Candidate<'_>) -> bool {
     let compared = new.compared;
-    let time = distance(old.ts, new.ts);
+    let time = distance(old.ts, new.compared.head.ts);
     compared.is_identified
-        || old.vlans != compared.vlans
-        || settings.mirrored_interfaces && old.interface != new.interface
+        || old.vlans != compared.head.vlans
+        || settings.mirrored_interfaces && old.interface != new.compared.head.interface
         || compared.occupies_sequence && time <= settings.retransmission_window
         || !settings.repeat_window.is_zero() && time <= settings.repeat_window
 }
@@ -242,8 +240,8 @@ fn is_copy(settings: &Settings, old: &Head, new: &Candidate<'_>) -> bool {
 /// The verdict about two equal packets, at least one of them in a tunnel or below labels, whose link or tunnel headers
 /// differ.
 fn encapsulated(old: &Head, new: &Compared, macs: Macs) -> Verdict {
-    let is_encapsulated = old.outer != 0 || new.outer != 0;
-    let is_forwarded = old.outer == 0 || new.outer == 0 || new.outer_ttl < old.outer_ttl;
+    let is_encapsulated = old.outer != 0 || new.head.outer != 0;
+    let is_forwarded = old.outer == 0 || new.head.outer == 0 || new.head.outer_ttl < old.outer_ttl;
     if new.is_identified && is_encapsulated && is_forwarded && matches!(macs, Macs::Differ | Macs::Unknown) {
         Verdict::Copy(Class::Routing)
     } else {
@@ -254,17 +252,17 @@ fn encapsulated(old: &Head, new: &Compared, macs: Macs) -> Verdict {
 /// Compares a packet with a record that has the same hash of ports and payload: true if a proxy sent the segment again.
 pub(crate) fn is_proxied(old: &Head, stored: &[u8], new: &Candidate<'_>) -> bool {
     let (compared, region) = (new.compared, new.region);
-    let (source, destination, end) = match compared.kind {
+    let (source, destination, end) = match compared.head.kind {
         Kind::V4 => (v4::SRC..v4::DST, v4::DST..v4::END, v4::END),
         Kind::V6 => (v6::SRC..v6::DST, v6::DST..v6::END, v6::END),
         Kind::Other => return false,
     };
     let l4 = usize::from(compared.l4);
     // Options and extension headers are not decoded a second time: only packets without them are compared.
-    if old.kind != compared.kind || l4 != end || stored.len() < l4 + tcp::END || region.len() < l4 + tcp::END {
+    if old.kind != compared.head.kind || l4 != end || stored.len() < l4 + tcp::END || region.len() < l4 + tcp::END {
         return false;
     }
-    let is_plain_tcp = match compared.kind {
+    let is_plain_tcp = match compared.head.kind {
         Kind::V4 => stored[0] == 0x45 && stored[v4::PROTOCOL] == IpProtocol::TCP.0,
         _ => stored[6] == IpProtocol::TCP.0,
     };
@@ -273,7 +271,7 @@ pub(crate) fn is_proxied(old: &Head, stored: &[u8], new: &Candidate<'_>) -> bool
     let sequence = l4 + tcp::SEQUENCE..l4 + tcp::ACKNOWLEDGED;
     let acknowledged = l4 + tcp::ACKNOWLEDGED..l4 + tcp::OFFSET;
     is_plain_tcp
-        && matches!(macs(old, compared), Macs::Differ | Macs::Unknown)
+        && matches!(macs(old, &compared.head), Macs::Differ | Macs::Unknown)
         && is_equal(source) != is_equal(destination)
         && is_equal(l4..l4 + PORTS)
         && (is_equal(sequence) || is_nonzero(acknowledged.clone()) && is_equal(acknowledged))

@@ -6,7 +6,7 @@
 //! overwritten records are recognised by their number. All memory is reserved at once, and its size depends on the
 //! settings alone.
 
-use crate::compared::{Compared, Kind};
+use crate::compared::Kind;
 use base::Timestamp;
 use base::memory::{Hints, HintsExt};
 
@@ -30,32 +30,36 @@ struct Bucket {
 const EMPTY: Bucket = Bucket { tags: [0; WAYS], numbers: [0; WAYS] };
 
 /// The fixed part of a record: one cache line.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Head {
+    /// A hash of the bytes of the region that are equal in both copies for every enabled class.
     pub key: u64,
+    /// A hash of the ports and the payload of a TCP segment, for the class proxying; 0 if the segment has no payload or
+    /// the class is not enabled.
     pub body: u64,
+    /// A hash of the headers between the link header and the region that are not VLAN tags; 0 if there are none, or if
+    /// the innermost packet has an Ethernet header of its own.
     pub outer: u64,
     pub ts: Timestamp,
+    /// The MAC addresses of the innermost Ethernet header, or those of the frame.
     pub macs: [u8; MACS],
+    /// The length in bytes on the wire of the region.
     pub wire: u32,
+    /// The captured length of the region.
     pub len: u32,
+    /// The IDs of the VLAN tags, each in 16 bits; 0 without tags.
     pub vlans: u32,
     pub interface: u16,
+    /// The TTL of the outermost IP header or label around the region; 0 if there is none.
     pub outer_ttl: u8,
+    /// The number of earlier copies.
     pub copies: u8,
     pub kind: Kind,
     pub has_macs: bool,
 }
 
 const _: () = assert!(size_of::<Head>() == 64 && size_of::<Bucket>() == 64);
-
-impl Head {
-    pub fn new(compared: &Compared, ts: Timestamp, interface: u16, copies: u8) -> Self {
-        let Compared { key, body, outer, macs, wire, len, vlans, outer_ttl, kind, has_macs, .. } = *compared;
-        Self { key, body, outer, ts, macs, wire, len, vlans, interface, outer_ttl, copies, kind, has_macs }
-    }
-}
 
 /// The table.
 pub(crate) struct Table<H> {
@@ -134,27 +138,16 @@ impl<H: Hints> Table<H> {
         let bucket = &self.buckets[self.bucket(key)];
         let tag = tag(key);
         // All tags are compared at once; a loop that ends early would be mispredicted for each packet.
-        let mut ways = 0u32;
-        for (way, other) in bucket.tags.iter().enumerate() {
-            ways |= u32::from(*other == tag) << way;
-        }
-        ways &= u32::MAX << from;
-        if ways == 0 {
-            return None;
-        }
-        self.live(bucket, ways)
+        let is_any = bucket.tags.iter().fold(false, |is_any, other| is_any | (*other == tag));
+        if is_any { self.live(bucket, tag, from) } else { None }
     }
 
-    fn live(&self, bucket: &Bucket, mut ways: u32) -> Option<Found> {
-        while ways != 0 {
-            let way = ways.trailing_zeros() as usize;
+    #[inline(never)]
+    fn live(&self, bucket: &Bucket, tag: u32, from: usize) -> Option<Found> {
+        (from..WAYS).filter(|way| bucket.tags[*way] == tag).find_map(|way| {
             let age = self.age(bucket.numbers[way]);
-            if let Some(slot) = self.slot_of(age) {
-                return Some(Found { way, age, slot });
-            }
-            ways &= ways - 1;
-        }
-        None
+            self.slot_of(age).map(|slot| Found { way, age, slot })
+        })
     }
 
     /// The age in packets of the packet with this number. After 2^32 packets an old entry can look young; its record is
@@ -226,11 +219,25 @@ impl<H: Hints> Table<H> {
         }
         let number = self.next as u32;
         let bucket = &mut self.buckets[index];
-        bucket.tags.copy_within(..last, 1);
-        bucket.numbers.copy_within(..last, 1);
-        (bucket.tags[0], bucket.numbers[0]) = (tag(key), number);
+        if replaces.is_none() {
+            // The usual case has a constant length, so that the compiler moves the entries in registers.
+            bucket.tags = shifted(bucket.tags, tag(key));
+            bucket.numbers = shifted(bucket.numbers, number);
+        } else {
+            bucket.tags.copy_within(..last, 1);
+            bucket.numbers.copy_within(..last, 1);
+            (bucket.tags[0], bucket.numbers[0]) = (tag(key), number);
+        }
         evicted
     }
+}
+
+/// The entries with a new first entry and without the last.
+#[inline(always)]
+fn shifted(entries: [u32; WAYS], first: u32) -> [u32; WAYS] {
+    let mut shifted = [first; WAYS];
+    shifted[1..].copy_from_slice(&entries[..WAYS - 1]);
+    shifted
 }
 
 /// The part of a hash that an entry stores; not 0, which marks an empty entry.
