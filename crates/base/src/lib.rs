@@ -6,6 +6,7 @@
 //! * [`Prng`] generates reproducible random numbers.
 //! * [`nearest`] finds the name that a misspelt name was probably meant to be.
 //! * [`ErrorEstimate`] is the error of a clock in the form of RFC 4656.
+//! * [`memory`] has the hints for the memory of large tables.
 //! * [`ledger`] has the counters and their accounting equation.
 //!
 //! This crate makes no system call and reads no clock: times and seeds arrive as arguments.
@@ -15,6 +16,7 @@ mod error_estimate;
 pub mod events;
 pub mod hash;
 pub mod ledger;
+pub mod memory;
 mod prng;
 mod second_map;
 mod suggest;

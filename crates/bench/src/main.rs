@@ -12,6 +12,7 @@ mod cpu_placement;
 mod disk;
 mod elements;
 mod engines;
+mod duplicates;
 mod flow;
 mod generator;
 mod group;
@@ -36,6 +37,7 @@ use crate::columns::ColumnsArgs;
 use crate::disk::DiskArgs;
 use crate::elements::ElementsArgs;
 use crate::engines::{EnginesArgs, ReaderArgs};
+use crate::duplicates::DuplicatesArgs;
 use crate::flow::FlowArgs;
 use crate::generator::GeneratorArgs;
 use crate::group::GroupArgs;
@@ -94,6 +96,8 @@ enum Stage {
     Send(SendArgs),
     /// Writing flow records to Parquet and ranking the top senders, compared with nfdump
     Columns(ColumnsArgs),
+    /// Detection of duplicates: accuracy by table size (thesis tables 4.6 and 4.7), speed, compared with editcap
+    Duplicates(DuplicatesArgs),
     /// A group: a dispatcher that steers by flow, and members in other processes
     Group(GroupArgs),
     /// A process that `netgrain-bench group` starts
@@ -162,6 +166,7 @@ impl Stage {
             Self::Replay(args) => replay::run(args, out),
             Self::Send(args) => send::run(args, out),
             Self::Columns(args) => columns::run(args, out),
+            Self::Duplicates(args) => duplicates::run(args, out),
             Self::Group(args) => group::run(args, out),
             Self::GroupMember(args) => member_processes::member(args, out),
             Self::Stenographer(args) => stenographer::run(args, out),

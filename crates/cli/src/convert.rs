@@ -2,7 +2,7 @@
 
 mod keys;
 pub mod open;
-mod targets;
+pub mod targets;
 
 use crate::interval::{self, TzArgs};
 use crate::outcome::{Failure, Outcome, json, versioned};
@@ -112,6 +112,18 @@ pub enum OutputFormat {
     Raw,
 }
 
+impl OutputFormat {
+    /// The format of the conversion.
+    pub fn format(self) -> Format {
+        match self {
+            Self::Pcap => Format::Pcap,
+            Self::PcapUs => Format::PcapMicros,
+            Self::Pcapng => Format::PcapNg,
+            Self::Raw => Format::Raw,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Layer {
     /// Link header, tags and labels
@@ -165,12 +177,6 @@ fn plan(args: &ConvertArgs, out: &Path) -> Result<Plan, Failure> {
     if let (true, Some(hint)) = (from.is_some(), interval::empty_hint(first, last)) {
         sys::say!("netgrain: {hint}");
     }
-    let format = args.format.map(|wanted| match wanted {
-        OutputFormat::Pcap => Format::Pcap,
-        OutputFormat::PcapUs => Format::PcapMicros,
-        OutputFormat::Pcapng => Format::PcapNg,
-        OutputFormat::Raw => Format::Raw,
-    });
     let anonymise = match &args.key_file {
         Some(path) => Some(Anonymiser {
             macs: match args.macs {
@@ -184,7 +190,7 @@ fn plan(args: &ConvertArgs, out: &Path) -> Result<Plan, Failure> {
         None => None,
     };
     Ok(Plan {
-        format: format.unwrap_or_else(|| Format::of_path(out)),
+        format: args.format.map_or_else(|| Format::of_path(out), OutputFormat::format),
         from: from.unwrap_or(Timestamp::ZERO),
         to: to.unwrap_or(Timestamp::MAX),
         filter: args
@@ -202,12 +208,14 @@ fn plan(args: &ConvertArgs, out: &Path) -> Result<Plan, Failure> {
         }),
         split: Split { every: args.split_time, bytes: args.split_size, packets: args.split_packets },
         sort: args.sort.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+        duplicates: None,
         anonymise,
         stop: Some(signals::stop_flag()),
     })
 }
 
-fn input(path: &Path, raw: bool) -> Result<Input<open::Bytes>, Failure> {
+/// Opens an input and detects its format, unless it is RAW.
+pub fn input(path: &Path, raw: bool) -> Result<Input<open::Bytes>, Failure> {
     let name = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
     let source = open::open(path).map_err(|e| Failure::Said(format!("{name}: {}", sys::advice::unreadable(&e))))?;
     let input = if raw { Input::open_as(&name, source, pcap::Format::Raw) } else { Input::open(&name, source) };

@@ -4,6 +4,7 @@
 mod check;
 mod config;
 mod convert;
+mod dedup;
 mod demo;
 mod distribution;
 mod doctor;
@@ -131,6 +132,10 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         Command::Convert(args) => {
             privileges::for_reading(&paths([&args.write, &args.new_key]), &[])?;
             convert::run(&args)
+        }
+        Command::Dedup(args) => {
+            privileges::for_reading(&paths([&args.write]), &[])?;
+            dedup::run(&args)
         }
         Command::Doctor(args) => doctor::run(&args),
         Command::Gen(args) => generate::run(&args),

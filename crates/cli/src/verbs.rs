@@ -41,6 +41,8 @@ pub enum Command {
     Repair(Box<crate::repair::RepairArgs>),
     /// Convert captures: change the format, slice, split, merge, anonymise
     Convert(Box<crate::convert::ConvertArgs>),
+    /// Remove duplicates from captures, or report them, by class: switching, routing, NAT, proxying, fragment
+    Dedup(Box<crate::dedup::DedupArgs>),
     /// Find settings of the host that make capture fail, lose packets or store wrong data, and fix them
     Doctor(Box<crate::doctor::DoctorArgs>),
     /// Send test traffic: frames with a sequence number, a departure time and a checksum

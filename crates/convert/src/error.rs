@@ -29,6 +29,8 @@ pub enum Error {
         /// The input that contains these packets.
         input: String,
     },
+    /// The settings of the removal of duplicates are out of range.
+    Duplicates(duplicates::SettingsError),
     /// The requested file size is too small for the largest packet.
     SplitTooSmall {
         /// The requested size.
@@ -54,6 +56,7 @@ impl fmt::Display for Error {
                      pcapng instead"
                 )
             }
+            Self::Duplicates(e) => write!(f, "{e}"),
             Self::SplitTooSmall { bytes, least } => {
                 write!(f, "files of {bytes} bytes are too small for the largest packet: split at {least} bytes or more")
             }
@@ -65,8 +68,15 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Output(e) => Some(e),
+            Self::Duplicates(e) => Some(e),
             _ => None,
         }
+    }
+}
+
+impl From<duplicates::SettingsError> for Error {
+    fn from(e: duplicates::SettingsError) -> Self {
+        Self::Duplicates(e)
     }
 }
 

@@ -27,6 +27,26 @@ pub trait Files {
     fn takes_empty(&self) -> bool;
 }
 
+/// No files: the packets are read and counted only.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Discard;
+
+impl Files for Discard {
+    type Sink = io::Sink;
+
+    fn begin(&mut self, _number: u64, _first: Timestamp) -> io::Result<io::Sink> {
+        Ok(io::sink())
+    }
+
+    fn end(&mut self, _sink: io::Sink) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn takes_empty(&self) -> bool {
+        false
+    }
+}
+
 /// Files in memory, for tests and small conversions.
 #[derive(Debug, Default)]
 pub struct Memory {

@@ -4,7 +4,7 @@
 //! reads from `Read` and writes to `Write`; the caller opens, names and publishes the files.
 //!
 //! Invariant: every packet and all information about packets is either written or counted. `read = written + outside +
-//! filtered` in every [`Report`], and information that the target format cannot hold (the direction of a packet in
+//! filtered + duplicate` in every [`Report`], and information that the target format cannot hold (the direction of a packet in
 //! pcap, its nanoseconds in microsecond pcap) is counted there by name.
 //!
 //! ```
@@ -37,8 +37,8 @@ mod sort;
 
 pub use anonymise::Anonymiser;
 pub use error::Error;
-pub use files::{Files, Memory};
+pub use files::{Discard, Files, Memory};
 pub use merge::Input;
 pub use plan::{Format, Plan, Slice, Split, packer_of};
-pub use report::{DamagedInput, FormatLosses, Report};
-pub use run::convert;
+pub use report::{DamagedInput, DuplicateReport, FormatLosses, Report};
+pub use run::{convert, convert_with_hints};

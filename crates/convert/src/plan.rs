@@ -125,6 +125,9 @@ pub struct Plan {
     /// Sorts packets by time if the inputs are out of order. At most this many bytes of packets are held back in
     /// memory.
     pub sort: Option<usize>,
+    /// Removes duplicates with these settings. The packets are compared after the filter, before they are truncated or
+    /// anonymised.
+    pub duplicates: Option<duplicates::Settings>,
     /// The settings of the anonymisation.
     pub anonymise: Option<Anonymiser>,
     /// A flag that ends the conversion early, with complete output files.
@@ -143,6 +146,7 @@ impl Default for Plan {
             slice: None,
             split: Split::default(),
             sort: None,
+            duplicates: None,
             anonymise: None,
             stop: None,
         }

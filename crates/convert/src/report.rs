@@ -5,8 +5,9 @@ use crate::anonymise::AnonymisationCounts;
 use base::units::show_count;
 use pcap::LinkType;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-/// Counters of packets. `read = written + outside + filtered`.
+/// Counters of packets. `read = written + outside + filtered + duplicate`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Number of packets in the inputs.
@@ -17,6 +18,10 @@ pub struct Report {
     pub outside: u64,
     /// Number of packets in the time interval that did not match the filter.
     pub filtered: u64,
+    /// Number of duplicates that were removed.
+    pub duplicate: u64,
+    /// The counters of the comparison with earlier packets; `None` if the plan does not remove duplicates.
+    pub duplicates: Option<DuplicateReport>,
     /// Number of written packets that are shorter than in the input.
     pub cut: u64,
     /// Number of files that were written.
@@ -38,6 +43,15 @@ pub struct Report {
     pub damaged_inputs: Vec<DamagedInput>,
     /// True if the stop flag of the plan ended the conversion early.
     pub stopped: bool,
+}
+
+/// The result of the removal of duplicates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DuplicateReport {
+    /// The counters by class.
+    pub counts: duplicates::Counts,
+    /// The reach of the table at the end.
+    pub reach: Duration,
 }
 
 /// An input of which only the beginning could be read.

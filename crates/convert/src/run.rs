@@ -5,8 +5,10 @@ use crate::anonymise::Rewriter;
 use crate::merge::{Input, Merge, Merged};
 use crate::output::{Output, PacketMeta};
 use crate::sort::SortWindow;
-use crate::{Error, Files, Plan, Report, cut};
+use crate::{DuplicateReport, Error, Files, Plan, Report, cut};
 use base::Timestamp;
+use base::memory::{Hints, NoHints};
+use duplicates::Detector;
 use std::io::Read;
 use std::sync::atomic::Ordering;
 use wire::{Headers, link};
@@ -20,10 +22,23 @@ use wire::{Headers, link};
 /// If the output cannot be written, or the format cannot hold the packets. Output files that were completed before the
 /// error are not removed.
 pub fn convert<R: Read, F: Files>(inputs: Vec<Input<R>>, plan: &Plan, files: &mut F) -> Result<Report, Error> {
+    convert_with_hints(inputs, plan, files, NoHints)
+}
+
+/// As [`convert`], with hints for the memory of the table of duplicates.
+///
+/// # Errors
+/// Those of [`convert`].
+pub fn convert_with_hints<R: Read, F: Files>(
+    inputs: Vec<Input<R>>,
+    plan: &Plan,
+    files: &mut F,
+    hints: impl Hints,
+) -> Result<Report, Error> {
     let link_type = inputs.first().map_or(pcap::ETHERNET, Input::link_type);
     let mut merge = Merge::new(inputs);
     let names: Vec<String> = merge.inputs().iter().map(|i| i.name().to_owned()).collect();
-    let mut pipeline = PacketPipeline::new(plan);
+    let mut pipeline = PacketPipeline::new(plan, hints)?;
     let mut output = Output::new(files, plan)?;
     let mut window = plan.sort.map(SortWindow::new);
     let mut report = Report::default();
@@ -50,6 +65,10 @@ pub fn convert<R: Read, F: Files>(inputs: Vec<Input<R>>, plan: &Plan, files: &mu
         output.write(held.ts(), &held.data, &held.meta, &names[held.meta.input])?;
     }
     output.finish(link_type)?;
+    report.duplicates = pipeline
+        .detector
+        .as_ref()
+        .map(|detector| DuplicateReport { counts: *detector.counts(), reach: detector.reach() });
     let (unstamped, wire_raised) = (merge.unstamped, merge.wire_raised);
     let format_losses =
         crate::FormatLosses { unstamped, wire_raised, without_fcs: report.format_losses.without_fcs, ..output.losses };
@@ -66,21 +85,33 @@ pub fn convert<R: Read, F: Files>(inputs: Vec<Input<R>>, plan: &Plan, files: &mu
 }
 
 /// Filters, anonymises and truncates each packet; contains the buffers for that.
-struct PacketPipeline<'p> {
+struct PacketPipeline<'p, H> {
     plan: &'p Plan,
     /// The anonymised packet.
     changed: Vec<u8>,
     anonymiser: Option<Rewriter>,
+    detector: Option<Detector<H>>,
 }
 
-impl<'p> PacketPipeline<'p> {
-    fn new(plan: &'p Plan) -> Self {
+/// The key of the hash. The key is constant, so that a conversion of the same files gives the same result each time.
+const HASH_KEY: u64 = 0x6475_706c_6963_6174;
+
+/// The number of an interface in the comparison of duplicates. If the numbers of two interfaces are equal, because an
+/// input has more than 256 interfaces, only evidence is lost.
+fn interface_number(merged: &Merged<'_>) -> u16 {
+    (merged.input as u16) << 8 ^ merged.packet.interface as u16
+}
+
+impl<'p, H: Hints> PacketPipeline<'p, H> {
+    fn new(plan: &'p Plan, hints: H) -> Result<Self, Error> {
         let anonymiser = plan.anonymise.as_ref().map(|a| a.rewriter());
-        Self { plan, changed: Vec::new(), anonymiser }
+        let settings = plan.duplicates.clone();
+        let detector = settings.map(|settings| Detector::with_hints(settings, HASH_KEY, hints)).transpose()?;
+        Ok(Self { plan, changed: Vec::new(), anonymiser, detector })
     }
 
-    /// The packet to be written, or `None` if the interval or the filter excludes the packet. Counts the packet in the
-    /// report.
+    /// The packet to be written, or `None` if the interval or the filter excludes the packet, or if the packet is a
+    /// duplicate. Counts the packet in the report.
     fn take<'a>(&'a mut self, merged: &Merged<'a>, report: &mut Report) -> Option<(Timestamp, &'a [u8], PacketMeta)> {
         let (plan, ts, packet) = (self.plan, merged.ts, &merged.packet);
         if ts < plan.from || ts > plan.to {
@@ -98,6 +129,13 @@ impl<'p> PacketPipeline<'p> {
         if !plan.filter.matches(data, wire_len, &headers) {
             report.filtered += 1;
             return None;
+        }
+        if let Some(detector) = &mut self.detector {
+            let (link_type, interface) = (packet.link_type, interface_number(merged));
+            if detector.inspect(&duplicates::Packet { ts, data, wire_len, link_type, interface }).is_some() {
+                report.duplicate += 1;
+                return None;
+            }
         }
         report.format_losses.without_fcs += u64::from(packet.fcs > 0);
         let whole = data.len();

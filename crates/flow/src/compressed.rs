@@ -25,12 +25,12 @@ use crate::compress::{self, CompressedHead, EntryFields, FlowState};
 use crate::entry::{Entry, Hot, bit};
 use crate::interim::RecordContinuation;
 use crate::macs::Macs;
-use crate::memory::Hints;
 use crate::meter::{Meter, SECOND};
 use crate::packet_list::{LOG, ListSums, PacketList};
 use crate::pool::NONE;
 use crate::slab::{MAX_WORDS, Slab};
 use crate::wide_counters::{NEVER, WideCounters};
+use base::memory::Hints;
 use wire::IpProtocol;
 
 /// Number of 64-bit words of the encoding that are stored in the flow's entry.

@@ -2,7 +2,6 @@
 //! their memory is freed.
 
 use crate::entry::{Entry, Hot, bit};
-use crate::memory::{Hints, HintsExt};
 use crate::meter::{Meter, SECOND};
 use crate::order::Due;
 use crate::pool::NONE;
@@ -12,6 +11,7 @@ use crate::render;
 use crate::table::BucketHint;
 use crate::tcp;
 use crate::wheel;
+use base::memory::{Hints, HintsExt};
 
 /// Values of a flow that do not change until the flow ends, so that they can be computed before its end.
 #[derive(Clone, Copy, Debug, Default)]

@@ -11,9 +11,9 @@
 
 use crate::entry::{Entry, Hot, bit};
 use crate::key;
-use crate::memory::Hints;
 use crate::meter::Meter;
 use base::hash::mix64;
+use base::memory::Hints;
 use wire::IpProtocol;
 
 impl<H: Hints> Meter<H> {

@@ -14,12 +14,12 @@ use crate::entry::{Entry, Hot, bit};
 use crate::extra_fields::ExtraFields;
 use crate::flow_packet::FlowPacket;
 use crate::key;
-use crate::memory::Hints;
 use crate::meter::Meter;
 use crate::packet_fields::{self, PacketFields};
 use crate::record::{EndReason, Sink, TcpState};
 use crate::table::BucketHint;
 use crate::tcp;
+use base::memory::Hints;
 use wire::MacAddr;
 use wire::tcp_flags::{ACK, SYN};
 

@@ -15,13 +15,13 @@
 use crate::compact_counters::{CompactCounters, CompactDirection};
 use crate::config::Packet;
 use crate::entry::{Entry, bit};
-use crate::memory::Hints;
 use crate::meter::Meter;
 use crate::packet_fields::PacketFields;
 use crate::packet_list::PacketList;
 use crate::pool::NONE;
 use crate::record::{EndReason, Sink};
 use crate::wide_counters::NEVER;
+use base::memory::Hints;
 
 /// The values that connect a record to the earlier records of its flow.
 #[derive(Clone, Copy, Debug)]

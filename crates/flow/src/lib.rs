@@ -44,7 +44,6 @@ mod interim;
 mod key;
 mod losses;
 mod macs;
-mod memory;
 mod meter;
 mod order;
 mod packet_fields;
@@ -69,9 +68,9 @@ mod update;
 mod wheel;
 mod wide_counters;
 
+pub use base::memory::{Hints, NoHints};
 pub use config::{Config, KeyFields, Packet};
 pub use counts::{Counts, ExpiryDelays};
-pub use memory::{Hints, NoHints};
 pub use meter::{Meter, STEP_BACK};
 pub use record::{
     DirectionStats, Encapsulation, EndReason, InitialPacket, Key, PacketLocation, Record, Sink, Stats, TcpState,

@@ -8,7 +8,7 @@
 //! PERF: the counting sort takes 110 instructions per record, a sort by comparison takes 220 (`valgrind
 //! --tool=callgrind`, 200 000 records). Words in place of pairs of timestamp and flow index: 102 → 73 instructions.
 
-use crate::memory::{Hints, HintsExt};
+use base::memory::{Hints, HintsExt};
 use std::ops::Range;
 
 /// Flows that are due, one word each: the timestamp of the last packet in the upper half, so that later timestamps are

@@ -11,11 +11,11 @@
 //! packet (longer than 65535 bytes, 2^38 ns or more after the first, with a window of zero, or not the next in sequence
 //! of its direction) the flow changes to wide counters ([`crate::wide_counters`]), so that no value is ever rounded.
 
-use crate::memory::{Hints, HintsExt};
 use crate::packet_fields::PacketFields;
 use crate::record::{DirectionStats, InitialPacket};
 use crate::tcp;
 use crate::wide_counters;
+use base::memory::{Hints, HintsExt};
 use std::hint::select_unpredictable;
 use wire::MacAddr;
 

@@ -1,7 +1,7 @@
 //! Pools of values that are addressed by index. A pool reserves address space at the start, and the kernel allocates
 //! memory when a slot is first used. A freed slot is reused before a new slot is used.
 
-use crate::memory::{Hints, HintsExt};
+use base::memory::{Hints, HintsExt};
 
 /// The index that stands for no slot.
 pub(crate) const NONE: u32 = u32::MAX;

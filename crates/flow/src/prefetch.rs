@@ -16,11 +16,11 @@ use crate::entry::{Entry, Hot, bit};
 use crate::expiry::{StableFields, pass};
 use crate::flow_packet::FlowPacket;
 use crate::key::Key;
-use crate::memory::{Hints, HintsExt};
 use crate::meter::Meter;
 use crate::packet_list::LOG;
 use crate::pool::NONE;
 use crate::record::Sink;
+use base::memory::{Hints, HintsExt};
 use std::hint::select_unpredictable;
 
 /// Number of packets between two successive stages of the pipeline.

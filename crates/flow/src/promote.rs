@@ -5,12 +5,12 @@ use crate::compact_counters::CompactCounters;
 use crate::entry::{Entry, bit};
 use crate::extra_fields::ExtraFields;
 use crate::interim::RecordContinuation;
-use crate::memory::Hints;
 use crate::meter::Meter;
 use crate::packet_fields::PacketFields;
 use crate::packet_list;
 use crate::pool::NONE;
 use crate::wide_counters::{self, WideCounters};
+use base::memory::Hints;
 
 impl<H: Hints> Meter<H> {
     /// Converts a packet list to compact counters.

@@ -3,7 +3,6 @@
 use crate::entry::{Body, Entry, Hot, bit};
 use crate::extra_fields::ExtraFields;
 use crate::key::{self, NO_VLAN};
-use crate::memory::Hints;
 use crate::meter::Meter;
 use crate::packet_list::{self, LOG};
 use crate::pool::NONE;
@@ -11,6 +10,7 @@ use crate::record::{
     DirectionStats, Encapsulation, EndReason, InitialPacket, Key, PacketLocation, Record, Stats, TcpState,
 };
 use base::Timestamp;
+use base::memory::Hints;
 use std::net::{IpAddr, Ipv4Addr};
 use wire::{IpProtocol, MacAddr, TunnelKind};
 

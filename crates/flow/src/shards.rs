@@ -12,10 +12,10 @@ use crate::counts::Counts;
 use crate::expiry::{end_all, pass};
 use crate::flow_packet::FlowPacket;
 use crate::key::shard_of;
-use crate::memory::{Hints, NoHints};
 use crate::meter::Meter;
 use crate::record::{Record, Sink};
 use base::Timestamp;
+use base::memory::{Hints, NoHints};
 
 /// Several meters that act as one, in one thread.
 pub struct Shards<H = NoHints> {

@@ -7,8 +7,8 @@
 //!
 //! The free slots of a block form a list whose links are stored in the slots.
 
-use crate::memory::{Hints, HintsExt};
 use crate::pool::NONE;
+use base::memory::{Hints, HintsExt};
 
 /// Words in a unit; the size of a slot is a multiple of a unit.
 const UNIT: usize = 2;

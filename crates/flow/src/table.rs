@@ -15,7 +15,7 @@
 //! few flows stay in the caches and in few pages. If the flows need more buckets, the table is emptied and enlarged,
 //! and its owner inserts all flows again.
 
-use crate::memory::{Hints, HintsExt};
+use base::memory::{Hints, HintsExt};
 
 /// Slots in a bucket.
 pub(crate) const BUCKET_SLOTS: usize = 12;

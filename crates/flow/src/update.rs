@@ -11,13 +11,13 @@ use crate::extra_fields;
 use crate::flow_packet::FlowPacket;
 use crate::insert::is_another;
 use crate::key::{Key, Keys};
-use crate::memory::Hints;
 use crate::meter::Meter;
 use crate::packet_fields::{self, PacketFields};
 use crate::packet_list::{self, LOG, PacketList};
 use crate::pool::NONE;
 use crate::record::Sink;
 use crate::tcp::{self, HandshakeUpdate};
+use base::memory::Hints;
 use wire::tcp_flags::{FIN, RST, SYN};
 
 impl<H: Hints> Meter<H> {

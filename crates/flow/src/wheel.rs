@@ -8,7 +8,7 @@
 //! turn of the wheel. After a turn without a due flow, the meter assumes that time has jumped, computes the earliest
 //! deadline of all flows and continues at that second.
 
-use crate::memory::{Hints, HintsExt};
+use base::memory::{Hints, HintsExt};
 
 /// Number of seconds in one turn of the wheel. It is greater than the default active timeout.
 pub(crate) const SECONDS: u64 = 512;

@@ -5,12 +5,12 @@
 //! ([`WideDirection::is_full`]). The widths of the other counters follow from this largest number of packets.
 
 use crate::compact_counters::CompactDirection;
-use crate::memory::{Hints, HintsExt};
 use crate::packet_fields::PacketFields;
 use crate::packet_list::{ListSums, widened};
 use crate::record::{self, Stats};
 use crate::tcp::{SegmentOrder, SequenceSpace};
 use base::Timestamp;
+use base::memory::{Hints, HintsExt};
 use wire::MacAddr;
 
 /// The counters of one direction in the current record: three cache lines. A packet in order changes the first two and

@@ -12,10 +12,12 @@
 //! The helpers panic with a message when an operation of the system fails; the panic makes the test fail.
 
 pub mod captures;
+pub mod copies;
 mod counting;
 mod exposition;
 mod fragments;
 mod frames;
+mod memory;
 mod process;
 mod sandbox;
 mod skip;
@@ -26,6 +28,7 @@ pub use counting::Counting;
 pub use exposition::{exposition_problems, promtool_problems};
 pub use fragments::fragments;
 pub use frames::random_frame;
+pub use memory::MemoryHints;
 pub use process::{ChildTest, test_name};
 pub use sandbox::{Port, Sandbox, VethOptions};
 pub use skip::{extra_traces, go_tool, python_of, python_with, skip, tool, traces};

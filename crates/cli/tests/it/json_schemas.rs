@@ -234,6 +234,7 @@ fn every_document_matches_its_schema() {
         "convert",
         &objects(&run(&["convert", arg(&capture), "-w", arg(&dir.join("c.pcapng")), "--json"]).out),
     );
+    all.validate("dedup", &objects(&run(&["dedup", arg(&capture), "--report", "--json"]).out));
     all.validate("index", &objects(&run(&["index", arg(&capture), "--json"]).out));
     all.validate_by_key(
         &run(&["doctor", "--json", "--store", arg(&store)]),

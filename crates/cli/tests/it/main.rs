@@ -5,6 +5,7 @@ mod captures;
 mod common;
 mod convert;
 mod crash_recovery;
+mod dedup;
 mod doctor;
 mod examples_live;
 mod filtered_calls;

@@ -1,16 +1,16 @@
-//! Memory hints that need unsafe code and system calls, which the owner of a meter provides: huge pages of 2 MiB, and
-//! prefetches of cache lines.
+//! Memory hints that need unsafe code and system calls, which the owner of a large table provides: huge pages of 2 MiB,
+//! and prefetches of cache lines.
 //!
-//! The entry of a packet's flow can be anywhere in hundreds of megabytes. With pages of 4 KiB each such access also
-//! misses the TLB; with pages of 2 MiB most do not. A cache miss costs ten nanoseconds if other misses are in flight,
-//! but 170 if the core must wait for it (`docs/design/flow-metering.md`).
+//! The entry of a packet can be anywhere in hundreds of megabytes. With pages of 4 KiB each such access also misses the
+//! TLB; with pages of 2 MiB most do not. A cache miss costs ten nanoseconds if other misses are in flight, but 170 if
+//! the core must wait for it (`docs/design/flow-metering.md`).
 
 use std::ops::Range;
 
-/// The memory hints: huge pages and prefetches. They do not change the flow records; without them a meter of many flows
-/// takes about twice as long.
+/// The memory hints: huge pages and prefetches. They do not change any result; without them a meter of many flows takes
+/// about twice as long.
 ///
-/// The hints are a type parameter of the meter, so that a prefetch is one instruction instead of a call through a
+/// The hints are a type parameter of the table, so that a prefetch is one instruction instead of a call through a
 /// pointer; a flow needs nine prefetches.
 pub trait Hints: Copy {
     /// Called with each reserved region of memory before the first access, so that the region can get huge pages.
@@ -32,7 +32,7 @@ impl Hints for NoHints {
 }
 
 /// Hints for typed values.
-pub(crate) trait HintsExt: Hints {
+pub trait HintsExt: Hints {
     /// An empty vector with capacity for `count` values. The kernel allocates its pages at the first write, and the
     /// vector never moves unless it exceeds the capacity.
     fn reserve<T>(self, count: usize) -> Vec<T> {

@@ -1,0 +1,122 @@
+//! Detection of duplicates: further copies of a packet that one sender sent once.
+//!
+//! A monitor gets several copies of a packet if a switch mirrors the packet at the input and at the output, or if the
+//! packet passes several monitored links. [`Detector`] finds such copies in a window of time and packets, with a table
+//! of fixed size that is allocated once. The method is that of HPCAP (Moreno, thesis section 4.4), whose table finds
+//! switching duplicates by the hash of the NIC and compares 70 bytes; the other classes follow Ucar et al.
+//! (arXiv 1311.4168).
+//!
+//! # What is compared
+//!
+//! The innermost IP packet, as [`wire::Decoded`] finds it below VLAN tags, labels and tunnels; in other frames the
+//! payload of the link layer. The length on the wire, the captured length, all captured bytes and both MAC addresses
+//! must be equal, except for the fields that the class changes. The table stores 70 bytes or more of each packet, which
+//! are compared byte by byte; a keyed 64-bit hash represents the bytes after them. If [`Settings::stored_bytes`] is at
+//! least the snaplen, all bytes are compared.
+//!
+//! | class | may differ | must differ |
+//! |---|---|---|
+//! | [`Class::Switching`] | VLAN tags, link padding; the headers around an inner Ethernet frame | – |
+//! | [`Class::Routing`] | type of service, IPv4 checksum, VLAN tags | the TTL is lower, both MAC addresses differ (the destination may be the same multicast address); without MAC addresses the packet must be identified |
+//! | [`Class::Nat`] | as routing; port of the translated side, transport checksum | as routing; the address of exactly one side; the packet is TCP or identified |
+//! | [`Class::Proxying`] | all IP fields; TCP window, flags, options; either the sequence or the acknowledgement number | the address of exactly one side, both MAC addresses; ports and payload are equal, and the payload is not empty |
+//! | [`Class::Fragment`] | as routing or NAT; length, fragment offset | as routing; the fragment is shorter than the datagram and all its bytes are in it |
+//!
+//! If the headers around an inner IP packet without Ethernet header differ (other tunnel, other label, none), the class
+//! is routing, provided that the inner packet is identified, both MAC addresses differ, and the outer TTL is lower or
+//! exactly one of the packets is encapsulated.
+//!
+//! # Why equal packets are not always copies
+//!
+//! A sender may send the same bytes twice. Byte by byte equality does not distinguish two frames of a sender from two
+//! copies of one frame, so the class switching needs evidence (the other classes have it: a router lowers the TTL, a
+//! sender does not). A packet is *identified* if it contains a value that its sender changes from packet to packet: an
+//! IPv4 identification other than 0, the identification of an IPv6 fragment, or the sequence number of ESP and AH.
+//! Equal packets are duplicates if
+//!
+//! 1. they are identified, or
+//! 2. their VLAN tags differ, because a sender uses the same tags for both packets, or
+//! 3. they are TCP segments with SYN, FIN or payload, at most [`Settings::retransmission_window`] (10 µs) apart, because
+//!    a sender retransmits after one round trip at the earliest, or
+//! 4. [`Settings::mirrored_interfaces`] is set and their interfaces differ, or
+//! 5. they are at most [`Settings::repeat_window`] apart; the default 0 excludes this rule.
+//!
+//! Other equal packets are counted as [`Counts::repeats`] and are not duplicates.
+//!
+//! | trap | the rule that prevents the false positive |
+//! |---|---|
+//! | RTP and DNS packets with equal headers | all bytes are compared, not only headers; the length too |
+//! | IPv4 identification 0 (RFC 6864) | the packet is not identified; rules 2 to 5 |
+//! | IPv6, which has no identification | as above; for routing the TTL is the evidence |
+//! | TCP retransmissions with another identification | the identifications differ |
+//! | TCP retransmissions of senders that use identification 0, and of IPv6 | rule 3; a changed timestamp option also differs |
+//! | duplicate acknowledgements, keep-alives | without SYN, FIN and payload rule 3 does not apply; a keep-alive with one byte of payload is sent after seconds |
+//! | ARP, BPDU, LLDP, VRRP | not identified (VRRP has an identification) |
+//! | padding of small frames | bytes after the IP packet or the ARP message are not compared; equal padding proves nothing |
+//! | probe trains with equal headers | sequence number and timestamp in the payload differ, at any offset |
+//! | probe trains without any difference, identification 0 | not identified |
+//! | probe trains without any difference, with a constant identification | violates RFC 791; [`Settings::copies_max`] bounds the number of false positives for each train |
+//! | traceroute: equal probes with increasing TTL | the TTL must decrease, and the MAC addresses must differ |
+//! | equal requests of several hosts to a server | addresses are equal for switching and routing; for NAT, the TTL is lower, both MAC addresses differ, and identification or TCP sequence numbers are equal |
+//! | one multicast frame at two mirrored ports | one frame was sent: the second copy is a duplicate by rule 1, 2 or 4 |
+//!
+//! # False negatives
+//!
+//! Copies are missed if the capture truncated them at different lengths, if the kernel or the NIC merged segments into
+//! one of them, if a router changed IP options, or if the table forgot the packet: [`Counts::overwritten`] counts the
+//! records that were overwritten within the window, [`Counts::evicted`] those that the index evicted. If both are 0,
+//! every duplicate of the definition above was found. [`Detector::reach`] is the time that the table covers at the
+//! current rate.
+#![forbid(unsafe_code)]
+
+mod class;
+mod compared;
+mod counts;
+mod datagrams;
+mod detector;
+mod digest;
+mod rules;
+pub mod settings;
+mod table;
+
+pub use class::{Class, Classes, ParseClassError};
+pub use counts::{ClassCounts, Counts, INTERVALS, TTL_DROPS, TimeCounts};
+pub use detector::Detector;
+pub use settings::{Settings, SettingsError};
+
+use base::Timestamp;
+use std::time::Duration;
+
+/// A packet to be compared.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// The time of the packet.
+    pub ts: Timestamp,
+    /// The captured bytes.
+    pub data: &'a [u8],
+    /// Length on the wire in bytes, at least the length of `data`.
+    pub wire_len: u32,
+    /// Link type in the numbering of pcap ([`wire::link`]).
+    pub link_type: u16,
+    /// The number of the interface that captured the packet.
+    pub interface: u16,
+}
+
+/// What the detector found about a duplicate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Duplicate {
+    /// The class.
+    pub class: Class,
+    /// The time between the earlier packet and this packet.
+    pub time: Duration,
+    /// The number of packets from the earlier packet to this packet; 1 if they are neighbours.
+    pub packets: u64,
+    /// The decrease of the TTL or hop limit.
+    pub ttl_drop: u8,
+    /// True if the VLAN tags differ.
+    pub is_vlan_changed: bool,
+    /// True if the type of service or the traffic class differs.
+    pub is_tos_changed: bool,
+    /// True if the packet has payload above its transport header.
+    pub has_payload: bool,
+}

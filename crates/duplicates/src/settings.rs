@@ -1,0 +1,149 @@
+//! The settings of a detector, and their limits.
+
+use crate::{Classes, datagrams, table};
+use std::fmt;
+use std::time::Duration;
+
+/// The window in time that HPCAP uses (thesis section 4.4).
+pub const WINDOW: Duration = Duration::from_millis(200);
+
+/// The largest window in time. Longer windows compare packets that applications send again.
+pub const WINDOW_MAX: Duration = Duration::from_secs(60);
+
+/// The default number of records.
+pub const RECORDS: usize = 1 << 18;
+
+/// The largest number of records.
+pub const RECORDS_MAX: usize = 1 << 28;
+
+/// The default number of stored bytes.
+pub const STORED_BYTES: usize = 76;
+
+/// The fewest stored bytes: those that HPCAP stores (thesis section 4.4).
+pub const STORED_BYTES_MIN: usize = 70;
+
+/// The most stored bytes: larger than a jumbo frame.
+pub const STORED_BYTES_MAX: usize = 16 << 10;
+
+/// A TCP sender retransmits after one round trip at the earliest, and a round trip through two kernels takes longer
+/// than this time.
+pub const RETRANSMISSION_WINDOW: Duration = Duration::from_micros(10);
+
+/// The default number of further copies of one packet.
+pub const COPIES_MAX: u8 = 8;
+
+/// The settings of a detector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The classes that the detector reports.
+    pub classes: Classes,
+    /// The longest time between a packet and its duplicate.
+    pub window: Duration,
+    /// The largest number of packets from a packet to its duplicate: 1 compares each packet with the packet before it.
+    pub window_packets: u64,
+    /// The number of records in the table, one for each packet. The table forgets the oldest packet for each new packet.
+    pub records: usize,
+    /// The number of bytes that the table stores of each packet and compares byte by byte: two MAC addresses, and the
+    /// bytes from the network header on. A 64-bit hash represents the bytes after them.
+    pub stored_bytes: usize,
+    /// The longest time between two equal TCP segments without identification that are copies. See the rules in the
+    /// documentation of the crate.
+    pub retransmission_window: Duration,
+    /// The longest time between two equal packets of other kinds without identification that are copies; zero excludes
+    /// such packets.
+    pub repeat_window: Duration,
+    /// True if each interface gets at most one copy of a packet, as from the mirrors of both ends of a link. Then equal
+    /// packets from different interfaces are copies, also without identification.
+    pub mirrored_interfaces: bool,
+    /// The largest number of further copies of one packet. The packet that exceeds this number, and those after it,
+    /// count as repeats of the sender.
+    pub copies_max: u8,
+    /// True to compare whole frames, and to report each frame that is equal to another frame in the window, as
+    /// `editcap -d` does. The class is switching. This setting has false positives: senders repeat frames.
+    pub exact: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            classes: Classes::USUAL,
+            window: WINDOW,
+            window_packets: u64::MAX,
+            records: RECORDS,
+            stored_bytes: STORED_BYTES,
+            retransmission_window: RETRANSMISSION_WINDOW,
+            repeat_window: Duration::ZERO,
+            mirrored_interfaces: false,
+            copies_max: COPIES_MAX,
+            exact: false,
+        }
+    }
+}
+
+impl Settings {
+    /// Memory of a detector with these settings, in bytes: the table, and the whole datagrams for the class fragment.
+    pub fn memory(&self) -> u64 {
+        let datagrams = if self.compares_fragments() { datagrams::memory(self.records) } else { 0 };
+        table::memory(self.records, self.stored_bytes) + datagrams
+    }
+
+    pub(crate) fn compares_fragments(&self) -> bool {
+        self.classes.contains(crate::Class::Fragment) && !self.exact
+    }
+
+    /// # Errors
+    /// The first setting that is out of its range.
+    pub(crate) fn check(&self) -> Result<(), SettingsError> {
+        if self.classes.is_empty() {
+            return Err(SettingsError::NoClass);
+        }
+        if self.window > WINDOW_MAX || self.window.is_zero() {
+            return Err(SettingsError::Window(self.window));
+        }
+        if self.window_packets == 0 {
+            return Err(SettingsError::WindowPackets);
+        }
+        if !(1..=RECORDS_MAX).contains(&self.records) {
+            return Err(SettingsError::Records(self.records));
+        }
+        if !(STORED_BYTES_MIN..=STORED_BYTES_MAX).contains(&self.stored_bytes) {
+            return Err(SettingsError::StoredBytes(self.stored_bytes));
+        }
+        Ok(())
+    }
+}
+
+/// A setting that is out of its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettingsError {
+    /// No class is enabled.
+    NoClass,
+    /// The window in time.
+    Window(Duration),
+    /// The window in packets is zero.
+    WindowPackets,
+    /// The number of records.
+    Records(usize),
+    /// The number of stored bytes.
+    StoredBytes(usize),
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoClass => f.write_str("no class of duplicates is enabled: enable at least one"),
+            Self::Window(window) => {
+                write!(f, "a window of {window:?} is out of range: choose more than 0 and at most {WINDOW_MAX:?}")
+            }
+            Self::WindowPackets => f.write_str("a window of 0 packets contains no packet: choose at least 1"),
+            Self::Records(records) => {
+                write!(f, "{records} records are out of range: choose 1 to {RECORDS_MAX}")
+            }
+            Self::StoredBytes(bytes) => {
+                write!(f, "{bytes} stored bytes are out of range: choose {STORED_BYTES_MIN} to {STORED_BYTES_MAX}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SettingsError {}

@@ -1,0 +1,137 @@
+//! Limits: settings, memory, and a table that is too small.
+
+use crate::COUNTING;
+use crate::naive::Owned;
+use crate::traffic::{detect, mix, owned};
+use base::Prng;
+use netgrain_duplicates::{Class, Classes, Detector, Settings, SettingsError, settings};
+use std::time::Duration;
+use testkit::copies::{Copied, plant};
+use wire::build::Frame;
+
+#[test]
+fn settings_out_of_range_are_named() {
+    let error = |change: fn(&mut Settings)| {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        Detector::new(settings, 0).err().map(|e| e.to_string()).unwrap_or_default()
+    };
+    assert_eq!(error(|_| ()), "");
+    assert!(error(|s| s.records = 0).starts_with("0 records are out of range: choose 1 to"));
+    assert!(error(|s| s.records = settings::RECORDS_MAX + 1).contains("out of range"));
+    assert_eq!(error(|s| s.stored_bytes = 69), "69 stored bytes are out of range: choose 70 to 16384");
+    assert_eq!(
+        error(|s| s.window = Duration::from_secs(61)),
+        "a window of 61s is out of range: choose more than 0 and at most 60s"
+    );
+    assert!(error(|s| s.window = Duration::ZERO).contains("0ns"));
+    assert!(error(|s| s.window_packets = 0).contains("at least 1"));
+    assert!(error(|s| s.classes = Classes::NONE).contains("enable at least one"));
+    let classes = Classes::NONE;
+    assert_eq!(Detector::new(Settings { classes, ..Settings::default() }, 0).err(), Some(SettingsError::NoClass));
+}
+
+#[test]
+fn the_memory_is_the_stated_memory_and_is_allocated_once() {
+    for (records, stored_bytes, classes) in
+        [(1, 70, Classes::USUAL), (1000, 76, Classes::ALL), (40_000, 200, Classes::USUAL), (32_768, 76, Classes::ALL)]
+    {
+        let settings = Settings { records, stored_bytes, classes, ..Settings::default() };
+        let begun = COUNTING.begin_thread();
+        let mut detector = Detector::new(settings.clone(), 0).expect("valid settings");
+        let allocated = COUNTING.most_of_thread_since(begun) as u64;
+        let stated = settings.memory();
+        // The scratch space of a batch is in addition to the table.
+        assert!((stated..stated + 8192).contains(&allocated), "{allocated} bytes allocated, {stated} stated");
+        let mut prng = Prng::new(1);
+        let packets: Vec<Owned> = mix(3000, &mut prng)
+            .into_iter()
+            .map(|(data, wire_len)| Owned { nanos: 5, data, wire_len, interface: 0 })
+            .collect();
+        let begun = COUNTING.begin_thread();
+        for packet in &packets {
+            detector.inspect(&packet.packet());
+        }
+        assert_eq!(COUNTING.most_of_thread_since(begun), 0, "a packet allocates memory");
+    }
+}
+
+#[test]
+fn a_small_table_counts_the_records_that_it_forgets_too_early() {
+    let frame = |id: u16| {
+        let mut buffer = [0; 100];
+        let data = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fragment(id, 0, false).write(&mut buffer);
+        Owned { nanos: u64::from(id) * 1_000_000, data: data.expect("room").to_vec(), wire_len: 42, interface: 0 }
+    };
+    // One packet per millisecond: 100 records reach back 100 ms, half of the window.
+    let packets: Vec<Owned> = (1..=500).map(frame).collect();
+    let settings = Settings { records: 100, ..Settings::default() };
+    let (_, detector) = detect(&settings, &packets, None);
+    let counts = detector.counts();
+    assert_eq!((counts.overwritten, counts.evicted, counts.is_complete()), (400, 0, false));
+    assert_eq!(counts.shortest_reach, Some(Duration::from_millis(100)));
+    assert_eq!(detector.reach(), Duration::from_millis(99));
+    let (_, detector) = detect(&Settings { records: 300, ..settings.clone() }, &packets, None);
+    assert!(detector.counts().is_complete() && detector.counts().shortest_reach == Some(Duration::from_millis(300)));
+    // A window in packets that the table covers loses nothing.
+    let (_, detector) = detect(&Settings { window_packets: 100, ..settings }, &packets, None);
+    assert!(detector.counts().is_complete());
+}
+
+#[test]
+fn a_crowded_bucket_evicts_and_counts() {
+    // With NAT, the addresses are not in the key: equal segments of many hosts select one bucket.
+    let packets: Vec<Owned> = (1..=50)
+        .map(|host| {
+            let mut buffer = [0; 100];
+            let frame = Frame::tcp4([10, 0, 0, host], 1, [10, 0, 0, 200], 2).fragment(1, 0, false);
+            let data = frame.write(&mut buffer).expect("room").to_vec();
+            Owned { nanos: 1000, wire_len: data.len() as u32, data, interface: 0 }
+        })
+        .collect();
+    let run = |classes| *detect(&Settings { classes, ..Settings::default() }, &packets, None).1.counts();
+    assert_eq!((run(Classes::USUAL).evicted, run(Classes::USUAL).duplicates()), (0, 0));
+    assert_eq!((run(Classes::ALL).evicted, run(Classes::ALL).duplicates()), (42, 0));
+}
+
+#[test]
+fn damaged_frames_cause_no_panic() {
+    let seed = testkit::seed("damaged_frames_cause_no_panic");
+    let mut prng = Prng::new(seed);
+    let planted = plant(mix(3000, &mut prng), &Copied::ALL, (1000, 2, 10_000), &mut prng);
+    let mut packets = owned(&planted);
+    for packet in &mut packets {
+        for _ in 0..prng.below(4) {
+            let at = prng.below(packet.data.len() as u64) as usize;
+            packet.data[at] = prng.next_u64() as u8;
+        }
+        let cut = prng.below(4 * packet.data.len() as u64) as usize;
+        packet.data.truncate(cut);
+    }
+    for (classes, exact) in [(Classes::ALL, false), (Classes::USUAL, false), (Classes::ALL, true)] {
+        let settings = Settings { classes, exact, records: 500, ..Settings::default() };
+        let (_, detector) = detect(&settings, &packets, Some(&mut prng));
+        assert_eq!(detector.counts().packets, packets.len() as u64);
+    }
+}
+
+#[test]
+fn counts_contain_times_ttl_drops_and_changes() {
+    let mut prng = Prng::new(3);
+    let mut buffer = [0; 100];
+    let frame = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fragment(9, 0, false).write(&mut buffer);
+    let frame = frame.expect("room").to_vec();
+    let mut copy = testkit::copies::routed(&frame, 3).expect("IPv4");
+    copy[15] ^= 0x40;
+    let tagged = testkit::copies::tagged(&frame, 5).expect("a frame");
+    let packets: Vec<Owned> = [(0, frame), (700, copy), (3000, tagged)]
+        .into_iter()
+        .map(|(nanos, data)| Owned { nanos, wire_len: data.len() as u32, data, interface: 0 })
+        .collect();
+    let (_, detector) = detect(&Settings::default(), &packets, Some(&mut prng));
+    let (routing, switching) = (detector.counts().class(Class::Routing), detector.counts().class(Class::Switching));
+    assert_eq!((routing.packets, routing.ttl_drops[3], routing.tos_changed, routing.bytes), (1, 1, 1, 42));
+    assert_eq!((routing.times.min, routing.times.max), (Duration::from_nanos(700), Duration::from_nanos(700)));
+    assert_eq!((switching.packets, switching.vlan_changed, switching.without_payload), (1, 1, 1));
+    assert_eq!(switching.times.mean(), Some(Duration::from_micros(3)));
+}

@@ -1,0 +1,13 @@
+//! All integration tests of this crate. They form one program, so that the linker runs once; each module has one
+//! subject.
+
+mod editcap;
+mod limits;
+mod naive;
+mod oracle;
+mod planted;
+mod traffic;
+mod traps;
+
+#[global_allocator]
+static COUNTING: testkit::Counting = testkit::Counting::new();
