@@ -25,6 +25,7 @@ mod replay;
 mod ring;
 mod stats;
 mod stenographer;
+mod time;
 mod volume;
 mod xdp;
 
@@ -42,6 +43,7 @@ use crate::record::RecordArgs;
 use crate::replay::ReplayArgs;
 use crate::ring::{ListenerArgs, RingArgs};
 use crate::stenographer::StenographerArgs;
+use crate::time::TimeArgs;
 use crate::xdp::XdpArgs;
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -92,6 +94,8 @@ enum Stage {
     Xdp(XdpArgs),
     /// Recording of a live interface under full load with AF_XDP and TPACKET, compared with other recorders (root)
     Live(LiveArgs),
+    /// Methods of timestamping: their errors in a model of link, NIC and thread, compared with those of the thesis
+    Time(TimeArgs),
     /// A process that `netgrain-bench live` and `netgrain-bench stenographer` start
     #[command(hide = true)]
     Generator(GeneratorArgs),
@@ -149,6 +153,7 @@ impl Stage {
             Self::Lang(args) => lang::run(args, out),
             Self::Xdp(args) => xdp::run(args, out),
             Self::Live(args) => live::run(args, out),
+            Self::Time(args) => time::run(args, out),
             Self::Generator(args) => generator::run(args, out),
         };
         match outcome {

@@ -57,6 +57,7 @@ mod parts;
 mod spec;
 mod traffic;
 
+pub use backbone::backbone_lengths;
 pub use crc::crc32c;
 pub use layout::{Flow, MAGIC, MAX_FRAME, MIN_FRAME};
 pub use pacer::Pacer;

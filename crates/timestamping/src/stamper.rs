@@ -39,6 +39,18 @@ pub enum BatchMethod {
     Adaptive,
 }
 
+impl BatchMethod {
+    /// The name in configuration, JSON and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Batch => "batch",
+            Self::Udts => "udts",
+            Self::Wdts => "wdts",
+            Self::Adaptive => "adaptive",
+        }
+    }
+}
+
 /// The packets that one poll of the source found.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
@@ -104,6 +116,11 @@ impl Stamper {
             BatchMethod::Adaptive => self.since.before(HOLD_MAX).max(self.last),
         };
         (earliest > Timestamp::ZERO).then_some(earliest)
+    }
+
+    /// The method.
+    pub fn method(&self) -> BatchMethod {
+        self.method
     }
 
     /// Forgets all earlier times, after a step of the clock.
