@@ -8,10 +8,12 @@
 //! * [`ErrorEstimate`] is the error of a clock in the form of RFC 4656.
 //! * [`memory`] has the hints for the memory of large tables.
 //! * [`ledger`] has the counters and their accounting equation.
+//! * [`TimestampMethod`] and [`DuplicateClass`] are the annotations of packets.
 //!
 //! This crate makes no system call and reads no clock: times and seeds arrive as arguments.
 #![forbid(unsafe_code)]
 
+mod duplicate_class;
 mod error_estimate;
 pub mod events;
 pub mod hash;
@@ -23,8 +25,10 @@ mod suggest;
 mod tally;
 mod time;
 mod time_spec;
+mod timestamp_method;
 pub mod units;
 
+pub use duplicate_class::DuplicateClass;
 pub use error_estimate::ErrorEstimate;
 pub use events::{Cause, Note};
 pub use ledger::{Ledger, Row};
@@ -34,3 +38,4 @@ pub use suggest::nearest;
 pub use tally::Tally;
 pub use time::Timestamp;
 pub use time_spec::{ParseTimeError, TimeSpec};
+pub use timestamp_method::TimestampMethod;

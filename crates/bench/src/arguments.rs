@@ -1,5 +1,13 @@
 //! Parsers of flags.
 
+/// Parses the duration of a measurement in seconds, or 0 for no measurement.
+pub fn seconds_or_none(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(0.0) => Ok(0.0),
+        _ => seconds(text),
+    }
+}
+
 /// Parses the duration of a measurement in seconds.
 pub fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {

@@ -10,9 +10,9 @@ mod columns;
 mod conversations;
 mod cpu_placement;
 mod disk;
+mod duplicates;
 mod elements;
 mod engines;
-mod duplicates;
 mod flow;
 mod generator;
 mod group;
@@ -29,15 +29,16 @@ mod ring;
 mod send;
 mod stats;
 mod stenographer;
+mod time;
 mod volume;
 mod xdp;
 
 use crate::capture::CaptureArgs;
 use crate::columns::ColumnsArgs;
 use crate::disk::DiskArgs;
+use crate::duplicates::DuplicatesArgs;
 use crate::elements::ElementsArgs;
 use crate::engines::{EnginesArgs, ReaderArgs};
-use crate::duplicates::DuplicatesArgs;
 use crate::flow::FlowArgs;
 use crate::generator::GeneratorArgs;
 use crate::group::GroupArgs;
@@ -50,6 +51,7 @@ use crate::replay::ReplayArgs;
 use crate::ring::{ListenerArgs, RingArgs};
 use crate::send::SendArgs;
 use crate::stenographer::StenographerArgs;
+use crate::time::TimeArgs;
 use crate::xdp::XdpArgs;
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -111,6 +113,8 @@ enum Stage {
     Xdp(XdpArgs),
     /// Recording of a live interface under full load with AF_XDP and TPACKET, compared with other recorders (root)
     Live(LiveArgs),
+    /// Methods of timestamping: their errors in a model of link, NIC and thread, compared with those of the thesis
+    Time(TimeArgs),
     /// A process that `netgrain-bench live` and `netgrain-bench stenographer` start
     #[command(hide = true)]
     Generator(GeneratorArgs),
@@ -173,6 +177,7 @@ impl Stage {
             Self::Lang(args) => lang::run(args, out),
             Self::Xdp(args) => xdp::run(args, out),
             Self::Live(args) => live::run(args, out),
+            Self::Time(args) => time::run(args, out),
             Self::Generator(args) => generator::run(args, out),
         };
         match outcome {

@@ -44,7 +44,7 @@ pub use sys::xsk::{BusyPoll, CopyMode};
 pub use transmit::{TransmitConfig, TransmitCounts, Transmitter};
 
 use crate::contract::ethernet;
-use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, TimestampSource};
+use crate::{Counts, FoundFrames, Frame, FrameSink, Polled, Source, SourceError, SourceInfo, TimestampSource};
 use assembly::Assembly;
 use base::{Cause, Note};
 use bpf::Frames;
@@ -143,6 +143,8 @@ pub struct AfXdp {
     /// Number of frames that the program had redirected to the socket, but that did not arrive, when the interface
     /// disappeared. No kernel counter contains them.
     vanished: u64,
+    /// The lengths of the frames that the last read of the receive ring found.
+    lengths: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,6 +300,7 @@ impl AfXdp {
             description,
             link_type: 1,
             timestamp_source: TimestampSource::Engine,
+            link_mbps: sys::ethtool::speed(&link.name).map(|speed| speed.megabits),
             counted_from: if config.programmed {
                 "frames that the XDP program decided on or redirected to the queue's socket, and frames that the NIC \
                  missed"
@@ -319,6 +322,7 @@ impl AfXdp {
             interface_counts: None,
             gone: false,
             vanished: 0,
+            lengths: Vec::new(),
         }
     }
 
@@ -327,8 +331,19 @@ impl AfXdp {
         &self.dispatcher
     }
 
-    /// Passes the frames in the receive ring to the callback and returns their number.
-    fn take(&mut self, budget: usize, take: &mut impl FnMut(&Frame<'_>)) -> usize {
+    /// Passes the frames in the receive ring to the sink and returns their number. `waited` is true if the source slept
+    /// until a frame arrived.
+    fn take<S: FrameSink>(&mut self, mut budget: usize, waited: bool, sink: &mut S) -> usize {
+        if sink.needs_batches() {
+            sink.reads();
+            let found = self.receiver.lengths(budget, &mut self.lengths);
+            if self.lengths.is_empty() {
+                return 0;
+            }
+            sink.found(&FoundFrames { lengths: &self.lengths, found, waited });
+            // Frames that arrive from now on belong to the next batch.
+            budget = self.lengths.len();
+        }
         let Self { receiver, assembly, kept_metadata, wire_max, .. } = self;
         let mut frames = 0;
         receiver.take(budget, |piece| {
@@ -339,7 +354,7 @@ impl AfXdp {
             let Some(bytes) = assembly.add(piece.bytes, piece.more) else { return };
             frames += 1;
             let metadata = if begins || piece.before.is_empty() { piece.before } else { &kept_metadata[..] };
-            take(&Frame { super_frame: bytes.len() > *wire_max, metadata, ..Frame::new(bytes) });
+            sink.take(&Frame { super_frame: bytes.len() > *wire_max, metadata, ..Frame::new(bytes) });
         });
         self.delivered += frames as u64;
         frames
@@ -403,16 +418,11 @@ impl Source for AfXdp {
         &self.info
     }
 
-    fn poll<F: FnMut(&Frame<'_>)>(
-        &mut self,
-        budget: usize,
-        wait: Duration,
-        mut take: F,
-    ) -> Result<Polled, SourceError> {
+    fn poll_into<S: FrameSink>(&mut self, budget: usize, wait: Duration, sink: &mut S) -> Result<Polled, SourceError> {
         if self.phase == Phase::Ended {
             return Ok(Polled::End);
         }
-        let frames = self.take(budget, &mut take);
+        let frames = self.take(budget, false, sink);
         if frames > 0 {
             self.idle = 0;
             return Ok(Polled::Frames(frames));
@@ -431,18 +441,18 @@ impl Source for AfXdp {
         self.idle += 1;
         if (!wait.is_zero() || self.idle.is_multiple_of(CHECK_EVERY)) && self.has_disappeared() {
             // Frames that were received earlier are delivered first; the next call returns `Gone`.
-            return self.poll(budget, Duration::ZERO, take);
+            return self.poll_into(budget, Duration::ZERO, sink);
         }
         self.receiver.wake();
         if !wait.is_zero() {
-            let frames = self.take(budget, &mut take);
+            let frames = self.take(budget, false, sink);
             if frames > 0 {
                 return Ok(Polled::Frames(frames));
             }
             let wait = if self.phase == Phase::Running { wait } else { wait.min(Duration::from_millis(1)) };
             self.receiver.wait(wait).map_err(|e| self.failed("wait for frames", e))?;
         }
-        match self.take(budget, &mut take) {
+        match self.take(budget, !wait.is_zero(), sink) {
             0 => Ok(Polled::Idle),
             frames => Ok(Polled::Frames(frames)),
         }

@@ -1,6 +1,6 @@
 //! One type for all sources. The match on the variant runs once per batch, and the inner loop is that of the source.
 
-use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, afxdp, file, sim, tpacket};
+use crate::{Counts, FrameSink, Polled, Source, SourceError, SourceInfo, afxdp, file, sim, tpacket};
 use std::time::Duration;
 
 /// Any of the sources.
@@ -57,8 +57,8 @@ impl Source for AnySource {
         each!(self, s => s.info())
     }
 
-    fn poll<F: FnMut(&Frame<'_>)>(&mut self, budget: usize, wait: Duration, take: F) -> Result<Polled, SourceError> {
-        each!(self, s => s.poll(budget, wait, take))
+    fn poll_into<S: FrameSink>(&mut self, budget: usize, wait: Duration, sink: &mut S) -> Result<Polled, SourceError> {
+        each!(self, s => s.poll_into(budget, wait, sink))
     }
 
     fn counts(&mut self) -> Result<Counts, SourceError> {

@@ -1,6 +1,7 @@
 //! The `Source` trait and its types, which define the behaviour of every packet source.
 
-use base::{Cause, Note, Timestamp};
+use crate::frame_sink::{EachFrame, FrameSink};
+use base::{Cause, Note, Timestamp, TimestampMethod};
 use std::fmt;
 use std::time::Duration;
 use sys::netlink::Link;
@@ -107,6 +108,17 @@ impl TimestampSource {
         }
     }
 
+    /// The timestamp method of the packets of a source with this clock, unless the engine applies another method.
+    pub const fn method(self) -> TimestampMethod {
+        match self {
+            Self::Engine => TimestampMethod::Poll,
+            Self::Kernel => TimestampMethod::Kernel,
+            Self::Hardware => TimestampMethod::Hardware,
+            Self::File => TimestampMethod::File,
+            Self::Simulated => TimestampMethod::Schedule,
+        }
+    }
+
     /// True if the timestamps are made on arrival by this machine, and not read from a file or computed by a
     /// simulation. Then a second without packets is a second in which no packet arrived, and the source cannot wait for
     /// the reader.
@@ -128,6 +140,8 @@ pub struct SourceInfo {
     pub link_type: u16,
     /// The clock that makes the timestamps.
     pub timestamp_source: TimestampSource,
+    /// The rate of the interface in megabits per second, if it has one.
+    pub link_mbps: Option<u32>,
     /// The point at which `offered` of the ledger is counted, e.g. `frames that reached the packet socket`.
     pub counted_from: &'static str,
 }
@@ -183,7 +197,15 @@ pub trait Source: Send {
     ///
     /// # Errors
     /// [`SourceError`]; frames delivered before the error count as delivered.
-    fn poll<F: FnMut(&Frame<'_>)>(&mut self, budget: usize, wait: Duration, take: F) -> Result<Polled, SourceError>;
+    fn poll<F: FnMut(&Frame<'_>)>(&mut self, budget: usize, wait: Duration, take: F) -> Result<Polled, SourceError> {
+        self.poll_into(budget, wait, &mut EachFrame(take))
+    }
+
+    /// As [`Source::poll`], with a sink that can get the lengths of the frames before the first frame.
+    ///
+    /// # Errors
+    /// As [`Source::poll`].
+    fn poll_into<S: FrameSink>(&mut self, budget: usize, wait: Duration, sink: &mut S) -> Result<Polled, SourceError>;
 
     /// The cumulative counters, read now.
     ///

@@ -13,9 +13,11 @@ pub mod auto;
 mod contract;
 pub mod egress;
 pub mod file;
+mod frame_sink;
 pub mod live_frames;
 pub mod sim;
 pub mod tpacket;
 
 pub use any::AnySource;
 pub use contract::{Counts, Frame, Polled, ProgramOutcomes, Source, SourceError, SourceInfo, TimestampSource, VlanTag};
+pub use frame_sink::{EachFrame, FoundFrames, FrameSink};

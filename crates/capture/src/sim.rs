@@ -9,7 +9,7 @@
 //! identical bytes. With the live clock, the engine makes the timestamps, and `departure` in frames with truth data is
 //! the system time at the beginning of the poll that delivers them.
 
-use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, TimestampSource};
+use crate::{Counts, FoundFrames, Frame, FrameSink, Polled, Source, SourceError, SourceInfo, TimestampSource};
 use base::Timestamp;
 use base::units::Rate;
 use r#gen::{Order, Pacer, Prepared, Traffic};
@@ -44,6 +44,8 @@ pub struct Sim {
     flat: bool,
     truth: bool,
     stopped: bool,
+    /// The lengths of the frames of the next batch.
+    lengths: Vec<u32>,
 }
 
 enum Frames {
@@ -85,6 +87,7 @@ impl Sim {
                 queue: 0,
                 link_type: 1,
                 timestamp_source: if start.is_some() { TimestampSource::Simulated } else { TimestampSource::Engine },
+                link_mbps: None,
                 counted_from: "frames that the simulation delivered",
             },
             max_len: traffic.max_len(),
@@ -98,6 +101,7 @@ impl Sim {
             flat: spec.rate == Rate::Flat,
             truth: spec.signature,
             stopped: false,
+            lengths: Vec::new(),
         })
     }
 
@@ -182,6 +186,13 @@ impl Frames {
         Self::Table { bytes, index, next: 0 }
     }
 
+    /// Appends the lengths of the next `count` frames; returns false if the frames do not exist yet.
+    fn next_lengths(&self, count: usize, lengths: &mut Vec<u32>) -> bool {
+        let Self::Table { index, next, .. } = self else { return false };
+        lengths.extend(index.iter().cycle().skip(*next).take(count).map(|(_, prepared)| prepared.len() as u32));
+        true
+    }
+
     /// Makes the next frame with the departure time `now`.
     #[inline]
     fn next(&mut self, traffic: &mut Traffic, now: Timestamp, take: impl FnOnce(&[u8])) {
@@ -210,14 +221,24 @@ impl Source for Sim {
         &self.info
     }
 
-    fn poll<F: FnMut(&Frame<'_>)>(&mut self, budget: usize, wait: Duration, take: F) -> Result<Polled, SourceError> {
+    fn poll_into<S: FrameSink>(&mut self, budget: usize, wait: Duration, sink: &mut S) -> Result<Polled, SourceError> {
+        sink.reads();
         let mut due = self.due(budget);
         if due == Some(0) && budget > 0 && !wait.is_zero() {
             self.sleep(wait);
+            sink.reads();
             due = self.due(budget);
         }
         let Some(count) = due else { return Ok(Polled::End) };
-        let handed = self.hand_out(count, take);
+        if count > 0 && sink.needs_batches() && matches!(self.clock, Clock::Live(_)) {
+            self.lengths.clear();
+            if self.frames.next_lengths(count as usize, &mut self.lengths) {
+                // The simulation does not know how many more frames are due, so the batch counts as all of them.
+                let (lengths, found) = (&self.lengths[..], self.lengths.len());
+                sink.found(&FoundFrames { lengths, found, waited: false });
+            }
+        }
+        let handed = self.hand_out(count, |frame: &Frame<'_>| sink.take(frame));
         self.handed += handed;
         Ok(if handed == 0 { Polled::Idle } else { Polled::Frames(handed as usize) })
     }

@@ -22,10 +22,10 @@
 mod drain;
 mod open;
 
-pub use open::{TpacketConfig, open};
+pub use open::{TpacketConfig, TpacketTimestamps, open};
 pub use sys::packet::Fanout;
 
-use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, VlanTag};
+use crate::{Counts, Frame, FrameSink, Polled, Source, SourceError, SourceInfo, VlanTag};
 use base::Timestamp;
 use drain::{Drain, SocketCounts};
 use std::io;
@@ -121,12 +121,7 @@ impl Source for Tpacket {
         &self.info
     }
 
-    fn poll<F: FnMut(&Frame<'_>)>(
-        &mut self,
-        budget: usize,
-        wait: Duration,
-        mut take: F,
-    ) -> Result<Polled, SourceError> {
+    fn poll_into<S: FrameSink>(&mut self, budget: usize, wait: Duration, sink: &mut S) -> Result<Polled, SourceError> {
         match &self.phase {
             Phase::Drained => return Ok(Polled::End),
             Phase::Gone => return Err(SourceError::Gone { name: self.info.name.clone() }),
@@ -137,10 +132,10 @@ impl Source for Tpacket {
             }
             Phase::Capturing | Phase::Draining(_) => (),
         }
-        let mut taken = self.read_block(budget, &mut take);
+        let mut taken = self.read_block(budget, sink);
         if taken == 0 {
             self.wait_for_frames(wait)?;
-            taken = self.read_block(budget, &mut take);
+            taken = self.read_block(budget, sink);
         }
         if taken > 0 {
             self.down = false;
@@ -172,9 +167,9 @@ impl Source for Tpacket {
 }
 
 impl Tpacket {
-    /// Delivers up to `budget` frames of the ring to the callback, and returns every finished block to the kernel
+    /// Delivers up to `budget` frames of the ring to the sink, and returns every finished block to the kernel
     /// immediately.
-    fn read_block(&mut self, budget: usize, take: &mut impl FnMut(&Frame<'_>)) -> usize {
+    fn read_block(&mut self, budget: usize, sink: &mut impl FrameSink) -> usize {
         let mut taken = 0;
         let mut measured = false;
         while taken < budget {
@@ -196,7 +191,7 @@ impl Tpacket {
                     self.port.refresh_mtu();
                     measured = true;
                 }
-                take(&frame(&record, self.port.longest));
+                sink.take(&frame(&record, self.port.longest));
                 self.position.offset += record.next;
                 left -= 1;
                 taken += 1;

@@ -157,6 +157,8 @@ mod tests {
             ring: String::new(),
             engine_cpu_seconds: engine,
             clock_error_nanos: 0,
+            timestamp_method: "poll".to_owned(),
+            timestamp_deviation_nanos: 0,
             recorder: Some(recorder),
         };
         Report {

@@ -9,6 +9,7 @@ use crate::units::{CpuList, Mode};
 use std::path::PathBuf;
 use std::time::Duration;
 use store::MeterKey;
+use timestamping::TimestampSetting;
 
 /// When a change takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +117,9 @@ sections! {
         cpus: Option<CpuList> = None, Start;
         /// The capture threads spin instead of sleeping while no packets arrive.
         spin: bool = false, Start;
+        /// Method of timestamping (docs/reference/timestamps.md). auto: the timestamps of the kernel or the NIC with
+        /// TPACKET, and poll with AF_XDP.
+        timestamps: TimestampSetting = TimestampSetting::Auto, Start;
         /// AF_XDP busy polling: the capture thread runs the receive loop of the driver.
         busy_poll: bool = false, Start;
         /// Size of the ring of each queue. none means: for interfaces, 1 GiB for all queues of an interface together,

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use store::MeterKey;
+use timestamping::TimestampSetting;
 use upkeep::retention::{Free, ParseFreeError};
 use wire::IpProtocol;
 
@@ -293,6 +294,19 @@ impl Setting for SourceKind {
     }
 }
 
+impl Setting for TimestampSetting {
+    const KIND: &'static str = "auto, poll, batch, udts, wdts, adaptive, kernel or hardware";
+
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
+        let expected = "one of auto, poll, batch, udts, wdts, adaptive, kernel or hardware";
+        given.text()?.parse().map_err(|_| ValueError::Type { given: given.clone(), expected })
+    }
+
+    fn show(&self) -> String {
+        quoted(self.name())
+    }
+}
+
 /// The space to keep free on the volume.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KeepFree {
@@ -359,6 +373,7 @@ mod tests {
             Size::read(&RawValue::Yes(true)).expect_err("no size"),
             Count::read(&text("many")).expect_err("no count"),
             SourceKind::read(&text("pcap")).expect_err("no kind"),
+            TimestampSetting::read(&text("ptp")).expect_err("no method"),
             Option::<Size>::read(&text("nothing")).expect_err("no size"),
             Vec::<Count>::read(&text("1,x")).expect_err("no count"),
             Vec::<IdleOf>::read(&text("udp=10s, icmp")).expect_err("no span"),
@@ -372,6 +387,7 @@ mod tests {
             "a text or a number",
             "100k",
             "tpacket",
+            "adaptive",
             "or none",
             "100k",
             "udp=10s",

@@ -8,6 +8,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod batch_clock;
 mod capture;
 mod error;
 mod generator;
@@ -28,6 +29,7 @@ mod rings;
 mod sizes;
 mod stage;
 mod supervisor;
+mod timestamp_choice;
 mod train_report;
 mod train_sender;
 mod volume;

@@ -163,6 +163,8 @@ impl Observer {
                 } else {
                     0
                 },
+                timestamp_method: status.timestamp_method.to_owned(),
+                timestamp_deviation_nanos: status.timestamp_deviation.as_nanos() as u64,
                 recorder,
             });
         }

@@ -8,6 +8,7 @@ use interface_program::ProgramPlan;
 use meter::MeterPlan;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use timestamping::TimestampSetting;
 
 /// The source of the packets.
 #[derive(Clone, Debug)]
@@ -214,6 +215,8 @@ pub struct Plan {
     pub cpus: Vec<usize>,
     /// True to spin instead of sleeping while no packets arrive.
     pub spin: bool,
+    /// The method of timestamping.
+    pub timestamps: TimestampSetting,
     /// The options for recording packets; `None` to record none.
     pub store: Option<StorePlan>,
     /// The options of flow records and series rows; `None` to make none.
@@ -244,6 +247,7 @@ impl Plan {
             program: None,
             cpus: Vec::new(),
             spin: false,
+            timestamps: TimestampSetting::Auto,
             store: None,
             meter: None,
             socket: None,

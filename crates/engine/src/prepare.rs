@@ -10,6 +10,7 @@ use crate::retention_report::RetentionHandle;
 use crate::rings::{self, processors};
 use crate::sizes::{self, Sizes};
 use crate::supervisor::{ThreadGuard, supervise};
+use crate::timestamp_choice;
 use crate::volume::{self, SegmentSize};
 use crate::worker::{Settings, Worker};
 use crate::worker_links::WorkerLinks;
@@ -154,6 +155,7 @@ impl Capture {
                 hash_key: hash_key(),
                 cpus,
                 spin: plan.spin,
+                timestamps: plan.timestamps,
                 packets: plan.packets,
                 duration: plan.duration,
                 more: more.clone(),
@@ -247,6 +249,9 @@ fn open(
     // The program is compiled before the interface is opened, so that an error leaves the interface unchanged.
     let mut program = compiled(link::ETHERNET)?;
     let sources = source_plan.open()?;
+    for source in &sources {
+        timestamp_choice::batch_method(plan.timestamps, source.info())?;
+    }
     // The link type is known only after the source is open; the program is compiled again for other links than
     // Ethernet.
     if let Some(other) = sources.iter().map(|s| s.info().link_type).find(|link| *link != link::ETHERNET) {
@@ -267,12 +272,13 @@ fn access(source: &SourcePlan) -> Access {
     }
 }
 
-/// Returns the source plan. If a program will run on the interface, the AF_XDP socket gets metadata space before each
-/// packet.
+/// Returns the source plan with the options of the plan of the capture: the TPACKET socket requests the timestamps, and
+/// if a program will run on the interface, the AF_XDP socket gets metadata space before each packet.
 fn source_with_program(plan: &Plan) -> SourcePlan {
     let mut source = plan.source.clone();
     if let SourcePlan::Interface(interface) = &mut source {
         interface.afxdp.programmed = plan.program.is_some();
+        interface.tpacket.timestamps = timestamp_choice::of_tpacket(plan.timestamps);
     }
     source
 }

@@ -103,6 +103,11 @@ pub struct QueueReport {
     pub engine_cpu_seconds: f64,
     /// Estimated error of the timestamps in nanoseconds; 0 if the source supplies the timestamps.
     pub clock_error_nanos: u64,
+    /// Method of timestamping: poll, batch, udts, wdts, adaptive, kernel, hardware, file or schedule.
+    pub timestamp_method: String,
+    /// Estimated standard deviation in nanoseconds of the timestamps that the engine distributes to the packets of a
+    /// batch; 0 with other methods.
+    pub timestamp_deviation_nanos: u64,
     /// The report of the recorder of this queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorder: Option<RecorderReport>,

@@ -1,12 +1,13 @@
 //! The steps for each frame: timestamp, the interface's program, header parser, filter, hash, and the single copy into
 //! the ring.
 
+use crate::batch_clock::BatchClock;
 use crate::worker_links::{PAUSE, WorkerLinks};
 use base::Timestamp;
-use capture::Frame;
+use capture::{FoundFrames, Frame, FrameSink};
 use filter::Filter;
 use interface_program::{IncomingPacket, ProgramSequence};
-use ring::{CAPLEN_MAX, Packet, Producer, TIMESTAMP_MAX, flag};
+use ring::{Annotations, CAPLEN_MAX, Packet, Producer, TIMESTAMP_MAX, flag};
 use sys::clock::Clock;
 use wire::{FlowHasher, Headers};
 
@@ -30,6 +31,10 @@ pub struct Stage<'a> {
     pub snaplen: usize,
     /// The link type, as pcap numbers it.
     pub link_type: u16,
+    /// The annotations of packets whose timestamps the source made, or the engine with a clock reading for each packet.
+    pub annotations: Annotations,
+    /// The timestamps of packets if the engine reads its clock once for each batch.
+    pub batch_clock: Option<&'a mut BatchClock>,
     /// True if the source is an interface, which cannot wait for space in the ring. Then a timestamp that is earlier
     /// than the timestamp of the previous frame is replaced by the timestamp of the previous frame.
     pub live: bool,
@@ -43,14 +48,43 @@ pub struct Stage<'a> {
     pub links: &'a WorkerLinks,
 }
 
+impl FrameSink for Stage<'_> {
+    #[inline]
+    fn needs_batches(&self) -> bool {
+        self.batch_clock.is_some()
+    }
+
+    #[inline]
+    fn reads(&mut self) {
+        if let Some(batch) = &mut self.batch_clock {
+            batch.read(self.clock);
+        }
+    }
+
+    #[inline]
+    fn found(&mut self, frames: &FoundFrames<'_>) {
+        if let Some(batch) = &mut self.batch_clock {
+            batch.stamp(frames);
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, frame: &Frame<'_>) {
+        self.process(frame);
+    }
+}
+
 impl Stage<'_> {
     /// Processes one frame.
     #[inline]
-    pub fn take(&mut self, frame: &Frame<'_>) {
+    fn process(&mut self, frame: &Frame<'_>) {
         let mut flags = 0;
         let mut ts = match frame.stamp {
             Some(stamp) => stamp,
-            None => self.clock.now(),
+            None => match self.batch_clock.as_mut().and_then(|batch| batch.next()) {
+                Some(stamp) => stamp,
+                None => self.clock.now(),
+            },
         };
         if ts > TIMESTAMP_MAX {
             ts = TIMESTAMP_MAX;
@@ -158,6 +192,7 @@ impl Stage<'_> {
                 hash: from_program.and_then(|packet| packet.hash).unwrap_or_else(|| self.hasher.hash(head, &headers)),
                 mark: from_program.map_or(0, |packet| packet.mark),
                 flags,
+                annotations: self.batch_clock.as_ref().map_or(self.annotations, |batch| batch.annotations()),
                 l3: headers.l3(),
                 l4: headers.l4(),
                 vlan,

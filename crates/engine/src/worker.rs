@@ -5,14 +5,16 @@
 //! times per second it reads the loss counters of the source and publishes its status for other threads. The thread
 //! never waits for anything but packets.
 
+use crate::batch_clock::BatchClock;
 use crate::recording::RecorderLink;
 use crate::stage::Stage;
+use crate::timestamp_choice::batch_method;
 use crate::worker_links::{PAUSE, WorkerLinks, WorkerStatus};
 use base::{Cause, Note, Timestamp};
 use capture::{AnySource, Counts, Polled, ProgramOutcomes, Source, SourceError, SourceInfo, TimestampSource};
 use filter::Filter;
 use interface_program::ProgramSequence;
-use ring::Producer;
+use ring::{Annotations, Producer};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::PoisonError;
@@ -20,6 +22,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 use sys::clock::Clock;
+use timestamping::TimestampSetting;
 use wire::FlowHasher;
 
 /// The largest number of frames read from a source between two publications.
@@ -63,6 +66,8 @@ pub struct Settings {
     pub cpus: Vec<usize>,
     /// True to spin instead of sleeping while no packets arrive.
     pub spin: bool,
+    /// The method of timestamping.
+    pub timestamps: TimestampSetting,
     /// The capture stops after this number of stored packets.
     pub packets: Option<u64>,
     /// The capture stops after this time.
@@ -83,6 +88,8 @@ pub struct Worker {
     links: WorkerLinks,
     hasher: FlowHasher,
     clock: Clock,
+    /// The timestamps of packets if the clock is read once for each batch.
+    batch_clock: Option<BatchClock>,
     info: SourceInfo,
     counted: Counts,
     /// Counters of the packets that the kernel part of the interface's program decided, by outcome, and the number of
@@ -103,11 +110,19 @@ pub struct Worker {
     recorder_notified: bool,
 }
 
+/// The batch clock of a source. `prepare` has refused a setting that the source does not support; a source that is
+/// opened again has the same kind.
+fn batch_clock(setting: TimestampSetting, info: &SourceInfo) -> Option<BatchClock> {
+    let method = batch_method(setting, info).ok().flatten()?;
+    Some(BatchClock::new(method, info.link_mbps))
+}
+
 impl Worker {
     /// Creates the state of an engine thread. The caller must have calibrated `clock`.
     pub fn new(source: AnySource, producer: Producer, clock: Clock, settings: Settings, links: WorkerLinks) -> Self {
         let hasher = FlowHasher::new(settings.hash_key);
         let info = source.info().clone();
+        let batch_clock = batch_clock(settings.timestamps, &info);
         Self {
             source: Some(source),
             producer,
@@ -115,6 +130,7 @@ impl Worker {
             links,
             hasher,
             clock,
+            batch_clock,
             info,
             counted: Counts::default(),
             kernel_outcomes: ProgramOutcomes::default(),
@@ -222,20 +238,31 @@ impl Worker {
             clock: &self.clock,
             snaplen: self.settings.snaplen,
             link_type: self.info.link_type,
+            annotations: Annotations::new(self.info.timestamp_source.method(), None),
+            batch_clock: self.batch_clock.as_mut(),
             live: self.info.timestamp_source.is_live(),
             last: self.last,
             taken: 0,
             time_is_up: &|| self.links.time_is_up(duration, started),
             links: &self.links,
         };
-        let polled = source.poll(budget, wait, |frame| stage.take(frame));
+        let polled = source.poll_into(budget, wait, &mut stage);
         (self.last, self.frames) = (stage.last, self.frames + stage.taken);
         if let Some(program) = &mut self.settings.program {
             program.send();
         }
         let polled = polled?;
         match (self.info.timestamp_source, polled) {
-            (TimestampSource::Engine, _) => self.producer.tick(self.clock.now()),
+            (TimestampSource::Engine, _) => match &mut self.batch_clock {
+                None => self.producer.tick(self.clock.now()),
+                // The next packets can have earlier timestamps than the present time.
+                Some(batch) => {
+                    batch.end_poll();
+                    if let Some(earliest) = batch.earliest_next() {
+                        self.producer.tick(earliest);
+                    }
+                }
+            },
             // A frame with a timestamp of the kernel or NIC arrives up to `ARRIVAL_DELAY_MAX` after its timestamp.
             // While frames arrive, their timestamps advance the packet time. While no frame arrives, the packet time is
             // the present time less this delay, so that no frame arrives for a second (or file) that is already closed.
@@ -329,6 +356,9 @@ impl Worker {
         if steps > self.steps && self.info.timestamp_source.is_live() {
             self.producer.note(Note::ClockStep, steps - self.steps);
             self.last = Timestamp::ZERO;
+            if let Some(batch) = &mut self.batch_clock {
+                batch.restart();
+            }
             self.producer.clock_was_set();
         }
         self.steps = steps;
@@ -352,6 +382,7 @@ impl Worker {
             }
             if let Ok(source) = again {
                 self.info = source.info().clone();
+                self.batch_clock = batch_clock(self.settings.timestamps, &self.info);
                 self.source = Some(source);
                 self.counted = Counts::default();
                 self.frames = 0;
@@ -455,6 +486,13 @@ impl Worker {
         s.tally = self.producer.tally();
         s.fill = self.producer.fill();
         s.clock_error = self.clock.error();
+        s.timestamp_method = match &mut self.batch_clock {
+            None => self.info.timestamp_source.method().name(),
+            Some(batch) => {
+                s.timestamp_deviation = batch.take_deviation().unwrap_or(s.timestamp_deviation);
+                batch.method().name()
+            }
+        };
         s.cpu = sys::cpu::thread_time();
         s.frames = self.frames;
         (s.program.kernel, s.program.undecided) = (self.kernel_outcomes, self.undecided);

@@ -38,6 +38,10 @@ pub struct WorkerStatus {
     pub fill: f64,
     /// Estimated error of this thread's timestamps.
     pub clock_error: Duration,
+    /// Name of the method of timestamping.
+    pub timestamp_method: &'static str,
+    /// Estimated standard deviation of the timestamps of the last packets; 0 if it is not estimated.
+    pub timestamp_deviation: Duration,
     /// CPU time of the thread.
     pub cpu: Duration,
     /// Number of frames read from the source since it was opened.

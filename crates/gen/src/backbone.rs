@@ -18,6 +18,11 @@ use base::Prng;
 pub(crate) const SIZES: [(u16, u16); 9] =
     [(60, 239), (64, 109), (128, 40), (256, 20), (512, 25), (750, 16), (1024, 15), (1250, 46), (1514, 490)];
 
+/// Frame lengths of the traffic `backbone` in bytes without FCS, and for each the number of frames among 1000.
+pub fn backbone_lengths() -> impl Iterator<Item = (u16, u16)> {
+    SIZES.into_iter()
+}
+
 /// Of 1000 flows, the number of flows that have one packet, at most eight packets, and at most ten thousand packets.
 const SINGLE: u64 = 478;
 const UP_TO_EIGHT: u64 = 840;

@@ -60,6 +60,7 @@ mod spec;
 mod traffic;
 pub mod train;
 
+pub use backbone::backbone_lengths;
 pub use crc::crc32c;
 pub use layout::{Flow, MAGIC, MAX_FRAME, MIN_FRAME};
 pub use pacer::Pacer;

@@ -11,7 +11,7 @@ mod ports;
 mod replay_schedule;
 mod zstd;
 
-use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, TimestampSource};
+use crate::{Counts, Frame, FrameSink, Polled, Source, SourceError, SourceInfo, TimestampSource};
 use base::{Cause, Timestamp};
 use input::Input;
 pub use input::plain_bytes;
@@ -123,6 +123,7 @@ impl File {
                 queue: 0,
                 link_type: reader.link_type(),
                 timestamp_source: TimestampSource::File,
+                link_mbps: None,
                 counted_from: "records of the file",
                 name,
             },
@@ -295,12 +296,7 @@ impl Source for File {
         &self.info
     }
 
-    fn poll<F: FnMut(&Frame<'_>)>(
-        &mut self,
-        budget: usize,
-        wait: Duration,
-        mut take: F,
-    ) -> Result<Polled, SourceError> {
+    fn poll_into<S: FrameSink>(&mut self, budget: usize, wait: Duration, sink: &mut S) -> Result<Polled, SourceError> {
         let mut handed_over = 0;
         self.reader.source_mut().wait_at_most(wait);
         // The budget limits the number of records, including records that are not delivered. Otherwise a pipe that
@@ -308,7 +304,7 @@ impl Source for File {
         let mut left = budget;
         while left > 0 {
             if handed_over > 0 {
-                let lent = self.burst(left, &mut take);
+                let lent = self.burst(left, &mut |frame: &Frame<'_>| sink.take(frame));
                 (handed_over, left) = (handed_over + lent, left - lent);
                 if left == 0 {
                     break;
@@ -337,7 +333,7 @@ impl Source for File {
             self.other_interface += u64::from(!first.matches(&self.reader, interface));
             self.unstamped += u64::from(packet.ts.is_none());
             self.wire_raised += u64::from(packet.wire_raised);
-            take(&frame_of(&packet, self.last));
+            sink.take(&frame_of(&packet, self.last));
             handed_over += 1;
             if handed_over == 1 {
                 self.reader.source_mut().wait_at_most(Duration::ZERO);

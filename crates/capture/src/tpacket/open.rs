@@ -25,6 +25,18 @@ const MAX_THREADS: u16 = 64;
 const ETH_P_ALL: u16 = 0x0003;
 const LINKTYPE_ETHERNET: u16 = 1;
 
+/// The timestamps that a TPACKET source requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TpacketTimestamps {
+    /// Those of the NIC if it is set to timestamp all received frames, otherwise those of the kernel.
+    #[default]
+    Best,
+    /// Those of the kernel.
+    Kernel,
+    /// Those of the NIC.
+    Hardware,
+}
+
 /// The configuration of a capture: interface, memory, and distribution over threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TpacketConfig {
@@ -40,6 +52,8 @@ pub struct TpacketConfig {
     pub retire: Duration,
     /// How frames are distributed among several sources.
     pub fanout: Fanout,
+    /// The timestamps to request.
+    pub timestamps: TpacketTimestamps,
     /// True to receive frames for other hosts as well.
     pub promiscuous: bool,
     /// True to prepare everything, but admit no frame until [`Tpacket::begin`] is called.
@@ -58,6 +72,7 @@ impl TpacketConfig {
             // result is at most 10 ms.
             retire: Duration::from_millis(4),
             fanout: Fanout::Hash,
+            timestamps: TpacketTimestamps::Best,
             promiscuous: true,
             prepared: false,
         }
@@ -105,7 +120,11 @@ pub fn open(config: &TpacketConfig) -> Result<Vec<Tpacket>, SourceError> {
         .link(&config.interface)
         .map_err(|e| fail("find the interface", e, "`ip link` lists the interfaces".to_owned()))?;
     ethernet(&link)?;
-    let hardware_stamps = ethtool::stamps_all_received(&link.name);
+    let stamps_all = ethtool::stamps_all_received(&link.name);
+    let hardware_stamps = stamps_all && config.timestamps != TpacketTimestamps::Kernel;
+    if config.timestamps == TpacketTimestamps::Hardware && !stamps_all {
+        return Err(SourceError::Unsupported { name: link.name.clone(), reason: no_hardware_timestamps(&link.name) });
+    }
 
     let mut group = None;
     let mut sources = Vec::new();
@@ -122,6 +141,16 @@ pub fn open(config: &TpacketConfig) -> Result<Vec<Tpacket>, SourceError> {
         sources.iter().try_for_each(Tpacket::begin)?;
     }
     Ok(sources)
+}
+
+/// The reason why the NIC does not timestamp all frames.
+fn no_hardware_timestamps(name: &str) -> String {
+    let can = ethtool::stamping(name).unwrap_or_default();
+    if can.hardware && can.every_frame {
+        format!("the NIC can timestamp all received frames, but is not set to; `hwstamp_ctl -i {name} -r 1` sets it")
+    } else {
+        "the NIC cannot timestamp all received frames; use the timestamps of the kernel".to_owned()
+    }
 }
 
 impl Tpacket {
@@ -189,6 +218,7 @@ fn open_one(config: &TpacketConfig, link: &Link, thread: u16, hardware_stamps: b
             ),
             link_type: LINKTYPE_ETHERNET,
             timestamp_source,
+            link_mbps: ethtool::speed(&config.interface).map(|speed| speed.megabits),
             counted_from: "frames that reached the packet socket",
         },
         socket,

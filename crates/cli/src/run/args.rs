@@ -112,6 +112,9 @@ pub struct CaptureArgs {
     /// Let the engine threads spin instead of sleep while no packets come; each needs a core of its own
     #[arg(long)]
     pub spin: bool,
+    /// Method of timestamping: auto, poll, batch, udts, wdts, adaptive, kernel, hardware [default: auto]
+    #[arg(long, value_name = "METHOD", conflicts_with = "read")]
+    pub timestamps: Option<config::TimestampSetting>,
     /// AF_XDP: let the engine thread run the driver's receive loop; it needs a core of its own
     #[arg(long, conflicts_with_all = ["read", "sim"])]
     pub busy_poll: bool,
@@ -191,13 +194,14 @@ pub struct SocketArgs {
 }
 
 /// The flags that set a key of the configuration, by the id of the flag.
-const KEYS: [(&str, &str); 32] = [
+const KEYS: [(&str, &str); 33] = [
     ("interface", "capture.interfaces"),
     ("source_kind", "capture.source"),
     ("dedicated", "capture.dedicated"),
     ("queues", "capture.queues"),
     ("cpu", "capture.cpus"),
     ("spin", "capture.spin"),
+    ("timestamps", "capture.timestamps"),
     ("busy_poll", "capture.busy_poll"),
     ("ring", "capture.ring"),
     ("snaplen", "capture.snaplen"),

@@ -109,6 +109,13 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
         "Estimated error of the timestamps.",
         &per_queue(&|q| q.clock_error_nanos as f64 / 1e9),
     );
+    family(
+        "timestamp_deviation_seconds",
+        "gauge",
+        "Estimated standard deviation of the timestamps that the engine distributes to the packets of a batch; 0 with \
+         other methods.",
+        &per_queue(&|q| q.timestamp_deviation_nanos as f64 / 1e9),
+    );
     let recorder = |value: &dyn Fn(&RecorderReport) -> f64| -> Vec<(String, f64)> {
         queues.iter().filter_map(|q| Some((format!(",queue=\"{}\"", q.queue), value(q.recorder.as_ref()?)))).collect()
     };

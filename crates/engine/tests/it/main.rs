@@ -12,4 +12,5 @@ mod offline;
 mod program;
 mod program_accounting;
 mod retention;
+mod timestamps;
 mod volume;

@@ -225,8 +225,8 @@ fn records_of_any_length_fit_at_the_ends_of_blocks_and_segments() {
 }
 
 #[test]
-fn positions_beyond_two_to_the_31_32_and_63_are_handled() {
-    for power in [31, 32, 63] {
+fn positions_beyond_two_to_the_31_32_and_55_are_handled() {
+    for power in [31, 32, 55] {
         let mut prng = Prng::new(power);
         let stream = Stream::random((1 << power) - 2 * BLOCK, 1500, &mut prng);
         assert!(stream.pos() > 1 << power);
@@ -322,7 +322,7 @@ fn a_jump_in_the_stream_is_an_error_and_the_packets_before_it_are_published() {
     let mut stream = Stream::new(0);
     stream.packet(&mut prng, 100, 0);
     let mut jump = stream.descs[1];
-    jump.pos += 1;
+    jump.annotated_pos = ring::AnnotatedPosition::new(jump.pos() + 1);
     let memory = stream.memory();
     let mut cutter = netgrain_recorder::cutter::Cutter::new(memory);
     let mut jobs = Vec::new();

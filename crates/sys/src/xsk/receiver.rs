@@ -164,6 +164,30 @@ impl Receiver {
         frames
     }
 
+    /// Replaces the contents of `lengths` by the lengths in bytes of the complete frames that the receive ring contains
+    /// now, in the order of arrival, at most `most`. Returns the number of frames in the ring: all of them if each has
+    /// one chunk, otherwise at least the number of lengths.
+    pub fn lengths(&mut self, most: usize, lengths: &mut Vec<u32>) -> usize {
+        lengths.clear();
+        let ready = self.receive.all_ready();
+        let (mut length, mut entries) = (0, 0);
+        for ahead in 0..ready {
+            if lengths.len() == most {
+                break;
+            }
+            let desc = self.receive.peek(ahead);
+            length += desc.len;
+            if desc.options & CONTINUED == 0 {
+                lengths.push(std::mem::take(&mut length));
+                entries = ahead + 1;
+            }
+        }
+        // Frames of several chunks make this number too large, so the remaining entries are divided by the mean number
+        // of entries per frame.
+        let further = u64::from(ready - entries) * lengths.len() as u64 / u64::from(entries.max(1));
+        lengths.len() + further as usize
+    }
+
     /// Waits for a frame, the end of `time` or a signal. Also wakes a driver that sleeps because it had no chunks.
     ///
     /// # Errors

@@ -129,6 +129,13 @@ impl<E: Copy> Consumer<E> {
         self.producer.wrapping_sub(self.next).min(most)
     }
 
+    /// Number of entries that can be read, with those that the kernel has written since the last call.
+    #[inline]
+    pub fn all_ready(&mut self) -> u32 {
+        self.producer = self.shared.producer().load(Ordering::Acquire);
+        self.producer.wrapping_sub(self.next).min(self.shared.size)
+    }
+
     /// The entry `ahead` positions after the next one; the caller has checked with [`Consumer::ready`] that it exists.
     #[inline]
     pub fn peek(&self, ahead: u32) -> E {
