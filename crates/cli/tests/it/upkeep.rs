@@ -267,6 +267,30 @@ fn damage_of_flow_record_and_row_files_is_reported() {
 }
 
 #[test]
+fn verify_notes_that_all_rows_are_gone_if_the_store_has_flow_records() {
+    let dir = TempDir::new("upkeep-no-rows");
+    let store = dir.join("store");
+    record_all_data_types(&store);
+    let remove = |ending: &str| {
+        let files = parquet_files(&store).into_iter().filter(|path| arg(path).ends_with(ending));
+        assert_eq!(files.map(|path| std::fs::remove_file(path).expect("a file")).count(), 1, "{ending}");
+    };
+    remove(".series.parquet");
+    for quick in [&[][..], &["--quick"]] {
+        let output = run(&[&["verify", "--json", arg(&store)], quick].concat());
+        assert_eq!((output.status, damage(&output)), (Some(0), Vec::new()), "{output:?}");
+        let notes: Vec<_> = objects(&output.out).into_iter().filter(|o| o["finding"]["kind"] == "no_rows").collect();
+        let text = notes.first().and_then(|note| note["finding"]["text"].as_str()).unwrap_or_default();
+        assert!(notes.len() == 1 && text.contains("5000 packets have no one-second row"), "{output:?}");
+        assert!(text.contains("the store has flow records"), "{text}");
+    }
+    // A store with packets alone was recorded without a meter.
+    remove(".flows.parquet");
+    let output = run(&["verify", "--json", arg(&store)]);
+    assert!(output.status == Some(0) && !output.out.contains("no_rows"), "{output:?}");
+}
+
+#[test]
 fn repair_seals_the_journals_of_a_killed_run() {
     let dir = TempDir::new("upkeep-journals");
     let store = dir.join("store");
