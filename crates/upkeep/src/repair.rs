@@ -7,6 +7,7 @@
 //! records or repairs, because it could not distinguish the unpublished files of that process from leftovers.
 
 mod salvage;
+mod salvage_file;
 
 use crate::packet_file::{VerifiedIndex, Window};
 use crate::recovery::file_names::{interface_of, prepared};
@@ -14,13 +15,12 @@ use crate::recovery::{DAMAGED, Event, FileNames, Outcome, Recovery, repair_publi
 use crate::verify::{Finding, FindingKind, Verify};
 use base::units::show_count;
 use base::{Tally, Timestamp};
-use salvage::SalvageResult;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use store::claim::{CLAIM, Claim, ClaimError, Claimant, at_work};
-use store::device::{Content, Device, FileId};
+use store::device::{Device, FileId};
 use store::names::{INDEX, PACKETS};
 use store::offered_page;
 use store::out_of_order;
@@ -43,8 +43,8 @@ pub enum RepairEvent {
         path: PathBuf,
         /// The original.
         original: PathBuf,
-        /// Number of salvaged packet records; for pcapng, of salvaged blocks.
-        records: u64,
+        /// Number of salvaged packets.
+        packets: u64,
         /// Number of omitted bytes.
         bytes: u64,
     },
@@ -148,10 +148,12 @@ impl fmt::Display for RepairEvent {
             Self::Repaired { path, outcome: Outcome::Removed } => {
                 write!(f, "{}: contained no packets, removed", path.display())
             }
-            Self::Salvaged { path, original, records, bytes } => write!(
+            Self::Salvaged { path, original, packets, bytes } => write!(
                 f,
-                "{}: {records} complete records saved, {bytes} bytes left out; the original is {}",
+                "{}: {} packets saved, {} bytes left out; the original is {}",
                 path.display(),
+                show_count(*packets),
+                show_count(*bytes),
                 original.display()
             ),
             Self::Sealed { root, rows, torn } => {
@@ -254,13 +256,18 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
             } else if can_repair(kind) && !wrong.contains_key(&packets) {
                 // The function emits no further event, because the finding about the version of this file is already
                 // reported.
-            } else if matches!(kind, FindingKind::Leftover | FindingKind::Unmarked)
-                || can_repair(kind)
-                    && RepairMethod::of(&packets, wrong.get(&packets) == Some(&true)) != RepairMethod::Index
-            {
+            } else if matches!(kind, FindingKind::Leftover | FindingKind::Unmarked) {
                 (self.report)(RepairEvent::WouldRepair(finding));
             } else if can_repair(kind) {
-                (self.report)(stale_index(&packets));
+                let event = match RepairMethod::of(&packets, wrong.get(&packets) == Some(&true)) {
+                    RepairMethod::Store => RepairEvent::WouldRepair(finding),
+                    RepairMethod::Salvage => match self.can_salvage(&packets) {
+                        Ok(()) => RepairEvent::WouldRepair(finding),
+                        Err(e) => RepairEvent::Refused { path: packets, why: e.to_string() },
+                    },
+                    RepairMethod::Index => stale_index(&packets),
+                };
+                (self.report)(event);
             }
         }
     }
@@ -531,67 +538,6 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
             Ok(outcome) => RepairEvent::Repaired { path: path.to_owned(), outcome },
             Err(e) => RepairEvent::Refused { path: path.to_owned(), why: e.to_string() },
         });
-    }
-
-    /// Salvages the complete records of a capture that is foreign or was renamed as damaged.
-    fn salvage(&mut self, path: &Path, name: &str) -> io::Result<RepairEvent> {
-        let Some(file) = self.device.take(path)? else {
-            return Err(io::Error::other("a running process has locked the file: wait until that process has ended"));
-        };
-        let saved = self.salvage_into(path, name, file);
-        self.device.close(file);
-        saved
-    }
-
-    fn salvage_into(&mut self, path: &Path, name: &str, file: FileId) -> io::Result<RepairEvent> {
-        let temporary = path.with_file_name(format!(".{name}.repaired"));
-        let aside = name.strip_suffix(&format!(".{DAMAGED}"));
-        let to = aside.map_or_else(|| path.to_owned(), |name| path.with_file_name(format!("{name}.salvaged")));
-        match self.device.remove(&temporary) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        let SalvageResult { kept, records, left_out } =
-            salvage::find(&mut Window::new(&mut self.device, file, u64::MAX)?, aside.unwrap_or(name))?;
-        if left_out == 0 && aside.is_none() {
-            return Ok(RepairEvent::Undamaged(path.to_owned()));
-        }
-        let copy = self.device.create(&temporary, Content::Index)?;
-        let copied = self.copy(file, copy, &kept);
-        let synced = copied.and_then(|()| crate::recovery::sync(&mut self.device, copy));
-        self.device.close(copy);
-        synced?;
-        let examined = left_out + kept.iter().map(|kept| kept.end - kept.start).sum::<u64>();
-        if self.device.len(file)? != examined {
-            self.device.remove(&temporary)?;
-            return Err(io::Error::other("the file is still being written: wait until its writer has ended"));
-        }
-        let original = match aside {
-            Some(_) => path.to_owned(),
-            None => path.with_file_name(format!("{name}.{DAMAGED}")),
-        };
-        if aside.is_none() {
-            self.device.rename(path, &original)?;
-        }
-        self.device.rename(&temporary, &to)?;
-        Ok(RepairEvent::Salvaged { path: to, original, records, bytes: left_out })
-    }
-
-    fn copy(&mut self, file: FileId, copy: FileId, kept: &[std::ops::Range<u64>]) -> io::Result<()> {
-        let mut window = Window::new(&mut self.device, file, u64::MAX)?;
-        let mut to = 0;
-        for kept in kept {
-            let mut from = kept.start;
-            while from < kept.end {
-                let part = window.get(from, (kept.end - from).min(1 << 20) as usize)?.to_vec();
-                if part.is_empty() {
-                    break;
-                }
-                window.device().put(copy, to, &part)?;
-                (from, to) = (from + part.len() as u64, to + part.len() as u64);
-            }
-        }
-        Ok(())
     }
 }
 

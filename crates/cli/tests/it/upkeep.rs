@@ -291,6 +291,56 @@ fn verify_notes_that_all_rows_are_gone_if_the_store_has_flow_records() {
 }
 
 #[test]
+fn a_capture_without_a_complete_packet_is_refused_and_not_changed() {
+    let dir = TempDir::new("upkeep-short");
+    let (classic, ng) = (dir.join("whole.pcap"), dir.join("whole.pcapng"));
+    capture(&classic, &[1_700_000_000]);
+    pcapng(&ng, &[Some(1_700_000_000_000_000)]);
+    for (whole, name) in [(&classic, "short.pcap"), (&ng, "short.pcapng")] {
+        let whole = std::fs::read(whole).expect("a capture");
+        let short = dir.join(name);
+        // 10 bytes of the file header, and all bytes but those of the end of the first packet.
+        for length in [10, whole.len() / 2, 60] {
+            std::fs::write(&short, &whole[..length]).expect("a file");
+            let before = walk(dir.path());
+            for dry in [&["repair", "--dry-run"][..], &["repair"], &["repair"]] {
+                let output = run(&[dry, &[arg(&short)]].concat());
+                if output.out.contains(" packets saved") || output.out.starts_with("would repair") {
+                    // A packet of the classic capture is complete.
+                    assert!(length > 100, "{name} of {length} bytes: {output:?}");
+                    break;
+                }
+                assert_eq!(output.status, Some(1), "{name} of {length} bytes: {output:?}");
+                assert!(output.out.contains("nothing can be saved"), "{name} of {length} bytes: {output:?}");
+                assert_eq!(std::fs::read(&short).expect("the file"), whole[..length], "{output:?}");
+                assert_eq!(walk(dir.path()), before, "{output:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_repaired_pcapng_counts_packets_and_keeps_the_permissions() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = TempDir::new("upkeep-permissions");
+    let file = dir.join("cut.pcapng");
+    let now = Some(1_700_000_000_000_000);
+    for (attempt, kept) in ["cut.pcapng.damaged", "cut.pcapng_1.damaged"].into_iter().enumerate() {
+        pcapng(&file, &[now, None, now, now, now]);
+        let bytes = std::fs::read(&file).expect("the capture");
+        std::fs::write(&file, &bytes[..bytes.len() - 3]).expect("a cut capture");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o604)).expect("permissions");
+        let output = run(&["repair", arg(&file)]);
+        assert_eq!(output.status, Some(0), "{attempt}: {output:?}");
+        assert!(output.out.contains(": 4 packets saved, ") && output.out.contains(kept), "{attempt}: {output:?}");
+        let mode = file.metadata().expect("the capture").permissions().mode();
+        assert_eq!(mode & 0o777, 0o604, "{attempt}");
+        assert_eq!(std::fs::read(dir.join(kept)).expect("the original"), bytes[..bytes.len() - 3]);
+        assert_eq!(run(&["verify", arg(&file)]).status, Some(0));
+    }
+}
+
+#[test]
 fn repair_seals_the_journals_of_a_killed_run() {
     let dir = TempDir::new("upkeep-journals");
     let store = dir.join("store");
