@@ -341,6 +341,31 @@ fn a_repaired_pcapng_counts_packets_and_keeps_the_permissions() {
 }
 
 #[test]
+fn a_copy_under_a_similar_name_is_foreign_to_every_verb() {
+    let dir = TempDir::new("upkeep-similar-name");
+    let store = dir.join("store");
+    let file = record(&store);
+    let totals = || objects(&run(&["verify", "--json", arg(&store)]).out).pop().expect("totals")["verified"].clone();
+    let before = totals();
+    let stem = arg(&file).trim_end_matches(".pcap");
+    for (from, to) in [(arg(&file), "x.pcap"), (arg(&file), "x.ngi"), (arg(&file), "_x.pcap")] {
+        std::fs::copy(from, format!("{stem}{to}")).expect("a copy");
+    }
+    let hidden = file.with_file_name(format!(".{}x.pcap.partial", file.file_stem().expect("a stem").to_string_lossy()));
+    std::fs::copy(&file, &hidden).expect("a copy");
+    let files = walk(&store);
+    let after = totals();
+    for key in ["files", "packets", "damage", "unreadable"] {
+        assert_eq!(after[key], before[key], "{key}");
+    }
+    assert_eq!(after["notes"].as_u64(), before["notes"].as_u64().map(|notes| notes + 4));
+    let output = run(&["repair", arg(&store)]);
+    assert!(output.status == Some(0) && output.out.contains("nothing to repair"), "{output:?}");
+    let indexes = |files: &[PathBuf]| files.iter().filter(|path| arg(path).ends_with(".ngi")).count();
+    assert!(files.iter().all(|path| path.exists()) && indexes(&walk(&store)) == indexes(&files));
+}
+
+#[test]
 fn repair_seals_the_journals_of_a_killed_run() {
     let dir = TempDir::new("upkeep-journals");
     let store = dir.join("store");

@@ -2,6 +2,7 @@
 
 use base::Timestamp;
 use std::path::{Path, PathBuf};
+use store::catalogue::parse_stem;
 use store::names::{INDEX, PACKETS, PARTIAL, PREPARED};
 
 /// Suffix of the files that recovery writes before it changes the files of the killed recorder.
@@ -99,20 +100,10 @@ impl FileNames {
         Self { stem, ending: self.ending }
     }
 
-    /// The start time in the name of the file.
+    /// The start time in the name of the file; `None` for a name that no recorder gives, of which queries find no
+    /// packets.
     pub fn start(&self) -> Option<Timestamp> {
-        let (date, time) = (self.stem.get(..8)?, self.stem.get(9..15)?);
-        let fraction = self.stem.get(15..)?.split_once('Z')?.0;
-        let text = format!(
-            "{}-{}-{}T{}:{}:{}{fraction}Z",
-            date.get(..4)?,
-            date.get(4..6)?,
-            date.get(6..)?,
-            time.get(..2)?,
-            time.get(2..4)?,
-            time.get(4..)?
-        );
-        Timestamp::parse(&text, Timestamp::ZERO).ok()
+        parse_stem(&self.stem).map(|(start, ..)| start)
     }
 
     /// The number in the name.
@@ -148,6 +139,12 @@ pub fn published_index(name: &str) -> Option<&str> {
 /// The stem in the name of an index that recovery wrote; `None` for other names.
 pub fn recovered_index(name: &str) -> Option<&str> {
     inner(name, RECOVERED)?.strip_suffix(INDEX)?.strip_suffix('.')
+}
+
+/// True if this is the stem of an index of a packet file of a store.
+pub fn is_stem_of_store(stem: &str) -> bool {
+    // The stem of an index that `netgrain index` made is the complete name of the packet file.
+    parse_stem(stem).is_some() || FileNames::published(stem).is_some_and(|called| called.start().is_some())
 }
 
 /// True for the name of a temporary file of an interrupted recovery.
@@ -208,6 +205,11 @@ mod tests {
         for other in [file.hidden_packets(), file.recovered_packets(), file.damaged(1), file.index()] {
             assert_eq!(FileNames::published(&other), None, "{other}");
         }
+        for other in ["20261121T194000.000000000Zx.pcap", "20261121T194000.000000000Z-q3_x.raw", "a.pcap"] {
+            assert_eq!(FileNames::published(other).expect("an ending").start(), None, "{other}");
+        }
+        assert!(is_stem_of_store(&file.stem) && is_stem_of_store(&file.packets()));
+        assert!(!is_stem_of_store("20261121T194000.000000000Zx") && !is_stem_of_store("a.pcap"));
         assert_eq!(prepared(&store::names::prepared(1, 2, "raw")), Some("raw"));
         assert_eq!(FileNames::hidden(&store::names::prepared(1, 2, "raw")), None);
     }

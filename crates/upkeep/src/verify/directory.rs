@@ -137,6 +137,10 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             return None;
         };
         self.is_own = true;
+        if dated && called.start().is_none() {
+            self.foreign(&path, "not a file of the store; ignored");
+            return None;
+        }
         // The lock is tested before the existence of the file. If the file was removed after the listing, it is not
         // locked, and the second test shows that it is no leftover.
         let held = self.device.is_held(&path);
@@ -176,7 +180,13 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             let named = store::names::PACKETS.iter().map(|ending| format!("{stem}.{ending}"));
             let mut packets = hidden.chain(named).chain([stem.to_owned()]);
             if !packets.any(|name| self.device.exists(&path.with_file_name(name))) && self.device.exists(path) {
-                self.find(path, FindingKind::Orphan, None, "an index without its packet file");
+                match dated && !file_names::is_stem_of_store(stem) {
+                    true => {
+                        self.is_own = ours;
+                        self.foreign(path, "not a file of the store; ignored");
+                    }
+                    false => self.find(path, FindingKind::Orphan, None, "an index without its packet file"),
+                }
             }
         } else if let Some((data_type, holds)) =
             RowFile::named(name).filter(|(data_type, _)| dated != is_in_no_hour(*data_type))
