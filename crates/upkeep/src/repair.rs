@@ -6,6 +6,7 @@
 //! that ends in `.damaged`. Repair refuses files that a running process has locked, and interfaces that another process
 //! records or repairs, because it could not distinguish the unpublished files of that process from leftovers.
 
+mod misplaced;
 mod salvage;
 mod salvage_file;
 
@@ -73,6 +74,13 @@ pub enum RepairEvent {
     },
     /// A file that is out of order received its out-of-order marker, by which queries find its packets.
     Marked(PathBuf),
+    /// A file was moved into the hour directory that its name says.
+    Moved {
+        /// The path before.
+        path: PathBuf,
+        /// The path now.
+        to: PathBuf,
+    },
     /// With `--dry-run`: a finding that a repair would resolve.
     WouldRepair(Finding),
     /// The file has no damage.
@@ -156,6 +164,7 @@ impl fmt::Display for RepairEvent {
                 show_count(*bytes),
                 original.display()
             ),
+            Self::Moved { path, to } => write!(f, "{}: moved to {}", path.display(), to.display()),
             Self::Sealed { root, rows, torn } => {
                 write!(f, "{}: {} flow records and rows sealed", root.display(), show_count(*rows))?;
                 match torn {
@@ -256,7 +265,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
             } else if can_repair(kind) && !wrong.contains_key(&packets) {
                 // The function emits no further event, because the finding about the version of this file is already
                 // reported.
-            } else if matches!(kind, FindingKind::Leftover | FindingKind::Unmarked) {
+            } else if matches!(kind, FindingKind::Leftover | FindingKind::Unmarked | FindingKind::Misplaced) {
                 (self.report)(RepairEvent::WouldRepair(finding));
             } else if can_repair(kind) {
                 let event = match RepairMethod::of(&packets, wrong.get(&packets) == Some(&true)) {
@@ -321,6 +330,10 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
                 (self.report)(did);
             }
         }
+        findings
+            .iter()
+            .filter(|f| f.kind == FindingKind::Misplaced)
+            .for_each(|finding| self.put_in_place(&finding.path));
     }
 
     /// Creates the out-of-order marker of a file from the time range in the index of the file, which verification has
@@ -486,9 +499,15 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         // Verification accepts a file without an index, but a file of the store needs an index.
         let called = FileNames::published(&name).filter(|called| called.start().is_some());
         let bare = called.is_some_and(|called| !self.device.exists(&path.with_file_name(called.index())));
-        match self.wrong(&findings).is_empty() && !bare {
-            true => (self.report)(RepairEvent::Undamaged(path.to_owned())),
-            false => self.damaged(path, findings.iter().any(|f| f.kind == FindingKind::Chain)),
+        let is_sound = self.wrong(&findings).is_empty() && !bare;
+        let is_misplaced = findings.iter().any(|finding| finding.kind == FindingKind::Misplaced);
+        if !is_sound {
+            self.damaged(path, findings.iter().any(|f| f.kind == FindingKind::Chain));
+        }
+        match is_misplaced {
+            true => self.put_in_place(path),
+            false if is_sound => (self.report)(RepairEvent::Undamaged(path.to_owned())),
+            false => {}
         }
     }
 

@@ -14,7 +14,7 @@ pub use finding::{Finding, FindingKind, Level};
 pub(crate) use row_files::RowFile;
 
 use crate::packet_file::{BLOCK, Layout, VerifiedIndex};
-use crate::recovery::{self, FileNames};
+use crate::recovery::{self, FileNames, file_names};
 use base::{Tally, Timestamp};
 use pcap::Compression;
 use std::collections::BTreeMap;
@@ -243,6 +243,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             _ => None,
         };
         let open = FileNames::hidden(&name).is_some();
+        self.check_place(path);
         let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let _hold = self.device.hold(directory);
         let beside = index.map(|index| path.with_file_name(index)).filter(|index| self.device.exists(index));
@@ -252,6 +253,19 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             return;
         }
         self.check(path, index.as_deref(), open);
+    }
+
+    /// Reports a published packet file that is in another hour directory than its name says.
+    fn check_place(&mut self, path: &Path) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if FileNames::published(&name)
+            .and_then(|called| called.start())
+            .is_some_and(|start| file_names::place_elsewhere(path, start).is_some())
+            && self.device.exists(path)
+        {
+            let text = "the file is in another hour directory than its name says, so queries do not find its packets";
+            self.find(path, FindingKind::Misplaced, None, text);
+        }
     }
 
     /// If the file is no capture, reports a finding and returns true. If the file cannot be opened, returns false; the

@@ -247,7 +247,7 @@ fn damage_of_flow_record_and_row_files_is_reported() {
     assert!(run(&["repair", arg(&store)]).out.contains("nothing to repair"));
     assert_eq!(run(&["repair", arg(&files[0])]).status, Some(0));
     // One file is truncated, the other is in the wrong hour directory. verify reports both; repair renames the first to
-    // `.damaged` and leaves the second.
+    // `.damaged` and moves the second back.
     let whole = std::fs::read(&files[0]).expect("the file");
     std::fs::write(&files[0], &whole[..whole.len() - 1]).expect("cut");
     let moved = store.join("sim/2001/02/03/04").join(files[1].file_name().expect("a name"));
@@ -256,11 +256,11 @@ fn damage_of_flow_record_and_row_files_is_reported() {
     let output = run(&["verify", "--json", arg(&store)]);
     assert_eq!(
         (output.status, damage(&output)),
-        (Some(1), vec!["row_file".to_owned(), "frame".to_owned()]),
+        (Some(1), vec!["misplaced".to_owned(), "frame".to_owned()]),
         "{output:?}"
     );
     run(&["repair", arg(&store)]);
-    assert!(!files[0].exists() && moved.exists());
+    assert!(!files[0].exists() && files[1].exists() && !moved.exists());
     assert!(PathBuf::from(format!("{}.damaged", arg(&files[0]))).exists());
     std::fs::write(&files[0], "PAR1").expect("cut");
     assert!(run(&["verify", arg(&files[0])]).out.contains("a file of 4 bytes is too short for Parquet"));
@@ -288,6 +288,48 @@ fn verify_notes_that_all_rows_are_gone_if_the_store_has_flow_records() {
     remove(".flows.parquet");
     let output = run(&["verify", "--json", arg(&store)]);
     assert!(output.status == Some(0) && !output.out.contains("no_rows"), "{output:?}");
+}
+
+#[test]
+fn a_packet_file_in_a_wrong_hour_directory_is_found_and_moved() {
+    let dir = TempDir::new("upkeep-misplaced");
+    let store = dir.join("store");
+    let file = record(&store);
+    let count = || objects(&run(&["packets", "--store", arg(&store), "--count", "--json"]).out)[0]["packets"].as_u64();
+    let whole = count();
+    let files: Vec<PathBuf> = [file.clone(), file.with_extension("ngi")].into();
+    let before: Vec<Vec<u8>> = files.iter().map(|path| std::fs::read(path).expect("a file")).collect();
+    let wrong =
+        file.ancestors().nth(2).expect("a day").join(if file.to_string_lossy().contains("/03/") { "04" } else { "03" });
+    std::fs::create_dir_all(&wrong).expect("a directory");
+    let move_away = |path: &PathBuf| {
+        let to = wrong.join(path.file_name().expect("a name"));
+        std::fs::rename(path, &to).expect("moved");
+        to
+    };
+    let moved: Vec<PathBuf> = files.iter().map(move_away).collect();
+    assert!(count() < whole, "a query does not find the packets");
+    for path in [&store, &moved[0]] {
+        let output = run(&["verify", "--json", arg(path)]);
+        assert_eq!((output.status, damage(&output)), (Some(1), vec!["misplaced".to_owned()]), "{output:?}");
+    }
+    let output = run(&["repair", "--dry-run", arg(&store)]);
+    assert!(output.status == Some(1) && output.out.starts_with("would repair "), "{output:?}");
+    assert!(moved.iter().all(|path| path.exists()));
+    // A file is not moved over another file.
+    std::fs::write(&files[1], "another index").expect("a file");
+    let output = run(&["repair", arg(&moved[0])]);
+    assert!(output.status == Some(1) && output.out.contains("has a file of this name already"), "{output:?}");
+    assert!(moved.iter().all(|path| path.exists()));
+    std::fs::remove_file(&files[1]).expect("the file");
+    let output = run(&["repair", "--json", arg(&store)]);
+    assert_eq!((output.status, &objects(&output.out)[0]["repair"]["kind"]), (Some(0), &"moved".into()), "{output:?}");
+    let after: Vec<Vec<u8>> = files.iter().map(|path| std::fs::read(path).expect("a moved file")).collect();
+    assert!(after == before && !moved.iter().any(|path| path.exists()));
+    assert_eq!(count(), whole);
+    let output = run(&["verify", "--json", arg(&store)]);
+    assert_eq!((output.status, damage(&output)), (Some(0), Vec::new()), "{output:?}");
+    assert!(run(&["repair", arg(&file)]).out.contains("nothing to repair"));
 }
 
 #[test]

@@ -3,13 +3,16 @@
 use base::Timestamp;
 use std::path::{Path, PathBuf};
 use store::catalogue::parse_stem;
-use store::names::{INDEX, PACKETS, PARTIAL, PREPARED};
+use store::names::{INDEX, PACKETS, PARTIAL, PREPARED, hour_directory};
 
 /// Suffix of the files that recovery writes before it changes the files of the killed recorder.
 const RECOVERED: &str = "recovered";
 
 /// Suffix of the stem of a sealed index while it is hidden.
 const SEALED: &str = ".sealed";
+
+/// Number of digits in the name of the directory of a year.
+const YEAR_DIGITS: usize = 4;
 
 /// Suffix of files with unverified bytes.
 pub const DAMAGED: &str = "damaged";
@@ -147,6 +150,17 @@ pub fn is_stem_of_store(stem: &str) -> bool {
     parse_stem(stem).is_some() || FileNames::published(stem).is_some_and(|called| called.start().is_some())
 }
 
+/// The hour directory in which a file with this start time belongs, if the file is in another directory of a year of
+/// the same interface; otherwise `None`.
+pub fn place_elsewhere(path: &Path, start: Timestamp) -> Option<PathBuf> {
+    let path = std::path::absolute(path).ok()?;
+    let directory = path.parent()?;
+    let interface = interface_of(directory);
+    let year = directory.strip_prefix(&interface).ok()?.iter().next()?;
+    let place = hour_directory(&interface, start);
+    (year.len() == YEAR_DIGITS && place != directory).then_some(place)
+}
+
 /// True for the name of a temporary file of an interrupted recovery.
 pub fn is_recovered(name: &str) -> bool {
     inner(name, RECOVERED).is_some()
@@ -185,6 +199,19 @@ fn inner<'n>(name: &'n str, ending: &str) -> Option<&'n str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_belongs_in_the_directory_of_its_hour() {
+        let start = Timestamp::from_secs_nanos(1_795_290_000, 0);
+        let elsewhere = |path: &str| place_elsewhere(Path::new(path), start);
+        let place = Some(PathBuf::from("/s/eth1/2026/11/21/19"));
+        for wrong in ["/s/eth1/2026/11/21/03/f", "/s/eth1/2026/11/21/f", "/s/eth1/2026/f", "/s/eth1/2025/11/21/19/f"] {
+            assert_eq!(elsewhere(wrong), place, "{wrong}");
+        }
+        for right in ["/s/eth1/2026/11/21/19/f", "/s/eth1/f", "/tmp/12/f", "/f"] {
+            assert_eq!(elsewhere(right), None, "{right}");
+        }
+    }
 
     #[test]
     fn every_name_is_recognised_and_names_its_file() {

@@ -130,6 +130,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 return None;
             }
             self.is_own = true;
+            self.check_place(&path);
             return self.published(directory, &called);
         }
         let Some(called) = FileNames::hidden(name) else {
