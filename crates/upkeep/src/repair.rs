@@ -146,7 +146,11 @@ impl fmt::Display for RepairEvent {
                     write!(f, ", {} lost (in the ledger as crash)", show_count(*lost))?;
                 }
                 match aside {
-                    Some(aside) => write!(f, "; the damaged original is kept as {}", aside.display()),
+                    Some(aside) => write!(
+                        f,
+                        "; the damaged bytes are kept as {0}: netgrain repair {0} saves their complete packets",
+                        aside.display()
+                    ),
                     None => Ok(()),
                 }
             }

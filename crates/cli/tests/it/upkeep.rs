@@ -333,6 +333,39 @@ fn a_packet_file_in_a_wrong_hour_directory_is_found_and_moved() {
 }
 
 #[test]
+fn verify_states_how_many_packets_repair_leaves_out_and_how_to_save_them() {
+    for damages in [flip as fn(&Path), cut_in_half] {
+        let dir = TempDir::new("upkeep-left-out");
+        let store = dir.join("store");
+        let file = record(&store);
+        damages(&file);
+        let output = run(&["verify", arg(&store)]);
+        let text = output.out.split("leaves out the damaged blocks with ").nth(1).expect("a number of packets");
+        let (packets, rest) = text.split_once(" packets").expect("a number of packets");
+        assert!(rest.contains("netgrain repair of this .damaged file saves its complete packets"), "{output:?}");
+        let repaired = run(&["repair", arg(&store)]);
+        assert!(
+            repaired.out.contains(&format!(", {packets} lost (in the ledger as crash)")),
+            "{packets}: {repaired:?}"
+        );
+        let kept = PathBuf::from(format!("{}.damaged", arg(&file)));
+        assert!(repaired.out.contains(&format!("netgrain repair {} saves", arg(&kept))), "{repaired:?}");
+        let salvaged = run(&["repair", arg(&kept)]);
+        assert_eq!(salvaged.status, Some(0), "{salvaged:?}");
+        assert!(salvaged.out.contains(" packets saved") && !salvaged.out.contains(": 0 packets saved"), "{salvaged:?}");
+        // The second attempt does not replace the result of the first.
+        let again = run(&["repair", arg(&kept)]);
+        assert!(again.status == Some(1) && again.out.contains("from an earlier repair"), "{again:?}");
+    }
+}
+
+/// Truncates a file to half of its length.
+fn cut_in_half(path: &Path) {
+    let file = std::fs::File::options().write(true).open(path).expect("the file");
+    file.set_len(file.metadata().expect("its length").len() / 2).expect("cut");
+}
+
+#[test]
 fn a_capture_without_a_complete_packet_is_refused_and_not_changed() {
     let dir = TempDir::new("upkeep-short");
     let (classic, ng) = (dir.join("whole.pcap"), dir.join("whole.pcapng"));

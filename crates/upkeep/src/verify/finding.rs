@@ -15,13 +15,13 @@ pub struct Finding {
     /// The description of the finding.
     pub text: String,
     /// The remedy for this finding, if it differs from [`FindingKind::remedy`]; usually empty.
-    pub advice: &'static str,
+    pub advice: String,
 }
 
 impl Finding {
     /// The remedy; empty if nothing needs to be done.
-    pub const fn remedy(&self) -> &'static str {
-        if self.advice.is_empty() { self.kind.remedy() } else { self.advice }
+    pub fn remedy(&self) -> &str {
+        if self.advice.is_empty() { self.kind.remedy() } else { &self.advice }
     }
 }
 
