@@ -46,6 +46,9 @@ pub struct Totals {
     pub notes: u64,
     /// Files and directories that could not be read or have an unknown format.
     pub unreadable: u64,
+    /// Packet files that a recorder did not publish, because it was killed or could not write. The losses in these files
+    /// are in no ledger yet.
+    pub unfinished: u64,
 }
 
 /// A verification: reports findings and counts totals.

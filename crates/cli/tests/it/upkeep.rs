@@ -416,6 +416,30 @@ fn a_repaired_pcapng_counts_packets_and_keeps_the_permissions() {
 }
 
 #[test]
+fn verify_says_which_kept_originals_repair_can_read() {
+    let dir = TempDir::new("upkeep-kept");
+    let store = dir.join("store");
+    let file = record(&store);
+    let kept = |ending: &str| PathBuf::from(format!("{}.{ending}", arg(&file).trim_end_matches(".pcap")));
+    let can_read = "netgrain repair saves its complete packets";
+    for (ending, says) in [
+        ("pcap.damaged", can_read),
+        ("pcap_1.damaged", can_read),
+        ("ngi.damaged", "repair has made another index"),
+        ("ngi_1.damaged", "repair has made another index"),
+        ("flows.parquet.damaged", "netgrain repair cannot read it"),
+    ] {
+        std::fs::copy(&file, kept(ending)).expect("a copy");
+        let output = run(&["verify", arg(&store)]);
+        let line = output.out.lines().find(|line| line.contains(arg(&kept(ending)))).expect("a note");
+        assert!(line.starts_with("note ") && line.contains(says), "{line}");
+        let is_read = run(&["repair", arg(&kept(ending))]).status == Some(0);
+        assert!(is_read || says != can_read, "{ending}");
+        std::fs::remove_file(kept(ending)).expect("the copy");
+    }
+}
+
+#[test]
 fn a_copy_under_a_similar_name_is_foreign_to_every_verb() {
     let dir = TempDir::new("upkeep-similar-name");
     let store = dir.join("store");
@@ -438,6 +462,17 @@ fn a_copy_under_a_similar_name_is_foreign_to_every_verb() {
     assert!(output.status == Some(0) && output.out.contains("nothing to repair"), "{output:?}");
     let indexes = |files: &[PathBuf]| files.iter().filter(|path| arg(path).ends_with(".ngi")).count();
     assert!(files.iter().all(|path| path.exists()) && indexes(&walk(&store)) == indexes(&files));
+}
+
+#[test]
+fn a_journal_that_was_not_sealed_has_no_unknown_loss_of_packets() {
+    let dir = TempDir::new("upkeep-unsealed");
+    let store = dir.join("store");
+    record_all_data_types(&store);
+    std::fs::write(store.join("sim/.20261122T052736.237075366Z.series.partial"), "").expect("a file");
+    let output = run(&["verify", arg(&store)]);
+    assert!(output.status == Some(1) && output.out.contains("or a recorder that could not write"), "{output:?}");
+    assert!(!output.out.contains("lost, unknown"), "{output:?}");
 }
 
 #[test]
@@ -531,7 +566,7 @@ fn queries_after_a_kill_advise_repair() {
     file.set_len(5000).expect("cut");
     let output = run(&["verify", arg(&store)]);
     assert!(output.status == Some(1) && output.out.contains("netgrain repair or the next recorder"), "{output:?}");
-    assert!(output.out.contains("lost, unknown: the losses of a killed recorder"), "{output:?}");
+    assert!(output.out.contains("lost, unknown: the losses of a recorder"), "{output:?}");
     let output = query();
     assert!(output.status == Some(1) && output.err.contains("netgrain repair or the next recorder"), "{output:?}");
     assert_eq!(run(&["repair", arg(&store)]).status, Some(0));
@@ -547,7 +582,7 @@ fn queries_after_a_kill_advise_repair() {
     let output = run(&["verify", arg(&store)]);
     assert_eq!(output.status, Some(0), "{output:?}");
     assert!(output.out.contains("lost, by the ledger: ") && output.out.contains(" crash)"), "{output:?}");
-    assert!(!output.out.contains("lost, unknown: the losses of a killed recorder"), "{output:?}");
+    assert!(!output.out.contains("lost, unknown: the losses of a recorder"), "{output:?}");
 }
 
 /// A block of pcapng: its type and its body, whose length is a multiple of four.

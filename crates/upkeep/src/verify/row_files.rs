@@ -117,7 +117,12 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             RowFile::Sealing if self.device.is_held(&interface.join(CLAIM)) => {}
             RowFile::Journal | RowFile::Sealing => {
                 if self.device.exists(path) {
-                    self.find(path, FindingKind::Leftover, None, format!("{holds} that a killed recorder left"));
+                    self.find(
+                        path,
+                        FindingKind::Leftover,
+                        None,
+                        format!("{holds} that a killed recorder left, or a recorder that could not write at its end"),
+                    );
                     if data_type == RowFile::Journal {
                         self.journal(path, holds);
                     }
