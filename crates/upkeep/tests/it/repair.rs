@@ -560,8 +560,8 @@ fn undamaged_records_of_a_capture_are_saved_and_the_original_kept() {
         let files: Surviving = [(at.clone(), bytes.clone())].into();
         let (after, reported) = repair(files.clone(), &at);
         if reported[0].contains("nothing can be saved") {
-            let is_undamaged = |record: &&std::ops::Range<usize>| record.end <= hit || record.start >= end;
-            assert!(after == files && records.iter().find(is_undamaged).is_none(), "{note}: {reported:#?}");
+            let is_undamaged = |record: &std::ops::Range<usize>| record.end <= hit || record.start >= end;
+            assert!(after == files && !records.iter().any(is_undamaged), "{note}: {reported:#?}");
             continue;
         }
         let saved = &after[&at];
