@@ -117,6 +117,7 @@ fn print(event: &RepairEvent, json: bool) -> io::Result<()> {
         RepairEvent::Unhidden { .. } => "removed",
         RepairEvent::JournalSetAside { .. } => "set_aside",
         RepairEvent::Marked(_) => "marked",
+        RepairEvent::Moved { .. } => "moved",
         RepairEvent::WouldRepair(_) => "would_repair",
         RepairEvent::FileSetAside { .. } => "set_aside",
         RepairEvent::Undamaged(_) => "undamaged",

@@ -10,7 +10,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use store::DiskDevice;
-use upkeep::verify::{Finding, FindingKind, Level, Totals, Verify};
+use upkeep::verify::{Finding, Level, Totals, Verify};
 
 /// The time between two updates of the progress line on a terminal.
 const PROGRESS: Duration = Duration::from_millis(200);
@@ -67,7 +67,7 @@ pub fn file_count(n: u64) -> String {
 }
 
 /// Returns the lines about losses: the losses that the ledger counts, by cause, and the losses whose number is unknown.
-fn losses(ledger: &Tally, has_leftovers: bool) -> Vec<String> {
+fn losses(ledger: &Tally, has_unfinished: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let causes: Vec<String> =
         ledger.losses().map(|(cause, packets)| format!("{} {}", show_count(packets), cause.name())).collect();
@@ -85,9 +85,10 @@ fn losses(ledger: &Tally, has_leftovers: bool) -> Vec<String> {
             "lost, unknown: at the end of {files}, because the count of offered packets was lost too (tail_unknown)"
         ));
     }
-    if has_leftovers {
+    if has_unfinished {
         lines.push(
-            "lost, unknown: the losses of a killed recorder, which netgrain repair or the next recorder counts"
+            "lost, unknown: the losses of a recorder that left unfinished packet files; netgrain repair or the next \
+             recorder counts them"
                 .to_owned(),
         );
     }
@@ -100,24 +101,14 @@ struct ProgressLine {
     shown: Instant,
     /// The error of the first failed write to standard output.
     outcome: io::Result<()>,
-    /// True if the store has files of a killed recorder that have not been repaired. The losses in these files are not
-    /// yet in the counts of the ledger.
-    has_leftovers: bool,
 }
 
 impl ProgressLine {
     fn new(json: bool) -> Self {
-        Self {
-            json,
-            terminal: io::stderr().is_terminal(),
-            shown: Instant::now(),
-            outcome: Ok(()),
-            has_leftovers: false,
-        }
+        Self { json, terminal: io::stderr().is_terminal(), shown: Instant::now(), outcome: Ok(()) }
     }
 
     fn finding(&mut self, finding: &Finding, totals: &Totals) {
-        self.has_leftovers |= finding.kind == FindingKind::Leftover;
         if self.outcome.is_ok() {
             self.outcome = self.print(finding);
         }
@@ -191,7 +182,7 @@ impl ProgressLine {
             plural(totals.packets, "packet", "packets"),
             show_bytes(totals.bytes)
         )?;
-        for line in losses(&totals.ledger, self.has_leftovers) {
+        for line in losses(&totals.ledger, totals.unfinished > 0) {
             writeln!(io::stdout(), "{line}")?;
         }
         Ok(())

@@ -31,7 +31,7 @@ pub enum ColumnsError {
         /// True if the undamaged rows were sealed into a file.
         sealed: bool,
     },
-    /// Some rows of a file cannot be read; the others are in the result.
+    /// Some rows of a file cannot be read; the damage does not affect the other rows.
     Rows {
         /// The file.
         path: PathBuf,
@@ -41,6 +41,8 @@ pub enum ColumnsError {
         from: u64,
         /// Number of unreadable rows.
         rows: u64,
+        /// Number of rows of the file.
+        of: u64,
     },
     /// A part of a file that this query does not need is damaged; the result is complete.
     Hint {
@@ -89,10 +91,20 @@ impl fmt::Display for ColumnsError {
                     false => "the other rows are in the result",
                 })
             }
-            Self::Rows { path, what, from, rows } => {
-                write!(f, "{}: {what}; {rows} rows from row {from} on cannot be read; ", path.display())?;
-                f.write_str("the other rows of the file are in the result")
+            Self::Rows { path, what, rows, of, .. } if rows == of => {
+                write!(
+                    f,
+                    "{}: {what}; the {rows} rows of the file cannot be read, and it has no other rows",
+                    path.display()
+                )
             }
+            Self::Rows { path, what, from, rows, of } => write!(
+                f,
+                "{}: {what}; {rows} rows from row {from} on cannot be read; this damage does not affect the other {} \
+                 rows of the file",
+                path.display(),
+                of.saturating_sub(*rows)
+            ),
             Self::Hint { path, what } => write!(f, "{}: {what}", path.display()),
             Self::NoInterface { store, name, known } if known.is_empty() => {
                 write!(f, "{}: nothing was recorded here, on {name} or any other interface", store.display())

@@ -271,11 +271,13 @@ impl Sealed {
     /// The error for rows that cannot be read: those of this row group from row `after` on.
     pub fn unreadable(&self, group: usize, after: usize, what: impl fmt::Display) -> ColumnsError {
         let before: usize = (0..group).map(|group| self.rows(group)).sum();
+        let of: usize = self.all().into_iter().map(|group| self.rows(group)).sum();
         ColumnsError::Rows {
             path: self.path.clone(),
             what: what.to_string(),
             from: (before + after) as u64,
             rows: self.rows(group).saturating_sub(after) as u64,
+            of: of as u64,
         }
     }
 

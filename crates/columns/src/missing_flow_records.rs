@@ -41,7 +41,8 @@ pub fn missing_flow_records(root: &Path, recordings: &[Vec<u64>]) -> Result<Opti
     let is_running = Claim::holder(root).is_some();
     let query = Query { interfaces: vec![name.to_owned()], ..Query::new(store) };
     let mut rows: BTreeMap<u64, SecondOfFlows> = BTreeMap::new();
-    for row in series(&query)?.filter(|row| row.direction == Direction::In) {
+    let of_rows = Some(["flows_new", "flows_active"].map(str::to_owned).to_vec());
+    for row in series(&Query { fields: of_rows, ..query.clone() })?.filter(|row| row.direction == Direction::In) {
         let second = rows.entry(row.second).or_default();
         second.begun += row.flows_new;
         second.active += row.flows_active;

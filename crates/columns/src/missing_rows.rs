@@ -8,17 +8,21 @@
 //! a crash may have lost the last row of the earlier recording. If a second has no row, its row is certainly missing if
 //! the same recording has complete rows before and after the second, because a recording has a meter from its first
 //! packet to its last, or none. Any other second without a row may have been recorded without a meter.
+//!
+//! If no second has a row, the rows may have been removed, or no series was recorded. If the store has flow records, a
+//! meter ran, and the missing rows are reported as uncertain.
 
 use crate::error::ColumnsError;
+use crate::file_layout::{self, DataFileKind};
 use crate::query::Query;
-use crate::results::series;
+use crate::results::{FileScan, Warnings, series};
 use series::Direction;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Describes the rows that are missing in an interface's directory, and returns each description with true if the rows
 /// are certainly missing. `stored` has the number of stored packets of each second, in order; `recordings` has the
-/// seconds with packets of each recording. Empty if the directory has no rows.
+/// seconds with packets of each recording. Empty if the directory has neither rows nor flow records.
 ///
 /// # Errors
 /// If the store cannot be read.
@@ -36,6 +40,7 @@ pub fn missing_rows(
         interfaces: vec![name.to_owned()],
         from: moment(*first),
         to: moment(last.saturating_add(1)),
+        fields: Some(vec!["stored".to_owned()]),
         ..Query::new(store)
     };
     let mut counted: BTreeMap<u64, u64> = BTreeMap::new();
@@ -43,7 +48,17 @@ pub fn missing_rows(
         *counted.entry(row.second).or_default() += row.ledger.stored;
     }
     let (Some(first), Some(last)) = (counted.keys().next(), counted.keys().next_back()) else {
-        return Ok(Vec::new());
+        let all = MissingSeconds {
+            seconds: stored.len() as u64,
+            count: stored.iter().map(|(_, count)| count).sum(),
+            begin: Some(*first),
+        };
+        let text = all.without_rows(moment(*first));
+        let text = format!("{text}; the store has flow records of this time, so a meter ran: its rows are missing, or");
+        return Ok(match has_flow_records(root, &query) {
+            true => vec![(false, format!("{text} it recorded no series"))],
+            false => Vec::new(),
+        });
     };
     let compared = stored.iter().filter(|(second, _)| (first..=last).contains(&second));
     // A packet that is counted in the row of another second is not missing.
@@ -84,6 +99,13 @@ pub fn missing_rows(
         found.push((false, format!("{text}: they were recorded without a meter, or rows are missing")));
     }
     Ok(found)
+}
+
+/// True if the interface directory has a file or a journal that may have flow records of the interval of the query. Only
+/// the names of files are read.
+fn has_flow_records(root: &Path, query: &Query) -> bool {
+    let has_journal = file_layout::journals(root, DataFileKind::Flows).is_ok_and(|journals| !journals.is_empty());
+    has_journal || FileScan::new(root, DataFileKind::Flows, query, &Warnings::default()).peek().is_some()
 }
 
 /// The seconds in which one recording ended and a later one began. A crash loses at most the rows of the last second

@@ -105,6 +105,13 @@ impl<T: Schema> StandaloneFile<T> {
         })
     }
 
+    /// Restricts reading to these fields, as [`crate::Query::fields`] does; call this method before the first row is
+    /// read.
+    #[must_use]
+    pub fn of_fields(self, fields: Option<Vec<String>>) -> Self {
+        Self { table_rows: self.table_rows.of_fields(fields), ..self }
+    }
+
     /// Interface names by interface number, from the file's metadata.
     pub fn names(&self) -> &[(u16, String)] {
         &self.names

@@ -19,7 +19,7 @@ use crate::results::{self, Results};
 use base::Timestamp;
 use columns::{ColumnsError, SeriesLoop, Step};
 use filter::Filter;
-use series::{Row, SeriesMeter, count_packet};
+use series::{Quantity, Row, SeriesMeter, count_packet, quantities};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -244,9 +244,20 @@ impl InterfaceSeries {
     }
 }
 
-/// A query for the rows of these interfaces; an empty list means all interfaces.
+/// A query for the ledgers in the rows of these interfaces; an empty list means all interfaces.
 fn rows_of(store: &Path, interfaces: &[String], from: Timestamp, to: Timestamp) -> columns::Query {
-    columns::Query { interfaces: interfaces.to_vec(), from, to, ..columns::Query::new(store) }
+    let fields = Some(ledger_columns());
+    columns::Query { interfaces: interfaces.to_vec(), from, to, fields, ..columns::Query::new(store) }
+}
+
+/// The names of the columns of the ledger.
+fn ledger_columns() -> Vec<String> {
+    let is_of_ledger = |quantity: &&Quantity| {
+        let mut row = Row::default();
+        *quantity.of_mut(&mut row) = 1;
+        row.ledger != Row::default().ledger
+    };
+    quantities().iter().filter(is_of_ledger).map(|quantity| quantity.name.to_string()).collect()
 }
 
 fn next_row(rows: &mut SeriesLoop) -> Result<Option<Row>, SeriesError> {

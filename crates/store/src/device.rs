@@ -143,6 +143,13 @@ pub trait Device: Send {
     /// Any error that the file system returns.
     fn truncate(&mut self, file: FileId, len: u64) -> io::Result<()>;
 
+    /// Gives a file the permissions, owner and group of another file. If this process may not change the owner or the
+    /// group, the file keeps its own, and its group gets no permissions.
+    ///
+    /// # Errors
+    /// Any error that the file system returns.
+    fn copy_permissions(&mut self, from: FileId, to: FileId) -> io::Result<()>;
+
     /// Closes the file; operations in progress still complete.
     fn close(&mut self, file: FileId);
 

@@ -436,6 +436,8 @@ impl<D: Device> Recovery<D> {
                 self.directories.push(directory.join(name));
             } else if let Some(called) = FileNames::hidden(name).or_else(|| FileNames::recovered_stem(name))
                 && self.is_selected(&called.stem)
+                // A recorder gives no such name to a file in an hour directory, so the file is foreign.
+                && (called.start().is_some() || !names::is_hour(directory))
             {
                 dead.insert(called);
             }
@@ -469,7 +471,8 @@ impl<D: Device> Recovery<D> {
             }
         }
         let published = names.iter().filter_map(|n| file_names::published_index(n));
-        let published: Vec<&str> = published.filter(|stem| self.is_selected(stem)).collect();
+        let is_own = |stem: &&str| file_names::is_stem_of_store(stem) || !names::is_hour(directory);
+        let published: Vec<&str> = published.filter(|stem| self.is_selected(stem)).filter(is_own).collect();
         for stem in published {
             let mut packets = names::PACKETS.iter().map(|ending| format!("{stem}.{ending}"));
             // The name of a foreign capture's index contains the complete file name of the capture.

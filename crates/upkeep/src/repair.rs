@@ -6,7 +6,9 @@
 //! that ends in `.damaged`. Repair refuses files that a running process has locked, and interfaces that another process
 //! records or repairs, because it could not distinguish the unpublished files of that process from leftovers.
 
+mod misplaced;
 mod salvage;
+mod salvage_file;
 
 use crate::packet_file::{VerifiedIndex, Window};
 use crate::recovery::file_names::{interface_of, prepared};
@@ -14,13 +16,12 @@ use crate::recovery::{DAMAGED, Event, FileNames, Outcome, Recovery, repair_publi
 use crate::verify::{Finding, FindingKind, Verify};
 use base::units::show_count;
 use base::{Tally, Timestamp};
-use salvage::SalvageResult;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use store::claim::{CLAIM, Claim, ClaimError, Claimant, at_work};
-use store::device::{Content, Device, FileId};
+use store::device::{Device, FileId};
 use store::names::{INDEX, PACKETS};
 use store::offered_page;
 use store::out_of_order;
@@ -43,8 +44,8 @@ pub enum RepairEvent {
         path: PathBuf,
         /// The original.
         original: PathBuf,
-        /// Number of salvaged packet records; for pcapng, of salvaged blocks.
-        records: u64,
+        /// Number of salvaged packets.
+        packets: u64,
         /// Number of omitted bytes.
         bytes: u64,
     },
@@ -73,6 +74,13 @@ pub enum RepairEvent {
     },
     /// A file that is out of order received its out-of-order marker, by which queries find its packets.
     Marked(PathBuf),
+    /// A file was moved into the hour directory that its name says.
+    Moved {
+        /// The path before.
+        path: PathBuf,
+        /// The path now.
+        to: PathBuf,
+    },
     /// With `--dry-run`: a finding that a repair would resolve.
     WouldRepair(Finding),
     /// The file has no damage.
@@ -138,7 +146,11 @@ impl fmt::Display for RepairEvent {
                     write!(f, ", {} lost (in the ledger as crash)", show_count(*lost))?;
                 }
                 match aside {
-                    Some(aside) => write!(f, "; the damaged original is kept as {}", aside.display()),
+                    Some(aside) => write!(
+                        f,
+                        "; the damaged bytes are kept as {0}: netgrain repair {0} saves their complete packets",
+                        aside.display()
+                    ),
                     None => Ok(()),
                 }
             }
@@ -148,12 +160,15 @@ impl fmt::Display for RepairEvent {
             Self::Repaired { path, outcome: Outcome::Removed } => {
                 write!(f, "{}: contained no packets, removed", path.display())
             }
-            Self::Salvaged { path, original, records, bytes } => write!(
+            Self::Salvaged { path, original, packets, bytes } => write!(
                 f,
-                "{}: {records} complete records saved, {bytes} bytes left out; the original is {}",
+                "{}: {} packets saved, {} bytes left out; the original is {}",
                 path.display(),
+                show_count(*packets),
+                show_count(*bytes),
                 original.display()
             ),
+            Self::Moved { path, to } => write!(f, "{}: moved to {}", path.display(), to.display()),
             Self::Sealed { root, rows, torn } => {
                 write!(f, "{}: {} flow records and rows sealed", root.display(), show_count(*rows))?;
                 match torn {
@@ -254,13 +269,18 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
             } else if can_repair(kind) && !wrong.contains_key(&packets) {
                 // The function emits no further event, because the finding about the version of this file is already
                 // reported.
-            } else if matches!(kind, FindingKind::Leftover | FindingKind::Unmarked)
-                || can_repair(kind)
-                    && RepairMethod::of(&packets, wrong.get(&packets) == Some(&true)) != RepairMethod::Index
-            {
+            } else if matches!(kind, FindingKind::Leftover | FindingKind::Unmarked | FindingKind::Misplaced) {
                 (self.report)(RepairEvent::WouldRepair(finding));
             } else if can_repair(kind) {
-                (self.report)(stale_index(&packets));
+                let event = match RepairMethod::of(&packets, wrong.get(&packets) == Some(&true)) {
+                    RepairMethod::Store => RepairEvent::WouldRepair(finding),
+                    RepairMethod::Salvage => match self.can_salvage(&packets) {
+                        Ok(()) => RepairEvent::WouldRepair(finding),
+                        Err(e) => RepairEvent::Refused { path: packets, why: e.to_string() },
+                    },
+                    RepairMethod::Index => stale_index(&packets),
+                };
+                (self.report)(event);
             }
         }
     }
@@ -314,6 +334,10 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
                 (self.report)(did);
             }
         }
+        findings
+            .iter()
+            .filter(|f| f.kind == FindingKind::Misplaced)
+            .for_each(|finding| self.put_in_place(&finding.path));
     }
 
     /// Creates the out-of-order marker of a file from the time range in the index of the file, which verification has
@@ -479,9 +503,15 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         // Verification accepts a file without an index, but a file of the store needs an index.
         let called = FileNames::published(&name).filter(|called| called.start().is_some());
         let bare = called.is_some_and(|called| !self.device.exists(&path.with_file_name(called.index())));
-        match self.wrong(&findings).is_empty() && !bare {
-            true => (self.report)(RepairEvent::Undamaged(path.to_owned())),
-            false => self.damaged(path, findings.iter().any(|f| f.kind == FindingKind::Chain)),
+        let is_sound = self.wrong(&findings).is_empty() && !bare;
+        let is_misplaced = findings.iter().any(|finding| finding.kind == FindingKind::Misplaced);
+        if !is_sound {
+            self.damaged(path, findings.iter().any(|f| f.kind == FindingKind::Chain));
+        }
+        match is_misplaced {
+            true => self.put_in_place(path),
+            false if is_sound => (self.report)(RepairEvent::Undamaged(path.to_owned())),
+            false => {}
         }
     }
 
@@ -531,67 +561,6 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
             Ok(outcome) => RepairEvent::Repaired { path: path.to_owned(), outcome },
             Err(e) => RepairEvent::Refused { path: path.to_owned(), why: e.to_string() },
         });
-    }
-
-    /// Salvages the complete records of a capture that is foreign or was renamed as damaged.
-    fn salvage(&mut self, path: &Path, name: &str) -> io::Result<RepairEvent> {
-        let Some(file) = self.device.take(path)? else {
-            return Err(io::Error::other("a running process has locked the file: wait until that process has ended"));
-        };
-        let saved = self.salvage_into(path, name, file);
-        self.device.close(file);
-        saved
-    }
-
-    fn salvage_into(&mut self, path: &Path, name: &str, file: FileId) -> io::Result<RepairEvent> {
-        let temporary = path.with_file_name(format!(".{name}.repaired"));
-        let aside = name.strip_suffix(&format!(".{DAMAGED}"));
-        let to = aside.map_or_else(|| path.to_owned(), |name| path.with_file_name(format!("{name}.salvaged")));
-        match self.device.remove(&temporary) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        let SalvageResult { kept, records, left_out } =
-            salvage::find(&mut Window::new(&mut self.device, file, u64::MAX)?, aside.unwrap_or(name))?;
-        if left_out == 0 && aside.is_none() {
-            return Ok(RepairEvent::Undamaged(path.to_owned()));
-        }
-        let copy = self.device.create(&temporary, Content::Index)?;
-        let copied = self.copy(file, copy, &kept);
-        let synced = copied.and_then(|()| crate::recovery::sync(&mut self.device, copy));
-        self.device.close(copy);
-        synced?;
-        let examined = left_out + kept.iter().map(|kept| kept.end - kept.start).sum::<u64>();
-        if self.device.len(file)? != examined {
-            self.device.remove(&temporary)?;
-            return Err(io::Error::other("the file is still being written: wait until its writer has ended"));
-        }
-        let original = match aside {
-            Some(_) => path.to_owned(),
-            None => path.with_file_name(format!("{name}.{DAMAGED}")),
-        };
-        if aside.is_none() {
-            self.device.rename(path, &original)?;
-        }
-        self.device.rename(&temporary, &to)?;
-        Ok(RepairEvent::Salvaged { path: to, original, records, bytes: left_out })
-    }
-
-    fn copy(&mut self, file: FileId, copy: FileId, kept: &[std::ops::Range<u64>]) -> io::Result<()> {
-        let mut window = Window::new(&mut self.device, file, u64::MAX)?;
-        let mut to = 0;
-        for kept in kept {
-            let mut from = kept.start;
-            while from < kept.end {
-                let part = window.get(from, (kept.end - from).min(1 << 20) as usize)?.to_vec();
-                if part.is_empty() {
-                    break;
-                }
-                window.device().put(copy, to, &part)?;
-                (from, to) = (from + part.len() as u64, to + part.len() as u64);
-            }
-        }
-        Ok(())
     }
 }
 

@@ -13,14 +13,14 @@ mod row_files;
 pub use finding::{Finding, FindingKind, Level};
 pub(crate) use row_files::RowFile;
 
-use crate::packet_file::{BLOCK, Layout, VerifiedIndex};
-use crate::recovery::{self, FileNames};
+use crate::packet_file::{BLOCK, Layout, VerifiedIndex, Window, examine};
+use crate::recovery::{self, FileNames, file_names};
 use base::{Tally, Timestamp};
 use pcap::Compression;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use store::device::Device;
+use store::device::{Device, FileId};
 
 /// The largest number of foreign files that are reported by name.
 const MAX_FOREIGN: usize = 10;
@@ -46,6 +46,9 @@ pub struct Totals {
     pub notes: u64,
     /// Files and directories that could not be read or have an unknown format.
     pub unreadable: u64,
+    /// Packet files that a recorder did not publish, because it was killed or could not write. The losses in these files
+    /// are in no ledger yet.
+    pub unfinished: u64,
 }
 
 /// A verification: reports findings and counts totals.
@@ -195,7 +198,12 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     }
 
     fn find(&mut self, path: &Path, kind: FindingKind, byte: Option<u64>, text: impl Into<String>) {
-        self.report(Finding { path: path.to_owned(), kind, byte, text: text.into(), advice: "" });
+        self.find_with(path, kind, byte, text, "");
+    }
+
+    /// As [`Self::find`], with a remedy other than that of the kind; an empty `advice` stands for the remedy of the kind.
+    fn find_with(&mut self, path: &Path, kind: FindingKind, byte: Option<u64>, text: impl Into<String>, advice: &str) {
+        self.report(Finding { path: path.to_owned(), kind, byte, text: text.into(), advice: advice.to_owned() });
     }
 
     fn report(&mut self, finding: Finding) {
@@ -224,7 +232,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             kind: FindingKind::Unreadable,
             byte: None,
             text: sys::advice::cause(error),
-            advice,
+            advice: advice.to_owned(),
         });
     }
 
@@ -243,6 +251,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             _ => None,
         };
         let open = FileNames::hidden(&name).is_some();
+        self.check_place(path);
         let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let _hold = self.device.hold(directory);
         let beside = index.map(|index| path.with_file_name(index)).filter(|index| self.device.exists(index));
@@ -252,6 +261,19 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             return;
         }
         self.check(path, index.as_deref(), open);
+    }
+
+    /// Reports a published packet file that is in another hour directory than its name says.
+    fn check_place(&mut self, path: &Path) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if FileNames::published(&name)
+            .and_then(|called| called.start())
+            .is_some_and(|start| file_names::place_elsewhere(path, start).is_some())
+            && self.device.exists(path)
+        {
+            let text = "the file is in another hour directory than its name says, so queries do not find its packets";
+            self.find(path, FindingKind::Misplaced, None, text);
+        }
     }
 
     /// If the file is no capture, reports a finding and returns true. If the file cannot be opened, returns false; the
@@ -270,7 +292,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 kind: FindingKind::NoCapture,
                 byte: None,
                 text: format!("compressed with {name} ({command} decompresses it)"),
-                advice: "verify the decompressed file, or record it into a store (netgrain record -r)",
+                advice: "verify the decompressed file, or record it into a store (netgrain record -r)".to_owned(),
             });
             return true;
         }
@@ -359,12 +381,13 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 && (indexed > len || indexed < len && !open)
             {
                 let text = format!("the file has {len} bytes, its index describes {indexed} bytes");
-                let kind = if verified.is_some_and(VerifiedIndex::is_foreign) {
-                    FindingKind::Stale
-                } else {
-                    FindingKind::Length
-                };
-                self.find(path, kind, None, text);
+                match verified.filter(|verified| !verified.is_foreign()) {
+                    Some(verified) => {
+                        let advice = self.advice_on_blocks(path, file, verified);
+                        self.find_with(path, FindingKind::Length, None, text, &advice);
+                    }
+                    None => self.find(path, FindingKind::Stale, None, text),
+                }
             }
             self.totals.bytes += limit.min(len);
             if self.quick {
@@ -376,6 +399,40 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         });
         self.device.close(file);
         outcome
+    }
+}
+
+impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
+    /// The remedy for damaged blocks of a packet file of the store. Unless the verification is quick, it has the number
+    /// of packets that a repair leaves out. Empty if the remedy is that of the kind of the finding.
+    fn advice_on_blocks(&mut self, path: &Path, file: FileId, verified: &VerifiedIndex) -> String {
+        let lost = match self.quick {
+            true => Ok(None),
+            false => self.left_out(path, file, verified).map(Some),
+        };
+        let packets = match lost {
+            // Repair leaves out no packet, or reading the file failed, which another finding reports.
+            Ok(Some(0)) | Err(_) => return String::new(),
+            Ok(Some(packets)) => format!(" with {} packets", base::units::show_count(packets)),
+            Ok(None) => String::new(),
+        };
+        format!(
+            "netgrain repair leaves out the damaged blocks{packets}, and keeps their bytes in a file whose name ends in \
+             .damaged; then netgrain repair of this .damaged file saves its complete packets; check the volume (dmesg, \
+             smartctl)"
+        )
+    }
+
+    /// Number of packets that a repair of the file counts as lost.
+    fn left_out(&mut self, path: &Path, file: FileId, verified: &VerifiedIndex) -> io::Result<u64> {
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        let Some(layout) = Layout::of(ending) else { return Ok(0) };
+        let mut window = Window::new(&mut self.device, file, u64::MAX)?;
+        // Repair restores a file header that the checksum of the first block confirms.
+        if layout.file_header() > 0 && verified.head(&mut window)?.is_some() {
+            return Ok(0);
+        }
+        Ok(examine(&mut window, layout, Some(verified))?.lost)
     }
 }
 

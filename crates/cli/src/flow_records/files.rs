@@ -129,12 +129,17 @@ enum Content {
 
 impl Opened {
     /// Opens a file by its format. If the file is a capture, the captures that follow it in `more` are removed from
-    /// `more` and metered as the continuation of its packet stream.
-    pub fn open(path: PathBuf, more: &mut std::vec::IntoIter<PathBuf>) -> Result<Self, Failure> {
+    /// `more` and metered as the continuation of its packet stream. `fields` has the names of the columns that are read
+    /// from a Parquet file; `None` stands for all.
+    pub fn open(
+        path: PathBuf,
+        more: &mut std::vec::IntoIter<PathBuf>,
+        fields: Option<Vec<String>>,
+    ) -> Result<Self, Failure> {
         let mut file_names = Names::default();
         let content = match format(&path)? {
             Format::Parquet => {
-                let records = columns::read_flows(&path).map_err(Failure::say)?;
+                let records = columns::read_flows(&path).map_err(Failure::say)?.of_fields(fields);
                 records.names().iter().for_each(|(number, name)| file_names.set(*number, name));
                 Content::Parquet(Box::new(records))
             }

@@ -216,7 +216,7 @@ impl<'a> Records<'a> {
                     *opened = None;
                     return Ok(Step::End);
                 };
-                *opened = Some(Opened::open(path, files)?);
+                *opened = Some(Opened::open(path, files, self.query.fields.clone())?);
             },
             Feed::Network(network) => match network.next(&mut self.names)? {
                 Some(Item::Flow(record)) => Ok(Step::Record(record)),

@@ -131,7 +131,8 @@ impl Target {
         }
     }
 
-    /// The failure of a write; its text names the file that contains the bytes written so far.
+    /// The failure of a write. If the output would have been renamed at its end, the incomplete file is removed, so that
+    /// repeated attempts on a full volume leave no files.
     pub fn broken(&self, e: &io::Error, packets: u64) -> Failure {
         match self {
             Self::Pipe if e.kind() == io::ErrorKind::BrokenPipe => return Failure::ClosedPipe,
@@ -149,7 +150,14 @@ impl Target {
             }
             _ => "",
         };
-        Failure::Said(format!("{}: {e}; the file has only the first of {packets} packets{advice}", self.unpublished()))
+        let state = match self {
+            Self::Renamed(..) => {
+                self.remove();
+                "the incomplete file was removed".to_owned()
+            }
+            Self::Pipe | Self::InPlace { .. } => format!("the file has only a part of the first {packets} packets"),
+        };
+        Failure::Said(format!("{}: {e}; {state}{advice}", self.name()))
     }
 
     /// The path as text.

@@ -26,11 +26,11 @@ pub struct SeriesFromFiles {
 }
 
 impl SeriesFromFiles {
-    /// Reads the files.
+    /// Reads the files. `fields` has the names of the columns that are read from Parquet files; `None` stands for all.
     ///
     /// # Errors
     /// A file cannot be read or has no rows.
-    pub fn read(files: Vec<PathBuf>, filter: &Filter) -> Result<Self, Failure> {
+    pub fn read(files: Vec<PathBuf>, filter: &Filter, fields: Option<Vec<String>>) -> Result<Self, Failure> {
         let (mut all, mut names) = (Vec::new(), Names::default());
         let (files, mut warnings) = with_content(&files)?;
         let mut files = files.into_iter();
@@ -42,7 +42,7 @@ impl SeriesFromFiles {
                         or with a --store";
                     return Err(Failure::Said(format!("{}: {text}", path.display())));
                 }
-                Format::Parquet => parquet(&path, &mut warnings)?,
+                Format::Parquet => parquet(&path, fields.clone(), &mut warnings)?,
                 Format::Messages => messages(&path, &mut warnings)?,
             };
             let mut numbers = HashMap::new();
@@ -78,8 +78,8 @@ fn captures(paths: &[PathBuf], filter: &Filter, warnings: &mut Vec<String>) -> R
     }
 }
 
-fn parquet(path: &Path, warnings: &mut Vec<String>) -> Result<(Vec<Row>, Names), Failure> {
-    let file = columns::read_series(path).map_err(Failure::say)?;
+fn parquet(path: &Path, fields: Option<Vec<String>>, warnings: &mut Vec<String>) -> Result<(Vec<Row>, Names), Failure> {
+    let file = columns::read_series(path).map_err(Failure::say)?.of_fields(fields);
     let mut names = Names::default();
     file.names().iter().for_each(|(number, name)| names.set(*number, name));
     let or_warn = |outcome: Result<Row, columns::ColumnsError>| outcome.map_err(|e| warnings.push(e.to_string())).ok();

@@ -191,7 +191,7 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
         RowSource::Files(_, filter) => !filter.is_empty(),
         _ => false,
     };
-    let mut rows = Rows::open(args, &source, (from, to), signals::stop_flag())?;
+    let mut rows = Rows::open(args, &source, (from, to), columns_of(args), signals::stop_flag())?;
     let first = rows.next()?;
     let found = match (args.step.rollup_step(), &args.parquet) {
         (_, Some(path)) => parquet::write(path, protected, first, &mut rows)?,
@@ -201,7 +201,11 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     };
     rows.warnings().iter().for_each(|warning| sys::say!("netgrain: {warning}"));
     if found == 0 && !rows.is_stopped() {
-        sys::say!("netgrain: nothing found: {}", no_match_advice(args, &source, from, to));
+        let advice = no_match_advice(args, &source, from, to);
+        match rows.is_complete() {
+            true => sys::say!("netgrain: nothing found: {advice}"),
+            false => sys::say!("netgrain: nothing found in the data that could be read: {advice}"),
+        }
     }
     if let RowSource::Packets(store, filter) = &source
         && rows.is_empty_series()
@@ -210,6 +214,28 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
         sys::say!("netgrain: no packet matches; {remark}");
     }
     Ok(Outcome::of(found > 0 && rows.is_complete()))
+}
+
+/// The names of the columns from which the output is made; `None` if all columns may be needed.
+fn columns_of(args: &SeriesArgs) -> Option<Vec<String>> {
+    if args.parquet.is_some() || args.format.is_some() {
+        return None;
+    }
+    let column = |field: &String| {
+        let field = field.trim();
+        let is_rollup = args.step.rollup_step().is_some();
+        // A roll-up has several fields of each column, and fields that need no column.
+        let statistic = ["_sum", "_min", "_max", "_p95"].iter().find_map(|suffix| field.strip_suffix(suffix));
+        match is_rollup && ["step", "seconds"].contains(&field) {
+            true => "second".to_owned(),
+            false => statistic.filter(|_| is_rollup).unwrap_or(field).to_owned(),
+        }
+    };
+    match (args.json || args.csv, &args.fields[..]) {
+        (false, _) => Some(table::columns_read()),
+        (true, []) => None,
+        (true, some) => Some(some.iter().map(column).collect()),
+    }
 }
 
 fn row_source(args: &SeriesArgs) -> Result<RowSource, Failure> {
@@ -321,6 +347,25 @@ fn steps(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser as _;
+    use export::text::FieldTable;
+
+    #[test]
+    fn each_field_of_each_step_is_read_from_an_existing_column() {
+        let mut columns: Vec<String> = ["second", "time", "interface", "direction"].map(str::to_owned).into();
+        columns.extend(series::quantities().iter().map(|quantity| quantity.name.to_string()));
+        fn names<T: FieldTable>() -> Vec<String> {
+            T::fields().iter().map(|field| field.name.to_string()).collect()
+        }
+        for (step, names) in [("1s", names::<Row>()), ("1m", names::<Rollup>())] {
+            let line = ["netgrain", "series", "--store", "/", "--csv", "--step", step, "--fields", &names.join(",")];
+            let parsed = crate::verbs::Netgrain::try_parse_from(line).map(|netgrain| netgrain.command);
+            let Ok(crate::verbs::Command::Series(args)) = parsed else { panic!("another verb, or an error") };
+            let read = columns_of(&args).expect("a list of columns");
+            assert!(read.len() == names.len() && read.iter().all(|name| columns.contains(name)), "{step}: {read:?}");
+        }
+        assert!(table::columns_read().iter().all(|name| columns.contains(name)));
+    }
 
     #[test]
     fn the_fields_and_filters_of_the_examples_exist() {

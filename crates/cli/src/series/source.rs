@@ -40,16 +40,17 @@ enum Feed {
 }
 
 impl Rows {
-    /// Opens the source.
+    /// Opens the source. `fields` has the names of the columns that are read; `None` stands for all.
     pub fn open(
         args: &SeriesArgs,
         source: &RowSource,
         (from, to): (Timestamp, Timestamp),
+        fields: Option<Vec<String>>,
         stop: Arc<AtomicBool>,
     ) -> Result<Self, Failure> {
         let feed = match source {
             RowSource::Store(store) => {
-                let rows = SeriesLoop::new(query(store, &args.interface, from, to));
+                let rows = SeriesLoop::new(Query { fields, ..query(store, &args.interface, from, to) });
                 let mut rows = if args.live { rows.live() } else { rows };
                 rows.poll(interval::now()).map_err(Failure::say)?;
                 Feed::Store(Box::new(rows))
@@ -58,7 +59,7 @@ impl Rows {
                 let rows = SeriesOfPackets::open(store, filter, &args.interface, (from, to), Arc::clone(&stop));
                 Feed::Packets(Box::new(rows.map_err(Failure::say)?))
             }
-            RowSource::Files(files, filter) => Feed::Files(SeriesFromFiles::read(files.clone(), filter)?),
+            RowSource::Files(files, filter) => Feed::Files(SeriesFromFiles::read(files.clone(), filter, fields)?),
             RowSource::Network(group, via) => Feed::Network(Box::new(NetworkRecords::on(*group, via.as_deref())?)),
         };
         let interfaces = args.interface.clone();

@@ -85,6 +85,13 @@ const STEPS_STEPS: [Step; 9] = [
     Step::Drop(3),
 ];
 
+/// The names of the columns of rows from which the cells of the table and the sparklines are made.
+pub fn columns_read() -> Vec<String> {
+    let names = ["packets", "bytes", "peak_1ms_bytes", "flows_active", "flows_new", "tcp_syn", "sources"];
+    let losses = base::Cause::ALL.iter().map(|cause| format!("lost_{}", cause.name()));
+    names.into_iter().map(str::to_owned).chain(losses).collect()
+}
+
 /// A type whose values are printed as lines of a table: the row of a second, or the roll-up of a step.
 pub trait LineSubject: export::text::FieldTable {
     /// The columns, and the order in which a narrow terminal omits them.

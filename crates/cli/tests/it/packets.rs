@@ -500,6 +500,23 @@ fn a_failed_query_does_not_replace_an_existing_file() {
 }
 
 #[test]
+fn a_file_that_cannot_be_written_completely_is_removed() {
+    let dir = TempDir::new("packets-unwritable");
+    let (from, to) = (dir.join("from.pcap"), dir.join("out/to.pcapng"));
+    assert_eq!(run(&["gen", "-w", arg(&from), "1000", "--packets", "3000"]).status, Some(0));
+    std::fs::create_dir(dir.join("out")).expect("a directory");
+    for _ in 0..2 {
+        // A limit on the length of files stands for a full volume.
+        let mut limited = std::process::Command::new("bash");
+        limited.args(["-c", "trap '' XFSZ; ulimit -f 512; exec \"$@\"", "bash", env!("CARGO_BIN_EXE_netgrain")]);
+        let output = common::run_command(limited.args(["packets", "-r", arg(&from), "-w", arg(&to)]));
+        assert_eq!(output.status, Some(2), "{output:?}");
+        assert!(output.err.contains("the incomplete file was removed") && output.err.contains(arg(&to)), "{output:?}");
+        assert_eq!(common::walk(&dir.join("out")), [PathBuf::new(); 0], "{output:?}");
+    }
+}
+
+#[test]
 fn a_query_of_a_file_of_a_store_uses_the_index_of_the_store() {
     let dir = TempDir::new("packets-of-store");
     let store = store(&dir, 3000, &[]);

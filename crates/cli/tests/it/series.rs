@@ -58,6 +58,44 @@ fn invalid_series_queries_are_rejected_with_advice() {
 }
 
 #[test]
+fn selected_fields_survive_damage_in_a_column_that_they_do_not_need() {
+    let dir = TempDir::new("series-fields");
+    let (store, rows) = store(&dir, "selected_fields_survive_damage_in_a_column_that_they_do_not_need");
+    let file = walk(&store).into_iter().find(|path| arg(path).ends_with(".series.parquet")).expect("a file of rows");
+    let whole = std::fs::read(&file).expect("the file");
+    let few = ["--csv", "--fields", "time,packets"];
+    let expected = query(&store, &few).out;
+    assert_eq!(expected.lines().count(), 1 + rows.len());
+    // The test does not know the positions of the columns. It damages bytes at different positions, and selects the
+    // cases in which a column other than those of the fields is damaged.
+    let mut unaffected = 0;
+    for position in 1..40 {
+        let mut broken = whole.clone();
+        broken[whole.len() * position / 80] ^= 0x55;
+        std::fs::write(&file, broken).expect("the file");
+        let all = query(&store, &["--json"]);
+        let is_needed = |name: &str| all.err.contains(&format!("column {name}"));
+        if !all.err.contains("cannot be read")
+            || ["second", "interface_id", "direction", "packets"].iter().any(|c| is_needed(c))
+        {
+            continue;
+        }
+        assert!(all.err.contains("180 rows of the file cannot be read, and it has no other rows"), "{}", all.err);
+        assert!(all.err.contains("nothing found in the data that could be read: "), "{}", all.err);
+        let output = query(&store, &few);
+        assert!(output.out == expected && output.err.contains("the result does not need this data"), "{output:?}");
+        // A file that is named is read like a file of a store.
+        let output = run(&[&["series", "-r", arg(&file)], &few[..]].concat());
+        assert_eq!(output.out, expected, "{output:?}");
+        unaffected += 1;
+        if unaffected == 3 {
+            return;
+        }
+    }
+    panic!("damage left the selected fields intact in only {unaffected} cases");
+}
+
+#[test]
 fn direction_selects_the_rows_of_one_direction() {
     let dir = TempDir::new("series-direction");
     let store = dir.join("store");

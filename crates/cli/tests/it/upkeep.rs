@@ -247,7 +247,7 @@ fn damage_of_flow_record_and_row_files_is_reported() {
     assert!(run(&["repair", arg(&store)]).out.contains("nothing to repair"));
     assert_eq!(run(&["repair", arg(&files[0])]).status, Some(0));
     // One file is truncated, the other is in the wrong hour directory. verify reports both; repair renames the first to
-    // `.damaged` and leaves the second.
+    // `.damaged` and moves the second back.
     let whole = std::fs::read(&files[0]).expect("the file");
     std::fs::write(&files[0], &whole[..whole.len() - 1]).expect("cut");
     let moved = store.join("sim/2001/02/03/04").join(files[1].file_name().expect("a name"));
@@ -256,14 +256,219 @@ fn damage_of_flow_record_and_row_files_is_reported() {
     let output = run(&["verify", "--json", arg(&store)]);
     assert_eq!(
         (output.status, damage(&output)),
-        (Some(1), vec!["row_file".to_owned(), "frame".to_owned()]),
+        (Some(1), vec!["misplaced".to_owned(), "frame".to_owned()]),
         "{output:?}"
     );
     run(&["repair", arg(&store)]);
-    assert!(!files[0].exists() && moved.exists());
+    assert!(!files[0].exists() && files[1].exists() && !moved.exists());
     assert!(PathBuf::from(format!("{}.damaged", arg(&files[0]))).exists());
     std::fs::write(&files[0], "PAR1").expect("cut");
     assert!(run(&["verify", arg(&files[0])]).out.contains("a file of 4 bytes is too short for Parquet"));
+}
+
+#[test]
+fn verify_notes_that_all_rows_are_gone_if_the_store_has_flow_records() {
+    let dir = TempDir::new("upkeep-no-rows");
+    let store = dir.join("store");
+    record_all_data_types(&store);
+    let remove = |ending: &str| {
+        let files = parquet_files(&store).into_iter().filter(|path| arg(path).ends_with(ending));
+        assert_eq!(files.map(|path| std::fs::remove_file(path).expect("a file")).count(), 1, "{ending}");
+    };
+    remove(".series.parquet");
+    for quick in [&[][..], &["--quick"]] {
+        let output = run(&[&["verify", "--json", arg(&store)], quick].concat());
+        assert_eq!((output.status, damage(&output)), (Some(0), Vec::new()), "{output:?}");
+        let notes: Vec<_> = objects(&output.out).into_iter().filter(|o| o["finding"]["kind"] == "no_rows").collect();
+        let text = notes.first().and_then(|note| note["finding"]["text"].as_str()).unwrap_or_default();
+        assert!(notes.len() == 1 && text.contains("5000 packets have no one-second row"), "{output:?}");
+        assert!(text.contains("the store has flow records"), "{text}");
+    }
+    // A store with packets alone was recorded without a meter.
+    remove(".flows.parquet");
+    let output = run(&["verify", "--json", arg(&store)]);
+    assert!(output.status == Some(0) && !output.out.contains("no_rows"), "{output:?}");
+}
+
+#[test]
+fn a_packet_file_in_a_wrong_hour_directory_is_found_and_moved() {
+    let dir = TempDir::new("upkeep-misplaced");
+    let store = dir.join("store");
+    let file = record(&store);
+    let count = || objects(&run(&["packets", "--store", arg(&store), "--count", "--json"]).out)[0]["packets"].as_u64();
+    let whole = count();
+    let files: Vec<PathBuf> = [file.clone(), file.with_extension("ngi")].into();
+    let before: Vec<Vec<u8>> = files.iter().map(|path| std::fs::read(path).expect("a file")).collect();
+    let wrong =
+        file.ancestors().nth(2).expect("a day").join(if file.to_string_lossy().contains("/03/") { "04" } else { "03" });
+    std::fs::create_dir_all(&wrong).expect("a directory");
+    let move_away = |path: &PathBuf| {
+        let to = wrong.join(path.file_name().expect("a name"));
+        std::fs::rename(path, &to).expect("moved");
+        to
+    };
+    let moved: Vec<PathBuf> = files.iter().map(move_away).collect();
+    assert!(count() < whole, "a query does not find the packets");
+    for path in [&store, &moved[0]] {
+        let output = run(&["verify", "--json", arg(path)]);
+        assert_eq!((output.status, damage(&output)), (Some(1), vec!["misplaced".to_owned()]), "{output:?}");
+    }
+    let output = run(&["repair", "--dry-run", arg(&store)]);
+    assert!(output.status == Some(1) && output.out.starts_with("would repair "), "{output:?}");
+    assert!(moved.iter().all(|path| path.exists()));
+    // A file is not moved over another file.
+    std::fs::write(&files[1], "another index").expect("a file");
+    let output = run(&["repair", arg(&moved[0])]);
+    assert!(output.status == Some(1) && output.out.contains("has a file of this name already"), "{output:?}");
+    assert!(moved.iter().all(|path| path.exists()));
+    std::fs::remove_file(&files[1]).expect("the file");
+    let output = run(&["repair", "--json", arg(&store)]);
+    assert_eq!((output.status, &objects(&output.out)[0]["repair"]["kind"]), (Some(0), &"moved".into()), "{output:?}");
+    let after: Vec<Vec<u8>> = files.iter().map(|path| std::fs::read(path).expect("a moved file")).collect();
+    assert!(after == before && !moved.iter().any(|path| path.exists()));
+    assert_eq!(count(), whole);
+    let output = run(&["verify", "--json", arg(&store)]);
+    assert_eq!((output.status, damage(&output)), (Some(0), Vec::new()), "{output:?}");
+    assert!(run(&["repair", arg(&file)]).out.contains("nothing to repair"));
+}
+
+#[test]
+fn verify_states_how_many_packets_repair_leaves_out_and_how_to_save_them() {
+    for damages in [flip as fn(&Path), cut_in_half] {
+        let dir = TempDir::new("upkeep-left-out");
+        let store = dir.join("store");
+        let file = record(&store);
+        damages(&file);
+        let output = run(&["verify", arg(&store)]);
+        let text = output.out.split("leaves out the damaged blocks with ").nth(1).expect("a number of packets");
+        let (packets, rest) = text.split_once(" packets").expect("a number of packets");
+        assert!(rest.contains("netgrain repair of this .damaged file saves its complete packets"), "{output:?}");
+        let repaired = run(&["repair", arg(&store)]);
+        assert!(
+            repaired.out.contains(&format!(", {packets} lost (in the ledger as crash)")),
+            "{packets}: {repaired:?}"
+        );
+        let kept = PathBuf::from(format!("{}.damaged", arg(&file)));
+        assert!(repaired.out.contains(&format!("netgrain repair {} saves", arg(&kept))), "{repaired:?}");
+        let salvaged = run(&["repair", arg(&kept)]);
+        assert_eq!(salvaged.status, Some(0), "{salvaged:?}");
+        assert!(salvaged.out.contains(" packets saved") && !salvaged.out.contains(": 0 packets saved"), "{salvaged:?}");
+        // The second attempt does not replace the result of the first.
+        let again = run(&["repair", arg(&kept)]);
+        assert!(again.status == Some(1) && again.out.contains("from an earlier repair"), "{again:?}");
+    }
+}
+
+/// Truncates a file to half of its length.
+fn cut_in_half(path: &Path) {
+    let file = std::fs::File::options().write(true).open(path).expect("the file");
+    file.set_len(file.metadata().expect("its length").len() / 2).expect("cut");
+}
+
+#[test]
+fn a_capture_without_a_complete_packet_is_refused_and_not_changed() {
+    let dir = TempDir::new("upkeep-short");
+    let (classic, ng) = (dir.join("whole.pcap"), dir.join("whole.pcapng"));
+    capture(&classic, &[1_700_000_000]);
+    pcapng(&ng, &[Some(1_700_000_000_000_000)]);
+    for (whole, name) in [(&classic, "short.pcap"), (&ng, "short.pcapng")] {
+        let whole = std::fs::read(whole).expect("a capture");
+        let short = dir.join(name);
+        // The file ends in the file header, or in the first packet.
+        for length in [10, whole.len() / 2, 60] {
+            std::fs::write(&short, &whole[..length]).expect("a file");
+            let before = walk(dir.path());
+            for dry in [&["repair", "--dry-run"][..], &["repair"], &["repair"]] {
+                let output = run(&[dry, &[arg(&short)]].concat());
+                assert_eq!(output.status, Some(1), "{name} of {length} bytes: {output:?}");
+                assert!(output.out.contains("nothing can be saved"), "{name} of {length} bytes: {output:?}");
+                assert_eq!(std::fs::read(&short).expect("the file"), whole[..length], "{output:?}");
+                assert_eq!(walk(dir.path()), before, "{output:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_repaired_pcapng_counts_packets_and_keeps_the_permissions() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = TempDir::new("upkeep-permissions");
+    let file = dir.join("cut.pcapng");
+    let now = Some(1_700_000_000_000_000);
+    for (attempt, kept) in ["cut.pcapng.damaged", "cut.pcapng_1.damaged"].into_iter().enumerate() {
+        pcapng(&file, &[now, None, now, now, now]);
+        let bytes = std::fs::read(&file).expect("the capture");
+        std::fs::write(&file, &bytes[..bytes.len() - 3]).expect("a cut capture");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o604)).expect("permissions");
+        let output = run(&["repair", arg(&file)]);
+        assert_eq!(output.status, Some(0), "{attempt}: {output:?}");
+        assert!(output.out.contains(": 4 packets saved, ") && output.out.contains(kept), "{attempt}: {output:?}");
+        let mode = file.metadata().expect("the capture").permissions().mode();
+        assert_eq!(mode & 0o777, 0o604, "{attempt}");
+        assert_eq!(std::fs::read(dir.join(kept)).expect("the original"), bytes[..bytes.len() - 3]);
+        assert_eq!(run(&["verify", arg(&file)]).status, Some(0));
+    }
+}
+
+#[test]
+fn verify_says_which_kept_originals_repair_can_read() {
+    let dir = TempDir::new("upkeep-kept");
+    let store = dir.join("store");
+    let file = record(&store);
+    let kept = |ending: &str| PathBuf::from(format!("{}.{ending}", arg(&file).trim_end_matches(".pcap")));
+    let can_read = "netgrain repair saves its complete packets";
+    for (ending, says) in [
+        ("pcap.damaged", can_read),
+        ("pcap_1.damaged", can_read),
+        ("ngi.damaged", "repair has made another index"),
+        ("ngi_1.damaged", "repair has made another index"),
+        ("flows.parquet.damaged", "netgrain repair cannot read it"),
+    ] {
+        std::fs::copy(&file, kept(ending)).expect("a copy");
+        let output = run(&["verify", arg(&store)]);
+        let line = output.out.lines().find(|line| line.contains(arg(&kept(ending)))).expect("a note");
+        assert!(line.starts_with("note ") && line.contains(says), "{line}");
+        let is_read = run(&["repair", arg(&kept(ending))]).status == Some(0);
+        assert!(is_read || says != can_read, "{ending}");
+        std::fs::remove_file(kept(ending)).expect("the copy");
+    }
+}
+
+#[test]
+fn a_copy_under_a_similar_name_is_foreign_to_every_verb() {
+    let dir = TempDir::new("upkeep-similar-name");
+    let store = dir.join("store");
+    let file = record(&store);
+    let totals = || objects(&run(&["verify", "--json", arg(&store)]).out).pop().expect("totals")["verified"].clone();
+    let before = totals();
+    let stem = arg(&file).trim_end_matches(".pcap");
+    for (from, to) in [(arg(&file), "x.pcap"), (arg(&file), "x.ngi"), (arg(&file), "_x.pcap")] {
+        std::fs::copy(from, format!("{stem}{to}")).expect("a copy");
+    }
+    let hidden = file.with_file_name(format!(".{}x.pcap.partial", file.file_stem().expect("a stem").to_string_lossy()));
+    std::fs::copy(&file, &hidden).expect("a copy");
+    let files = walk(&store);
+    let after = totals();
+    for key in ["files", "packets", "damage", "unreadable"] {
+        assert_eq!(after[key], before[key], "{key}");
+    }
+    // The copy of the index has a packet file of its name, so it has no note.
+    assert_eq!(after["notes"].as_u64(), before["notes"].as_u64().map(|notes| notes + 3));
+    let output = run(&["repair", arg(&store)]);
+    assert!(output.status == Some(0) && output.out.contains("nothing to repair"), "{output:?}");
+    let indexes = |files: &[PathBuf]| files.iter().filter(|path| arg(path).ends_with(".ngi")).count();
+    assert!(files.iter().all(|path| path.exists()) && indexes(&walk(&store)) == indexes(&files));
+}
+
+#[test]
+fn a_journal_that_was_not_sealed_has_no_unknown_loss_of_packets() {
+    let dir = TempDir::new("upkeep-unsealed");
+    let store = dir.join("store");
+    record_all_data_types(&store);
+    std::fs::write(store.join("sim/.20261122T052736.237075366Z.series.partial"), "").expect("a file");
+    let output = run(&["verify", arg(&store)]);
+    assert!(output.status == Some(1) && output.out.contains("or a recorder that could not write"), "{output:?}");
+    assert!(!output.out.contains("lost, unknown"), "{output:?}");
 }
 
 #[test]
@@ -357,7 +562,7 @@ fn queries_after_a_kill_advise_repair() {
     file.set_len(5000).expect("cut");
     let output = run(&["verify", arg(&store)]);
     assert!(output.status == Some(1) && output.out.contains("netgrain repair or the next recorder"), "{output:?}");
-    assert!(output.out.contains("lost, unknown: the losses of a killed recorder"), "{output:?}");
+    assert!(output.out.contains("lost, unknown: the losses of a recorder"), "{output:?}");
     let output = query();
     assert!(output.status == Some(1) && output.err.contains("netgrain repair or the next recorder"), "{output:?}");
     assert_eq!(run(&["repair", arg(&store)]).status, Some(0));
@@ -373,7 +578,7 @@ fn queries_after_a_kill_advise_repair() {
     let output = run(&["verify", arg(&store)]);
     assert_eq!(output.status, Some(0), "{output:?}");
     assert!(output.out.contains("lost, by the ledger: ") && output.out.contains(" crash)"), "{output:?}");
-    assert!(!output.out.contains("lost, unknown: the losses of a killed recorder"), "{output:?}");
+    assert!(!output.out.contains("lost, unknown: the losses of a recorder"), "{output:?}");
 }
 
 /// A block of pcapng: its type and its body, whose length is a multiple of four.

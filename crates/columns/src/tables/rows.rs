@@ -15,6 +15,20 @@ impl Schema for Row {
     const LAST: &'static str = "second";
     const MADE: &'static [&'static str] = &["time"];
 
+    fn is_needed(path: &str, fields: Option<&[String]>) -> bool {
+        if Self::MADE.contains(&path) {
+            return false;
+        }
+        let is_quantity = |name: &str| quantities().iter().any(|quantity| quantity.name == name);
+        // Rows are ordered and merged by the other columns, so each query needs them.
+        let Some(fields) = fields.filter(|_| is_quantity(path)) else { return true };
+        // If a requested field is not a column, it may be derived from any column.
+        let is_known = |name: &str| {
+            name == super::INTERFACE || Self::MADE.contains(&name) || Self::ORDER.contains(&name) || is_quantity(name)
+        };
+        fields.iter().any(|name| name == path || !is_known(name))
+    }
+
     fn columns() -> Vec<Column<Row>> {
         let column = |path: &str, declared: String, holds, coding, predicate, arg, take| Column {
             path: path.to_owned(),

@@ -8,7 +8,7 @@ use base::{Prng, Timestamp};
 use flow::Record;
 use netgrain_columns::{
     Column, Config, Counts, DataFileKind, Disks, Event, Query, Writer, compact_on, files, flows, judge_journal,
-    read_flows, recover, recover_on, scan, series,
+    read_flows, read_series, recover, recover_on, scan, series,
 };
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use series::Row;
@@ -387,6 +387,49 @@ fn damage_column(path: &Path, bytes: &[u8], group: usize, name: &str) {
     let mut broken = bytes.to_vec();
     broken[(at + length / 2) as usize] ^= 0x55;
     fs::write(path, broken).expect("a file");
+}
+
+#[test]
+fn a_damaged_column_of_series_rows_affects_only_queries_that_need_it() {
+    let seed = testkit::seed("a_damaged_column_of_series_rows_affects_only_queries_that_need_it");
+    let store = TempDir::new("columns-bad-series-column");
+    let mut prng = Prng::new(seed);
+    let rows: Vec<Row> = (0..60).map(|second| common::any_row(&mut prng, 1_700_000_000 + second)).collect();
+    let mut writer =
+        Writer::new(Config { wait_when_full: true, ..Config::new(store.path(), "eth1") }).expect("threads");
+    rows.iter().for_each(|row| writer.row(row));
+    writer.finish();
+    let path = files(store.path(), "eth1", DataFileKind::Series).expect("a listing").remove(0).path;
+    let bytes = fs::read(&path).expect("a file");
+    let of = |fields: Option<&[&str]>| {
+        let fields = fields.map(|fields| fields.iter().map(|field| (*field).to_owned()).collect());
+        let query = Query { fields: fields.clone(), ..Query::new(store.path()) };
+        let mut results = series(&query).expect("a store");
+        let found: Vec<Row> = results.by_ref().collect();
+        let alone = read_series(&path).expect("a file").of_fields(fields);
+        let (alone, _errors): (Vec<_>, Vec<_>) = alone.partition(Result::is_ok);
+        assert_eq!(alone.len(), found.len(), "a file outside of a store has the same rows");
+        (found, results.warnings())
+    };
+    let counts = |rows: &[Row]| rows.iter().map(|row| (row.second, row.total.packets)).collect::<Vec<_>>();
+    damage_column(&path, &bytes, 0, "ipv6_packets");
+    for needed in [None, Some(&["time", "ipv6_packets"][..]), Some(&["packets", "quantity_of_old"])] {
+        let (found, warnings) = of(needed);
+        assert!(found.is_empty() && warnings.len() == 1, "{needed:?}: {warnings:?}");
+        assert!(
+            warnings[0].contains("column ipv6_packets") && warnings[0].contains("has no other rows"),
+            "{warnings:?}"
+        );
+    }
+    let (found, warnings) = of(Some(&["time", "interface", "direction", "packets"]));
+    assert_eq!(counts(&found), counts(&rows));
+    assert!(warnings.len() == 1 && warnings[0].contains("the result does not need this data"), "{warnings:?}");
+    // The order of the rows depends on these columns.
+    for column in ["second", "interface_id", "direction"] {
+        damage_column(&path, &bytes, 0, column);
+        let (found, warnings) = of(Some(&["packets"]));
+        assert!(found.is_empty() && warnings.len() == 1, "{column}: {warnings:?}");
+    }
 }
 
 #[test]

@@ -123,10 +123,12 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Reports that the volume accepts writes again, when all failures are resolved.
+    /// Reports that the volume accepts writes again, when all failures are resolved. After the grace period, nothing is
+    /// reported: the last failures end because packets are no longer written, and not because the volume has space.
     pub(super) fn report_recovery(&mut self, now: Duration) {
         if self.failures().next().is_none()
             && let Some(since) = self.volume.troubled_since.take()
+            && !self.run.has_given_up()
         {
             self.events.push(Event::Recovered { after: now.saturating_sub(since) });
         }

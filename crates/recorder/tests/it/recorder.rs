@@ -130,6 +130,8 @@ fn stopping_while_the_volume_refuses_counts_what_was_not_written() {
         let reported: u64 =
             outcome.events.iter().map(|e| if let Event::GaveUp { packets } = e { *packets } else { 0 }).sum();
         assert_eq!(reported, disk, "{note}");
+        let mut after = outcome.events.iter().skip_while(|event| !matches!(event, Event::GaveUp { .. }));
+        assert!(!after.any(|event| matches!(event, Event::Recovered { .. })), "{note}: the volume is full");
         assert_eq!(outcome.descriptors, stream.descs.len() as u64, "{note}");
         if outcome.totals.hidden == 0 {
             let in_files: u64 = device

@@ -9,9 +9,9 @@ use crate::claim::LOCK;
 use crate::hold::{self, HOLD, RETENTION_LOCK, lock};
 use crate::names;
 use std::collections::BTreeMap;
-use std::fs::{File, TryLockError};
+use std::fs::{File, Metadata, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, fchown};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -241,6 +241,23 @@ impl Device for DiskDevice {
 
     fn truncate(&mut self, file: FileId, len: u64) -> io::Result<()> {
         self.file(file)?.set_len(len)
+    }
+
+    fn copy_permissions(&mut self, from: FileId, to: FileId) -> io::Result<()> {
+        const OF_GROUP: u32 = 0o070;
+        let original = self.file(from)?.metadata()?;
+        let to = self.file(to)?;
+        let copy = to.metadata()?;
+        let owners = |meta: &Metadata| (meta.uid(), meta.gid());
+        let mut mode = original.mode() & 0o777;
+        if owners(&original) != owners(&copy) {
+            match fchown(to.as_ref(), Some(original.uid()), Some(original.gid())) {
+                // The permissions of the original's group are not given to another group.
+                Err(e) if e.kind() == io::ErrorKind::PermissionDenied => mode &= !OF_GROUP,
+                other => other?,
+            }
+        }
+        to.set_permissions(Permissions::from_mode(mode))
     }
 
     fn close(&mut self, file: FileId) {

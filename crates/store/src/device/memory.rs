@@ -456,6 +456,11 @@ impl Device for MemoryDevice {
         v.change(inode, Change::Length(len))
     }
 
+    /// Files in memory have no permissions.
+    fn copy_permissions(&mut self, _: FileId, _: FileId) -> io::Result<()> {
+        Ok(())
+    }
+
     fn close(&mut self, file: FileId) {
         // The entry of the closed file stays in the map, so that its id is not used again.
         self.volume().open.insert(file, Open::default());

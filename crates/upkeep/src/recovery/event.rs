@@ -71,9 +71,12 @@ impl fmt::Display for Event {
                         write!(f, ", {lost} lost (crash)")?;
                     }
                     match aside {
-                        Some(aside) => {
-                            write!(f, "; the bytes that no checksum verifies are kept as {}", aside.display())
-                        }
+                        Some(aside) => write!(
+                            f,
+                            "; the bytes that no checksum verifies are kept as {0}: netgrain repair {0} saves their \
+                             complete packets",
+                            aside.display()
+                        ),
                         None => Ok(()),
                     }
                 }

@@ -286,7 +286,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
     ) -> io::Result<Outcome> {
         let repaired = self.path(&self.called.recovered_packets());
         let copy = self.volume.device.create(&repaired, Content::Index)?;
-        let copied = self.copy_into(file, copy, header, findings);
+        let copied =
+            self.volume.device.copy_permissions(file, copy).and_then(|()| self.copy_into(file, copy, header, findings));
         let rebuilt = copied.and_then(|rebuilt| self.volume.sync(copy).map(|()| rebuilt));
         self.volume.device.close(copy);
         let rebuilt = rebuilt?;

@@ -2,13 +2,17 @@
 
 use base::Timestamp;
 use std::path::{Path, PathBuf};
-use store::names::{INDEX, PACKETS, PARTIAL, PREPARED};
+use store::catalogue::parse_stem;
+use store::names::{INDEX, PACKETS, PARTIAL, PREPARED, hour_directory};
 
 /// Suffix of the files that recovery writes before it changes the files of the killed recorder.
 const RECOVERED: &str = "recovered";
 
 /// Suffix of the stem of a sealed index while it is hidden.
 const SEALED: &str = ".sealed";
+
+/// Number of digits in the name of the directory of a year.
+const YEAR_DIGITS: usize = 4;
 
 /// Suffix of files with unverified bytes.
 pub const DAMAGED: &str = "damaged";
@@ -99,20 +103,10 @@ impl FileNames {
         Self { stem, ending: self.ending }
     }
 
-    /// The start time in the name of the file.
+    /// The start time in the name of the file; `None` for a name that no recorder gives, of which queries find no
+    /// packets.
     pub fn start(&self) -> Option<Timestamp> {
-        let (date, time) = (self.stem.get(..8)?, self.stem.get(9..15)?);
-        let fraction = self.stem.get(15..)?.split_once('Z')?.0;
-        let text = format!(
-            "{}-{}-{}T{}:{}:{}{fraction}Z",
-            date.get(..4)?,
-            date.get(4..6)?,
-            date.get(6..)?,
-            time.get(..2)?,
-            time.get(2..4)?,
-            time.get(4..)?
-        );
-        Timestamp::parse(&text, Timestamp::ZERO).ok()
+        parse_stem(&self.stem).map(|(start, ..)| start)
     }
 
     /// The number in the name.
@@ -148,6 +142,23 @@ pub fn published_index(name: &str) -> Option<&str> {
 /// The stem in the name of an index that recovery wrote; `None` for other names.
 pub fn recovered_index(name: &str) -> Option<&str> {
     inner(name, RECOVERED)?.strip_suffix(INDEX)?.strip_suffix('.')
+}
+
+/// True if this is the stem of an index of a packet file of a store.
+pub fn is_stem_of_store(stem: &str) -> bool {
+    // The stem of an index that `netgrain index` made is the complete name of the packet file.
+    parse_stem(stem).is_some() || FileNames::published(stem).is_some_and(|called| called.start().is_some())
+}
+
+/// The hour directory in which a file with this start time belongs, if the file is in another directory of a year of
+/// the same interface; otherwise `None`.
+pub fn place_elsewhere(path: &Path, start: Timestamp) -> Option<PathBuf> {
+    let path = std::path::absolute(path).ok()?;
+    let directory = path.parent()?;
+    let interface = interface_of(directory);
+    let year = directory.strip_prefix(&interface).ok()?.iter().next()?;
+    let place = hour_directory(&interface, start);
+    (year.len() == YEAR_DIGITS && place != directory).then_some(place)
 }
 
 /// True for the name of a temporary file of an interrupted recovery.
@@ -190,6 +201,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_file_belongs_in_the_directory_of_its_hour() {
+        let start = Timestamp::from_secs_nanos(1_795_290_000, 0);
+        let elsewhere = |path: &str| place_elsewhere(Path::new(path), start);
+        let place = Some(PathBuf::from("/s/eth1/2026/11/21/19"));
+        for wrong in ["/s/eth1/2026/11/21/03/f", "/s/eth1/2026/11/21/f", "/s/eth1/2026/f", "/s/eth1/2025/11/21/19/f"] {
+            assert_eq!(elsewhere(wrong), place, "{wrong}");
+        }
+        for right in ["/s/eth1/2026/11/21/19/f", "/s/eth1/f", "/tmp/12/f", "/f"] {
+            assert_eq!(elsewhere(right), None, "{right}");
+        }
+    }
+
+    #[test]
     fn every_name_is_recognised_and_names_its_file() {
         let file = FileNames { stem: "20261121T194000.000000000Z-q3_2".into(), ending: "pcap" };
         assert_eq!(FileNames::published(&file.packets()), Some(file.clone()));
@@ -208,6 +232,11 @@ mod tests {
         for other in [file.hidden_packets(), file.recovered_packets(), file.damaged(1), file.index()] {
             assert_eq!(FileNames::published(&other), None, "{other}");
         }
+        for other in ["20261121T194000.000000000Zx.pcap", "20261121T194000.000000000Z-q3_x.raw", "a.pcap"] {
+            assert_eq!(FileNames::published(other).expect("an ending").start(), None, "{other}");
+        }
+        assert!(is_stem_of_store(&file.stem) && is_stem_of_store(&file.packets()));
+        assert!(!is_stem_of_store("20261121T194000.000000000Zx") && !is_stem_of_store("a.pcap"));
         assert_eq!(prepared(&store::names::prepared(1, 2, "raw")), Some("raw"));
         assert_eq!(FileNames::hidden(&store::names::prepared(1, 2, "raw")), None);
     }

@@ -15,13 +15,19 @@ const TIME_STEP_MAX: usize = 3;
 /// The largest plausible difference between the timestamps of neighbouring packets, in seconds.
 const NEIGHBOURS: u32 = 86_400;
 
+/// The type of the block at the begin of each section of a pcapng file, which is the same in both byte orders.
+const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+
+/// The types of pcapng blocks with a packet: the obsolete Packet Block, Simple Packet Block and Enhanced Packet Block.
+const PACKET_BLOCKS: [u32; 3] = [2, 3, 6];
+
 /// The complete records of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SalvageResult {
     /// Byte ranges of the file that are kept, the file header first.
     pub kept: Vec<Range<u64>>,
-    /// Number of records, or of pcapng blocks, in the kept ranges.
-    pub records: u64,
+    /// Number of packets in the kept ranges.
+    pub packets: u64,
     /// Number of bytes of the file that are in none of the kept ranges.
     pub left_out: u64,
 }
@@ -51,18 +57,24 @@ struct ChainedRecord {
     second: Option<u32>,
     /// True if the captured length is zero.
     empty: bool,
+    /// True if the record has a packet; other blocks of pcapng describe interfaces or have statistics, for example.
+    is_packet: bool,
 }
 
 /// Finds the complete records.
 ///
 /// # Errors
-/// Any error that the device returns; `InvalidData` if the file header is not recognised.
+/// Any error that the device returns; `InvalidData` if the file header is not recognised or not complete.
 pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<SalvageResult> {
     let head = window.get(0, 24)?.to_vec();
     let Some((format, begin)) = format(&head, name) else {
         let why = "the first bytes are not those of a capture (pcap, pcapng, or RAW in a file whose name ends in .raw)";
         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     };
+    if window.size() < begin {
+        let why = format!("the file has {} bytes, fewer than its file header of {begin} bytes", window.size());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
     let mut out = SalvageResult::default();
     let mut keep = |from: u64, to: u64| match out.kept.last_mut() {
         Some(last) if last.end == from => last.end = to,
@@ -70,16 +82,16 @@ pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<Sal
     };
     keep(0, begin);
     // The record before `at` is kept only after the next record has confirmed its length.
-    let (mut at, mut before, mut second): (u64, Option<(u64, u32)>, Option<u32>) = (begin, None, None);
-    let mut records = 0;
+    let (mut at, mut before, mut second): (u64, Option<(u64, bool)>, Option<u32>) = (begin, None, None);
+    let mut packets = 0;
     while at < window.size() {
         if let Some(link) = format.link(window, at, RecordSearch::Chain)? {
-            if let Some((from, _)) = before {
+            if let Some((from, is_packet)) = before {
                 keep(from, at);
-                records += 1;
+                packets += u64::from(is_packet);
             }
             second = link.second.or(second);
-            before = Some((at, link.second.unwrap_or_default()));
+            before = Some((at, link.is_packet));
             at = link.end;
             continue;
         }
@@ -90,22 +102,30 @@ pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<Sal
             None if second.is_some() => format.resume(window, from.max(begin), None)?,
             next => next,
         };
-        if let Some((from, _)) = before.take()
+        if let Some((from, is_packet)) = before.take()
             && next.is_none_or(|next| next >= at)
         {
             keep(from, at);
-            records += 1;
+            packets += u64::from(is_packet);
         }
         match next {
             Some(next) => at = next,
             None => break,
         }
     }
-    if let Some((from, _)) = before {
+    if let Some((from, is_packet)) = before {
         keep(from, at);
-        records += 1;
+        packets += u64::from(is_packet);
     }
-    out.records = records;
+    out.packets = packets;
+    if let CaptureFormat::Ng { .. } = format
+        && let Some(first) = out.kept.iter().find(|kept| !kept.is_empty())
+        && window.get(first.start, SECTION_HEADER.len())? != SECTION_HEADER
+    {
+        // No program can read the blocks of a section without the header of the section.
+        let why = "the header of the first section (Section Header Block of pcapng) is damaged";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
     out.left_out = window.size() - out.kept.iter().map(|k| k.end - k.start).sum::<u64>();
     Ok(out)
 }
@@ -121,7 +141,7 @@ fn format(head: &[u8], name: &str) -> Option<(CaptureFormat, u64)> {
         };
         return Some((CaptureFormat::Classic { big, units, header }, pcap::classic::FILE_HEADER as u64));
     }
-    if *first == [0x0a, 0x0d, 0x0d, 0x0a] {
+    if *first == SECTION_HEADER {
         return Some((CaptureFormat::Ng { big: head.get(8..12) == Some(&[0x1a, 0x2b, 0x3c, 0x4d]) }, 0));
     }
     name.ends_with(".raw").then_some((CaptureFormat::Raw, 0))
@@ -152,23 +172,43 @@ impl CaptureFormat {
                 let (second, part, caplen, wire) = (word(0, big)?, word(1, big)?, word(2, big)?, word(3, big)?);
                 let sound = part < units && caplen <= MAX_PACKET && caplen <= wire && wire <= MAX_BLOCK;
                 let end = at + header as u64 + u64::from(caplen);
-                (sound && fits(second, wire)).then_some(ChainedRecord { end, second: Some(second), empty: caplen == 0 })
+                (sound && fits(second, wire)).then_some(ChainedRecord {
+                    end,
+                    second: Some(second),
+                    empty: caplen == 0,
+                    is_packet: true,
+                })
             })(),
             Self::Raw => (|| {
                 let (second, part, lengths) = (word(0, false)?, word(1, false)?, word(2, false)?);
                 let (caplen, wire) = (lengths & 0xffff, lengths >> 16);
                 let end = at + pcap::raw::RECORD_HEADER as u64 + u64::from(caplen);
                 if (second, part) == (0, 0) {
-                    return (caplen == wire && caplen > 0).then_some(ChainedRecord { end, second: None, empty: false });
+                    return (caplen == wire && caplen > 0).then_some(ChainedRecord {
+                        end,
+                        second: None,
+                        empty: false,
+                        is_packet: true,
+                    });
                 }
                 let sound = part < 1_000_000_000 && caplen <= wire;
-                (sound && fits(second, wire)).then_some(ChainedRecord { end, second: Some(second), empty: caplen == 0 })
+                (sound && fits(second, wire)).then_some(ChainedRecord {
+                    end,
+                    second: Some(second),
+                    empty: caplen == 0,
+                    is_packet: true,
+                })
             })(),
             Self::Ng { big } => (|| {
                 let (kind, len) = (word(0, big)?, word(1, big)?);
                 let known = matches!(kind, 1..=11 | 0x0a0d_0d0a | 0xbad | 0x4000_0bad);
                 let sound = known && len.is_multiple_of(4) && (12..=MAX_BLOCK).contains(&len);
-                sound.then_some(ChainedRecord { end: at + u64::from(len), second: None, empty: false })
+                sound.then_some(ChainedRecord {
+                    end: at + u64::from(len),
+                    second: None,
+                    empty: false,
+                    is_packet: PACKET_BLOCKS.contains(&kind),
+                })
             })(),
         };
         let Some(link) = link.filter(|link| link.end <= size) else { return Ok(None) };

@@ -203,6 +203,10 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
             (verified, _) => verified,
         };
         let mut damaged = damaged.is_some();
+        let advice = match verified.filter(|verified| damaged && !open && !verified.is_foreign()) {
+            Some(verified) => self.advice_on_blocks(path, file, verified),
+            None => String::new(),
+        };
         let mut broken = None;
         if damaged
             && let Some(verified) = verified
@@ -232,7 +236,8 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
             None => {}
         }
         if broken.is_some() {
-            self.find(path, FindingKind::Chain, broken, "no valid record begins at this offset");
+            let text = "no valid record begins at this offset";
+            self.find_with(path, FindingKind::Chain, broken, text, &advice);
         }
         if let Some(at) = content.first_decrease {
             let decreases = content.decreases;
@@ -257,7 +262,7 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         if let Some(at) = cut {
             content.begins(at);
         }
-        self.blocks(path, &content, limit, (good, parts), verified);
+        self.blocks(path, &content, limit, (good, parts), verified, &advice);
         if !damaged {
             // The ledger is not compared if blocks are damaged: the seconds of their packets are unknown, and the other
             // blocks were already checked.
@@ -269,7 +274,7 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         }
     }
 
-    /// Bytes after `limit` are not reported again, because the finding about the length of the file covers them.
+    /// `advice` is the remedy for a wrong checksum. Bytes after `limit` are not reported again, because the finding about the length of the file covers them.
     fn blocks(
         &mut self,
         path: &Path,
@@ -277,6 +282,7 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         limit: u64,
         (good, parts): (impl Fn(&IndexedBlock) -> bool, impl Fn(&IndexedBlock) -> bool),
         verified: &VerifiedIndex,
+        advice: &str,
     ) {
         for indexed in verified.blocks.iter().filter(|p| p.bytes > 0 && p.start() < limit) {
             let number = indexed.number as usize;
@@ -285,7 +291,7 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
             if !good(indexed) {
                 let packets = show_count(expected);
                 let text = format!("block {number}, with {packets} packets, does not match its checksum (CRC32C)");
-                self.find(path, FindingKind::Checksum, at, text);
+                self.find_with(path, FindingKind::Checksum, at, text, advice);
                 continue;
             }
             let none = BlockCounts::default();

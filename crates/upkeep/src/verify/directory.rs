@@ -130,12 +130,17 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 return None;
             }
             self.is_own = true;
+            self.check_place(&path);
             return self.published(directory, &called);
         }
         let Some(called) = FileNames::hidden(name) else {
             self.other(&path, name, dated);
             return None;
         };
+        if dated && called.start().is_none() {
+            self.foreign(&path, "not a file of the store; ignored");
+            return None;
+        }
         self.is_own = true;
         // The lock is tested before the existence of the file. If the file was removed after the listing, it is not
         // locked, and the second test shows that it is no leftover.
@@ -146,7 +151,9 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             return if names.contains(called.packets().as_str()) { None } else { self.published(directory, &called) };
         }
         if !held {
-            self.find(&path, FindingKind::Leftover, None, "a killed recorder left this file unfinished");
+            self.totals.unfinished += 1;
+            let text = "a killed recorder left this file unfinished, or a recorder that could not write at its end";
+            self.find(&path, FindingKind::Leftover, None, text);
             return None;
         }
         self.totals.open += 1;
@@ -176,19 +183,20 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             let named = store::names::PACKETS.iter().map(|ending| format!("{stem}.{ending}"));
             let mut packets = hidden.chain(named).chain([stem.to_owned()]);
             if !packets.any(|name| self.device.exists(&path.with_file_name(name))) && self.device.exists(path) {
-                self.find(path, FindingKind::Orphan, None, "an index without its packet file");
+                match dated && !file_names::is_stem_of_store(stem) {
+                    true => {
+                        self.is_own = ours;
+                        self.foreign(path, "not a file of the store; ignored");
+                    }
+                    false => self.find(path, FindingKind::Orphan, None, "an index without its packet file"),
+                }
             }
         } else if let Some((data_type, holds)) =
             RowFile::named(name).filter(|(data_type, _)| dated != is_in_no_hour(*data_type))
         {
             self.row_file(path, data_type, holds);
         } else if name.ends_with(&format!(".{DAMAGED}")) {
-            self.find(
-                path,
-                FindingKind::SetAside,
-                None,
-                "a damaged original that was kept; netgrain repair can read it",
-            );
+            self.find(path, FindingKind::SetAside, None, kept_original(name));
         } else if file_names::prepared(name).is_some() || file_names::is_recovered(name) {
             let is_held = self.device.is_held(path);
             // A prepared file exists before it is locked, so the claim shows whether a recorder is preparing it. The
@@ -196,13 +204,17 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             // and releases the claim afterwards.
             let is_made = file_names::prepared(name).is_some() && self.device.is_held(&path.with_file_name(CLAIM));
             if !is_held && !is_made && self.device.exists(path) {
-                self.find(path, FindingKind::Leftover, None, "a killed recorder left this file");
+                self.totals.unfinished += 1;
+                let text = "a killed recorder left this file, or a recorder that could not write at its end";
+                self.find(path, FindingKind::Leftover, None, text);
             }
         } else if let Some(stem) = file_names::hidden_index(name).or_else(|| file_names::sealed_index(name)) {
             let mut packets = store::names::PACKETS.iter().map(|ending| store::names::hidden(stem, ending));
             let has_packets = packets.any(|name| self.device.exists(&path.with_file_name(name)));
             if !has_packets && !self.device.is_held(path) && self.device.exists(path) {
-                self.find(path, FindingKind::Leftover, None, "a killed recorder left this index");
+                self.totals.unfinished += 1;
+                let text = "a killed recorder left this index, or a recorder that could not write at its end";
+                self.find(path, FindingKind::Leftover, None, text);
             }
         } else if ![CLAIM, store::names::METER_KEY, store::names::FLOW_LATENESS].contains(&name) {
             let capture = name.ends_with(".pcapng") || name.ends_with(".cap");
@@ -261,6 +273,19 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 before = Some((last, file));
             }
         }
+    }
+}
+
+/// Describes a file that repair has renamed with the ending `damaged`.
+fn kept_original(name: &str) -> &'static str {
+    let original = name.strip_suffix(&format!(".{DAMAGED}")).unwrap_or(name);
+    // Further originals of the same name have a number: `NAME_1.damaged`.
+    let original =
+        original.rsplit_once('_').filter(|(_, n)| n.bytes().all(|b| b.is_ascii_digit())).map_or(original, |(o, _)| o);
+    match original.rsplit_once('.').map_or("", |(_, ending)| ending) {
+        store::names::INDEX => "a damaged index that was kept; repair has made another index from the packets",
+        "parquet" => "a damaged file of flow records or rows that was kept; netgrain repair cannot read it",
+        _ => "a damaged original that was kept; netgrain repair saves its complete packets in another file",
     }
 }
 

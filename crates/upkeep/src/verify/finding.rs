@@ -15,13 +15,13 @@ pub struct Finding {
     /// The description of the finding.
     pub text: String,
     /// The remedy for this finding, if it differs from [`FindingKind::remedy`]; usually empty.
-    pub advice: &'static str,
+    pub advice: String,
 }
 
 impl Finding {
     /// The remedy; empty if nothing needs to be done.
-    pub const fn remedy(&self) -> &'static str {
-        if self.advice.is_empty() { self.kind.remedy() } else { self.advice }
+    pub fn remedy(&self) -> &str {
+        if self.advice.is_empty() { self.kind.remedy() } else { &self.advice }
     }
 }
 
@@ -84,6 +84,8 @@ pub enum FindingKind {
     /// Packets are stored in seconds without a series row, or flows without a flow record began; the cause may be a
     /// recording without a meter, a crash, or retention.
     NoRows,
+    /// A file is in another hour directory than its name says.
+    Misplaced,
     /// A damaged original, which was retained in the directory of the file that was salvaged from it.
     SetAside,
     /// The file does not belong to the store.
@@ -120,6 +122,7 @@ impl FindingKind {
             Self::Frame => "frame",
             Self::Rows => "rows",
             Self::NoRows => "no_rows",
+            Self::Misplaced => "misplaced",
             Self::SetAside => "set_aside",
             Self::Foreign => "foreign",
             Self::Version => "version",
@@ -160,6 +163,7 @@ impl FindingKind {
                 "netgrain repair writes its out-of-order marker; until then, queries for an interval may miss its \
                  packets"
             }
+            Self::Misplaced => "netgrain repair moves it to the directory of its hour",
             Self::Orphan => {
                 "its packet file was removed; remove the index when its counts of lost packets are no longer needed"
             }

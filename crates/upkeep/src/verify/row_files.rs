@@ -11,14 +11,14 @@
 
 use super::{Finding, FindingKind, Totals, Verify};
 use crate::recovery::DAMAGED;
-use crate::recovery::file_names::interface_of;
+use crate::recovery::file_names::{interface_of, place_elsewhere};
 use base::Timestamp;
 use std::io;
 use std::path::Path;
 use store::catalogue::parse_stem;
 use store::claim::CLAIM;
 use store::device::{Device, FileId};
-use store::names::{PARTIAL, hour_directory};
+use store::names::PARTIAL;
 
 /// The words in the names of files and journals, and for each word the content of the file.
 const HOLDS: [(&str, &str); 2] = [("flows", "flow records"), ("series", "one-second rows")];
@@ -89,21 +89,23 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                     Ok(Some(what)) => {
                         self.find(path, FindingKind::Frame, None, format!("{what}: its {holds} cannot be read"))
                     }
-                    Ok(None) if hour_directory(&interface, start) != directory => {
-                        let text = format!(
-                            "the file is in another hour directory than its name says, so queries do not find its \
-                             {holds}"
-                        );
-                        self.find(path, FindingKind::RowFile, None, text);
-                    }
-                    Ok(None) => match self.read.as_mut().map_or(Ok(None), |read| read(path)) {
-                        Err(e) if e.kind() == io::ErrorKind::NotFound => return,
-                        Err(e) => self.unreadable(path, &e),
-                        Ok(Some(what)) => {
-                            self.find(path, FindingKind::RowFile, None, format!("{what}: its {holds} are damaged"))
+                    Ok(None) => {
+                        if place_elsewhere(path, start).is_some() {
+                            let text = format!(
+                                "the file is in another hour directory than its name says, so queries for an interval \
+                                 may not find its {holds}"
+                            );
+                            self.find(path, FindingKind::Misplaced, None, text);
                         }
-                        Ok(None) => {}
-                    },
+                        match self.read.as_mut().map_or(Ok(None), |read| read(path)) {
+                            Err(e) if e.kind() == io::ErrorKind::NotFound => return,
+                            Err(e) => self.unreadable(path, &e),
+                            Ok(Some(what)) => {
+                                self.find(path, FindingKind::RowFile, None, format!("{what}: its {holds} are damaged"))
+                            }
+                            Ok(None) => {}
+                        }
+                    }
                 }
                 self.totals.row_files += 1;
             }
@@ -115,7 +117,12 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             RowFile::Sealing if self.device.is_held(&interface.join(CLAIM)) => {}
             RowFile::Journal | RowFile::Sealing => {
                 if self.device.exists(path) {
-                    self.find(path, FindingKind::Leftover, None, format!("{holds} that a killed recorder left"));
+                    self.find(
+                        path,
+                        FindingKind::Leftover,
+                        None,
+                        format!("{holds} that a killed recorder left, or a recorder that could not write at its end"),
+                    );
                     if data_type == RowFile::Journal {
                         self.journal(path, holds);
                     }

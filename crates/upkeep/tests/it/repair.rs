@@ -557,7 +557,13 @@ fn undamaged_records_of_a_capture_are_saved_and_the_original_kept() {
             prng.fill(&mut bytes[hit..end]);
         }
         let end = if bytes.len() == hit { whole.len() } else { end };
-        let (after, reported) = repair([(at.clone(), bytes.clone())].into(), &at);
+        let files: Surviving = [(at.clone(), bytes.clone())].into();
+        let (after, reported) = repair(files.clone(), &at);
+        if reported[0].contains("nothing can be saved") {
+            let is_undamaged = |record: &std::ops::Range<usize>| record.end <= hit || record.start >= end;
+            assert!(after == files && !records.iter().any(is_undamaged), "{note}: {reported:#?}");
+            continue;
+        }
         let saved = &after[&at];
         if let Some(original) = after.get(Path::new("captures/other.pcap.damaged")) {
             assert!(*original == bytes, "{note}: the original was changed");
