@@ -210,3 +210,32 @@ fn the_live_demo_is_complete_and_removes_its_files() {
     }
     assert!(sandbox.netlink().link("ng-demo0").is_err(), "the demo interface is not in this namespace");
 }
+
+#[test]
+fn an_interface_from_which_another_program_captures_is_shared() {
+    let test = "an_interface_from_which_another_program_captures_is_shared";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (_, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("another-program");
+    let record = |more: &[&str]| {
+        let args = ["record", "-i", "vb", "--store", arg(dir.path()), "--ring", "8MiB", "--socket", "none", "-q"];
+        let output = run(&[&args[..], &["--duration", "100ms"], more].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
+        output.err
+    };
+    // For the processes that this test starts, the socket of the test is the socket of another program.
+    let socket = sys::packet::PacketSocket::open().expect("a packet socket");
+    socket.bind(b.index, Some(3)).expect("the interface");
+    let shared = record(&[]);
+    assert!(
+        shared.contains("vb: TPACKET_V3, because other programs receive from this interface (1 packet"),
+        "{shared}"
+    );
+    for more in [&["--dedicated"][..], &["--source-kind", "af-xdp"]] {
+        let taken = record(more);
+        assert!(taken.contains("they receive nothing from it while AF_XDP captures it"), "{more:?}: {taken}");
+    }
+    drop(socket);
+    let free = record(&[]);
+    assert!(free.contains("vb: AF_XDP, because the host does not use this interface"), "{free}");
+}
