@@ -188,6 +188,33 @@ pub struct PortFacts {
     pub has_xdp: bool,
     /// The MTU in bytes.
     pub mtu: u32,
+    /// The reason why no frames arrive at present, if there is one.
+    pub silence: Option<Silence>,
+}
+
+/// The reason why no frames arrive at an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// The interface is administratively down.
+    Down,
+    /// The interface is up, but has no carrier.
+    NoCarrier,
+}
+
+impl PortFacts {
+    /// A warning that no frames arrive at present, with the correction; `None` if frames can arrive.
+    pub fn silence_warning(&self) -> Option<String> {
+        let name = &self.name;
+        Some(match self.silence? {
+            Silence::Down => {
+                format!("{name}: the interface is down, so no packets arrive until it is up: ip link set {name} up")
+            }
+            Silence::NoCarrier => format!(
+                "{name}: the interface has no carrier, so no packets arrive until the link comes up: check the cable \
+                 and the other end of the link"
+            ),
+        })
+    }
 }
 
 /// Chooses a source for `interface`; `dedicated` means that the host does not need its traffic.
@@ -258,6 +285,11 @@ impl PortFacts {
             xdp: netdev::xdp_features(link.index).ok(),
             has_xdp: link.has_xdp,
             mtu: link.mtu,
+            silence: match (link.is_up(), link.carrier) {
+                (false, _) => Some(Silence::Down),
+                (true, false) => Some(Silence::NoCarrier),
+                (true, true) => None,
+            },
         })
     }
 }
@@ -375,6 +407,18 @@ mod tests {
         assert_eq!(other_sockets(), 1, "the sockets that only send, or are bound to all interfaces, do not count");
         other.kill();
         assert_eq!(other_sockets(), 0);
+    }
+
+    #[test]
+    fn an_interface_that_is_down_or_without_carrier_causes_a_warning() {
+        let Some(sandbox) = Sandbox::new("auto::an_interface_that_is_down_or_without_carrier") else { return };
+        let (a, b) = sandbox.veth("a", "b");
+        let warning = || PortFacts::gather(&a.name).expect("facts").silence_warning();
+        assert_eq!(warning(), None);
+        sandbox.netlink().set_up(b.index, false).expect("the peer goes down");
+        assert!(warning().is_some_and(|text| text.contains("a: the interface has no carrier")), "{:?}", warning());
+        sandbox.netlink().set_up(a.index, false).expect("the interface goes down");
+        assert!(warning().is_some_and(|text| text.ends_with("ip link set a up")), "{:?}", warning());
     }
 
     #[test]

@@ -71,6 +71,10 @@ pub fn port(
             )));
         }
     };
+    // Without the warning, the capture of an interface that is down would look like a complete capture of no packets.
+    if let Some(warning) = facts.silence_warning() {
+        sys::say!("netgrain: {warning}");
+    }
     if kind == auto::SourceKind::AfXdp && facts.other_sockets > 0 {
         let sockets = auto::packet_sockets(facts.other_sockets);
         sys::say!(

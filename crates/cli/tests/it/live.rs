@@ -239,3 +239,25 @@ fn an_interface_from_which_another_program_captures_is_shared() {
     let free = record(&[]);
     assert!(free.contains("vb: AF_XDP, because the host does not use this interface"), "{free}");
 }
+
+#[test]
+fn a_capture_of_an_interface_that_is_down_begins_with_a_warning() {
+    let test = "a_capture_of_an_interface_that_is_down_begins_with_a_warning";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("down");
+    let more = ["--duration", "100ms", "--socket", "none", "-q"];
+    let capture = |verb| {
+        let output = run(&[&[verb, "-i", "vb", "--store", arg(dir.path())][..], &more].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
+        output.err
+    };
+    assert!(!capture("record").contains("no packets arrive"));
+    sandbox.netlink().set_up(a.index, false).expect("the peer is down");
+    assert!(capture("record").contains("netgrain: vb: the interface has no carrier"));
+    sandbox.netlink().set_up(b.index, false).expect("the interface is down");
+    for verb in ["record", "run"] {
+        let err = capture(verb);
+        assert!(err.contains("netgrain: vb: the interface is down") && err.contains("ip link set vb up"), "{err}");
+    }
+}
