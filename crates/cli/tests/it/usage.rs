@@ -469,6 +469,25 @@ fn an_unreadable_file_is_reported_with_the_cause() {
             outputs.push((run_as_nobody(&[verb, &["secret.pcap"]].concat()), "secret.pcap", "no permission"));
         }
     }
+    // An interface of a store that the user may not read.
+    let store = dir.join("store");
+    std::fs::create_dir_all(store.join("secret/2026")).expect("directories");
+    mode(&store, 0o755);
+    mode(&store.join("secret"), 0o700);
+    if is_root {
+        for verb in ["packets", "flows", "series"] {
+            let query = [verb, "--store", "store"];
+            outputs.push((run_as_nobody(&query), "store/secret", "no permission to read this directory"));
+        }
+        std::fs::create_dir_all(store.join("public/2026")).expect("directories");
+        for verb in ["packets", "flows", "series"] {
+            let of_all = run_as_nobody(&[verb, "--store", "store"]);
+            assert!(of_all.err.contains("store: no permission to read secret: the result lacks"), "{of_all:?}");
+            outputs.push((run_as_nobody(&[verb, "--store", "store", "-i", "secret"]), "store/secret", "no permission"));
+            let of_public = run_as_nobody(&[verb, "--store", "store", "-i", "public"]);
+            assert!(!of_public.err.contains("no permission"), "{of_public:?}");
+        }
+    }
     for (verb, cause) in [
         (&["packets", "-r"][..], "a directory"),
         (&["flows", "-r"], "a directory"),
