@@ -115,6 +115,12 @@ fn completions_and_man_pages_come_from_the_same_table() {
     for page in ["netgrain.1", "netgrain-record.1", "netgrain-listen.1", "netgrain-gen.1", "netgrain-check.1"] {
         assert!(dir.join(page).is_file(), "{page}");
     }
+    // The arguments after `--` are hidden, because they have the same meaning as the other words of the filter.
+    for entry in std::fs::read_dir(dir.path()).expect("the pages") {
+        let page = std::fs::read_to_string(entry.expect("an entry").path()).expect("a page");
+        let synopsis = page.split(".SH ").find(|part| part.starts_with("SYNOPSIS")).expect("a synopsis");
+        assert!(synopsis.matches("FILTER").count() <= 1, "{synopsis}");
+    }
     for shell in ["bash", "zsh", "fish"] {
         assert!(run(&["completions", shell]).out.contains("netgrain"), "{shell}");
     }
