@@ -561,6 +561,12 @@ fn a_truncated_capture_is_reported_once_with_and_without_an_index() {
 }
 
 #[test]
+fn a_packet_query_of_standard_input_names_the_commands_that_read_it() {
+    let output = run(&["packets", "-r", "-"]);
+    assert_error(&output, "a packet query reads a capture twice", "netgrain run -r - --store DIR");
+}
+
+#[test]
 fn packets_of_an_unsupported_link_type_are_reported_by_number_and_name() {
     let dir = TempDir::new("packets-links");
     let (one, out) = (dir.join("one.pcap"), dir.join("out.pcap"));
