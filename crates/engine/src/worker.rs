@@ -9,6 +9,7 @@ use crate::recording::RecorderLink;
 use crate::stage::Stage;
 use crate::worker_links::{PAUSE, WorkerLinks, WorkerStatus};
 use base::{Cause, Note, Timestamp};
+use capture::file::repair_advice;
 use capture::{AnySource, Counts, Polled, ProgramOutcomes, Source, SourceError, SourceInfo, TimestampSource};
 use filter::Filter;
 use interface_program::ProgramSequence;
@@ -174,7 +175,7 @@ impl Worker {
                 Err(e @ SourceError::Corrupt { .. }) if !draining && !self.settings.more.is_empty() => {
                     match outcome {
                         Ok(()) => outcome = Err(e),
-                        Err(_) => self.warn(e.to_string()),
+                        Err(_) => self.warn(e.to_string() + &repair_advice(&e)),
                     }
                     if let Err(e) = self.next_file() {
                         outcome = Err(e);
