@@ -52,6 +52,12 @@ pub fn summary(r: &Report) -> String {
     for (note, n) in &c.notes {
         row(&format!("({note})"), *n, "");
     }
+    if r.queues.iter().all(|q| q.recorder.is_none()) {
+        let _ = writeln!(
+            out,
+            "no packets are written to disk (--no-packets, or no --store): stored means stored in the ring"
+        );
+    }
     if c.residue != 0 {
         let _ = writeln!(out, "  residue {} packets: this is a bug in netgrain, please report it", c.residue);
     }

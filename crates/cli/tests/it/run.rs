@@ -251,6 +251,8 @@ fn run_without_packets_stores_the_other_data_types_without_a_fault() {
     let output = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "--no-packets"], &RING[..]].concat());
     assert_eq!(output.status, Some(0), "{output:?}");
     assert!(output.out.contains("data types (packets)") && !output.out.contains("FAULT"), "{}", output.out);
+    let note = "no packets are written to disk (--no-packets, or no --store): stored means stored in the ring";
+    assert!(output.out.lines().any(|line| line == note), "{}", output.out);
     let files = walk(&store);
     assert!(files.iter().any(|p| p.extension().is_some_and(|e| e == "parquet")), "{files:?}");
     assert!(!files.iter().any(|p| p.extension().is_some_and(|e| e == "pcap")), "{files:?}");
