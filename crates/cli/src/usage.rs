@@ -105,7 +105,9 @@ pub fn is_named_as_capture(word: &str) -> bool {
 fn unknown(e: &clap::Error, netgrain: &Command, verb: &TypedVerb<'_>) -> Option<String> {
     let given = text_of(e, ContextKind::InvalidArg)?;
     if !given.starts_with('-') {
-        return Some(format!("the argument '{given}' is unexpected"));
+        let has_filter = verb.command.get_arguments().any(|arg| arg.get_long() == Some("filter"));
+        let advice = if has_filter { "; a filter follows --filter, as in --filter 'tcp port 80'" } else { "" };
+        return Some(format!("the argument '{given}' is unexpected{advice}"));
     }
     let text = format!("{} has no option '{given}'", verb.path);
     if let Some(similar) = text_of(e, ContextKind::SuggestedArg) {
@@ -221,6 +223,14 @@ mod tests {
         );
         assert!(message_for("verify -r x").contains("as in netgrain verify FILE"), "{}", message_for("verify -r x"));
         assert!(message_for("flows --store S --stoer x").contains("did you mean '--store'?"));
+    }
+
+    #[test]
+    fn a_filter_without_its_flag_names_the_flag() {
+        for verb in ["listen -i eth1", "record --store S -i eth1", "run --store S -i eth1"] {
+            let message = message_for(&format!("{verb} tcp"));
+            assert!(message.starts_with("the argument 'tcp' is unexpected; a filter follows --filter"), "{message}");
+        }
     }
 
     #[test]
