@@ -1,9 +1,9 @@
 //! The choice of the source for an interface if the configuration names none.
 //!
 //! AF_XDP delivers the frames to this process instead of the host, which suits an interface that receives mirrored
-//! traffic. TPACKET_V3 delivers copies of the frames, which suits an interface that the host uses itself. Invariant:
-//! **an interface that the host uses retains its traffic unless `dedicated` was given.** [`PortFacts::gather`] queries
-//! the kernel; [`decide`] is a pure function of the result.
+//! traffic. TPACKET_V3 delivers copies of the frames, which suits an interface that the host uses itself, or from which
+//! another program captures. Invariant: **an interface that the host or another program uses retains its traffic unless
+//! `dedicated` was given.** [`PortFacts::gather`] queries the kernel; [`decide`] is a pure function of the result.
 
 use crate::SourceError;
 use std::fmt;
@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use sys::ethtool;
 use sys::netlink::netdev::{self, XdpFeatures, feature};
 use sys::netlink::{Address, Link, Netlink, Route};
+use sys::packet::others;
 
 /// Largest MTU whose frames fit one buffer of native XDP: a page of 4096 bytes less 256 bytes of headroom, 320 of
 /// kernel metadata, and 22 of link header and two VLAN tags.
@@ -57,6 +58,11 @@ pub enum Reason {
     Loopback,
     /// TPACKET_V3 is chosen because the host uses the interface in the listed ways.
     HostUse(Vec<HostUse>),
+    /// TPACKET_V3 is chosen because other programs receive the frames of the interface through packet sockets.
+    OtherPrograms {
+        /// The number of their packet sockets.
+        sockets: usize,
+    },
     /// TPACKET_V3 is chosen because another XDP program is attached.
     XdpAttached,
     /// TPACKET_V3 is chosen because the kernel does not report the XDP features of the driver.
@@ -78,7 +84,7 @@ pub enum Reason {
     NativeXdp {
         /// The driver.
         driver: String,
-        /// True if the interface is dedicated although the host uses it.
+        /// True if the interface is dedicated although the host or another program uses it.
         is_dedicated: bool,
         /// The driver has zero copy.
         has_zero_copy: bool,
@@ -100,6 +106,12 @@ impl fmt::Display for Reason {
                      receive nothing from it"
                 )
             }
+            Self::OtherPrograms { sockets } => write!(
+                f,
+                "TPACKET_V3, because other programs receive from this interface ({}); with --dedicated they would \
+                 receive nothing from it",
+                packet_sockets(*sockets)
+            ),
             Self::XdpAttached => f.write_str(
                 "TPACKET_V3, because another XDP program is attached; frames that it does not pass to the kernel are \
                  not captured",
@@ -122,6 +134,11 @@ impl fmt::Display for Reason {
             }
         }
     }
+}
+
+/// The number of packet sockets in words.
+pub fn packet_sockets(sockets: usize) -> String {
+    format!("{sockets} packet socket{}", if sockets == 1 { "" } else { "s" })
 }
 
 /// One way in which the host uses an interface.
@@ -161,6 +178,8 @@ pub struct PortFacts {
     pub name: String,
     /// The ways in which the host uses the interface; empty if it does not.
     pub uses: Vec<HostUse>,
+    /// The number of packet sockets of other processes that receive from the interface.
+    pub other_sockets: usize,
     /// The name of the driver of the interface, if the kernel reports it.
     pub driver: Option<String>,
     /// The XDP features of the driver, if the kernel reports them.
@@ -169,6 +188,33 @@ pub struct PortFacts {
     pub has_xdp: bool,
     /// The MTU in bytes.
     pub mtu: u32,
+    /// The reason why no frames arrive at present, if there is one.
+    pub silence: Option<Silence>,
+}
+
+/// The reason why no frames arrive at an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// The interface is administratively down.
+    Down,
+    /// The interface is up, but has no carrier.
+    NoCarrier,
+}
+
+impl PortFacts {
+    /// A warning that no frames arrive at present, with the correction; `None` if frames can arrive.
+    pub fn silence_warning(&self) -> Option<String> {
+        let name = &self.name;
+        Some(match self.silence? {
+            Silence::Down => {
+                format!("{name}: the interface is down, so no packets arrive until it is up: ip link set {name} up")
+            }
+            Silence::NoCarrier => format!(
+                "{name}: the interface has no carrier, so no packets arrive until the link comes up: check the cable \
+                 and the other end of the link"
+            ),
+        })
+    }
 }
 
 /// Chooses a source for `interface`; `dedicated` means that the host does not need its traffic.
@@ -191,6 +237,9 @@ fn reason(facts: &PortFacts, dedicated: bool) -> Reason {
     if !facts.uses.is_empty() && !dedicated {
         return Reason::HostUse(facts.uses.clone());
     }
+    if facts.other_sockets > 0 && !dedicated {
+        return Reason::OtherPrograms { sockets: facts.other_sockets };
+    }
     if facts.has_xdp {
         return Reason::XdpAttached;
     }
@@ -203,7 +252,8 @@ fn reason(facts: &PortFacts, dedicated: bool) -> Reason {
     if facts.mtu > ONE_BUFFER_MTU && !can(feature::RX_SG) {
         return Reason::LargeFrames { driver, mtu: facts.mtu };
     }
-    let (is_dedicated, has_zero_copy) = (!facts.uses.is_empty(), can(feature::XSK_ZEROCOPY));
+    let is_dedicated = !facts.uses.is_empty() || facts.other_sockets > 0;
+    let has_zero_copy = can(feature::XSK_ZEROCOPY);
     Reason::NativeXdp { driver, is_dedicated, has_zero_copy }
 }
 
@@ -226,13 +276,20 @@ impl PortFacts {
         let links = netlink.links().map_err(fail("list the interfaces"))?;
         let addresses = netlink.addresses().map_err(fail("list the addresses"))?;
         let routes = netlink.routes().map_err(fail("list the routes"))?;
+        let other_sockets = others::receiving(link.index).map_err(fail("list the packet sockets"))?;
         Ok(Self {
             name: link.name.clone(),
             uses: uses(&link, &links, &addresses, &routes),
+            other_sockets,
             driver: ethtool::driver(&link.name).ok(),
             xdp: netdev::xdp_features(link.index).ok(),
             has_xdp: link.has_xdp,
             mtu: link.mtu,
+            silence: match (link.is_up(), link.carrier) {
+                (false, _) => Some(Silence::Down),
+                (true, false) => Some(Silence::NoCarrier),
+                (true, true) => None,
+            },
         })
     }
 }
@@ -272,7 +329,9 @@ fn is_automatic(ip: IpAddr) -> bool {
 mod tests {
     use super::*;
     use std::net::{Ipv4Addr, Ipv6Addr};
-    use testkit::Sandbox;
+    use std::time::{Duration, Instant};
+    use sys::packet::PacketSocket;
+    use testkit::{ChildTest, Sandbox};
 
     /// An unused interface whose driver supports all XDP features.
     fn mirror() -> PortFacts {
@@ -304,6 +363,62 @@ mod tests {
             assert!(choice.reason == Reason::HostUse(vec![one.clone()]) && choice.to_string().contains("--dedicated"));
             assert_eq!(decide(&facts, true).kind(), SourceKind::AfXdp, "{one}");
         }
+    }
+
+    #[test]
+    fn an_interface_from_which_another_program_captures_is_shared() {
+        let facts = PortFacts { other_sockets: 1, ..mirror() };
+        let choice = decide(&facts, false);
+        assert_eq!(choice.kind(), SourceKind::Tpacket);
+        assert!(
+            choice.to_string().contains("other programs receive from this interface (1 packet socket)"),
+            "{choice}"
+        );
+        let dedicated = decide(&PortFacts { other_sockets: 2, ..mirror() }, true);
+        assert_eq!(dedicated.kind(), SourceKind::AfXdp);
+        assert!(dedicated.to_string().contains("--dedicated was given"), "{dedicated}");
+    }
+
+    #[test]
+    fn packet_sockets_of_other_processes_are_counted_and_those_of_this_process_are_not() {
+        const VARIABLE: &str = "NETGRAIN_TEST_PACKET_SOCKET";
+        let test = "packet_sockets_of_other_processes_are_counted_and_those_of_this_process_are_not";
+        let socket = |link, protocol| {
+            let socket = PacketSocket::open().expect("a packet socket");
+            socket.bind(link, protocol).expect("an interface");
+            socket
+        };
+        if let Some(link) = std::env::var(VARIABLE).ok().and_then(|link| link.parse().ok()) {
+            let _sockets = [socket(link, None), socket(0, Some(3)), socket(link, Some(3))];
+            loop {
+                std::thread::park();
+            }
+        }
+        let Some(sandbox) = Sandbox::new("auto::packet_sockets_of_other_processes") else { return };
+        let (a, _) = sandbox.veth("a", "b");
+        let _own = socket(a.index, Some(3));
+        let other_sockets = || PortFacts::gather(&a.name).expect("facts").other_sockets;
+        assert_eq!(other_sockets(), 0);
+        let mut other = ChildTest::start(module_path!(), test, VARIABLE, a.index.to_string());
+        let until = Instant::now() + Duration::from_secs(60);
+        while other_sockets() == 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(other_sockets(), 1, "the sockets that only send, or are bound to all interfaces, do not count");
+        other.kill();
+        assert_eq!(other_sockets(), 0);
+    }
+
+    #[test]
+    fn an_interface_that_is_down_or_without_carrier_causes_a_warning() {
+        let Some(sandbox) = Sandbox::new("auto::an_interface_that_is_down_or_without_carrier") else { return };
+        let (a, b) = sandbox.veth("a", "b");
+        let warning = || PortFacts::gather(&a.name).expect("facts").silence_warning();
+        assert_eq!(warning(), None);
+        sandbox.netlink().set_up(b.index, false).expect("the peer goes down");
+        assert!(warning().is_some_and(|text| text.contains("a: the interface has no carrier")), "{:?}", warning());
+        sandbox.netlink().set_up(a.index, false).expect("the interface goes down");
+        assert!(warning().is_some_and(|text| text.ends_with("ip link set a up")), "{:?}", warning());
     }
 
     #[test]

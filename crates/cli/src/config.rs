@@ -18,8 +18,8 @@ pub struct ConfigArgs {
     /// Print each key with its description and its value: from the file, or the default
     #[arg(long, required_unless_present_any = ["check", "manual"])]
     pub dump: bool,
-    /// Print the text of docs/reference/configuration.md
-    #[arg(long, hide = true, conflicts_with = "dump")]
+    /// Print the reference of all keys as Markdown, the text of docs/reference/configuration.md
+    #[arg(long, conflicts_with = "dump")]
     pub manual: bool,
     /// Configuration of netgrain run
     #[arg(value_name = "FILE")]

@@ -33,15 +33,44 @@ pub fn inventories(store: &Path) -> Result<Vec<InterfaceInventory>, Failure> {
     let names = catalogue::interfaces(store).map_err(|e| failure(&e.to_string()))?;
     let found: Vec<InterfaceInventory> = names.iter().map(|name| InterfaceInventory::of(store, name)).collect();
     if found.is_empty() {
+        if let Some(name) = unreadable(store).first() {
+            return Err(no_permission(store, name));
+        }
         return Err(failure("nothing has been recorded here; name the --store that `netgrain record` writes"));
     }
     Ok(found)
 }
 
-/// Checks that the store has the requested interfaces; the error suggests a similar name.
+/// The directories of a store that the user may not list.
+fn unreadable(store: &Path) -> Vec<String> {
+    catalogue::unreadable(store).unwrap_or_default()
+}
+
+fn no_permission(store: &Path, name: &str) -> Failure {
+    let directory = store.join(name);
+    Failure::Said(format!(
+        "{}: no permission to read this directory; run as the owner of the store, or as root",
+        directory.display()
+    ))
+}
+
+/// Checks that the store has the requested interfaces; the error suggests a similar name. If the query is about all
+/// interfaces, prints a warning about those that the user may not read.
 pub fn check(store: &Path, interfaces: &[InterfaceInventory], requested: &[String]) -> Result<(), Failure> {
+    let unreadable = unreadable(store);
+    if requested.is_empty() && !unreadable.is_empty() {
+        sys::say!(
+            "netgrain: {}: no permission to read {}: the result lacks what was recorded there; run as the owner of the \
+             store, or as root",
+            store.display(),
+            listed(unreadable.iter().cloned())
+        );
+    }
     for name in requested {
         let directory = names::interface_directory(store, name);
+        if let Some(denied) = unreadable.iter().find(|denied| directory.file_name() == Some(OsStr::new(denied))) {
+            return Err(no_permission(store, denied));
+        }
         if interfaces.iter().any(|s| directory.file_name() == Some(OsStr::new(&s.interface))) {
             continue;
         }

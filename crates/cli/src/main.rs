@@ -17,6 +17,7 @@ mod interval;
 mod inventory;
 mod lang;
 mod listen;
+mod man;
 mod metrics;
 mod outcome;
 mod output;
@@ -167,9 +168,7 @@ fn run(command: Command) -> Result<Outcome, Failure> {
             Ok(Outcome::Yes)
         }
         Command::Man { dir } => {
-            std::fs::create_dir_all(&dir).map_err(|e| Failure::uncreatable(&dir, &e))?;
-            clap_mangen::generate_to(Netgrain::command(), &dir)
-                .map_err(|e| Failure::Said(format!("{}: {e}", dir.display())))?;
+            man::write(&dir)?;
             Ok(Outcome::Yes)
         }
     }

@@ -2,6 +2,7 @@
 //! output pipe that its reader closes is a success.
 
 use capture::SourceError;
+use capture::file::repair_advice;
 use engine::{EngineError, Report};
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -80,11 +81,13 @@ impl Failure {
 pub fn ended(outcome: Result<(), EngineError>, report: &Report) -> Result<bool, Failure> {
     match outcome {
         // An error at byte 0 means that the file is no capture.
-        Err(e @ EngineError::Source(SourceError::Corrupt { offset: 1.., .. }))
+        Err(EngineError::Source(e @ SourceError::Corrupt { offset: 1.., .. }))
             if report.counts.offered > report.counts.lost_total =>
         {
+            let advice = repair_advice(&e);
             sys::say!(
-                "netgrain: {e}; all packets before this byte were processed, and at least one packet was lost there"
+                "netgrain: {e}; all packets before this byte were processed, and at least one packet was lost \
+                 there{advice}"
             );
             Ok(false)
         }

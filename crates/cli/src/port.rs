@@ -12,7 +12,7 @@ const BUSY_POLL: BusyPoll = BusyPoll { micros: 20, budget: 64 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SourceKindArg {
-    /// AF_XDP on an interface that is dedicated or that the host does not use, otherwise TPACKET
+    /// AF_XDP on an interface that is dedicated or that neither the host nor another program uses, otherwise TPACKET
     Auto,
     /// AF_XDP (needs --dedicated on an interface that the host uses)
     AfXdp,
@@ -71,6 +71,17 @@ pub fn port(
             )));
         }
     };
+    // Without the warning, the capture of an interface that is down would look like a complete capture of no packets.
+    if let Some(warning) = facts.silence_warning() {
+        sys::say!("netgrain: {warning}");
+    }
+    if kind == auto::SourceKind::AfXdp && facts.other_sockets > 0 {
+        let sockets = auto::packet_sockets(facts.other_sockets);
+        sys::say!(
+            "netgrain: {name}: other programs receive from this interface ({sockets}); they receive nothing from it \
+             while AF_XDP captures it: --source-kind tpacket shares the interface"
+        );
+    }
     if busy_poll && kind == auto::SourceKind::Tpacket {
         sys::say!("netgrain: {name}: busy polling needs AF_XDP; TPACKET runs without it");
     }

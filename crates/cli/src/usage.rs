@@ -105,10 +105,12 @@ pub fn is_named_as_capture(word: &str) -> bool {
 fn unknown(e: &clap::Error, netgrain: &Command, verb: &TypedVerb<'_>) -> Option<String> {
     let given = text_of(e, ContextKind::InvalidArg)?;
     if !given.starts_with('-') {
-        return Some(format!("the argument '{given}' is unexpected"));
+        let has_filter = verb.command.get_arguments().any(|arg| arg.get_long() == Some("filter"));
+        let advice = if has_filter { "; a filter follows --filter, as in --filter 'tcp port 80'" } else { "" };
+        return Some(format!("the argument '{given}' is unexpected{advice}"));
     }
     let text = format!("{} has no option '{given}'", verb.path);
-    if let Some(similar) = text_of(e, ContextKind::SuggestedArg) {
+    if let Some(similar) = similar_option(&given, verb) {
         return Some(format!("{text}; did you mean '{similar}'?"));
     }
     let takes_paths = verb.command.get_positionals().any(|arg| ["PATH", "FILE"].contains(&value_name(arg)));
@@ -128,6 +130,29 @@ fn unknown(e: &clap::Error, netgrain: &Command, verb: &TypedVerb<'_>) -> Option<
     })
 }
 
+/// Names of options in other tools, and the names of the same options in netgrain.
+const OF_OTHER_TOOLS: [(&str, &[&str]); 8] = [
+    ("interface", &["iface", "if", "intf", "dev", "device"]),
+    ("by", &["sort", "sort-by", "order", "order-by"]),
+    ("limit", &["head", "max", "max-count"]),
+    ("write", &["output", "out", "outfile"]),
+    ("read", &["file", "input"]),
+    ("from", &["start", "since", "begin", "after"]),
+    ("to", &["end", "until", "before"]),
+    ("packets", &["count", "max-packets"]),
+];
+
+/// The option of the verb that the given option probably means: an option with a similar name, or with the same meaning
+/// in other tools. The similarity of clap is not used, because it also finds names that are not near.
+fn similar_option(given: &str, verb: &TypedVerb<'_>) -> Option<String> {
+    let name = given.strip_prefix("--")?.split('=').next()?;
+    let options: Vec<&str> =
+        verb.command.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(Arg::get_long).collect();
+    let of_other_tool = OF_OTHER_TOOLS.iter().find(|(option, names)| options.contains(option) && names.contains(&name));
+    let option = of_other_tool.map(|(option, _)| *option).or_else(|| base::nearest(name, options));
+    option.map(|option| format!("--{option}"))
+}
+
 fn value_name(arg: &Arg) -> &str {
     arg.get_value_names().and_then(|names| names.first()).map_or("", |name| name.as_str())
 }
@@ -143,17 +168,16 @@ fn is_named(arg: &Arg, given: &str) -> bool {
 fn no_verb(e: &clap::Error, verb: &TypedVerb<'_>) -> Option<String> {
     let given = text_of(e, ContextKind::InvalidSubcommand)?;
     let text = format!("'{given}' is not a verb of {}", verb.path);
-    let similar = values_of(e, ContextKind::SuggestedSubcommand);
-    if !similar.is_empty() {
-        return Some(format!("{text}; did you mean '{}'?", similar.join("' or '")));
+    let verbs = verb.command.get_subcommands().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help");
+    let verbs: Vec<&str> = verbs.map(Command::get_name).collect();
+    if let Some(similar) = base::nearest(&given, verbs.iter().copied()) {
+        return Some(format!("{text}; did you mean '{similar}'?"));
     }
     if Path::new(&given).is_file() {
         return Some(format!(
             "{text}, but a file: use netgrain packets -r {given}, netgrain flows -r or netgrain series -r"
         ));
     }
-    let verbs = verb.command.get_subcommands().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help");
-    let verbs: Vec<&str> = verbs.map(Command::get_name).collect();
     Some(format!("{text}; the verbs are {}", verbs.join(", ")))
 }
 
@@ -162,7 +186,7 @@ fn not_a_choice(e: &clap::Error) -> Option<String> {
     let text = format!("'{value}' is not a value of '{arg}'");
     let choices = values_of(e, ContextKind::ValidValue);
     let text = if choices.is_empty() { text } else { format!("{text}; write one of {}", choices.join(", ")) };
-    Some(match text_of(e, ContextKind::SuggestedValue) {
+    Some(match base::nearest(&value, choices.iter().map(String::as_str)) {
         Some(similar) => format!("{text}; did you mean '{similar}'?"),
         None => text,
     })
@@ -221,6 +245,33 @@ mod tests {
         );
         assert!(message_for("verify -r x").contains("as in netgrain verify FILE"), "{}", message_for("verify -r x"));
         assert!(message_for("flows --store S --stoer x").contains("did you mean '--store'?"));
+    }
+
+    #[test]
+    fn only_near_names_and_names_of_other_tools_are_suggested() {
+        for (line, option) in [
+            ("flows --store S --iface eth1", "--interface"),
+            ("flows --store S --sort bytes", "--by"),
+            ("packets --store S --start now", "--from"),
+            ("run --outtput x", ""),
+            ("flows --store S --frobnicate", ""),
+        ] {
+            let message = message_for(line);
+            let expected = format!("did you mean '{option}'?");
+            assert!(message.contains(&expected) != option.is_empty(), "{line}: {message}");
+            assert!(message.contains("did you mean") != option.is_empty(), "{line}: {message}");
+        }
+        assert!(message_for("recrod").contains("did you mean 'record'?"));
+        assert!(message_for("capture").contains("the verbs are run, record"), "{}", message_for("capture"));
+        assert!(message_for("packets --store S --format tsv").contains("write one of"));
+    }
+
+    #[test]
+    fn a_filter_without_its_flag_names_the_flag() {
+        for verb in ["listen -i eth1", "record --store S -i eth1", "run --store S -i eth1"] {
+            let message = message_for(&format!("{verb} tcp"));
+            assert!(message.starts_with("the argument 'tcp' is unexpected; a filter follows --filter"), "{message}");
+        }
     }
 
     #[test]

@@ -105,8 +105,8 @@ sections! {
     capture Capture {
         /// Interfaces to capture from; each has its own directory in the store, ring socket and interface number.
         interfaces: Vec<String> = Vec::new(), Start;
-        /// Capture method; auto means AF_XDP on an interface that is dedicated or that the host does not use, otherwise
-        /// TPACKET.
+        /// Capture method; auto means AF_XDP on an interface that is dedicated or that neither the host nor another
+        /// program uses, otherwise TPACKET.
         source: SourceKind = SourceKind::Auto, Start;
         /// Dedicate the interfaces to capture: the host no longer receives packets from them.
         dedicated: bool = false, Start;

@@ -261,7 +261,7 @@ impl Setting for Mode {
 /// The capture method of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceKind {
-    /// AF_XDP on an interface that is dedicated or that the host does not use, otherwise TPACKET.
+    /// AF_XDP on an interface that is dedicated or that neither the host nor another program uses, otherwise TPACKET.
     Auto,
     /// AF_XDP.
     AfXdp,

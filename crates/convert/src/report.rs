@@ -166,8 +166,18 @@ impl Report {
         }));
         lines.extend(self.anonymised.warnings());
         lines.extend(self.damaged_inputs.iter().map(|d| {
-            format!("{}: byte {}: {}; everything before this byte was converted", d.input, d.offset, d.reason)
+            let (input, offset, advice) = (&d.input, d.offset, repair_advice(&d.input));
+            format!("{input}: byte {offset}: {}; everything before this byte was converted{advice}", d.reason)
         }));
         lines
+    }
+}
+
+/// The command that saves the records after the broken record of an input; empty for standard input and compressed
+/// captures, which `netgrain repair` does not read.
+fn repair_advice(input: &str) -> String {
+    match input == "-" || [".gz", ".zst"].iter().any(|ending| input.ends_with(ending)) {
+        true => String::new(),
+        false => format!("; netgrain repair {input} saves the complete records after this byte, if there are any"),
     }
 }

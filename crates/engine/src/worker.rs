@@ -11,6 +11,7 @@ use crate::stage::Stage;
 use crate::timestamp_choice::batch_method;
 use crate::worker_links::{PAUSE, WorkerLinks, WorkerStatus};
 use base::{Cause, Note, Timestamp};
+use capture::file::repair_advice;
 use capture::{AnySource, Counts, Polled, ProgramOutcomes, Source, SourceError, SourceInfo, TimestampSource};
 use filter::Filter;
 use interface_program::ProgramSequence;
@@ -190,7 +191,7 @@ impl Worker {
                 Err(e @ SourceError::Corrupt { .. }) if !draining && !self.settings.more.is_empty() => {
                     match outcome {
                         Ok(()) => outcome = Err(e),
-                        Err(_) => self.warn(e.to_string()),
+                        Err(_) => self.warn(e.to_string() + &repair_advice(&e)),
                     }
                     if let Err(e) = self.next_file() {
                         outcome = Err(e);

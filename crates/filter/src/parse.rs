@@ -13,9 +13,9 @@ use crate::error::FilterError;
 use crate::lex::{Token, tokens};
 use crate::lower;
 use crate::tree::{ArithExpr, Cmp, Dir, Expr, FlowTest, Leaf, Primitive, Span, Version};
-use crate::unsupported::{near, refused, suggestion, unknown};
-use crate::values::port;
-use crate::{MAX_DEPTH, MAX_TESTS, flow, habits, names, services};
+use crate::unsupported::{near, refused, suggestion};
+use crate::values::{not_a_port, port};
+use crate::{MAX_DEPTH, MAX_TESTS, flow, habits, names};
 use std::net::IpAddr;
 
 /// Returns the syntax tree of a filter text; `None` if the text is empty.
@@ -425,16 +425,15 @@ impl<'a> Parser<'a> {
         }
         let test = match words.kind {
             Kind::Port => {
-                let (port, of) = port(t.text).ok_or_else(|| {
-                    t.error(unknown("service", services::near(t.text), "the port number, up to 65535"))
-                })?;
+                let (port, of) = port(t.text).ok_or_else(|| t.error(not_a_port(t.text)))?;
                 self.ports(words, t, of, port, port)?
             }
             Kind::PortRange => {
                 let range = t.text.split_once('-').and_then(|(a, b)| Some((port(a)?, port(b)?)));
                 let one = || port(t.text).map(|p| (p, p));
-                let ((a, of), (b, and_of)) =
-                    range.or_else(one).ok_or_else(|| t.error("not a port range; write `1000-2000`"))?;
+                let ((a, of), (b, and_of)) = range
+                    .or_else(one)
+                    .ok_or_else(|| t.error("not a port range; write `1000-2000`, with ports up to 65535"))?;
                 self.ports(words, t, of.filter(|_| of == and_of), a.min(b), a.max(b))?
             }
             Kind::Proto => self.proto(words, t)?,

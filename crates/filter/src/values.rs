@@ -181,6 +181,18 @@ pub fn port(text: &str) -> Option<(u16, Option<u8>)> {
     services::find(text).or_else(|| Some((u16::try_from(names::number(text)?).ok()?, None)))
 }
 
+/// The correction of a text after `port` that is neither a port number nor a service name.
+pub fn not_a_port(text: &str) -> String {
+    let is_range = text.split_once('-').is_some_and(|(low, high)| port(low).is_some() && port(high).is_some());
+    if is_range {
+        format!("for a range of ports write `portrange {text}`")
+    } else if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        "a port is a number up to 65535".to_owned()
+    } else {
+        unknown("service", services::near(text), "the port number, up to 65535")
+    }
+}
+
 /// Parses an address without dots. For `host` the number is the address; for `net` it is shifted left by whole bytes as
 /// far as possible, so `net 10` means 10.0.0.0/8.
 fn numbered(text: &str, kind: Kind) -> Option<(u32, u32)> {

@@ -28,5 +28,5 @@ pub use plan::MeterPlan;
 pub use queue_merge::QueueReader;
 pub use report::{MeterReport, SinkReport, TunnelReport};
 pub use sink::Sink;
-pub use store::{RowRetention, RowRetentionRules, StoreSink};
+pub use store::{RowRetention, RowRetentionRules, STORE_NAME, StoreSink};
 pub use table::MemoryHints;

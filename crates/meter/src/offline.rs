@@ -12,6 +12,7 @@ use crate::sink::{Sink, Sinks};
 use crate::table::Table;
 use crate::work::Work;
 use base::{Cause, Timestamp, TimestampMethod};
+use capture::file::repair_advice;
 use capture::{Frame, Polled, Source, SourceError};
 use filter::Filter;
 use flow::Record;
@@ -318,7 +319,7 @@ impl FileMeter {
                 Err(e) => {
                     // Only the first error is reported. If a file is truncated, its complete packets and the next files
                     // are still metered.
-                    self.result.broken.get_or_insert_with(|| e.to_string());
+                    self.result.broken.get_or_insert_with(|| e.to_string() + &repair_advice(&e));
                     break;
                 }
             }

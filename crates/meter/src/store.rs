@@ -44,6 +44,9 @@ const SEALING_MOST: usize = 4;
 /// The largest number of warnings retained until they are read.
 const WARNINGS_MAX: usize = 32;
 
+/// The beginning of the name of the sink that writes into a store; the path of the store follows.
+pub const STORE_NAME: &str = "store ";
+
 /// The sink that writes into the store's directory of one interface. The capture holds the claim on this directory, so
 /// no other process records into it.
 pub struct StoreSink {
@@ -76,7 +79,7 @@ impl StoreSink {
         }
         let writer = Writer::new(config).map_err(MeterError::Thread)?;
         Ok(Self {
-            name: format!("store {}", store.display()),
+            name: format!("{STORE_NAME}{}", store.display()),
             writer: Some(writer),
             counts: Counts::default(),
             records: 0,

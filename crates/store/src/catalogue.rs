@@ -17,6 +17,9 @@ use sys::nofollow::{self, FileKind};
 /// Years accepted in names of directories; the largest [`Timestamp`] is in the year 2554.
 const YEARS: std::ops::RangeInclusive<u32> = 1970..=2553;
 
+/// The directory of fsck(8) at the root of a volume, which only root may list.
+const LOST_AND_FOUND: &str = "lost+found";
+
 /// A packet file, with the properties that its name gives.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
@@ -68,6 +71,22 @@ pub fn interfaces(store: &Path) -> io::Result<Vec<String>> {
             names.push(name);
         }
     }
+    names.sort();
+    Ok(names)
+}
+
+/// The names of the directories of a store that this process has no permission to list, so that they may be those of
+/// interfaces.
+///
+/// # Errors
+/// The store cannot be listed.
+pub fn unreadable(store: &Path) -> io::Result<Vec<String>> {
+    let is_denied =
+        |name: &str| list(&store.join(name)).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+    let is_unreadable = |(name, kind): &(String, FileKind)| {
+        !name.starts_with('.') && name != LOST_AND_FOUND && *kind == FileKind::Directory && is_denied(name)
+    };
+    let mut names: Vec<String> = list(store)?.into_iter().filter(is_unreadable).map(|(name, _)| name).collect();
     names.sort();
     Ok(names)
 }

@@ -1,9 +1,11 @@
 //! Packet sockets (packet(7), `net/packet/af_packet.c`): whole frames from and to an interface, shared with the host.
 //!
 //! A [`PacketSocket`] receives no frame before [`PacketSocket::bind`], so that filter, ring and options are set before
-//! the first frame. The receive ring of version 3 is in [`ring`].
+//! the first frame. The receive ring of version 3 is in [`ring`], and [`others`] counts the packet sockets of other
+//! processes.
 
 mod receive;
+pub mod others;
 pub mod ring;
 
 pub use receive::ReceiveBatch;

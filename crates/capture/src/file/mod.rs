@@ -377,6 +377,18 @@ fn frame_of<'a>(packet: &pcap::Packet<'a>, stamp: Timestamp) -> Frame<'a> {
     }
 }
 
+/// Advice for the error of a capture with a broken record: the command that saves the records after this record. The
+/// advice begins with a semicolon. It is empty for sources that `netgrain repair` does not read: standard input, pipes,
+/// and compressed captures.
+pub fn repair_advice(error: &SourceError) -> String {
+    let SourceError::Corrupt { name, .. } = error else { return String::new() };
+    let is_compressed = [".gz", ".zst"].iter().any(|ending| name.ends_with(ending));
+    match Path::new(name).is_file() && !is_compressed {
+        true => format!("; netgrain repair {name} saves the complete records after this byte, if there are any"),
+        false => String::new(),
+    }
+}
+
 /// Converts an error of the reader; distinguishes I/O errors from invalid content.
 fn error_of(name: &str, compression: Option<&'static str>, error: pcap::Error) -> SourceError {
     let name = name.to_owned();

@@ -8,9 +8,14 @@ use crate::zone::Zone;
 use base::Timestamp;
 use filter::Filter;
 use query::{FlowPackets, Query, QuerySource, SeekHint};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+/// The error for `-r -`. A packet query reads a capture twice: the times and keys of its blocks first, and then the
+/// packets of some blocks.
+const STANDARD_INPUT: &str = "-r -: a packet query reads a capture twice, which standard input does not permit: write \
+    it to a file first (cat > capture.pcap), or record it into a store (netgrain run -r - --store DIR)";
 
 /// A checked packet query.
 pub struct PacketQuery {
@@ -36,6 +41,9 @@ impl PacketQuery {
     /// Reads the query from the command line; relative times refer to `now`.
     pub fn of(args: &PacketsArgs, now: Timestamp) -> Result<Self, Failure> {
         let (files, words, hint) = files_and_words(args);
+        if files.iter().any(|file| file == Path::new("-")) {
+            return Err(Failure::say(STANDARD_INPUT));
+        }
         let filter = Filter::parse(&words.join(" ")).map_err(|e| {
             if !hint.is_empty() {
                 Failure::Said(format!("filter: {e}{hint}"))

@@ -66,6 +66,11 @@ impl RunningCaptures {
             (None, true) => Pace::Replay { stop: Arc::clone(stop) },
             (None, false) => Pace::Live,
         };
+        if !matches!(pace, Pace::Live) {
+            for warning in config.export.targets.iter().filter_map(|target| sinks::unresolved(target)) {
+                sys::say!("netgrain: {warning}");
+            }
+        }
         // All captures are created before the first of them starts, because a group may receive the packets of several
         // captures.
         let mut prepared = Vec::new();

@@ -4,8 +4,10 @@ use crate::outcome::json;
 use columns::RetentionRules as ColumnRules;
 use config::{Age, Config, Size};
 use engine::EngineError;
-use meter::{CollectorSink, Pace, RowRetention, RowRetentionRules, Sink, StoreSink};
+use export::{IPFIX_PORT, Target};
+use meter::{CollectorSink, Destination, Pace, RowRetention, RowRetentionRules, Sink, StoreSink};
 use std::io::{IsTerminal, Write};
+use std::net::ToSocketAddrs;
 
 /// The kind of all sinks for collectors, as [`Sink::kind`] returns it.
 pub const EXPORT: &str = "export";
@@ -33,6 +35,19 @@ pub fn exports(targets: &[String], label: &str, number: u16, pace: &Pace) -> Res
         all.push(Box::new(CollectorSink::new(target, interface, pace.clone())?));
     }
     Ok(all)
+}
+
+/// A warning about a collector whose host name cannot be resolved; `None` for all other targets. The name service may
+/// need many seconds, so a live capture does not call this function before its start: its exporters report the error.
+pub fn unresolved(target: &str) -> Option<String> {
+    let (Target::Udp { host, port } | Target::Tcp { host, port }) = Destination::parse(target).ok()?.target else {
+        return None;
+    };
+    let error = (host.as_str(), port.unwrap_or(IPFIX_PORT)).to_socket_addrs().err()?;
+    Some(format!(
+        "{target}: the host name {host} cannot be resolved ({error}); check the name: nothing is sent to this \
+         collector until the name can be resolved"
+    ))
 }
 
 /// Starts the retention of the flow records and series rows of one interface, if the capture writes flow records or

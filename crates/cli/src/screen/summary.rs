@@ -4,7 +4,7 @@ use crate::style::plural;
 use base::units::{show_bytes, show_count};
 use engine::Report;
 use flow::EndReason;
-use meter::{MeterReport, TunnelReport};
+use meter::{MeterReport, SinkReport, TunnelReport};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -51,6 +51,12 @@ pub fn summary(r: &Report) -> String {
     }
     for (note, n) in &c.notes {
         row(&format!("({note})"), *n, "");
+    }
+    if r.queues.iter().all(|q| q.recorder.is_none()) {
+        let _ = writeln!(
+            out,
+            "no packets are written to disk (--no-packets, or no --store): stored means stored in the ring"
+        );
     }
     if c.residue != 0 {
         let _ = writeln!(out, "  residue {} packets: this is a bug in netgrain, please report it", c.residue);
@@ -137,13 +143,25 @@ pub fn data_types(m: &MeterReport) -> String {
         let _ = writeln!(out, "packets with decode error {error}: {}", show_count(*n));
     }
     for sink in &m.sinks {
-        let lost = if sink.lost > 0 { format!(", {} NOT WRITTEN", show_count(sink.lost)) } else { String::new() };
-        let error = sink.error.as_ref().map(|e| format!("; {e}")).unwrap_or_default();
-        let (records, rows) = (plural(sink.records, "record", "records"), plural(sink.rows, "row", "rows"));
-        let _ = writeln!(out, "to {}: {records}, {rows}{lost}{error}", sink.name);
+        let _ = writeln!(out, "{}", sink_line(sink));
     }
     let _ = writeln!(out, "processor time: meter {:.2} s", m.cpu_millis as f64 / 1e3);
     out
+}
+
+/// A line about a sink: the records and rows that were passed to the sink, and how many of them were sent or written.
+fn sink_line(sink: &SinkReport) -> String {
+    let done = if sink.name.starts_with(meter::STORE_NAME) { "written" } else { "sent" };
+    let (records, rows) = (plural(sink.records, "record", "records"), plural(sink.rows, "row", "rows"));
+    let outcome = match sink.lost {
+        0 => format!("all {done}"),
+        lost => {
+            let delivered = (sink.records + sink.rows).saturating_sub(lost);
+            format!("{} {done}, {} NOT {}", show_count(delivered), show_count(lost), done.to_uppercase())
+        }
+    };
+    let error = sink.error.as_ref().map(|e| format!("; {e}")).unwrap_or_default();
+    format!("to {}: {records}, {rows}: {outcome}{error}", sink.name)
 }
 
 /// An explanation of a flow end reason; empty if the name of the reason is sufficient.
@@ -177,7 +195,6 @@ fn tunnels(t: &TunnelReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use meter::SinkReport;
 
     #[test]
     fn losses_by_the_recorder_alone_are_not_blamed_on_listeners() {
@@ -217,7 +234,8 @@ mod tests {
         let sink = SinkReport { name: "udp 192.0.2.1:4739".into(), records: 7, lost: 2, ..SinkReport::default() };
         let bad = MeterReport { unmetered: 12, sinks: vec![sink], ..MeterReport::default() };
         let text = data_types(&bad);
-        assert!(text.contains("unmetered") && text.contains("2 NOT WRITTEN"), "{text}");
+        assert!(text.contains("unmetered"), "{text}");
+        assert!(text.contains("to udp 192.0.2.1:4739: 7 records, 0 rows: 5 sent, 2 NOT SENT\n"), "{text}");
         let good = data_types(&MeterReport { packets: 5, ..MeterReport::default() });
         assert!(!good.contains("unmetered") && !good.contains("NOT"), "{good}");
     }

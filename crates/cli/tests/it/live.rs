@@ -210,3 +210,54 @@ fn the_live_demo_is_complete_and_removes_its_files() {
     }
     assert!(sandbox.netlink().link("ng-demo0").is_err(), "the demo interface is not in this namespace");
 }
+
+#[test]
+fn an_interface_from_which_another_program_captures_is_shared() {
+    let test = "an_interface_from_which_another_program_captures_is_shared";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (_, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("another-program");
+    let record = |more: &[&str]| {
+        let args = ["record", "-i", "vb", "--store", arg(dir.path()), "--ring", "8MiB", "--socket", "none", "-q"];
+        let output = run(&[&args[..], &["--duration", "100ms"], more].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
+        output.err
+    };
+    // For the processes that this test starts, the socket of the test is the socket of another program.
+    let socket = sys::packet::PacketSocket::open().expect("a packet socket");
+    socket.bind(b.index, Some(3)).expect("the interface");
+    let shared = record(&[]);
+    assert!(
+        shared.contains("vb: TPACKET_V3, because other programs receive from this interface (1 packet"),
+        "{shared}"
+    );
+    for more in [&["--dedicated"][..], &["--source-kind", "af-xdp"]] {
+        let taken = record(more);
+        assert!(taken.contains("they receive nothing from it while AF_XDP captures it"), "{more:?}: {taken}");
+    }
+    drop(socket);
+    let free = record(&[]);
+    assert!(free.contains("vb: AF_XDP, because the host does not use this interface"), "{free}");
+}
+
+#[test]
+fn a_capture_of_an_interface_that_is_down_begins_with_a_warning() {
+    let test = "a_capture_of_an_interface_that_is_down_begins_with_a_warning";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("down");
+    let more = ["--duration", "100ms", "--socket", "none", "-q"];
+    let capture = |verb| {
+        let output = run(&[&[verb, "-i", "vb", "--store", arg(dir.path())][..], &more].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
+        output.err
+    };
+    assert!(!capture("record").contains("no packets arrive"));
+    sandbox.netlink().set_up(a.index, false).expect("the peer is down");
+    assert!(capture("record").contains("netgrain: vb: the interface has no carrier"));
+    sandbox.netlink().set_up(b.index, false).expect("the interface is down");
+    for verb in ["record", "run"] {
+        let err = capture(verb);
+        assert!(err.contains("netgrain: vb: the interface is down") && err.contains("ip link set vb up"), "{err}");
+    }
+}

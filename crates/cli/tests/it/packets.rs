@@ -578,6 +578,36 @@ fn a_truncated_capture_is_reported_once_with_and_without_an_index() {
 }
 
 #[test]
+fn a_broken_record_of_a_foreign_capture_is_reported_with_the_command_that_saves_the_rest() {
+    let dir = TempDir::new("packets-broken");
+    let (one, out) = (dir.join("one.pcap"), dir.join("out.pcap"));
+    assert_eq!(run(&["gen", "-w", arg(&one), "60", "--packets", "100"]).status, Some(0));
+    // The caplen of record 50: a file header of 24 bytes, and records of 76 bytes.
+    patch(&one, 24 + 50 * 76 + 8, &u32::MAX.to_le_bytes());
+    let store = dir.join("store");
+    let advice = format!("; netgrain repair {} saves the complete records after this byte", arg(&one));
+    for verb in [
+        &["packets", "--count", "-r"][..],
+        &["flows", "-r"],
+        &["series", "-r"],
+        &["run", "-q", "--store", arg(&store), "-r"],
+        &["convert", "-w", arg(&out)],
+    ] {
+        let output = run(&[verb, &[arg(&one)]].concat());
+        assert!(output.status == Some(1) && output.err.matches(&advice).count() == 1, "{verb:?}: {output:?}");
+    }
+    assert!(run(&["repair", arg(&one)]).status == Some(0));
+    let repaired = run(&["packets", "--count", "-r", arg(&one)]);
+    assert!(repaired.status == Some(0) && repaired.out.starts_with("99 packets"), "{repaired:?}");
+}
+
+#[test]
+fn a_packet_query_of_standard_input_names_the_commands_that_read_it() {
+    let output = run(&["packets", "-r", "-"]);
+    assert_error(&output, "a packet query reads a capture twice", "netgrain run -r - --store DIR");
+}
+
+#[test]
 fn packets_of_an_unsupported_link_type_are_reported_by_number_and_name() {
     let dir = TempDir::new("packets-links");
     let (one, out) = (dir.join("one.pcap"), dir.join("out.pcap"));

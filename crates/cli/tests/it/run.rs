@@ -251,9 +251,26 @@ fn run_without_packets_stores_the_other_data_types_without_a_fault() {
     let output = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "--no-packets"], &RING[..]].concat());
     assert_eq!(output.status, Some(0), "{output:?}");
     assert!(output.out.contains("data types (packets)") && !output.out.contains("FAULT"), "{}", output.out);
+    let note = "no packets are written to disk (--no-packets, or no --store): stored means stored in the ring";
+    assert!(output.out.lines().any(|line| line == note), "{}", output.out);
+    assert!(output.out.contains(&format!("to store {}: ", arg(&store))) && output.out.contains(": all written"));
     let files = walk(&store);
     assert!(files.iter().any(|p| p.extension().is_some_and(|e| e == "parquet")), "{files:?}");
     assert!(!files.iter().any(|p| p.extension().is_some_and(|e| e == "pcap")), "{files:?}");
+}
+
+#[test]
+fn a_collector_name_without_an_address_is_a_warning_at_the_start_and_its_records_count_as_not_sent() {
+    let dir = TempDir::new("nosuch-collector");
+    let (file, store) = (generate(&dir, "1000"), dir.join("store"));
+    // No name service is asked for a name with an empty label.
+    let export = ["--export", "udp:nosuch..invalid:99", "--export", "udp:127.0.0.1:9"];
+    let output = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "-q"], &export[..], &RING[..]].concat());
+    let warned = output.err.lines().filter(|line| line.contains("the host name nosuch..invalid cannot be resolved"));
+    assert_eq!(warned.count(), 1, "{output:?}");
+    let line = output.out.lines().find(|line| line.starts_with("to udp:nosuch..invalid:99: ")).expect("a line");
+    assert!(line.contains(" records, 0 rows: 0 sent, ") && line.contains(" NOT SENT; "), "{line}");
+    assert!(!output.out.contains("NOT WRITTEN"), "{output:?}");
 }
 
 /// Writes two packets of a UDP flow and two of a TCP flow, 12 s apart.

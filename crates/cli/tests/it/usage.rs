@@ -115,6 +115,12 @@ fn completions_and_man_pages_come_from_the_same_table() {
     for page in ["netgrain.1", "netgrain-record.1", "netgrain-listen.1", "netgrain-gen.1", "netgrain-check.1"] {
         assert!(dir.join(page).is_file(), "{page}");
     }
+    // The arguments after `--` are hidden, because they have the same meaning as the other words of the filter.
+    for entry in std::fs::read_dir(dir.path()).expect("the pages") {
+        let page = std::fs::read_to_string(entry.expect("an entry").path()).expect("a page");
+        let synopsis = page.split(".SH ").find(|part| part.starts_with("SYNOPSIS")).expect("a synopsis");
+        assert!(synopsis.matches("FILTER").count() <= 1, "{synopsis}");
+    }
     for shell in ["bash", "zsh", "fish"] {
         assert!(run(&["completions", shell]).out.contains("netgrain"), "{shell}");
     }
@@ -467,6 +473,25 @@ fn an_unreadable_file_is_reported_with_the_cause() {
         outputs.push((run_as_nobody(&[verb, &["nosuch"]].concat()), "nosuch", "there is no such file or directory"));
         if is_root {
             outputs.push((run_as_nobody(&[verb, &["secret.pcap"]].concat()), "secret.pcap", "no permission"));
+        }
+    }
+    // An interface of a store that the user may not read.
+    let store = dir.join("store");
+    std::fs::create_dir_all(store.join("secret/2026")).expect("directories");
+    mode(&store, 0o755);
+    mode(&store.join("secret"), 0o700);
+    if is_root {
+        for verb in ["packets", "flows", "series"] {
+            let query = [verb, "--store", "store"];
+            outputs.push((run_as_nobody(&query), "store/secret", "no permission to read this directory"));
+        }
+        std::fs::create_dir_all(store.join("public/2026")).expect("directories");
+        for verb in ["packets", "flows", "series"] {
+            let of_all = run_as_nobody(&[verb, "--store", "store"]);
+            assert!(of_all.err.contains("store: no permission to read secret: the result lacks"), "{of_all:?}");
+            outputs.push((run_as_nobody(&[verb, "--store", "store", "-i", "secret"]), "store/secret", "no permission"));
+            let of_public = run_as_nobody(&[verb, "--store", "store", "-i", "public"]);
+            assert!(!of_public.err.contains("no permission"), "{of_public:?}");
         }
     }
     for (verb, cause) in [

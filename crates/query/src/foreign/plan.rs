@@ -89,7 +89,7 @@ impl Plan {
                 }
                 let whole = index.summary().bytes;
                 if whole < capture.bytes {
-                    query_context.damage(damaged(
+                    query_context.damage(broken(
                         capture,
                         whole,
                         "the capture is truncated or damaged from here on, as it was when it was indexed",
@@ -195,7 +195,7 @@ impl Plan {
                 Ok(Some(next)) => next,
                 Ok(None) => break,
                 Err((at, why)) => {
-                    query_context.damage(damaged(&capture, at, &why));
+                    query_context.damage(broken(&capture, at, &why));
                     break;
                 }
             };
@@ -282,14 +282,14 @@ impl Plan {
                         Ok(None) => break,
                         Err((at, _)) if self.end == Some(at) => break,
                         Err((at, why)) => {
-                            query_context.damage(damaged(&self.capture, at, &why));
+                            query_context.damage(broken(&self.capture, at, &why));
                             break;
                         }
                     }
                 }
                 query_context.cost.bytes_read += part.bytes_read();
             }
-            Err(e) => query_context.damage(damaged(&self.capture, planned.from, &e.reason())),
+            Err(e) => query_context.damage(broken(&self.capture, planned.from, &e.reason())),
         }
         query_context.cost.blocks_read += 1;
         *file = Some(opened);
@@ -353,6 +353,12 @@ fn close(
         planned.loaded = Some(block);
     }
     blocks.push(planned);
+}
+
+/// The message that a capture cannot be read after a byte, with the command that saves the records after it.
+fn broken(capture: &Capture, at: u64, why: &str) -> String {
+    let (message, path) = (damaged(capture, at, why), capture.path.display());
+    format!("{message}; netgrain repair {path} saves the complete records after this byte, if there are any")
 }
 
 fn damaged(capture: &Capture, at: u64, why: &str) -> String {
