@@ -223,6 +223,11 @@ pub fn show_count(count: u64) -> String {
     out
 }
 
+/// A count with its noun: `1 file`, `2 345 files`.
+pub fn plural(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", show_count(count), if count == 1 { one } else { many })
+}
+
 fn three_digits(value: f64, unit: &str) -> String {
     let places = if value < 10.0 {
         2

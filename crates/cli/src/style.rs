@@ -1,15 +1,10 @@
 //! The style of terminal output: line width and colours.
 
 use anstyle::{AnsiColor, Style};
-use base::units::show_count;
+pub use base::units::plural;
 use clap::{Args, ColorChoice};
 use std::borrow::Cow;
 use std::io::{self, IsTerminal};
-
-/// A count with its noun: `1 file`, `2 345 files`.
-pub fn plural(n: u64, one: &str, many: &str) -> String {
-    format!("{} {}", show_count(n), if n == 1 { one } else { many })
-}
 
 #[derive(Args, Clone, Copy, Debug)]
 pub struct ColorArgs {

@@ -11,6 +11,7 @@ use crate::missing_rows::MissingSeconds;
 use crate::query::Query;
 use crate::results::{flows, series};
 use base::Timestamp;
+use base::units::plural;
 use flow::EndReason;
 use series::Direction;
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,9 +101,7 @@ impl MissingSeconds {
     /// Describes the flows without a record; `None` if there are none.
     fn without_flow_records(&self) -> Option<String> {
         let first = Timestamp::from_secs_nanos(self.begin?, 0);
-        Some(format!(
-            "the one-second rows of {} seconds, the first at {first}, count {} flows that have no flow record",
-            self.seconds, self.count
-        ))
+        let (seconds, flows) = (self.seconds(), plural(self.count, "flow", "flows"));
+        Some(format!("the one-second rows of {seconds}, the first at {first}, count {flows} without a flow record"))
     }
 }

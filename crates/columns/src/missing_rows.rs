@@ -2,12 +2,13 @@
 //! this second. The indexes of the packet files state how many packets of this second the store contains. If the
 //! numbers differ, or the row is absent, rows are missing.
 //!
-//! Only seconds between the first and the last row are compared: retention removes the oldest rows, and the newest rows
-//! may be lost in a crash or not yet written. If the rows of a second count fewer packets than the packet files
-//! contain, a row of that second is certainly missing, unless one recording ended and a later one began in this second:
-//! a crash may have lost the last row of the earlier recording. If a second has no row, its row is certainly missing if
-//! the same recording has complete rows before and after the second, because a recording has a meter from its first
-//! packet to its last, or none. Any other second without a row may have been recorded without a meter.
+//! While a recorder runs, the newest rows may not be written yet, so only seconds up to the last row are compared. If
+//! the rows of a second count fewer packets than the packet files contain, a row of that second is certainly missing,
+//! unless one recording ended and a later one began in this second: a crash may have lost the last row of the earlier
+//! recording. If a second has no row, its row is certainly missing if the same recording has complete rows before and
+//! after the second, because a recording has a meter from its first packet to its last, or none. Any other second
+//! without a row may have been recorded without a meter, its row may have been lost in a crash, or retention may have
+//! removed it.
 //!
 //! If no second has a row, the rows may have been removed, or no series was recorded. If the store has flow records, a
 //! meter ran, and the missing rows are reported as uncertain.
@@ -16,9 +17,11 @@ use crate::error::ColumnsError;
 use crate::file_layout::{self, DataFileKind};
 use crate::query::Query;
 use crate::results::{FileScan, Warnings, series};
+use base::units::plural;
 use series::Direction;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use store::claim::Claim;
 
 /// Describes the rows that are missing in an interface's directory, and returns each description with true if the rows
 /// are certainly missing. `stored` has the number of stored packets of each second, in order; `recordings` has the
@@ -47,7 +50,7 @@ pub fn missing_rows(
     for row in series(&query)?.filter(|row| row.direction == Direction::In) {
         *counted.entry(row.second).or_default() += row.ledger.stored;
     }
-    let (Some(first), Some(last)) = (counted.keys().next(), counted.keys().next_back()) else {
+    let Some(last_row) = counted.keys().next_back() else {
         let all = MissingSeconds {
             seconds: stored.len() as u64,
             count: stored.iter().map(|(_, count)| count).sum(),
@@ -60,7 +63,8 @@ pub fn missing_rows(
             false => Vec::new(),
         });
     };
-    let compared = stored.iter().filter(|(second, _)| (first..=last).contains(&second));
+    let end = if Claim::holder(root).is_some() { last_row } else { last };
+    let compared = stored.iter().filter(|(second, _)| second <= end);
     // A packet that is counted in the row of another second is not missing.
     let surplus: u64 = compared
         .clone()
@@ -96,7 +100,7 @@ pub fn missing_rows(
     }
     if let Some(begin) = unmetered.begin {
         let text = unmetered.without_rows(moment(begin));
-        found.push((false, format!("{text}: they were recorded without a meter, or rows are missing")));
+        found.push((false, format!("{text}: they were recorded without a meter, a crash lost the rows, retention removed them, or rows are missing")));
     }
     Ok(found)
 }
@@ -152,15 +156,19 @@ impl MissingSeconds {
         self.begin.get_or_insert(second);
     }
 
+    /// The number of seconds, with its noun.
+    pub fn seconds(&self) -> String {
+        plural(self.seconds, "second", "seconds")
+    }
+
     fn with_too_few(&self, first: base::Timestamp) -> String {
-        format!(
-            "the one-second rows of {} seconds, the first at {first}, count {} packets fewer than are stored",
-            self.seconds, self.count
-        )
+        let (seconds, packets) = (self.seconds(), plural(self.count, "packet", "packets"));
+        format!("the one-second rows of {seconds}, the first at {first}, count {packets} fewer than are stored")
     }
 
     fn without_rows(&self, first: base::Timestamp) -> String {
-        format!("{} seconds with {} packets have no one-second row, the first at {first}", self.seconds, self.count)
+        let packets = plural(self.count, "packet", "packets");
+        format!("{} with {packets} without a one-second row, the first at {first}", self.seconds())
     }
 }
 

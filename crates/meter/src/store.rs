@@ -5,6 +5,7 @@ use crate::error::MeterError;
 use crate::report::SinkReport;
 use crate::sink::Sink;
 use base::Timestamp;
+use base::units::plural;
 use columns::{
     Config, Counts, DamagedJournal, DataFileKind, Event, HeldSince, RecoveryReport, RetentionRules, Writer, compact,
     recover, retain, uncompacted_days,
@@ -276,11 +277,12 @@ impl<F: FnMut(&str)> RowRetentionWorker<F> {
 
     fn report_recovered(&mut self, recovered: &RecoveryReport) {
         if recovered.journals > 0 {
-            let (journals, rows, torn) = (recovered.journals, recovered.rows, recovered.torn);
+            let rows = plural(recovered.rows, "record or row", "records and rows");
+            let journals = plural(recovered.journals, "journal", "journals");
+            let torn = recovered.torn;
             (self.report)(&format!(
-                "{}: {rows} records and rows sealed from {journals} journals of a killed recorder, {torn} bytes \
-                 incomplete; flows that were active then have no record of their last minutes; their packets are \
-                 stored",
+                "{}: {rows} sealed from {journals} of a killed recorder, {torn} bytes incomplete; flows that were \
+                 active then have no record of their last minutes; their packets are stored",
                 self.label
             ));
         }

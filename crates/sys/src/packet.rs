@@ -4,8 +4,8 @@
 //! the first frame. The receive ring of version 3 is in [`ring`], and [`others`] counts the packet sockets of other
 //! processes.
 
-mod receive;
 pub mod others;
+mod receive;
 pub mod ring;
 
 pub use receive::ReceiveBatch;

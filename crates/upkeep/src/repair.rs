@@ -14,7 +14,7 @@ use crate::packet_file::{VerifiedIndex, Window};
 use crate::recovery::file_names::{interface_of, prepared};
 use crate::recovery::{DAMAGED, Event, FileNames, Outcome, Recovery, repair_published};
 use crate::verify::{Finding, FindingKind, Verify};
-use base::units::show_count;
+use base::units::{plural, show_count};
 use base::{Tally, Timestamp};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -170,7 +170,8 @@ impl fmt::Display for RepairEvent {
             ),
             Self::Moved { path, to } => write!(f, "{}: moved to {}", path.display(), to.display()),
             Self::Sealed { root, rows, torn } => {
-                write!(f, "{}: {} flow records and rows sealed", root.display(), show_count(*rows))?;
+                let rows = plural(*rows, "flow record or row", "flow records and rows");
+                write!(f, "{}: {rows} sealed", root.display())?;
                 match torn {
                     0 => Ok(()),
                     torn => write!(f, ", {} bytes after them are an incomplete batch", show_count(*torn)),

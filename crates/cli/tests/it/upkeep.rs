@@ -267,6 +267,27 @@ fn damage_of_flow_record_and_row_files_is_reported() {
 }
 
 #[test]
+fn verify_notes_that_the_first_or_the_last_rows_are_gone() {
+    const SECOND: u32 = 1_700_000_000;
+    for day in ["/2023/11/14/", "/2023/11/15/"] {
+        let dir = TempDir::new("upkeep-outer-rows");
+        let (store, path) = (dir.join("store"), dir.join("small.pcap"));
+        capture(&path, &[SECOND, SECOND + 86_400]);
+        let replay = ["run", "-r", arg(&path), "--name", "small", "--store", arg(&store), "--quiet"];
+        assert_eq!(run(&replay).status, Some(0));
+        let sound = run(&["verify", "--json", arg(&store)]);
+        assert!(sound.status == Some(0) && !sound.out.contains("no_rows"), "{sound:?}");
+        let is_removed = |path: &PathBuf| arg(path).ends_with(".series.parquet") && arg(path).contains(day);
+        let removed: Vec<PathBuf> = parquet_files(&store).into_iter().filter(is_removed).collect();
+        assert_eq!(removed.len(), 1, "{removed:?}");
+        std::fs::remove_file(&removed[0]).expect("a file of rows");
+        let output = run(&["verify", "--json", arg(&store)]);
+        assert_eq!((output.status, damage(&output)), (Some(0), Vec::new()), "{output:?}");
+        assert!(output.out.contains("no_rows") && output.out.contains("without a one-second row"), "{output:?}");
+    }
+}
+
+#[test]
 fn verify_notes_that_all_rows_are_gone_if_the_store_has_flow_records() {
     let dir = TempDir::new("upkeep-no-rows");
     let store = dir.join("store");
@@ -281,7 +302,7 @@ fn verify_notes_that_all_rows_are_gone_if_the_store_has_flow_records() {
         assert_eq!((output.status, damage(&output)), (Some(0), Vec::new()), "{output:?}");
         let notes: Vec<_> = objects(&output.out).into_iter().filter(|o| o["finding"]["kind"] == "no_rows").collect();
         let text = notes.first().and_then(|note| note["finding"]["text"].as_str()).unwrap_or_default();
-        assert!(notes.len() == 1 && text.contains("5000 packets have no one-second row"), "{output:?}");
+        assert!(notes.len() == 1 && text.contains("packets without a one-second row"), "{output:?}");
         assert!(text.contains("the store has flow records"), "{text}");
     }
     // A store with packets alone was recorded without a meter.
@@ -676,7 +697,7 @@ fn repeated_replays_keep_all_rows_and_verify_finds_missing_ones() {
     middle.iter().for_each(|path| std::fs::remove_file(path).expect("a file of rows"));
     let output = verify();
     assert_eq!((output.status, damage(&output)), (Some(1), vec!["rows".to_owned()]), "{output:?}");
-    assert!(output.out.contains("8 packets have no one-second row"), "{output:?}");
+    assert!(output.out.contains("8 packets without a one-second row"), "{output:?}");
     // The file with the rows of the last replay may not be compacted yet. The test removes this file; the next replay
     // compacts the other files.
     std::fs::remove_file(first.last().expect("rows")).expect("a file of rows");
@@ -716,9 +737,7 @@ fn verify_finds_removed_files_of_flow_records() {
     let (status, found, out) = verify(&[]);
     assert_eq!((status, found), (Some(1), vec!["rows".to_owned()]), "{out}");
     assert!(
-        out.contains(
-            "of 1 seconds, the first at 2023-11-15T22:13:20.000000000Z, count 1 flows that have no flow record"
-        ),
+        out.contains("of 1 second, the first at 2023-11-15T22:13:20.000000000Z, count 1 flow without a flow record"),
         "{out}"
     );
     let (status, found, out) = verify(&["--quick"]);

@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use base::Cause;
+use base::units::{plural, show_bytes};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -60,8 +61,10 @@ impl fmt::Display for Event {
         match self {
             Self::Released { directory, files, bytes } => write!(
                 f,
-                "{}: removed {files} empty files that a killed recorder had prepared, {bytes} bytes",
-                directory.display()
+                "{}: removed {} that a killed recorder had prepared, {}",
+                directory.display(),
+                plural(*files, "empty file", "empty files"),
+                show_bytes(*bytes)
             ),
             Self::Recovered { path, outcome } => match outcome {
                 Outcome::Published { path, tally, aside, .. } => {
