@@ -135,8 +135,8 @@ fn write(spec: &Spec, path: &Path, force: bool, stop: &AtomicBool) -> Result<Sen
     if spec.packets.is_none() && spec.duration.is_none() {
         return Err(Failure::Said("a file needs a limit: add --packets or --duration".into()));
     }
-    if matches!(convert::Format::of_extension(&path.extension().unwrap_or_default().to_string_lossy()), Some(format) if format != convert::Format::Pcap)
-    {
+    let extension = path.extension().unwrap_or_default().to_string_lossy();
+    if convert::Format::of_extension(&extension).is_some_and(|format| format != convert::Format::Pcap) {
         return Err(Failure::Said(format!(
             "{}: frames are written as pcap: name the file .pcap; netgrain convert converts it to other formats",
             path.display()

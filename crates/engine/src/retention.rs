@@ -21,8 +21,8 @@ use upkeep::retention::{
     ClockReading, Event, MoveJob, Progress, RetentionScope, RetentionState, RetentionWorker, Rules,
 };
 
-/// The shortest interval of the checks of the free space. In this time, the packets of a 10 Gb/s link fill less than one
-/// file of 64 MiB, even if the traffic begins suddenly.
+/// The shortest interval of the checks of the free space. In this time, the packets of a 10 Gb/s link fill less than
+/// one file of 64 MiB, even if the traffic begins suddenly.
 const PERIOD: Duration = Duration::from_millis(50);
 const PERIOD_BYTES: u64 = 64 << 20;
 
