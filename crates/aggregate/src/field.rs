@@ -99,8 +99,8 @@ const PLAIN: [(&str, Field); 11] = [
 
 impl Field {
     /// The names of all fields, for messages and help.
-    pub const WORDS: &str = "src, dst, host (each also src/24 or src/24/48: bits of IPv4 and of IPv6), sport, dport, port, proto, vlan, mpls, tunnel, \
-                             interface, end, state, flow";
+    pub const WORDS: &str = "src, dst, host (each also src/24 or src/24/48: bits of IPv4 and of IPv6), sport, dport, \
+                             port, proto, vlan, mpls, tunnel, interface, end, state, flow";
 
     /// The names without prefix lengths.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {

@@ -12,11 +12,14 @@ pub enum Cause {
     ReceiveFull = 2,
     /// Unit: packets. The shared ring was full because a lossless reader had not yet released older packets.
     RingFull = 3,
-    /// Unit: packets. The source could not deliver the complete packet (invalid descriptor, frame longer than the limit, damaged record of a file).
+    /// Unit: packets. The source could not deliver the complete packet (invalid descriptor, frame longer than the
+    /// limit, damaged record of a file).
     Source = 4,
-    /// Unit: packets. The packets were read from the ring and not written, because the volume refused writes until the end of the recorder's grace period after a stop.
+    /// Unit: packets. The packets were read from the ring and not written, because the volume refused writes until the
+    /// end of the recorder's grace period after a stop.
     Disk = 5,
-    /// Unit: packets. The packets were written to a file, and recovery or repair did not find them complete, because a crash or a power failure cut them off or the volume damaged them.
+    /// Unit: packets. The packets were written to a file, and recovery or repair did not find them complete, because a
+    /// crash or a power failure cut them off or the volume damaged them.
     Crash = 6,
 }
 
@@ -63,13 +66,16 @@ impl Cause {
             }
             Self::RingFull => "the shared ring was full because a lossless reader had not yet released older packets",
             Self::Source => {
-                "the source could not deliver the complete packet (invalid descriptor, frame longer than the limit, damaged record of a file)"
+                "the source could not deliver the complete packet (invalid descriptor, frame longer than the limit, \
+                 damaged record of a file)"
             }
             Self::Disk => {
-                "the packets were read from the ring and not written, because the volume refused writes until the end of the recorder's grace period after a stop"
+                "the packets were read from the ring and not written, because the volume refused writes until the end \
+                 of the recorder's grace period after a stop"
             }
             Self::Crash => {
-                "the packets were written to a file, and recovery or repair did not find them complete, because a crash or a power failure cut them off or the volume damaged them"
+                "the packets were written to a file, and recovery or repair did not find them complete, because a \
+                 crash or a power failure cut them off or the volume damaged them"
             }
         }
     }
@@ -88,7 +94,8 @@ impl Cause {
             Self::Source => "see the message about the source",
             Self::Disk => "free space on the volume or replace it; files published before stay readable",
             Self::Crash => {
-                "the readable bytes of the packets are in a file of the same directory whose name ends in .damaged; check the volume if there was no crash"
+                "the readable bytes of the packets are in a file of the same directory whose name ends in .damaged; \
+                 check the volume if there was no crash"
             }
         }
     }
@@ -103,7 +110,8 @@ impl Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Note {
-    /// Unit: packets. Packets stored with fewer bytes than were on the wire, because of the snaplen or because the source truncated them.
+    /// Unit: packets. Packets stored with fewer bytes than were on the wire, because of the snaplen or because the
+    /// source truncated them.
     Truncated = 0,
     /// Unit: packets. Packets stored although a header contradicts its length.
     Malformed = 1,
@@ -113,17 +121,22 @@ pub enum Note {
     VlanRestored = 3,
     /// Unit: packets. Packets sent by this host.
     Outgoing = 4,
-    /// Unit: packets. Packets with a changed timestamp: a timestamp earlier than that of the previous packet of the queue was raised to that timestamp; a timestamp later than 2106-02-07T06:28:15Z, the last second of the pcap format, was lowered to that second.
+    /// Unit: packets. Packets with a changed timestamp: a timestamp earlier than that of the previous packet of the
+    /// queue was raised to that timestamp; a timestamp later than 2106-02-07T06:28:15Z, the last second of the pcap
+    /// format, was lowered to that second.
     Clamped = 5,
     /// Unit: steps. Steps of the system clock by more than a millisecond between two clock fits.
     ClockStep = 6,
-    /// Unit: packets. Packets that the XDP program passed to the network stack of the host, because no AF_XDP socket is bound to their queue.
+    /// Unit: packets. Packets that the XDP program passed to the network stack of the host, because no AF_XDP socket is
+    /// bound to their queue.
     Passed = 7,
     /// Unit: packets. Packets found in a file whose index was lost, so that no checksum covers them.
     Unverified = 8,
-    /// Unit: files. Files for which the number of packets lost at the end is unknown, because a recorder ended abnormally while it wrote the file, and its offered counter page is lost too (power failure).
+    /// Unit: files. Files for which the number of packets lost at the end is unknown, because a recorder ended
+    /// abnormally while it wrote the file, and its offered counter page is lost too (power failure).
     TailUnknown = 9,
-    /// Unit: packets. Packets from a capture that gave a wire length below the caplen; the wire length was raised to the caplen.
+    /// Unit: packets. Packets from a capture that gave a wire length below the caplen; the wire length was raised to
+    /// the caplen.
     WireRaised = 10,
 }
 
@@ -183,25 +196,31 @@ impl Note {
     pub const fn description(self) -> &'static str {
         match self {
             Self::Truncated => {
-                "packets stored with fewer bytes than were on the wire, because of the snaplen or because the source truncated them"
+                "packets stored with fewer bytes than were on the wire, because of the snaplen or because the source \
+                 truncated them"
             }
             Self::Malformed => "packets stored although a header contradicts its length",
             Self::SuperFrame => "packets that the NIC or the kernel merged from several frames of the wire (GRO, LRO)",
             Self::VlanRestored => "packets with a VLAN tag that the kernel removed and netgrain restored",
             Self::Outgoing => "packets sent by this host",
             Self::Clamped => {
-                "packets with a changed timestamp: a timestamp earlier than that of the previous packet of the queue was raised to that timestamp; a timestamp later than 2106-02-07T06:28:15Z, the last second of the pcap format, was lowered to that second"
+                "packets with a changed timestamp: a timestamp earlier than that of the previous packet of the queue \
+                 was raised to that timestamp; a timestamp later than 2106-02-07T06:28:15Z, the last second of the \
+                 pcap format, was lowered to that second"
             }
             Self::ClockStep => "steps of the system clock by more than a millisecond between two clock fits",
             Self::Passed => {
-                "packets that the XDP program passed to the network stack of the host, because no AF_XDP socket is bound to their queue"
+                "packets that the XDP program passed to the network stack of the host, because no AF_XDP socket is \
+                 bound to their queue"
             }
             Self::Unverified => "packets found in a file whose index was lost, so that no checksum covers them",
             Self::TailUnknown => {
-                "files for which the number of packets lost at the end is unknown, because a recorder ended abnormally while it wrote the file, and its offered counter page is lost too (power failure)"
+                "files for which the number of packets lost at the end is unknown, because a recorder ended \
+                 abnormally while it wrote the file, and its offered counter page is lost too (power failure)"
             }
             Self::WireRaised => {
-                "packets from a capture that gave a wire length below the caplen; the wire length was raised to the caplen"
+                "packets from a capture that gave a wire length below the caplen; the wire length was raised to the \
+                 caplen"
             }
         }
     }

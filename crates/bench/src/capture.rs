@@ -118,7 +118,8 @@ pub fn run(args: &CaptureArgs, out: &mut dyn Write) -> Result<(), Stop> {
 
 const HEAD: &str = "\
              every packet stamped, hashed, in the ring               CPU ns per packet, parts of the work alone      
-traffic            Mpps (min..max)    Gb/s   core  lost  ns (min..max)         source   copy  plain  +hash  +stamp   both";
+traffic            Mpps (min..max)    Gb/s   core  lost  ns (min..max)         source   copy  plain  +hash  +stamp   \
+both";
 
 impl Row {
     fn line(&self) -> String {

@@ -84,7 +84,8 @@ pub fn run(args: &ColumnsArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let mut sheet = Output::begin(out, args.json, "columns")?;
     let set = Set::new();
     sheet.head(format_args!(
-        "{} records with {:.1} packets and {:.1} initial packets on average; the records repeat after {} different ones",
+        "{} records with {:.1} packets and {:.1} initial packets on average; the records repeat after {} different \
+         ones",
         show_count(args.records),
         set.packets,
         set.initial_packets,

@@ -33,7 +33,13 @@ pub struct DiskArgs {
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
     /// Block sizes to compare
-    #[arg(long, value_name = "LIST", default_value = "64KiB,256KiB,1MiB,4MiB", value_delimiter = ',', value_parser = parse_bytes)]
+    #[arg(
+        long,
+        value_name = "LIST",
+        default_value = "64KiB,256KiB,1MiB,4MiB",
+        value_delimiter = ',',
+        value_parser = parse_bytes
+    )]
     pub blocks: Vec<u64>,
     /// Numbers of writes in flight to compare
     #[arg(long, value_name = "LIST", default_value = "1,8,32", value_delimiter = ',',

@@ -39,7 +39,13 @@ pub struct FlowArgs {
     #[arg(long, value_name = "N", default_value = "4M", value_parser = base::units::parse_count)]
     pub packets: u64,
     /// Concurrent conversations among them
-    #[arg(long, value_name = "LIST", default_value = "200k,2M", value_delimiter = ',', value_parser = base::units::parse_count)]
+    #[arg(
+        long,
+        value_name = "LIST",
+        default_value = "200k,2M",
+        value_delimiter = ',',
+        value_parser = base::units::parse_count
+    )]
     pub conversations: Vec<u64>,
     /// Number of runs for each meter and load; the output shows medians
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]

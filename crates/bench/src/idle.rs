@@ -90,7 +90,8 @@ pub fn run(flows: u64, sheet: &mut Output<'_>) -> Result<(), Stop> {
         packet_ns: packet,
     };
     let text = format!(
-        "{} idle flows of {PACKETS} packets, {} compressed: {:.0} bytes per flow ({:.0} touched); without compression {:.0} ({:.0})\n\
+        "{} idle flows of {PACKETS} packets, {} compressed: {:.0} bytes per flow ({:.0} touched); without compression \
+         {:.0} ({:.0})\n\
          compressing {:.0} ns per flow; a packet of a compressed flow {:.0} ns, of an uncompressed flow {:.0} ns",
         show_count(flows),
         show_count(row.compressed),

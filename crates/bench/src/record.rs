@@ -41,7 +41,12 @@ pub struct RecordArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "1GiB")]
     pub segment: u64,
     /// Writes in flight
-    #[arg(long, value_name = "N", default_value_t = engine::WRITE_DEPTH, value_parser = base::units::whole::<u32>(1..=256))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = engine::WRITE_DEPTH,
+        value_parser = base::units::whole::<u32>(1..=256)
+    )]
     pub depth: u32,
     /// Print one JSON object per line
     #[arg(long)]

@@ -56,9 +56,9 @@ pub fn run(args: &XdpArgs, out: &mut dyn Write) -> Result<(), Stop> {
     })?;
     let places = CpuPlacement::find();
     sheet.head(format_args!(
-        "60 B frames made in the kernel (processor {}) -> veth -> program -> AF_XDP socket (processor {}); {} rounds of two slices of {} \
-         frames, over interfaces that were opened {} times; percent below the bare redirect in the same round: median with its 95 % interval, and \
-         least and greatest median of the openings",
+        "60 B frames made in the kernel (processor {}) -> veth -> program -> AF_XDP socket (processor {}); {} rounds \
+         of two slices of {} frames, over interfaces that were opened {} times; percent below the bare redirect in \
+         the same round: median with its 95 % interval, and least and greatest median of the openings",
         places.other(0),
         places.engine(),
         args.repeat,
@@ -151,8 +151,8 @@ fn swaps(args: &XdpArgs, places: &CpuPlacement, sheet: &mut Output<'_>) -> Resul
         most_ms: MAX_SWAP,
     };
     let line = format!(
-        "{} swaps over {} packets: {} lost, {} unaccounted, {} faults\n  machine code of the user part {:.2} ms; maps, load, \
-         verifier {:.2} ms; the swap itself {:.3} ms, 99th percentile {:.3} ms (limit: {MAX_SWAP} ms)",
+        "{} swaps over {} packets: {} lost, {} unaccounted, {} faults\n  machine code of the user part {:.2} ms; \
+         maps, load, verifier {:.2} ms; the swap itself {:.3} ms, 99th percentile {:.3} ms (limit: {MAX_SWAP} ms)",
         row.swaps,
         row.offered,
         row.lost,

@@ -124,18 +124,32 @@ fn flows_and_rows_have_the_same_layout_in_c_and_rust() {
         };
     }
     layout!("netgrain_stats", Stats, min max sum mean deviation);
-    layout!("netgrain_direction", Direction, first last packets bytes ip_bytes payload_bytes payload_packets length iat iat_count tcp_flags);
-    layout!("netgrain_direction", Direction, zero_window retransmitted retransmitted_bytes out_of_order ttl_min ttl_max dscp_min);
+    layout!(
+        "netgrain_direction", Direction, first last packets bytes ip_bytes payload_bytes payload_packets length iat
+        iat_count tcp_flags
+    );
+    layout!(
+        "netgrain_direction", Direction, zero_window retransmitted retransmitted_bytes out_of_order ttl_min ttl_max
+        dscp_min
+    );
     layout!("netgrain_direction", Direction, dscp_max mac has_mac reserved);
     layout!("netgrain_initial_packet", InitialPacket, offset_ns length flags reverse reserved);
-    layout!("netgrain_flow", Flow, size record_index id interface_name flow_start first last src dst src_port dst_port ip_version);
+    layout!(
+        "netgrain_flow", Flow, size record_index id interface_name flow_start first last src dst src_port dst_port
+        ip_version
+    );
     layout!("netgrain_flow", Flow, protocol end_reason tcp_state vlan vlan_inner mpls tunnel tunnel_id queue position);
-    layout!("netgrain_flow", Flow, position_span syn_rtt_ns ack_rtt_ns lost initial_packets payload payload_len initial_packet_count reserved directions);
+    layout!(
+        "netgrain_flow", Flow, position_span syn_rtt_ns ack_rtt_ns lost initial_packets payload payload_len
+        initial_packet_count reserved directions
+    );
     layout!("netgrain_flow", Flow, tunnel_seq_first tunnel_seq_last);
     layout!("netgrain_volume", Volume, packets bytes);
     layout!("netgrain_second", Second, size direction second interface_name total tcp udp icmp sctp other_ip arp other);
     layout!("netgrain_second", Second, ipv6 sizes syn syn_ack fin rst flows_active flows_new flows_ended sources);
-    layout!("netgrain_second", Second, destinations peak_1ms peak_10ms ledger tunnel_numbered tunnel_missing tunnel_late);
+    layout!(
+        "netgrain_second", Second, destinations peak_1ms peak_10ms ledger tunnel_numbered tunnel_missing tunnel_late
+    );
     layout!("netgrain_second", Second, losses notes loss_count note_count);
     // Each constant of the C header has the value of its Rust enum variant.
     for (name, number) in [
@@ -180,11 +194,17 @@ fn the_offsets_of_older_fields_do_not_change() {
         ($rust:ty, $($field:ident)+) => { [$(offset_of!($rust, $field)),+] };
     }
     assert_eq!(
-        places!(Flow, size record_index id interface_name flow_start first last src dst src_port dst_port ip_version protocol end_reason tcp_state),
+        places!(
+            Flow, size record_index id interface_name flow_start first last src dst src_port dst_port ip_version
+            protocol end_reason tcp_state
+        ),
         [0, 4, 8, 16, 24, 32, 40, 48, 64, 80, 82, 84, 85, 86, 87]
     );
     assert_eq!(
-        places!(Flow, vlan vlan_inner mpls tunnel tunnel_id queue position position_span syn_rtt_ns ack_rtt_ns lost initial_packets),
+        places!(
+            Flow, vlan vlan_inner mpls tunnel tunnel_id queue position position_span syn_rtt_ns ack_rtt_ns lost
+            initial_packets
+        ),
         [88, 92, 96, 100, 104, 108, 112, 120, 128, 136, 144, 152]
     );
     assert_eq!(places!(Flow, payload payload_len initial_packet_count reserved directions), [160, 176, 184, 188, 192]);
@@ -194,7 +214,10 @@ fn the_offsets_of_older_fields_do_not_change() {
         "new fields come after the old ones"
     );
     assert_eq!(
-        places!(Second, size direction second interface_name total tcp udp icmp sctp other_ip arp other ipv6 sizes syn syn_ack),
+        places!(
+            Second, size direction second interface_name total tcp udp icmp sctp other_ip arp other ipv6 sizes syn
+            syn_ack
+        ),
         [0, 4, 8, 16, 24, 40, 56, 72, 88, 104, 120, 136, 152, 168, 224, 232]
     );
     assert_eq!(
@@ -215,7 +238,8 @@ int main(void) {
     netgrain_flow flow = {0}; netgrain_second second = {0};
     const netgrain_flow *f = &flow; const netgrain_second *s = &second;
     flow.size = 704; second.size = 376;
-    printf("%d %d %d\n", NETGRAIN_HAS(f, directions), NETGRAIN_HAS(f, tunnel_seq_first), NETGRAIN_HAS(f, tunnel_seq_last));
+    printf("%d %d %d\n", NETGRAIN_HAS(f, directions), NETGRAIN_HAS(f, tunnel_seq_first),
+           NETGRAIN_HAS(f, tunnel_seq_last));
     printf("%d %d %d\n", NETGRAIN_HAS(s, ledger), NETGRAIN_HAS(s, tunnel_numbered), NETGRAIN_HAS(s, note_count));
     flow.size = sizeof flow; second.size = sizeof second;
     printf("%d %d\n", NETGRAIN_HAS(f, tunnel_seq_last), NETGRAIN_HAS(s, note_count));
@@ -266,7 +290,8 @@ fn every_quantity_of_a_row_is_available_in_c() {
 #include <inttypes.h>
 #include <stdio.h>
 int main(void) {
-    static netgrain_error e; netgrain_query q = NETGRAIN_QUERY_ALL; const netgrain_second *s; uint32_t i; uint64_t sum = 0;
+    static netgrain_error e; netgrain_query q = NETGRAIN_QUERY_ALL; const netgrain_second *s;
+    uint32_t i; uint64_t sum = 0;
     netgrain_series *m = netgrain_series_open(STORE, &q, &e);
     if (!m || netgrain_series_next(m, &s, &e) != 1) { puts(e.text); return 0; }
     PRINTS
@@ -372,7 +397,8 @@ int main(void) {
     other = q; other.filter = "udp"; show(netgrain_series_open(STORE, &other, &e) == NULL);
     other = q; other.from = 2; other.to = 1; show(netgrain_flows_open(STORE, &other, 0, &e) == NULL);
     other = q; other.flags = NETGRAIN_FOLLOW | NETGRAIN_NO_RING; show(netgrain_series_open(STORE, &other, &e) == NULL);
-    other = q; other.interfaces = none; other.interface_count = 1; show(netgrain_series_open(STORE, &other, &e) == NULL);
+    other = q; other.interfaces = none; other.interface_count = 1;
+    show(netgrain_series_open(STORE, &other, &e) == NULL);
     show(netgrain_flows_next(NULL, &f, &e));
     show(netgrain_series_next(NULL, &s, &e));
     n = netgrain_flows_open(STORE, &q, 0, &e);
@@ -440,31 +466,34 @@ int main(void) {
     netgrain_flows *n; netgrain_series *m; int i;
     q.interfaces = eth2; q.interface_count = 1; q.from = UINT64_C(1700000001000000000);
     if (!(n = netgrain_flows_open(STORE, &q, 0, &e)) || netgrain_flows_next(n, &f, &e) != 1) { puts(e.text); return 0; }
-    printf("%d %d %" PRIu64 " %" PRIx64 " %s %d\n", f->size == sizeof *f, NETGRAIN_HAS(f, directions), (uint64_t)f->record_index, f->id,
-           f->interface_name, f->flow_start == f->first && f->first == f->directions[0].first);
+    printf("%d %d %" PRIu64 " %" PRIx64 " %s %d\n", f->size == sizeof *f, NETGRAIN_HAS(f, directions),
+           (uint64_t)f->record_index, f->id, f->interface_name,
+           f->flow_start == f->first && f->first == f->directions[0].first);
     printf("%d.%d.%d.%d %d %d %d %d %d %d\n", f->src[0], f->src[1], f->dst[2], f->dst[3], f->src[4], f->src_port,
            f->dst_port, f->ip_version, f->protocol, f->end_reason);
     printf("%d %d %d %d %d %d %d\n", f->tcp_state, (int)f->vlan, (int)f->vlan_inner, (int)f->mpls, (int)f->tunnel,
            (int)f->tunnel_id, (int)f->queue);
-    printf("%d %d %d %d %d\n", (int)f->position, (int)f->position_span, (int)f->syn_rtt_ns, f->ack_rtt_ns == NETGRAIN_NONE,
-           (int)f->lost);
-    printf("%d %d %d %d %d %.3s %d\n", (int)f->initial_packet_count, (int)f->initial_packets[1].offset_ns, f->initial_packets[1].length, f->initial_packets[1].flags,
-           f->initial_packets[1].reverse, (const char *)f->payload[0], (int)f->payload_len[1]);
+    printf("%d %d %d %d %d\n", (int)f->position, (int)f->position_span, (int)f->syn_rtt_ns,
+           f->ack_rtt_ns == NETGRAIN_NONE, (int)f->lost);
+    printf("%d %d %d %d %d %.3s %d\n", (int)f->initial_packet_count, (int)f->initial_packets[1].offset_ns,
+           f->initial_packets[1].length, f->initial_packets[1].flags, f->initial_packets[1].reverse,
+           (const char *)f->payload[0], (int)f->payload_len[1]);
     for (i = 0; i < 2; i++) {
         const netgrain_direction *d = &f->directions[i];
-        printf("%d %d %d %.1f %.1f %d %d %d %d %02x %d\n", (int)d->packets, (int)d->bytes, (int)d->ip_bytes, d->length.mean,
-               d->length.deviation, (int)d->tcp_flags[0], (int)d->tcp_flags[7], d->ttl_min, d->ttl_max, d->mac[5],
-               d->has_mac);
+        printf("%d %d %d %.1f %.1f %d %d %d %d %02x %d\n", (int)d->packets, (int)d->bytes, (int)d->ip_bytes,
+               d->length.mean, d->length.deviation, (int)d->tcp_flags[0], (int)d->tcp_flags[7], d->ttl_min,
+               d->ttl_max, d->mac[5], d->has_mac);
     }
-    printf("%d %" PRIu64 " %" PRIu64 " %d %d\n", NETGRAIN_HAS(f, tunnel_seq_last), f->tunnel_seq_first[0], f->tunnel_seq_last[0],
-           f->tunnel_seq_first[1] == NETGRAIN_NONE, f->tunnel_seq_last[1] == NETGRAIN_NONE);
+    printf("%d %" PRIu64 " %" PRIu64 " %d %d\n", NETGRAIN_HAS(f, tunnel_seq_last), f->tunnel_seq_first[0],
+           f->tunnel_seq_last[0], f->tunnel_seq_first[1] == NETGRAIN_NONE, f->tunnel_seq_last[1] == NETGRAIN_NONE);
     netgrain_flows_close(n);
     if (!(m = netgrain_series_open(STORE, &q, &e)) || netgrain_series_next(m, &s, &e) != 1) { puts(e.text); return 0; }
     printf("%d %" PRIu64 " %s %d %d %d %d\n", s->size == sizeof *s, s->second, s->interface_name, (int)s->direction,
            (int)s->total.packets, (int)s->total.bytes, (int)s->udp.packets);
     printf("%d %d %d %d %d %d\n", (int)s->flows_new, (int)s->peak_1ms.bytes, (int)s->peak_10ms.packets,
            (int)s->ledger.offered, (int)s->ledger.stored, (int)s->ledger.lost);
-    printf("%d %d %d %d\n", NETGRAIN_HAS(s, note_count), (int)s->tunnel_numbered, (int)s->tunnel_missing, (int)s->tunnel_late);
+    printf("%d %d %d %d\n", NETGRAIN_HAS(s, note_count), (int)s->tunnel_numbered, (int)s->tunnel_missing,
+           (int)s->tunnel_late);
     printf("%d %d %s %d %d %s\n", (int)s->loss_count, (int)s->losses[3], netgrain_loss_name(3), (int)s->note_count,
            (int)s->notes[4], netgrain_note_name(4));
     netgrain_series_close(m);

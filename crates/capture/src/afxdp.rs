@@ -13,12 +13,15 @@
 //!
 //! | event | the kernel counts | loss cause |
 //! |---|---|---|
-//! | no chunk in the fill ring | `rx_dropped` once per frame; `rx_fill_ring_empty_descs` is a number of attempts, not of frames | `fill_empty` |
+//! | no chunk in the fill ring | `rx_dropped` once per frame | `fill_empty` |
 //! | the frame does not fit one chunk, and frames of several chunks are off | `rx_dropped` | `fill_empty` |
 //! | the receive ring is full | `rx_ring_full` once per frame, and *not* `rx_dropped` | `receive_full` |
 //! | a frame of several chunks finds too few chunks in the fill ring | `rx_dropped` once per frame | `fill_empty` |
-//! | a frame of several chunks finds too few entries in the receive ring | `rx_ring_full` once per frame | `receive_full` |
-//! | the process holds more chunks than the receive ring has entries | `rx_ring_full`: the receive ring is full before the fill ring is empty | `receive_full` |
+//! | a frame of several chunks finds too few entries in the receive ring | `rx_ring_full` per frame | `receive_full` |
+//! | the process holds more chunks than the receive ring has entries | `rx_ring_full` | `receive_full` |
+//!
+//! The last row holds because the receive ring is full before the fill ring is empty. `rx_fill_ring_empty_descs` is a
+//! number of attempts, not of frames.
 //!
 //! The kernel takes a chunk before it examines the receive ring, and returns the chunk if the ring is full, so the two
 //! counters never count the same frame. In native mode the driver counts all of these losses a second time (veth in

@@ -59,8 +59,8 @@ impl fmt::Display for CheckError {
             Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
             Self::SequenceGapTooLarge { path, offset, sequence } => write!(
                 f,
-                "{}:{offset}: sequence {sequence}: the numbers so far have more gaps than {MEMORY_LIMIT} bytes can hold; \
-                 check fewer files at a time, and only files of one generator",
+                "{}:{offset}: sequence {sequence}: the numbers so far have more gaps than {MEMORY_LIMIT} bytes can \
+                 hold; check fewer files at a time, and only files of one generator",
                 path.display()
             ),
         }

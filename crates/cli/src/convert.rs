@@ -53,7 +53,12 @@ pub struct ConvertArgs {
     #[arg(long, value_name = "EXPRESSION")]
     pub filter: Option<String>,
     /// Maximum number of bytes kept of each packet (0: all)
-    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = base::units::whole::<u32>(0..=u64::from(u32::MAX)))]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = 0,
+        value_parser = base::units::whole::<u32>(0..=u64::from(u32::MAX))
+    )]
     pub snaplen: u32,
     /// Truncate each packet after its headers of this layer
     #[arg(long, value_enum)]

@@ -11,9 +11,9 @@ use std::time::{Duration, SystemTime};
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// The explanation of time formats at the end of the help of each query verb.
-pub const HELP: &str = "Times: RFC 3339 (2026-11-21T10:42:00Z, +01:00), 2026-11-21T10, 10:42 (today), seconds, ms, us or \
-    ns since 1970, now, -10min; --to +5min counts from --from. A time without a zone is in UTC, or in the zone of --tz. \
-    --around 10:42 means that minute, 10:42:07 that second.";
+pub const HELP: &str = "Times: RFC 3339 (2026-11-21T10:42:00Z, +01:00), 2026-11-21T10, 10:42 (today), seconds, ms, \
+    us or ns since 1970, now, -10min; --to +5min counts from --from. A time without a zone is in UTC, or in the zone \
+    of --tz. --around 10:42 means that minute, 10:42:07 that second.";
 
 /// The current time of the system clock.
 pub fn now() -> Timestamp {
@@ -30,7 +30,13 @@ pub struct Interval {
     pub to: Option<TimeSpec>,
     /// Interval given by one time, instead of --from and --to: the minute 10:42, the second
     /// 10:42:07, the hour 2026-11-21T10, the day 2026-11-21
-    #[arg(long, value_name = "TIME", value_parser = AroundTime::parse, allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = AroundTime::parse,
+        allow_hyphen_values = true,
+        conflicts_with_all = ["from", "to"]
+    )]
     pub around: Option<AroundTime>,
     /// With --around: use the interval from SPAN before to SPAN after the begin of TIME [default for a
     /// TIME relative to now, such as -10min: 30s]

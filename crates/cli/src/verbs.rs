@@ -130,7 +130,8 @@ mod manual {
 
     const ABOUT: &str = "# Command line
 
-This page lists each verb of `netgrain` with its arguments and flags. `netgrain VERB --help` prints the same with examples. Exit
+This page lists each verb of `netgrain` with its arguments and flags. `netgrain VERB --help` prints the same with \
+examples. Exit
 statuses: `exit-codes.md`; documents of `--json`: `json.md`; keys of the configuration: `configuration.md`.
 
 In the line below a heading, brackets mark optional arguments, and `...` marks arguments that can be repeated. A flag

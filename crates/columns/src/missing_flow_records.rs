@@ -1,9 +1,9 @@
 //! Finds missing flow records. The series row of each second states how many flows began in this second. Each of these
 //! flows has a first flow record, which has the same second.
 //!
-//! A flow without a first record may have another cause than a removed file. While a recorder runs, the flows in its flow
-//! table have no record yet. A crash loses the flows in the flow table. Retention may remove flow records earlier than
-//! series rows. The last two causes leave no trace, so a loss that they can explain is reported as uncertain.
+//! A flow without a first record may have another cause than a removed file. While a recorder runs, the flows in its
+//! flow table have no record yet. A crash loses the flows in the flow table. Retention may remove flow records earlier
+//! than series rows. The last two causes leave no trace, so a loss that they can explain is reported as uncertain.
 
 use crate::error::ColumnsError;
 use crate::file_layout::DataFileKind;

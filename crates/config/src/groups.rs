@@ -37,7 +37,8 @@ macro_rules! keys {
         }
 
         /// Names, kinds and meanings of all keys.
-        const KEYS: &[(&str, &str, &str)] = &[$((stringify!($key), <$type as Setting>::KIND, concat!($($meaning),+)),)+];
+        const KEYS: &[(&str, &str, &str)] =
+            &[$((stringify!($key), <$type as Setting>::KIND, concat!($($meaning),+)),)+];
 
         impl Group {
             fn set(&mut self, key: &str, given: &RawValue) -> Option<Result<(), ValueError>> {

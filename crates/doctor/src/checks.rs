@@ -61,8 +61,13 @@ pub struct Check {
 
 macro_rules! checks {
     ($($row:ident: $name:literal, $about:ident, $cost:ident, $can_fix:ident, $why:literal;)*) => {
-        $(pub static $row: Check =
-            Check { name: $name, about: CheckSubject::$about, cost: Cost::$cost, why: $why, can_fix: checks!(@ $can_fix) };)*
+        $(pub static $row: Check = Check {
+            name: $name,
+            about: CheckSubject::$about,
+            cost: Cost::$cost,
+            why: $why,
+            can_fix: checks!(@ $can_fix),
+        };)*
 
         impl Check {
             /// All checks.

@@ -10,9 +10,9 @@ use std::fmt::Write;
 /// The text that docs/reference/export.md contains between its markers.
 pub fn tables() -> String {
     let mut text = format!(
-        "\n### Flow records\n\nOur elements have the enterprise number {PEN} ({PEN:#x}). Elements with ↔ are exported for \
-         both directions: the\nreverse of an IANA element has the enterprise number 29305 (RFC 5103), the reverse of \
-         ours has the element number + {REVERSE_BIT}.\n\n"
+        "\n### Flow records\n\nOur elements have the enterprise number {PEN} ({PEN:#x}). Elements with ↔ are exported \
+         for both directions: the\nreverse of an IANA element has the enterprise number 29305 (RFC 5103), the \
+         reverse of ours has the element number + {REVERSE_BIT}.\n\n"
     );
     head(&mut text);
     for field in FLOW.iter() {

@@ -239,6 +239,16 @@ macro_rules! side {
     };
 }
 
+/// A number that occurs once per record.
+fn flow(get: fn(&Record, usize) -> u128, set: fn(&mut Draft, u128)) -> Body {
+    Body::Flow { get, set }
+}
+
+/// A number that occurs once per direction.
+fn direction(get: fn(&Record, usize, usize) -> u128, set: fn(&mut Draft, usize, usize, u128), index: usize) -> Body {
+    Body::Direction { get, set, index }
+}
+
 /// The fields of an exported flow record, in their order on the wire.
 pub(crate) static FLOW: LazyLock<Vec<Field>> = LazyLock::new(|| {
     let mut table = Vec::new();
@@ -283,17 +293,40 @@ fn keys(table: &mut Vec<Field>) {
     use Unit::None;
     use TemplateScope::*;
     let mut t = Rows { table, own: false };
-    t.row(8, "sourceIPv4Address", Ipv4Address, Semantics::Default, None, 4, V4, Body::Flow { get: |r, s| address([r.key.src, r.key.dst][s]), set: |d, v| d.record.key.src = v4(v) }, "source of the record: sender of its packets, or of the first packet in a record of both directions");
-    t.row(12, "destinationIPv4Address", Ipv4Address, Semantics::Default, None, 4, V4, Body::Flow { get: |r, s| address([r.key.dst, r.key.src][s]), set: |d, v| d.record.key.dst = v4(v) }, "destination of the record: receiver of its packets, or of the first packet in a record of both directions");
-    t.row(27, "sourceIPv6Address", Ipv6Address, Semantics::Default, None, 16, V6, Body::Flow { get: |r, s| address([r.key.src, r.key.dst][s]), set: |d, v| d.record.key.src = v6(v) }, "source of the record: sender of its packets, or of the first packet in a record of both directions");
-    t.row(28, "destinationIPv6Address", Ipv6Address, Semantics::Default, None, 16, V6, Body::Flow { get: |r, s| address([r.key.dst, r.key.src][s]), set: |d, v| d.record.key.dst = v6(v) }, "destination of the record: receiver of its packets, or of the first packet in a record of both directions");
-    t.row(7, "sourceTransportPort", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, s| ports(r, s).0.into(), set: |d, v| d.record.key.src_port = v as u16 }, "source port; 0 for protocols without ports and for ICMP");
-    t.row(11, "destinationTransportPort", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, s| ports(r, s).1.into(), set: |d, v| d.record.key.dst_port = v as u16 }, "destination port; 0 for protocols without ports; for ICMP and ICMPv6, type × 256 + code of the first packet, as in NetFlow");
-    t.row(32, "icmpTypeCodeIPv4", Unsigned16, Identifier, None, 2, IcmpV4, Body::Flow { get: |r, _| r.key.dst_port.into(), set: |d, v| d.record.key.dst_port = v as u16 }, "type × 256 + code of the first packet; the same in both directions");
-    t.row(139, "icmpTypeCodeIPv6", Unsigned16, Identifier, None, 2, IcmpV6, Body::Flow { get: |r, _| r.key.dst_port.into(), set: |d, v| d.record.key.dst_port = v as u16 }, "as icmpTypeCodeIPv4, for ICMPv6");
-    t.row(4, "protocolIdentifier", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.key.protocol.0.into(), set: |d, v| d.record.key.protocol = IpProtocol(v as u8) }, "the protocol above IP");
-    t.row(10, "ingressInterface", Unsigned32, Identifier, None, 4, Always, Body::Flow { get: |r, _| r.interface.into(), set: |d, v| d.record.interface = v as u16 }, "number of the interface; an options record has its name");
-    t.row(148, "flowId", Unsigned64, Identifier, None, 8, Always, Body::Flow { get: |r, _| r.id.into(), set: |d, v| d.record.id = v as u64 }, "identifier of the flow, the same in all its records");
+    t.row(8, "sourceIPv4Address", Ipv4Address, Semantics::Default, None, 4, V4,
+        flow(|r, s| address([r.key.src, r.key.dst][s]), |d, v| d.record.key.src = v4(v)),
+        "source of the record: sender of its packets, or of the first packet in a record of both directions");
+    t.row(12, "destinationIPv4Address", Ipv4Address, Semantics::Default, None, 4, V4,
+        flow(|r, s| address([r.key.dst, r.key.src][s]), |d, v| d.record.key.dst = v4(v)),
+        "destination of the record: receiver of its packets, or of the first packet in a record of both directions");
+    t.row(27, "sourceIPv6Address", Ipv6Address, Semantics::Default, None, 16, V6,
+        flow(|r, s| address([r.key.src, r.key.dst][s]), |d, v| d.record.key.src = v6(v)),
+        "source of the record: sender of its packets, or of the first packet in a record of both directions");
+    t.row(28, "destinationIPv6Address", Ipv6Address, Semantics::Default, None, 16, V6,
+        flow(|r, s| address([r.key.dst, r.key.src][s]), |d, v| d.record.key.dst = v6(v)),
+        "destination of the record: receiver of its packets, or of the first packet in a record of both directions");
+    t.row(7, "sourceTransportPort", Unsigned16, Identifier, None, 2, Always,
+        flow(|r, s| ports(r, s).0.into(), |d, v| d.record.key.src_port = v as u16),
+        "source port; 0 for protocols without ports and for ICMP");
+    t.row(11, "destinationTransportPort", Unsigned16, Identifier, None, 2, Always,
+        flow(|r, s| ports(r, s).1.into(), |d, v| d.record.key.dst_port = v as u16),
+        "destination port; 0 for protocols without ports; for ICMP and ICMPv6, type × 256 + code of the first packet, \
+         as in NetFlow");
+    t.row(32, "icmpTypeCodeIPv4", Unsigned16, Identifier, None, 2, IcmpV4,
+        flow(|r, _| r.key.dst_port.into(), |d, v| d.record.key.dst_port = v as u16),
+        "type × 256 + code of the first packet; the same in both directions");
+    t.row(139, "icmpTypeCodeIPv6", Unsigned16, Identifier, None, 2, IcmpV6,
+        flow(|r, _| r.key.dst_port.into(), |d, v| d.record.key.dst_port = v as u16),
+        "as icmpTypeCodeIPv4, for ICMPv6");
+    t.row(4, "protocolIdentifier", Unsigned8, Identifier, None, 1, Always,
+        flow(|r, _| r.key.protocol.0.into(), |d, v| d.record.key.protocol = IpProtocol(v as u8)),
+        "the protocol above IP");
+    t.row(10, "ingressInterface", Unsigned32, Identifier, None, 4, Always,
+        flow(|r, _| r.interface.into(), |d, v| d.record.interface = v as u16),
+        "number of the interface; an options record has its name");
+    t.row(148, "flowId", Unsigned64, Identifier, None, 8, Always,
+        flow(|r, _| r.id.into(), |d, v| d.record.id = v as u64),
+        "identifier of the flow, the same in all its records");
 }
 
 #[rustfmt::skip]
@@ -303,23 +336,36 @@ fn standard(table: &mut Vec<Field>) {
     let mut t = Rows { table, own: false };
     // These elements in milliseconds are for collectors that do not support nanoseconds (nfdump 1.7 among them). The
     // elements in nanoseconds follow.
-    t.row(152, "flowStartMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always, Body::Flow { get: |r, s| millis(first(r, s)), set: |d, v| d.record.directions[0].first = from_millis(v) }, "time of the first packet of the source in this record");
-    t.row(153, "flowEndMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always, Body::Flow { get: |r, s| millis(last(r, s)), set: |d, v| d.record.directions[0].last = from_millis(v) }, "time of the last packet of the source in this record");
-    t.row(156, "flowStartNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Direction { get: |r, s, _| to_ntp(first(r, s)), set: |d, s, _, v| d.record.directions[s].first = from_ntp(v), index: 0 }, "time of the first packet of this record");
-    t.row(157, "flowEndNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Direction { get: |r, s, _| to_ntp(last(r, s)), set: |d, s, _, v| d.record.directions[s].last = from_ntp(v), index: 0 }, "time of the last packet of this record");
+    t.row(152, "flowStartMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always,
+        flow(|r, s| millis(first(r, s)), |d, v| d.record.directions[0].first = from_millis(v)),
+        "time of the first packet of the source in this record");
+    t.row(153, "flowEndMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always,
+        flow(|r, s| millis(last(r, s)), |d, v| d.record.directions[0].last = from_millis(v)),
+        "time of the last packet of the source in this record");
+    t.row(156, "flowStartNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always,
+        direction(|r, s, _| to_ntp(first(r, s)), |d, s, _, v| d.record.directions[s].first = from_ntp(v), 0),
+        "time of the first packet of this record");
+    t.row(157, "flowEndNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always,
+        direction(|r, s, _| to_ntp(last(r, s)), |d, s, _, v| d.record.directions[s].last = from_ntp(v), 0),
+        "time of the last packet of this record");
     t.row(2, "packetDeltaCount", Unsigned64, DeltaCounter, Packets, 8, Always, side!(packets), "number of packets");
-    t.row(1, "octetDeltaCount", Unsigned64, DeltaCounter, Octets, 8, Always, side!(ip_bytes), "octets of the IP packets");
+    t.row(1, "octetDeltaCount", Unsigned64, DeltaCounter, Octets, 8, Always,
+        side!(ip_bytes), "octets of the IP packets");
     t.row(352, "layer2OctetDeltaCount", Unsigned64, DeltaCounter, Octets, 8, Always, side!(bytes), "octets of the \
      frames on the wire");
-    t.row(401, "transportOctetDeltaCount", Unsigned64, DeltaCounter, Octets, 8, Always, side!(payload_bytes), "payload octets of the transport protocol");
-    t.row(402, "transportPacketDeltaCount", Unsigned64, DeltaCounter, Packets, 8, Always, side!(payload_packets), "packets with transport payload");
+    t.row(401, "transportOctetDeltaCount", Unsigned64, DeltaCounter, Octets, 8, Always,
+        side!(payload_bytes), "payload octets of the transport protocol");
+    t.row(402, "transportPacketDeltaCount", Unsigned64, DeltaCounter, Packets, 8, Always,
+        side!(payload_packets), "packets with transport payload");
     t.row(198, "octetDeltaSumOfSquares", Unsigned64, DeltaCounter, None, 8, Always, side!(length.squares), "sum of \
      the squares of the lengths of the IP packets; at most 2^64 - 1");
     t.row(25, "minimumIpTotalLength", Unsigned64, Semantics::Default, Octets, 4, Always, side!(length.min), "shortest \
      IP packet");
     t.row(26, "maximumIpTotalLength", Unsigned64, Semantics::Default, Octets, 4, Always, side!(length.max), "longest \
      IP packet");
-    t.row(6, "tcpControlBits", Unsigned16, Flags, None, 2, Always, Body::Direction { get: |r, s, _| flags_union(r, s).into(), set: |_, _, _, _| (), index: 0 }, "union of the TCP flags of the packets");
+    t.row(6, "tcpControlBits", Unsigned16, Flags, None, 2, Always,
+        direction(|r, s, _| flags_union(r, s).into(), |_, _, _, _| (), 0),
+        "union of the TCP flags of the packets");
     for (id, name, index, meaning) in [
         (219, "tcpFinTotalCount", 0, "packets of this record with FIN"),
         (218, "tcpSynTotalCount", 1, "packets of this record with SYN"),
@@ -328,20 +374,63 @@ fn standard(table: &mut Vec<Field>) {
         (222, "tcpAckTotalCount", 4, "packets of this record with ACK"),
         (223, "tcpUrgTotalCount", 5, "packets of this record with URG"),
     ] {
-        t.row(id, name, Unsigned64, TotalCounter, Packets, 8, Always, Body::Direction { get: |r, s, i| r.directions[s].flags[i].into(), set: |d, s, i, v| d.record.directions[s].flags[i] = v as u64, index }, meaning);
+        t.row(id, name, Unsigned64, TotalCounter, Packets, 8, Always,
+            direction(
+                |r, s, i| r.directions[s].flags[i].into(),
+                |d, s, i, v| d.record.directions[s].flags[i] = v as u64,
+                index,
+            ),
+            meaning);
     }
     t.row(52, "minimumTTL", Unsigned8, Semantics::Default, Hops, 1, Always, side!(ttl.0), "least TTL or hop limit");
     t.row(53, "maximumTTL", Unsigned8, Semantics::Default, Hops, 1, Always, side!(ttl.1), "greatest TTL or hop limit");
-    t.row(5, "ipClassOfService", Unsigned8, Identifier, None, 1, Always, Body::Direction { get: |r, s, _| u128::from(r.directions[s].dscp.0 << 2), set: |d, s, _, v| d.record.directions[s].dscp.0 = v as u8 >> 2, index: 0 }, "least DSCP × 4; the greatest DSCP is in maximumDiffServCodePoint");
-    t.row(56, "sourceMacAddress", MacAddress, Semantics::Default, None, 6, Always, Body::Flow { get: |r, s| mac(r.directions[s].mac), set: |d, v| d.record.directions[0].mac = to_mac(v) }, "MAC address of the source; 0 if unknown");
-    t.row(80, "destinationMacAddress", MacAddress, Semantics::Default, None, 6, Always, Body::Flow { get: |r, s| mac(r.directions[1 - s].mac), set: |d, v| d.record.directions[1].mac = to_mac(v) }, "MAC address of the destination, known only if it has sent packets; 0 if unknown");
-    t.row(58, "vlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.encapsulation.vlans[0].unwrap_or(0).into(), set: |d, v| d.record.encapsulation.vlans[0] = (v != 0).then_some(v as u16) }, "outer VLAN; 0 if there is none");
-    t.row(243, "dot1qVlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.encapsulation.vlans[0].unwrap_or(0).into(), set: |d, v| d.record.encapsulation.vlans[0] = (v != 0).then_some(v as u16) }, "outer VLAN; equal to vlanId");
-    t.row(245, "dot1qCustomerVlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.encapsulation.vlans[1].unwrap_or(0).into(), set: |d, v| d.record.encapsulation.vlans[1] = (v != 0).then_some(v as u16) }, "inner VLAN; 0 if there is none");
-    t.row(70, "mplsTopLabelStackSection", OctetArray, Semantics::Default, None, 3, Always, Body::Flow { get: |r, _| label(r.encapsulation.mpls), set: |d, v| d.record.encapsulation.mpls = (v != 0).then_some((v >> 4) as u32 & 0xf_ffff) }, "topmost MPLS label; 0 if there is none");
-    t.row(351, "layer2SegmentId", Unsigned64, Identifier, None, 8, Always, Body::Flow { get: |r, _| segment(r.encapsulation.tunnel), set: |_, _| () }, "VNI of a VXLAN tunnel or VSID of an NVGRE tunnel; 0 for other tunnels, which tunnelKind and tunnelId describe");
-    t.row(136, "flowEndReason", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.end_reason as u128, set: |d, v| d.record.end_reason = end_reason(v) }, "1 idle timeout, 2 active timeout, 3 end of flow, 4 forced end, 5 lack of resources");
-    t.row(239, "biflowDirection", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |_, s| 1 + s as u128, set: |d, v| d.reversed = v == 2 }, "1: the source is the initiator; 2: the destination is the initiator (a record of the reverse direction only)");
+    t.row(5, "ipClassOfService", Unsigned8, Identifier, None, 1, Always,
+        direction(
+            |r, s, _| u128::from(r.directions[s].dscp.0 << 2),
+            |d, s, _, v| d.record.directions[s].dscp.0 = v as u8 >> 2,
+            0,
+        ),
+        "least DSCP × 4; the greatest DSCP is in maximumDiffServCodePoint");
+    t.row(56, "sourceMacAddress", MacAddress, Semantics::Default, None, 6, Always,
+        flow(|r, s| mac(r.directions[s].mac), |d, v| d.record.directions[0].mac = to_mac(v)),
+        "MAC address of the source; 0 if unknown");
+    t.row(80, "destinationMacAddress", MacAddress, Semantics::Default, None, 6, Always,
+        flow(|r, s| mac(r.directions[1 - s].mac), |d, v| d.record.directions[1].mac = to_mac(v)),
+        "MAC address of the destination, known only if it has sent packets; 0 if unknown");
+    t.row(58, "vlanId", Unsigned16, Identifier, None, 2, Always,
+        flow(
+            |r, _| r.encapsulation.vlans[0].unwrap_or(0).into(),
+            |d, v| d.record.encapsulation.vlans[0] = (v != 0).then_some(v as u16),
+        ),
+        "outer VLAN; 0 if there is none");
+    t.row(243, "dot1qVlanId", Unsigned16, Identifier, None, 2, Always,
+        flow(
+            |r, _| r.encapsulation.vlans[0].unwrap_or(0).into(),
+            |d, v| d.record.encapsulation.vlans[0] = (v != 0).then_some(v as u16),
+        ),
+        "outer VLAN; equal to vlanId");
+    t.row(245, "dot1qCustomerVlanId", Unsigned16, Identifier, None, 2, Always,
+        flow(
+            |r, _| r.encapsulation.vlans[1].unwrap_or(0).into(),
+            |d, v| d.record.encapsulation.vlans[1] = (v != 0).then_some(v as u16),
+        ),
+        "inner VLAN; 0 if there is none");
+    t.row(70, "mplsTopLabelStackSection", OctetArray, Semantics::Default, None, 3, Always,
+        flow(
+            |r, _| label(r.encapsulation.mpls),
+            |d, v| d.record.encapsulation.mpls = (v != 0).then_some((v >> 4) as u32 & 0xf_ffff),
+        ),
+        "topmost MPLS label; 0 if there is none");
+    t.row(351, "layer2SegmentId", Unsigned64, Identifier, None, 8, Always,
+        flow(|r, _| segment(r.encapsulation.tunnel), |_, _| ()),
+        "VNI of a VXLAN tunnel or VSID of an NVGRE tunnel; 0 for other tunnels, which tunnelKind and tunnelId \
+         describe");
+    t.row(136, "flowEndReason", Unsigned8, Identifier, None, 1, Always,
+        flow(|r, _| r.end_reason as u128, |d, v| d.record.end_reason = end_reason(v)),
+        "1 idle timeout, 2 active timeout, 3 end of flow, 4 forced end, 5 lack of resources");
+    t.row(239, "biflowDirection", Unsigned8, Identifier, None, 1, Always,
+        flow(|_, s| 1 + s as u128, |d, v| d.reversed = v == 2),
+        "1: the source is the initiator; 2: the destination is the initiator (a record of the reverse direction only)");
 }
 
 #[rustfmt::skip]
@@ -349,17 +438,40 @@ fn own(table: &mut Vec<Field>) {
     use Unit::*;
     use TemplateScope::Always;
     let mut t = Rows { table, own: true };
-    t.row(1, "flowFirstPacketNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Flow { get: |r, _| to_ntp(r.flow_start), set: |d, v| d.record.flow_start = from_ntp(v) }, "time of the first packet of the flow, which may be in an earlier record");
-    t.row(2, "flowRecordIndex", Unsigned32, Identifier, None, 4, Always, Body::Flow { get: |r, _| r.record_index.into(), set: |d, v| d.record.record_index = v as u32 }, "number of earlier records of this flow");
-    t.row(3, "tcpState", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.tcp_state as u128, set: |d, v| d.record.tcp_state = tcp_state(v) }, "0 not TCP, 1 midstream, 2 SYN sent, 3 SYN received, 4 established, 5 half closed, 6 closed, 7 reset");
-    t.row(4, "synRoundTrip", Unsigned64, Quantity, Nanoseconds, 8, Always, Body::Flow { get: |r, _| r.syn_rtt.unwrap_or(0).into(), set: |d, v| d.record.syn_rtt = (v != 0).then_some(v as u64) }, "time from SYN to SYN+ACK; 0 if not seen");
-    t.row(5, "ackRoundTrip", Unsigned64, Quantity, Nanoseconds, 8, Always, Body::Flow { get: |r, _| r.ack_rtt.unwrap_or(0).into(), set: |d, v| d.record.ack_rtt = (v != 0).then_some(v as u64) }, "time from SYN+ACK to the ACK; 0 if not seen");
-    t.row(6, "tunnelKind", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.encapsulation.tunnel.map_or(0, |(kind, _)| kind as u128), set: |d, v| d.tunnel.0 = v }, "0 none, 1 GRE, 2 NVGRE, 3-5 ERSPAN I-III, 6 VXLAN, 7 GENEVE, 8 GTP-U, 9 IP in IP, 10 Teredo");
-    t.row(7, "tunnelId", Unsigned32, Identifier, None, 4, Always, Body::Flow { get: |r, _| r.encapsulation.tunnel.map_or(0, |(_, id)| id.into()), set: |d, v| d.tunnel.1 = v as u32 }, "identifier of the tunnel: VNI, VSID, TEID, session or key");
-    t.row(8, "packetLocationQueue", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).queue.into(), set: |d, v| d.location.queue = v as u16 }, "queue whose packet files contain the packets of this record; if no packets are stored, all bits of packetLocationQueue, packetLocationFirst and packetLocationLast are ones");
-    t.row(9, "packetLocationFirst", Unsigned64, Identifier, Octets, 8, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).first.into(), set: |d, v| d.location.first = v as u64 }, "stream position of the first packet of the record, in the queue of packetLocationQueue");
-    t.row(10, "packetLocationLast", Unsigned64, Identifier, Octets, 8, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).last.into(), set: |d, v| d.location.last = v as u64 }, "stream position of the last packet of the record, in the queue of packetLocationQueue");
-    t.row(11, "interfaceLostPackets", Unsigned64, DeltaCounter, Packets, 8, Always, Body::Flow { get: |r, _| r.lost.into(), set: |d, v| d.record.lost = v as u64 }, "packets lost on the interface in the seconds from the first to the last packet of this record");
+    t.row(1, "flowFirstPacketNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always,
+        flow(|r, _| to_ntp(r.flow_start), |d, v| d.record.flow_start = from_ntp(v)),
+        "time of the first packet of the flow, which may be in an earlier record");
+    t.row(2, "flowRecordIndex", Unsigned32, Identifier, None, 4, Always,
+        flow(|r, _| r.record_index.into(), |d, v| d.record.record_index = v as u32),
+        "number of earlier records of this flow");
+    t.row(3, "tcpState", Unsigned8, Identifier, None, 1, Always,
+        flow(|r, _| r.tcp_state as u128, |d, v| d.record.tcp_state = tcp_state(v)),
+        "0 not TCP, 1 midstream, 2 SYN sent, 3 SYN received, 4 established, 5 half closed, 6 closed, 7 reset");
+    t.row(4, "synRoundTrip", Unsigned64, Quantity, Nanoseconds, 8, Always,
+        flow(|r, _| r.syn_rtt.unwrap_or(0).into(), |d, v| d.record.syn_rtt = (v != 0).then_some(v as u64)),
+        "time from SYN to SYN+ACK; 0 if not seen");
+    t.row(5, "ackRoundTrip", Unsigned64, Quantity, Nanoseconds, 8, Always,
+        flow(|r, _| r.ack_rtt.unwrap_or(0).into(), |d, v| d.record.ack_rtt = (v != 0).then_some(v as u64)),
+        "time from SYN+ACK to the ACK; 0 if not seen");
+    t.row(6, "tunnelKind", Unsigned8, Identifier, None, 1, Always,
+        flow(|r, _| r.encapsulation.tunnel.map_or(0, |(kind, _)| kind as u128), |d, v| d.tunnel.0 = v),
+        "0 none, 1 GRE, 2 NVGRE, 3-5 ERSPAN I-III, 6 VXLAN, 7 GENEVE, 8 GTP-U, 9 IP in IP, 10 Teredo");
+    t.row(7, "tunnelId", Unsigned32, Identifier, None, 4, Always,
+        flow(|r, _| r.encapsulation.tunnel.map_or(0, |(_, id)| id.into()), |d, v| d.tunnel.1 = v as u32),
+        "identifier of the tunnel: VNI, VSID, TEID, session or key");
+    t.row(8, "packetLocationQueue", Unsigned16, Identifier, None, 2, Always,
+        flow(|r, _| r.location.unwrap_or(NOWHERE).queue.into(), |d, v| d.location.queue = v as u16),
+        "queue whose packet files contain the packets of this record; if no packets are stored, all bits of \
+         packetLocationQueue, packetLocationFirst and packetLocationLast are ones");
+    t.row(9, "packetLocationFirst", Unsigned64, Identifier, Octets, 8, Always,
+        flow(|r, _| r.location.unwrap_or(NOWHERE).first.into(), |d, v| d.location.first = v as u64),
+        "stream position of the first packet of the record, in the queue of packetLocationQueue");
+    t.row(10, "packetLocationLast", Unsigned64, Identifier, Octets, 8, Always,
+        flow(|r, _| r.location.unwrap_or(NOWHERE).last.into(), |d, v| d.location.last = v as u64),
+        "stream position of the last packet of the record, in the queue of packetLocationQueue");
+    t.row(11, "interfaceLostPackets", Unsigned64, DeltaCounter, Packets, 8, Always,
+        flow(|r, _| r.lost.into(), |d, v| d.record.lost = v as u64),
+        "packets lost on the interface in the seconds from the first to the last packet of this record");
     t.row(20, "interArrivalTimeCount", Unsigned64, DeltaCounter, None, 8, Always, side!(iat_count), "number of \
      inter-arrival times of one direction");
     t.row(21, "interArrivalTimeSum", Unsigned64, DeltaCounter, Nanoseconds, 8, Always, side!(iat.sum), "sum of the \
@@ -368,22 +480,57 @@ fn own(table: &mut Vec<Field>) {
      inter-arrival time");
     t.row(23, "interArrivalTimeMaximum", Unsigned64, Quantity, Nanoseconds, 8, Always, side!(iat.max), "longest \
      inter-arrival time");
-    t.row(24, "interArrivalTimeDeviation", Float64, Quantity, Nanoseconds, 8, Always, Body::Direction { get: |r, s, _| r.directions[s].iat.deviation(r.directions[s].iat_count).to_bits().into(), set: |_, _, _, _| (), index: 0 }, "sample standard deviation of the inter-arrival times");
-    t.row(25, "interArrivalTimeSumOfSquares", OctetArray, Semantics::Default, None, 16, Always, side!(iat.squares), "exact sum of the squares of the inter-arrival times, in 16 octets, from which the standard deviation over several records can be computed");
-    for (id, name, index, meaning) in [(26, "tcpEcePackets", 6, "packets with ECE"), (27, "tcpCwrPackets", 7, "packets with CWR")] {
-        t.row(id, name, Unsigned64, DeltaCounter, Packets, 8, Always, Body::Direction { get: |r, s, i| r.directions[s].flags[i].into(), set: |d, s, i, v| d.record.directions[s].flags[i] = v as u64, index }, meaning);
+    t.row(24, "interArrivalTimeDeviation", Float64, Quantity, Nanoseconds, 8, Always,
+        direction(
+            |r, s, _| r.directions[s].iat.deviation(r.directions[s].iat_count).to_bits().into(),
+            |_, _, _, _| (),
+            0,
+        ),
+        "sample standard deviation of the inter-arrival times");
+    t.row(25, "interArrivalTimeSumOfSquares", OctetArray, Semantics::Default, None, 16, Always,
+        side!(iat.squares),
+        "exact sum of the squares of the inter-arrival times, in 16 octets, from which the standard deviation over \
+         several records can be computed");
+    for (id, name, index, meaning) in [
+        (26, "tcpEcePackets", 6, "packets with ECE"),
+        (27, "tcpCwrPackets", 7, "packets with CWR"),
+    ] {
+        t.row(id, name, Unsigned64, DeltaCounter, Packets, 8, Always,
+            direction(
+                |r, s, i| r.directions[s].flags[i].into(),
+                |d, s, i, v| d.record.directions[s].flags[i] = v as u64,
+                index,
+            ),
+            meaning);
     }
     t.row(28, "zeroWindowPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(zero_window), "packets that \
      advertised a window of zero (without RST)");
     t.row(29, "retransmittedPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(retransmitted), "packets \
      whose payload was completely sent before");
-    t.row(30, "retransmittedOctets", Unsigned64, DeltaCounter, Octets, 8, Always, side!(retransmitted_bytes), "payload octets of the retransmitted packets");
+    t.row(30, "retransmittedOctets", Unsigned64, DeltaCounter, Octets, 8, Always,
+        side!(retransmitted_bytes), "payload octets of the retransmitted packets");
     t.row(31, "outOfOrderPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(out_of_order), "packets that \
      arrived after packets with later sequence numbers");
     t.row(32, "maximumDiffServCodePoint", Unsigned8, Identifier, None, 1, Always, side!(dscp.1), "greatest DSCP");
-    t.row(34, "tunnelSequenceKnown", Unsigned8, Identifier, None, 1, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.is_some().into(), set: |d, s, _, v| d.numbered[s] = v != 0, index: 0 }, "1 if a packet had a tunnel sequence number (ERSPAN, GRE, GTP-U); otherwise 0: then tunnelSequenceFirst and tunnelSequenceLast are invalid");
-    t.row(35, "tunnelSequenceFirst", Unsigned32, Identifier, None, 4, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.map_or(0, |n| n.0).into(), set: |d, s, _, v| d.record.directions[s].tunnel_sequence.get_or_insert_default().0 = v as u32, index: 0 }, "tunnel sequence number of the first packet with such a number");
-    t.row(36, "tunnelSequenceLast", Unsigned32, Identifier, None, 4, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.map_or(0, |n| n.1).into(), set: |d, s, _, v| d.record.directions[s].tunnel_sequence.get_or_insert_default().1 = v as u32, index: 0 }, "tunnel sequence number of the last packet with such a number; packets of other flows in the same tunnel use numbers between the first and the last");
+    t.row(34, "tunnelSequenceKnown", Unsigned8, Identifier, None, 1, Always,
+        direction(|r, s, _| r.directions[s].tunnel_sequence.is_some().into(), |d, s, _, v| d.numbered[s] = v != 0, 0),
+        "1 if a packet had a tunnel sequence number (ERSPAN, GRE, GTP-U); otherwise 0: then tunnelSequenceFirst and \
+         tunnelSequenceLast are invalid");
+    t.row(35, "tunnelSequenceFirst", Unsigned32, Identifier, None, 4, Always,
+        direction(
+            |r, s, _| r.directions[s].tunnel_sequence.map_or(0, |n| n.0).into(),
+            |d, s, _, v| d.record.directions[s].tunnel_sequence.get_or_insert_default().0 = v as u32,
+            0,
+        ),
+        "tunnel sequence number of the first packet with such a number");
+    t.row(36, "tunnelSequenceLast", Unsigned32, Identifier, None, 4, Always,
+        direction(
+            |r, s, _| r.directions[s].tunnel_sequence.map_or(0, |n| n.1).into(),
+            |d, s, _, v| d.record.directions[s].tunnel_sequence.get_or_insert_default().1 = v as u32,
+            0,
+        ),
+        "tunnel sequence number of the last packet with such a number; packets of other flows in the same tunnel use \
+         numbers between the first and the last");
 }
 
 #[rustfmt::skip]

@@ -212,7 +212,11 @@ impl LinkFilter {
     /// use netgrain_filter::LinkFilter;
     /// assert!(LinkFilter::parse("tcp[tcpflags] & (tcp-syn|tcp-ack) == tcp-syn and vlan 5", 1).is_ok());
     /// let error = LinkFilter::parse("gateway 10.0.0.1", 1).unwrap_err().to_string();
-    /// assert_eq!(error, "`gateway` at column 1: it needs the names of hosts and their link addresses; write `ether host MAC and not host ADDRESS`");
+    /// assert_eq!(
+    ///     error,
+    ///     "`gateway` at column 1: it needs the names of hosts and their link addresses; write `ether host MAC and \
+    ///      not host ADDRESS`"
+    /// );
     /// ```
     pub fn parse(text: &str, link_type: u16) -> Result<Self, FilterError> {
         let test = lowered(text, parse::parse(text)?.as_ref(), link_type)?;

@@ -3,9 +3,11 @@
 //! ```text
 //! filter    = [ term { ("and" | "or") (term | value) } ]         equal, from the left
 //! term      = "not" term | "anylink" term | "(" filter ")" | relation | primitive
-//! primitive = [protocol] [direction] [kind] value | protocol | vlan … | less n | … | [direction] quantity compare amount | …
+//! primitive = [protocol] [direction] [kind] value | protocol | vlan … | less n | …
+//!           | [direction] quantity compare amount | …
 //! value     = number | address | network | name | "not" value | "(" value { ("and" | "or") value } ")"
-//! relation  = sum compare sum;  sum = … "|" "^" "&" … "<<" ">>" … "+" "-" … "*" "/" "%" … "-" sum | "(" sum ")" | number | len | p[i:n]
+//! relation  = sum compare sum
+//! sum       = … "|" "^" "&" … "<<" ">>" … "+" "-" … "*" "/" "%" … "-" sum | "(" sum ")" | number | len | p[i:n]
 //! ```
 //! If a value has no qualifiers of its own, the qualifiers of the previous value apply to it: `port 53 or 80`.
 

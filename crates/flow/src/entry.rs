@@ -1,8 +1,8 @@
 //! The memory layout of a flow. Fields that every packet needs are stored apart from fields that few packets need.
 //!
 //! ```text
-//! hot, one cache line         0 addresses, last 32 bits    8 last packet    16 VLANs, tunnel id or label    24 ports
-//!                            28 chunk, pair or full       32 bits          34 protocol    35 tunnel kind   36 TCP state
+//! hot, one cache line         0 addresses, last 32 bits    8 last packet    16 VLANs, tunnel id or label   24 ports
+//!                            28 chunk, pair or full       32 bits          34 protocol   35 tunnel kind   36 TCP state
 //!                            37 packets in the list       38 queue         40 extra fields, or the other bits of IPv6
 //! body, the next line         0 first packet   8 positions of the first and last packet   24 sums of both directions
 //! rare, 24 bytes              IPv6 only: extra fields (crate::extra_fields)

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! byte  0             5              10          16          22      24
-//!       | SYN, or RTT | SYN+ACK, RTT | MAC fwd   | MAC rev   | length |        times in ns after the flow's first packet
+//!       | SYN, or RTT | SYN+ACK, RTT | MAC fwd   | MAC rev   | length |      times in ns after the flow's first packet
 //! ```
 //! For ICMP, type and code of the first packet replace the times. A time of 18 minutes or more does not fit: such a
 //! flow has wide counters ([`crate::wide_counters`]), which contain the times.

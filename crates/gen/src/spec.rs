@@ -204,7 +204,8 @@ impl fmt::Display for SpecError {
             Self::Sizes(text) => write!(
                 f,
                 "a traffic specification begins with the frame sizes, not {text:?}: write a length from {MIN_FRAME} to \
-                 {MAX_FRAME} (bytes without frame check sequence), imix, imix7:4:1 (at most {MAX_WEIGHT} each), or backbone"
+                 {MAX_FRAME} (bytes without frame check sequence), imix, imix7:4:1 (at most {MAX_WEIGHT} each), or \
+                 backbone"
             ),
             Self::Key(part) => write!(
                 f,

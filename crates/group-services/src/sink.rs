@@ -184,7 +184,8 @@ impl PcapSink {
     fn end(&mut self, reason: &str) {
         self.bytes_left = None;
         let text = format!(
-            "{}: {reason}; further packets are counted as failed (netgrain group stats); detach this file, and attach another",
+            "{}: {reason}; further packets are counted as failed (netgrain group stats); detach this file, and attach \
+             another",
             self.name
         );
         let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);

@@ -139,8 +139,8 @@ impl ClientMonitor {
         if !self.is_admitted(&peer) {
             let why = format!(
                 "user {} may not use the groups of this engine; to admit a group of users, start the engine with \
-                 --socket-group GROUP (`netgrain record`) or listen.group (`netgrain run`); the mode of the socket file \
-                 does not admit them",
+                 --socket-group GROUP (`netgrain record`) or listen.group (`netgrain run`); the mode of the socket \
+                 file does not admit them",
                 peer.uid
             );
             return refuse_connection(&connection, why);

@@ -70,16 +70,20 @@ fn object(group: &GroupView, most: usize) -> Value {
     let about = group.program_info.as_ref();
     let spread = about.map(|a| a.partition_by.iter().map(|line| cut(line, most)).collect::<Vec<_>>());
     json!({
-        "execution": about.map(|a| &a.execution), "reason": about.and_then(|a| a.reason.as_ref()).map(|why| cut(why, most)),
+        "execution": about.map(|a| &a.execution),
+        "reason": about.and_then(|a| a.reason.as_ref()).map(|why| cut(why, most)),
         "compile_us": about.map(|a| a.compile_us), "partition_by": spread,
         "group": group.name, "policy": group.policy, "uid": group.owner.uid, "pid": group.owner.pid,
         "steering": match group.steering { Steering::Rendezvous => "rendezvous", Steering::Fold => "fold" },
-        "sources": group.sources, "queues": group.queues, "program": group.program.as_ref().map(|p| cut(p, most)), "headline": group.headline.as_ref().map(|line| cut(line, most)),
+        "sources": group.sources, "queues": group.queues,
+        "program": group.program.as_ref().map(|p| cut(p, most)),
+        "headline": group.headline.as_ref().map(|line| cut(line, most)),
         "hidden": group.hidden, "generation": group.generation, "interfaces": ports,
         "received": c.received, "dropped": c.dropped, "no_member": c.no_member, "passed": c.passed,
-        "copies": c.copies, "lost": c.all_members().lost, "skipped": c.skipped, "forwarded": c.forwarded, "forward_lost": c.forward_lost,
-        "forward_own": c.forward_own,
-        "to_host": c.to_kernel, "classes": classes, "counters": counters, "maps": maps, "fragments": group.datagrams, "members": members,
+        "copies": c.copies, "lost": c.all_members().lost, "skipped": c.skipped,
+        "forwarded": c.forwarded, "forward_lost": c.forward_lost, "forward_own": c.forward_own,
+        "to_host": c.to_kernel, "classes": classes, "counters": counters, "maps": maps,
+        "fragments": group.datagrams, "members": members,
         "departed": {
             "delivered": c.departed.delivered, "refused": c.departed.refused, "lost": c.departed.lost,
             "seen": group.departed.taken, "overwritten": group.departed.overwritten,
@@ -101,7 +105,8 @@ fn member(m: &MemberView, group: &GroupView, most: usize) -> Value {
     });
     json!({
         "slot": m.slot, "name": m.name, "pid": m.pid, "classes": classes, "weight": m.weight,
-        "filter": m.filter.as_ref().map(|f| cut(f, most)), "delivered": part.delivered, "refused": part.refused, "lost": part.lost,
+        "filter": m.filter.as_ref().map(|f| cut(f, most)),
+        "delivered": part.delivered, "refused": part.refused, "lost": part.lost,
         "seen": m.seen.taken, "overwritten": m.seen.overwritten, "fill": (m.fill * 1e4).round() / 1e4, "sink": egress,
     })
 }

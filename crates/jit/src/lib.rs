@@ -27,7 +27,8 @@
 //! let program = b.finish();
 //!
 //! let begun = std::time::Instant::now();
-//! let executable = Executable::native(program.clone(), || begun.elapsed()).or_else(|_| Executable::interpreted(program))?;
+//! let native = Executable::native(program.clone(), || begun.elapsed());
+//! let executable = native.or_else(|_| Executable::interpreted(program))?;
 //! let mut worker = executable.worker(7)?;
 //! let mut bytes = [0; 60];
 //! let frame = wire::build::Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes);

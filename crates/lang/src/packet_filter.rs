@@ -14,9 +14,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilterLoops;
 
-const LOOPS: &str = "`protochain N` and `anylink vlan N` follow headers in a loop, and a program has no loops; use `is_l4_proto` or \
-    `is_tcp` of the language or `anylink proto 6`, which skip all extension headers, or `vlan N`, which tests the \
-    first tag";
+const LOOPS: &str = "`protochain N` and `anylink vlan N` follow headers in a loop, and a program has no loops; use \
+    `is_l4_proto` or `is_tcp` of the language or `anylink proto 6`, which skip all extension headers, or `vlan N`, \
+    which tests the first tag";
 
 impl fmt::Display for FilterLoops {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -107,14 +107,15 @@ impl Error {
                 format!("the file is compressed with {name}; decompress it first")
             }
             Self::NotACapture { head, have } => format!(
-                "not a capture file: the first bytes are {}, which is neither pcap, pcapng nor a plausible RAW record (for a \
-                 RAW file, `netgrain record -r` and `netgrain convert` have the option --read-raw)",
+                "not a capture file: the first bytes are {}, which is neither pcap, pcapng nor a plausible RAW record \
+                 (for a RAW file, `netgrain record -r` and `netgrain convert` have the option --read-raw)",
                 head[..*have].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
             ),
             Self::Version { major, minor, .. } => {
                 format!(
-                    "version {major}.{minor} of the format is not supported (supported are 2 of pcap and 1 of pcapng): write the \
-                     file in one of these versions; if the file has one of them, these bytes are damaged"
+                    "version {major}.{minor} of the format is not supported (supported are 2 of pcap and 1 of \
+                     pcapng): write the file in one of these versions; if the file has one of them, these bytes are \
+                     damaged"
                 )
             }
             Self::Truncated { what, need, have, .. } => {

@@ -93,8 +93,8 @@ fn the_layout_of_a_descriptor_is_the_same_in_c_and_rust() {
     let prints: String = fields.iter().map(|f| format!("printf(\"%zu \", offsetof(ngl_desc, {f}));")).collect();
     let text = format!(
         "#include \"netgrain_listen.h\"\n#include <inttypes.h>\n#include <stddef.h>\n\
-         int main(void) {{ {prints} printf(\"%zu %d %\" PRIu64 \" %\" PRIu64 \" %d\", sizeof(ngl_desc), NGL_DESC_BYTES, \
-         NGL_MAGIC, NGL_BLOCK, NGL_HELLO); return 0; }}\n"
+         int main(void) {{ {prints} printf(\"%zu %d %\" PRIu64 \" %\" PRIu64 \" %d\", sizeof(ngl_desc), \
+         NGL_DESC_BYTES, NGL_MAGIC, NGL_BLOCK, NGL_HELLO); return 0; }}\n"
     );
     std::fs::write(&source, text).expect("a file");
     let test = "the_layout_of_a_descriptor_is_the_same_in_c_and_rust";
@@ -152,7 +152,8 @@ fn the_c_header_compiles_as_cpp() {
          int main(int, char **argv) { ngl_error e; ngl *n = ngl_attach(argv[0], NGL_LOSSY, \"x\", &e);\n\
          if (!n) { std::puts(e.text); return e.failure; }\n\
          ngl_desc d[4]; unsigned char b[64]; ngl_ring *r = n->ring; ngl_next(r, d, 4); ngl_packet(r, d, b, 64);\n\
-         ngl_record(r, d, b, 64); ngl_report(r); ngl_read_accounting(r); ngl_expired(r); ngl_ended(r); ngl_connected(r);\n\
+         ngl_record(r, d, b, 64); ngl_report(r); ngl_read_accounting(r); ngl_expired(r); ngl_ended(r); \
+         ngl_connected(r);\n\
          ngl_close(n); return 0; }\n";
     std::fs::write(&source, text).expect("a file");
     let Some(program) = compile("the_c_header_compiles_as_cpp", "c++", &["-std=c++11", "-O2"], &source, &directory)

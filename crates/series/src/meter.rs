@@ -5,8 +5,8 @@
 //!
 //! * A second without a packet has a row of zeros, if the silence is no longer than [`SeriesMeter::SILENCE_MAX`]
 //!   seconds. A longer silence is a *gap* (the meter was suspended, or a file contains two captures): it has no rows
-//!   and costs nothing. In a capture file it is unknown whether the capture was running between two packets, so there the
-//!   limit is [`SeriesMeter::SILENCE_OF_CAPTURES`] ([`SeriesMeter::of_capture`]).
+//!   and costs nothing. In a capture file it is unknown whether the capture was running between two packets, so there
+//!   the limit is [`SeriesMeter::SILENCE_OF_CAPTURES`] ([`SeriesMeter::of_capture`]).
 //! * A packet of a second whose row was emitted opens that second again, and the next tick emits a further row of the
 //!   second with the late packets only ([`Counts::late_packets`]). Rows of one second can be added
 //!   ([`crate::merge_rows`]), so volumes are exact for any order of the packets and any number of ticks.

@@ -76,8 +76,8 @@ impl fmt::Display for ClaimError {
         match self {
             Self::Taken { directory, by, holder } => write!(
                 f,
-                "{}: {}; only one process at a time can record or repair an interface of a store: stop that process, or \
-                 name another --store",
+                "{}: {}; only one process at a time can record or repair an interface of a store: stop that process, \
+                 or name another --store",
                 directory.display(),
                 at_work(by, holder.as_ref())
             ),

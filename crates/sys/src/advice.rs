@@ -89,7 +89,8 @@ fn of_any(error: &io::Error) -> &'static str {
         }
         _ => match error.raw_os_error() {
             Some(libc::ELOOP) => {
-                "its path contains a symbolic link, which is not followed there: replace the link by the file or directory"
+                "its path contains a symbolic link, which is not followed there: replace the link by the file or \
+                 directory"
             }
             Some(libc::EMFILE | libc::ENFILE) => "raise the limit of open files (ulimit -n, fs.file-max)",
             Some(libc::EIO | libc::ENXIO | libc::ENODEV | libc::EREMOTEIO | libc::EUCLEAN | libc::EBADMSG) => {

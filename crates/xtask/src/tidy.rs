@@ -1,7 +1,8 @@
 //! Checks rules of the repository that the compiler does not check. The crate table of docs/design/architecture.md must
 //! agree with the dependencies of the crates, and generated files with their specification. Each third-party crate must
 //! have its reason in Cargo.toml. No source file may be too long, contain a mark of unfinished work, or contain a word
-//! that the glossary excludes. The links and the table of contents of the book must be correct.
+//! that the glossary excludes. No line of Rust may be too long. The links and the table of contents of the book must be
+//! correct.
 
 use crate::{book, generate, words};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,6 +11,10 @@ use std::process::Command;
 
 /// Limit of the lines of a source file. A longer file has more than one subject and should be split.
 const LINES_MAX: usize = 1000;
+
+/// Limit of the characters of a line of Rust. `cargo fmt` has the same limit, but does not break texts, macros and
+/// comments.
+const COLUMNS_MAX: usize = 120;
 
 /// Crates whose code runs while packets are recorded, and which therefore must not panic when standard error is closed.
 const MUST_NOT_PANIC: &[&str] = &[
@@ -229,14 +234,37 @@ fn check_sources(root: &Path, findings: &mut Vec<String>) -> Result<(), String> 
                     findings.push(format!("{shown}:{}: {word} marks unfinished work", number + 1));
                 }
             }
-            if path.extension().is_some_and(|e| e == "rs") && !text.starts_with("//!") {
-                findings.push(format!("{shown}: the file does not begin with a module comment (//!)"));
+            if path.extension().is_some_and(|e| e == "rs") {
+                if !text.starts_with("//!") {
+                    findings.push(format!("{shown}: the file does not begin with a module comment (//!)"));
+                }
+                for (number, columns) in long_lines(&text) {
+                    findings.push(format!("{shown}:{number}: {columns} columns, more than {COLUMNS_MAX}"));
+                }
             }
         }
     }
     Ok(())
 }
 
+/// The number and the length of each line with more than [`COLUMNS_MAX`] characters.
+fn long_lines(text: &str) -> impl Iterator<Item = (usize, usize)> {
+    let columns = text.lines().map(|line| line.chars().count());
+    columns.enumerate().map(|(i, columns)| (i + 1, columns)).filter(|(_, columns)| *columns > COLUMNS_MAX)
+}
+
 fn read(root: &Path, path: &str) -> Result<String, String> {
     std::fs::read_to_string(root.join(path)).map_err(|e| format!("{path}: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{COLUMNS_MAX, long_lines};
+
+    #[test]
+    fn long_lines_are_counted_in_characters() {
+        let [fits, long] = [COLUMNS_MAX, COLUMNS_MAX + 1].map(|columns| "–".repeat(columns));
+        let text = format!("{fits}\n{long}\n\n{fits}\r\n{long}");
+        assert_eq!(long_lines(&text).collect::<Vec<_>>(), [(2, COLUMNS_MAX + 1), (5, COLUMNS_MAX + 1)]);
+    }
 }

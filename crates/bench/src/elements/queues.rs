@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | shared indices | for each element | for each element |
 //! | cached indices | when the queue appears full or empty | for each element |
-//! | delayed publication | when the queue appears full or empty | after N elements, and when the queue appears full or empty |
+//! | delayed publication | when the queue appears full or empty | after N elements; when it appears full or empty |
 
 use super::OwnLine;
 use crate::cpu_placement::CpuPlacement;

@@ -13,7 +13,8 @@ fn largest() -> String {
     let ports: Vec<_> = (1..=26).map(|n| format!("has_port {}", n * 100)).collect();
     let (first, second) = ports.split_at(13);
     format!(
-        "a = flow_map 0 key_5tuple\nb = for_ms 1000 (flow_map 0 key_ip_src)\nc = idle_after 1000 (flow_map 0 key_ip_dst)\n\
+        "a = flow_map 0 key_5tuple\nb = for_ms 1000 (flow_map 0 key_ip_src)\n\
+         c = idle_after 1000 (flow_map 0 key_ip_dst)\n\
          main = do\n  filter (is_ip .&&. (is_tcp .||. is_udp))\n  when ({}) (mark 1)\n  when ({}) (mark 2)\n  \
          incr_fstate a\n  incr_fstate b\n  incr_fstate c\n  filter (get_fstate b .<= 1000)\n  \
          unless (has_addr 10.0.0.0/8) (inc 1)\n  when (ip_ttl .< 5) drop\n  steer_flow\n",

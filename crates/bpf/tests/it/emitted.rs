@@ -217,7 +217,8 @@ const PROGRAMS: [(&str, usize); 17] = [
     (
         "a = [10.0.0.0/30, 10.0.1.0/24, 10.0.3.0/24, 10.0.5.0/24, 10.0.7.0/24, 10.0.9.0/24, 10.0.11.0/24]\n\
          b = [10.0.0.2, 10.0.0.4/31, 10.2.0.0/16, 10.4.0.0/16, 10.6.0.0/16, 10.8.0.0/16, 10.10.0.0/16]\n\
-         main = when (has_addr_in a) (inc 1) >-> src (when (has_addr_in b) (inc 2)) >-> unless (has_addr_in b) (mark 3)",
+         main = when (has_addr_in a) (inc 1) >-> src (when (has_addr_in b) (inc 2)) \
+         >-> unless (has_addr_in b) (mark 3)",
         3,
     ),
     ("main = icmp >-> when (icmp_type .== 8) drop >-> kernel >-> drop", 4),

@@ -170,8 +170,8 @@ impl File {
         let others = Some((self.foreign_others, "further link types".to_owned())).filter(|(packets, _)| *packets > 0);
         let left_out = known.chain(others).map(|(packets, types)| {
             format!(
-                "{name}: {packets} packets of {types} were not read, because the first packet has {}; split the file by \
-                 link type with tshark",
+                "{name}: {packets} packets of {types} were not read, because the first packet has {}; split the file \
+                 by link type with tshark",
                 link(*first)
             )
         });
@@ -179,8 +179,8 @@ impl File {
         let handed_over = self.reader.records() - (others + self.unselected).min(self.reader.records());
         let not_decoded = (handed_over > 0 && !wire::link::is_understood(*first)).then(|| {
             format!(
-                "{name}: {handed_over} packets have {}, which is not supported: only the filters `len`, `less`, `greater` \
-                 and `link[…]` match them, and they have no index keys, flow records or addresses",
+                "{name}: {handed_over} packets have {}, which is not supported: only the filters `len`, `less`, \
+                 `greater` and `link[…]` match them, and they have no index keys, flow records or addresses",
                 link(*first)
             )
         });

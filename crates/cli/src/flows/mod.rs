@@ -43,10 +43,10 @@ use std::time::Instant;
   netgrain flows -r monday.pcap tuesday.pcapng.gz --top 10 'port 443'
   netgrain flows --live --from-multicast 239.128.0.0:4739 --multicast-interface eth0
 
-A filter applies to the whole flow record, inside of any tunnel: src is the initiator (the sender of the first packet), \
-    dst is the responder, as for --group. In addition to the primitives for packets there are bytes packets bps pps bpp \
-    flags (of both directions; after src or dst, of the packets that this host sent) and duration rtt state end of the flow: \
-    'src host 10.1.2.3 and bytes > 1M and duration > 10s and state reset'.
+A filter applies to the whole flow record, inside of any tunnel: src is the initiator (the sender of the first \
+    packet), dst is the responder, as for --group. In addition to the primitives for packets there are bytes packets \
+    bps pps bpp flags (of both directions; after src or dst, of the packets that this host sent) and duration rtt \
+    state end of the flow: 'src host 10.1.2.3 and bytes > 1M and duration > 10s and state reset'.
 
 {}", interval::HELP)
 )]
@@ -59,7 +59,13 @@ pub struct FlowsArgs {
     #[arg(value_name = "FILTER", last = true, hide = true)]
     pub filter: Vec<String>,
     /// Directory of the store
-    #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::directory)]
+    #[arg(
+        long,
+        value_name = "DIR",
+        required_unless_present_any = ["read", "from_multicast"],
+        conflicts_with_all = ["read", "from_multicast"],
+        value_parser = crate::values::directory
+    )]
     pub store: Option<PathBuf>,
     /// Read files instead of a store: captures (as for run -r; - for standard input), from which the records are
     /// computed, or files of records: IPFIX (RFC 5655) or Parquet of netgrain; following words that are names of
@@ -95,7 +101,12 @@ pub struct FlowsArgs {
     #[arg(long, conflicts_with = "parquet")]
     pub csv: bool,
     /// Print text lines in the format of M3OMon (legacy), one line per direction of a record
-    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "csv", "parquet", "top", "group", "by", "fields", "packets"])]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        conflicts_with_all = ["json", "csv", "parquet", "top", "group", "by", "fields", "packets"]
+    )]
     pub format: Option<LegacyFormat>,
     /// With --format legacy: write the first payload bytes of the flows to this file; each printed line contains the
     /// offset of its bytes in the file

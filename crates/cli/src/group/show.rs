@@ -171,8 +171,8 @@ fn fragments(f: &FragmentCounts) -> Option<String> {
     let n = show_count;
     (f.created > 0 || f.orphaned > 0).then(|| {
         format!(
-            "fragments: first fragments {}, entries {} of {}, evicted {}, expired {}, replaced {}; later fragments with \
-             their first {}, orphans {}",
+            "fragments: first fragments {}, entries {} of {}, evicted {}, expired {}, replaced {}; later fragments \
+             with their first {}, orphans {}",
             n(f.created),
             n(f.entries),
             n(f.capacity),

@@ -145,8 +145,8 @@ fn object(compiled: &Compiled) -> serde_json::Value {
                 Placement::Kernel { undecided } => (true, None, undecided.as_slice()),
                 Placement::User(why) => (false, Some(why.to_string()), &[][..]),
             };
-            json!({"stage": program.stages[i].text, "kernel": kernel, "reason": why, "undecided": undecided, "instructions": cost.size,
-               "longest": cost.longest, "effects": program.effects_of(i).to_string()})
+            json!({"stage": program.stages[i].text, "kernel": kernel, "reason": why, "undecided": undecided,
+               "instructions": cost.size, "longest": cost.longest, "effects": program.effects_of(i).to_string()})
         })
         .collect();
     let bindings: Vec<_> = compiled
@@ -159,7 +159,8 @@ fn object(compiled: &Compiled) -> serde_json::Value {
         .map(|(key, maps)| json!({"key": key.to_string(), "maps": maps}))
         .collect();
     let maps: Vec<_> = program.maps.iter().map(ToString::to_string).collect();
-    json!({"bindings": bindings, "stages": stages, "instructions": program.cost().size, "longest": program.cost().longest,
+    json!({"bindings": bindings, "stages": stages,
+           "instructions": program.cost().size, "longest": program.cost().longest,
            "kernel": in_kernel.map_or_else(
                |why| json!({"stages": 0, "reason": why.to_string()}),
                |object| json!({"stages": object.stages, "instructions": object.code.insns().len(),

@@ -128,8 +128,9 @@ impl Sums {
         let maps: Vec<_> = program.maps.iter().zip(&state.tables).map(|(map, table)| {
             json!({"name": map.name, "flows": table.entries(time).len(), "refused": table.refused()})
         }).collect();
-        json!({"packets": self.packets, "wire_raised": self.wire_raised, "kinds": kinds, "classes": classes, "forwarded": self.forwarded,
-               "kernel": self.kernel, "logged": self.logs, "counters": counters, "maps": maps})
+        json!({"packets": self.packets, "wire_raised": self.wire_raised, "kinds": kinds, "classes": classes,
+               "forwarded": self.forwarded, "kernel": self.kernel, "logged": self.logs,
+               "counters": counters, "maps": maps})
     }
 }
 

@@ -47,7 +47,13 @@ pub struct PacketsArgs {
     #[arg(value_name = "FILTER", last = true, hide = true)]
     pub filter: Vec<String>,
     /// Directory of the store
-    #[arg(long, value_name = "DIR", required_unless_present = "read", conflicts_with = "read", value_parser = crate::values::directory)]
+    #[arg(
+        long,
+        value_name = "DIR",
+        required_unless_present = "read",
+        conflicts_with = "read",
+        value_parser = crate::values::directory
+    )]
     pub store: Option<PathBuf>,
     /// Read captures (pcap, pcapng, RAW) or their indexes instead of a store; following words that are names of
     /// existing files are read too
@@ -67,7 +73,12 @@ pub struct PacketsArgs {
     #[command(flatten)]
     pub overwrite: OverwriteArgs,
     /// Only packets of the flow with this ID, as `netgrain flows` prints it
-    #[arg(long, value_name = "ID", value_parser = crate::flow_records::query::id, conflicts_with_all = ["read", "follow"])]
+    #[arg(
+        long,
+        value_name = "ID",
+        value_parser = crate::flow_records::query::id,
+        conflicts_with_all = ["read", "follow"]
+    )]
     pub flow: Option<u64>,
     /// Print only the number of packets and bytes
     #[arg(long)]

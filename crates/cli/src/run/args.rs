@@ -104,7 +104,12 @@ pub struct CaptureArgs {
     #[arg(long, value_enum, value_name = "KIND", conflicts_with_all = ["read", "sim"])]
     pub source_kind: Option<SourceKindArg>,
     /// Queues (AF_XDP) or threads (TPACKET) of each interface [default: all queues, or 1 thread]
-    #[arg(long, value_name = "N", conflicts_with_all = ["read", "sim"], value_parser = base::units::whole::<u16>(1..=65535))]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with_all = ["read", "sim"],
+        value_parser = base::units::whole::<u16>(1..=65535)
+    )]
     pub queues: Option<u16>,
     /// Processors for the engine threads, in turn: 2 or 2,3 or 4-7 [default: those of the interface's NUMA node]
     #[arg(long, value_name = "LIST", value_parser = cpu_list)]

@@ -14,8 +14,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// The error for a configuration without a source of packets, with an example of each kind of source.
-const NO_SOURCE: &str = "no source of packets: add an interface (-i eth1), a capture file (-r monday.pcap) or a simulation \
-    (--sim 60,packets=1000); see netgrain run --help";
+const NO_SOURCE: &str = "no source of packets: add an interface (-i eth1), a capture file (-r monday.pcap) or a \
+    simulation (--sim 60,packets=1000); see netgrain run --help";
 
 /// Returns one plan for each captured interface, or the plans of capture files or of a simulation.
 /// [`engine::choose_key`] sets the secrets of the meters.

@@ -43,9 +43,9 @@ use std::path::{Path, PathBuf};
   netgrain series -r monday.pcap 'port 53'
   netgrain series --live --from-multicast 239.129.0.0:4739 --multicast-interface eth0
 
-A second without packets is a row of zeros. A second without data has no row: a line reports the gap (in JSON an object \
-    with `gap`). With a filter, the series is computed from the stored packets that match; the number of flows is then \
-    unknown, and all rows have the direction `in`, because packet files do not store the direction.
+A second without packets is a row of zeros. A second without data has no row: a line reports the gap (in JSON an \
+    object with `gap`). With a filter, the series is computed from the stored packets that match; the number of flows \
+    is then unknown, and all rows have the direction `in`, because packet files do not store the direction.
 
 {}", interval::HELP)
 )]
@@ -55,7 +55,13 @@ pub struct SeriesArgs {
     #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
     /// Directory of the store
-    #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::directory)]
+    #[arg(
+        long,
+        value_name = "DIR",
+        required_unless_present_any = ["read", "from_multicast"],
+        conflicts_with_all = ["read", "from_multicast"],
+        value_parser = crate::values::directory
+    )]
     pub store: Option<PathBuf>,
     /// Read files instead of a store: captures (as for run -r; - for standard input), from which the rows are computed,
     /// or files of rows: IPFIX (RFC 5655) or Parquet of netgrain. For captures, following words that are not names of

@@ -275,7 +275,8 @@ fn groups_in_a_parquet_file_equal_those_in_json() {
     assert_eq!((output.status, output.out.as_str()), (Some(0), ""), "{output:?}");
     assert!(output.err.contains("groups into"), "{}", output.err);
     let script = "import sys, duckdb, json\n\
-        rows = duckdb.sql(\"select * replace (strftime(last at time zone 'UTC', '%Y-%m-%dT%H:%M:%S') as last) from '\" + sys.argv[1] + \"'\")\n\
+        last = \"strftime(last at time zone 'UTC', '%Y-%m-%dT%H:%M:%S') as last\"\n\
+        rows = duckdb.sql(\"select * replace (\" + last + \") from '\" + sys.argv[1] + \"'\")\n\
         for row in rows.fetchall(): print(json.dumps(dict(zip(rows.columns, row))))";
     let out = python.args(["-c", script]).arg(&file).output().expect("Python");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

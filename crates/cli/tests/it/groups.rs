@@ -524,7 +524,8 @@ fn a_group_of_two_interfaces_sends_both_directions_to_one_member() {
     // missing member interface does not affect the other members and groups.
     std::fs::write(
         &config,
-        "[[group]]\nname = \"tap\"\nprogram = \"flows = flow_map 0 key_ip_proto\\nmain = udp >-> incr_fstate flows >-> steer_flow\"\n\
+        "[[group]]\nname = \"tap\"\n\
+         program = \"flows = flow_map 0 key_ip_proto\\nmain = udp >-> incr_fstate flows >-> steer_flow\"\n\
          members = [\"file:one.pcap\", \"file:two.pcap\"]\n\
          [[group]]\nname = \"left\"\ninterfaces = [\"vb\"]\nprogram = \"main = udp\"\n\
          [[group]]\nname = \"lost\"\nmembers = [\"interface:nosuch0\"]\n",

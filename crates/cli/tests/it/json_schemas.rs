@@ -434,16 +434,22 @@ fn page() -> String {
 
 const ABOUT: &str = "# JSON documents
 
-This page lists the documents that netgrain writes with `--json`. Each document is one object on one line (NDJSON). Documents are
+This page lists the documents that netgrain writes with `--json`. Each document is one object on one line (NDJSON). \
+Documents are
 written on standard output; a verb that uses standard output for packets, and `--explain`, write them on standard error.
 
-Each document has the key `schema_version`. It changes if a key disappears or if the type or the meaning of a key changes; a new key
-leaves it as it is, so readers must ignore keys that they do not know. All schemas have version 1. The schemas are JSON Schema (2020-12)
+Each document has the key `schema_version`. It changes if a key disappears or if the type or the meaning of a key \
+changes; a new key
+leaves it as it is, so readers must ignore keys that they do not know. All schemas have version 1. The schemas are \
+JSON Schema (2020-12)
 in `docs/reference/schemas`; tests run the verbs and compare each document with its schema.
 
-A key marked * is absent if it does not apply. Times are RFC 3339 in UTC unless the key says nanoseconds or seconds; integers of 64 bits
-that identify something are decimal numbers in quotes. Counters of bytes count bytes of frames on the wire without FCS, unless the
-description says otherwise. `groups.md` has the documents of `netgrain group`; `netgrain listen` and `netgrain demo` write documents with
+A key marked * is absent if it does not apply. Times are RFC 3339 in UTC unless the key says nanoseconds or seconds; \
+integers of 64 bits
+that identify something are decimal numbers in quotes. Counters of bytes count bytes of frames on the wire without \
+FCS, unless the
+description says otherwise. `groups.md` has the documents of `netgrain group`; `netgrain listen` and `netgrain demo` \
+write documents with
 `schema_version` that have no schema yet.
 
 This page is made from the schemas by `NETGRAIN_WRITE_DOCS=1 cargo test -p netgrain --test it json_schemas`.

@@ -284,8 +284,13 @@ macro_rules! direction {
                 direction.ip_bytes = direction.bytes.wrapping_sub(v);
                 direction.length.sum = direction.ip_bytes;
             }),
-            long!(concat!($p, "header_bytes"), Often, Never, "", l, v => l.record.directions[$s].payload_bytes = l.record.directions[$s].ip_bytes.wrapping_sub(v)),
-            long!(concat!($p, "payload_packets"), Often, Never, "", l, v => l.record.directions[$s].payload_packets = v),
+            long!(concat!($p, "header_bytes"), Often, Never, "", l, v => {
+                let direction = &mut l.record.directions[$s];
+                direction.payload_bytes = direction.ip_bytes.wrapping_sub(v);
+            }),
+            long!(concat!($p, "payload_packets"), Often, Never, "", l, v => {
+                l.record.directions[$s].payload_packets = v;
+            }),
             maybe_long!(concat!($p, "start_ns"), Noise, l, v => if let Some(v) = v {
                 l.record.directions[$s].first = Timestamp::from_nanos(l.first.nanos().wrapping_add(v));
             }),
@@ -312,12 +317,16 @@ macro_rules! direction {
             maybe_int!(concat!($p, "dscp_max"), u8, l, v => l.record.directions[$s].dscp.1 = v.unwrap_or(0)),
             mac!(concat!($p, "mac"), $s),
             payload!(concat!($p, "payload"), $s),
-            maybe_long!(concat!($p, "tunnel_seq_first"), Noise, l, v => l.record.directions[$s].tunnel_sequence = match v {
-                Some(first) => Some((u32::try_from(first).ok()?, 0)),
-                None => None,
+            maybe_long!(concat!($p, "tunnel_seq_first"), Noise, l, v => {
+                l.record.directions[$s].tunnel_sequence = match v {
+                    Some(first) => Some((u32::try_from(first).ok()?, 0)),
+                    None => None,
+                };
             }),
-            maybe_long!(concat!($p, "tunnel_seq_last"), Noise, l, v => if let (Some(at), Some(v)) = (&mut l.record.directions[$s].tunnel_sequence, v) {
-                at.1 = u32::try_from(v).ok()?;
+            maybe_long!(concat!($p, "tunnel_seq_last"), Noise, l, v => {
+                if let (Some(at), Some(v)) = (&mut l.record.directions[$s].tunnel_sequence, v) {
+                    at.1 = u32::try_from(v).ok()?;
+                }
             }),
         ]);
     };
@@ -395,12 +404,15 @@ impl Schema for Record {
                 long!("first", Noise, Range, "(TIMESTAMP(MICROS,true))", l, v => l.first = Timestamp::from_nanos(v)),
             ),
             int!("first_nanos", Noise, u16, Never, l, v => {
-                l.first = Timestamp::from_nanos((l.first.nanos() - l.first.nanos() % MICRO as u64).wrapping_add(v.into()));
+                let nanos = l.first.nanos();
+                l.first = Timestamp::from_nanos((nanos - nanos % MICRO as u64).wrapping_add(v.into()));
             }),
             moment(made!("last", Noise, Range, "(TIMESTAMP(MICROS,true))")),
             made!("duration_ns", Noise, Never, ""),
             made!("second", Distinct, Never, ""),
-            long!("age_ns", Noise, Never, "", l, v => l.record.flow_start = Timestamp::from_nanos(l.first.nanos().wrapping_sub(v))),
+            long!("age_ns", Noise, Never, "", l, v => {
+                l.record.flow_start = Timestamp::from_nanos(l.first.nanos().wrapping_sub(v));
+            }),
             long!("id", Plain, Range, "(INTEGER(64,false))", l, v => l.record.id = v),
             long!("record_index", Distinct, Never, "", l, v => l.record.record_index = u32::try_from(v).ok()?),
             int!("interface_id", Distinct, u16, Never, l, v => l.record.interface = v),
@@ -413,8 +425,10 @@ impl Schema for Record {
             maybe_int!("vlan_inner", u16, l, v => l.record.encapsulation.vlans[1] = v),
             maybe_int!("mpls", u32, l, v => l.record.encapsulation.mpls = v),
             maybe_word!("tunnel", TUNNELS, l, v => l.record.encapsulation.tunnel = Some((tunnel(v)?, 0))),
-            maybe_long!("tunnel_id", Often, l, v => if let (Some((_, id)), Some(v)) = (&mut l.record.encapsulation.tunnel, v) {
-                *id = u32::try_from(v).ok()?;
+            maybe_long!("tunnel_id", Often, l, v => {
+                if let (Some((_, id)), Some(v)) = (&mut l.record.encapsulation.tunnel, v) {
+                    *id = u32::try_from(v).ok()?;
+                }
             }),
             word!("end_reason", END_REASONS, l, v => l.record.end_reason = end(v)?),
             maybe_word!("tcp_state", TCP_STATES, l, v => l.record.tcp_state = tcp(v)?),
@@ -428,9 +442,19 @@ impl Schema for Record {
         direction!(columns, "rev_", 1);
         columns.extend(initial_packet_columns());
         columns.extend([
-            maybe_int!("queue", u16, l, v => l.record.location = v.map(|queue| PacketLocation { queue, ..PacketLocation::default() })),
-            maybe_long!("position", Noise, l, v => if let (Some(at), Some(v)) = (&mut l.record.location, v) { at.first = v }),
-            maybe_long!("position_span", Noise, l, v => if let (Some(at), Some(v)) = (&mut l.record.location, v) { at.last = at.first.wrapping_add(v) }),
+            maybe_int!("queue", u16, l, v => {
+                l.record.location = v.map(|queue| PacketLocation { queue, ..PacketLocation::default() });
+            }),
+            maybe_long!("position", Noise, l, v => {
+                if let (Some(at), Some(v)) = (&mut l.record.location, v) {
+                    at.first = v;
+                }
+            }),
+            maybe_long!("position_span", Noise, l, v => {
+                if let (Some(at), Some(v)) = (&mut l.record.location, v) {
+                    at.last = at.first.wrapping_add(v);
+                }
+            }),
         ]);
         columns
     }

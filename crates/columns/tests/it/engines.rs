@@ -11,9 +11,10 @@ const SCRIPT: &str = r#"
 import sys
 path = sys.argv[1]
 import duckdb
-columns = ["fwd_packets", "rev_bytes", "duration_ns", "bytes", "packets", "second", "age_ns", "fwd_length_max", "rev_start_ns",
-           "fwd_iat_sum_ns", "rev_iat_max_ns", "position_span", "syn_rtt_ns", "src_port"]
-d = duckdb.sql("select %s from '%s'" % (", ".join("sum(%s)::varchar, count(%s)" % (c, c) for c in columns), path)).fetchall()[0]
+columns = ["fwd_packets", "rev_bytes", "duration_ns", "bytes", "packets", "second", "age_ns", "fwd_length_max",
+           "rev_start_ns", "fwd_iat_sum_ns", "rev_iat_max_ns", "position_span", "syn_rtt_ns", "src_port"]
+sums = ", ".join("sum(%s)::varchar, count(%s)" % (c, c) for c in columns)
+d = duckdb.sql("select %s from '%s'" % (sums, path)).fetchall()[0]
 duckdb.sql("select * from '%s'" % path).fetchall()
 import pyarrow.parquet as pq, pyarrow.compute as pc
 t = pq.read_table(path, page_checksum_verification=True)
@@ -21,7 +22,8 @@ assert pq.ParquetFile(path).metadata.num_rows == t.num_rows
 import polars as pl
 p = pl.read_parquet(path)
 for i, c in enumerate(columns):
-    theirs = [(str(pc.sum(t[c].cast("int64")).as_py() or 0), len(t) - t[c].null_count), (str(p[c].cast(pl.Int64).sum()), p[c].count())]
+    theirs = [(str(pc.sum(t[c].cast("int64")).as_py() or 0), len(t) - t[c].null_count),
+              (str(p[c].cast(pl.Int64).sum()), p[c].count())]
     assert theirs == [(d[2 * i] or "0", d[2 * i + 1])] * 2, (c, theirs, d[2 * i:2 * i + 2])
 one = "select sum(len(initial_lengths)), sum(list_sum(initial_iats_ns)), sum(list_sum(initial_flags)), min(src), \
  count(distinct dst), " \
@@ -99,10 +101,11 @@ d = duckdb.sql("select count(*), min(second), max(second), sum(packets), sum(tcp
 duckdb.sql("select * from '%s'" % path).fetchall()
 a = pq.read_table(path, page_checksum_verification=True).to_pydict()
 p = pl.read_parquet(path)
-mine = (len(a["second"]), min(a["second"]), max(a["second"]), sum(a["packets"]), sum(a["tcp_bytes"]), sum(a["lost_ring_full"]),
-        a["direction"].count("out"), sum(a["interface_id"]))
-theirs = (p.height, p["second"].min(), p["second"].max(), p["packets"].sum(), p["tcp_bytes"].sum(), p["lost_ring_full"].sum(),
-          p.filter(pl.col("direction") == "out").height, p["interface_id"].cast(pl.Int64).sum())
+mine = (len(a["second"]), min(a["second"]), max(a["second"]), sum(a["packets"]), sum(a["tcp_bytes"]),
+        sum(a["lost_ring_full"]), a["direction"].count("out"), sum(a["interface_id"]))
+theirs = (p.height, p["second"].min(), p["second"].max(), p["packets"].sum(), p["tcp_bytes"].sum(),
+          p["lost_ring_full"].sum(), p.filter(pl.col("direction") == "out").height,
+          p["interface_id"].cast(pl.Int64).sum())
 assert tuple(int(x) for x in d) == mine == tuple(int(x) for x in theirs), (d, mine, theirs)
 print(*mine)
 "#;
@@ -159,9 +162,10 @@ for one, other in ("kept", "given"), ("given", "kept"):
     differ = duckdb.sql("SELECT * FROM %s EXCEPT ALL SELECT * FROM %s LIMIT 1" % (one, other))
     names, rows = differ.columns, differ.fetchall()
     assert not rows, (one, dict(zip(names, rows[0])))
-print(*duckdb.sql("select count(distinct community_id), min(community_id), count(community_id) from '%s'" % given).fetchall()[0])
-print(*[name for name, value in duckdb.sql("select key::varchar, value::varchar from parquet_kv_metadata('%s')" % given).fetchall()
-        if name == "netgrain.interfaces" and value == "1=eth1"])
+ids = "count(distinct community_id), min(community_id), count(community_id)"
+print(*duckdb.sql("select %s from '%s'" % (ids, given)).fetchall()[0])
+metadata = duckdb.sql("select key::varchar, value::varchar from parquet_kv_metadata('%s')" % given).fetchall()
+print(*[name for name, value in metadata if name == "netgrain.interfaces" and value == "1=eth1"])
 "#;
 
 #[test]
@@ -202,9 +206,10 @@ everything = "everything" in sys.argv
 import duckdb, pyarrow.parquet as pq, polars as pl, fastparquet
 troubles = []
 for path, name in [(path, name) for path in paths for name in pq.ParquetFile(path).schema_arrow.names]:
+    query = 'select count(*) - count("%s"), max("%s") from \'%s\'' % (name, name, path)
     readers = [
         ("pyarrow", lambda: pq.read_table(path, columns=[name])[name].null_count),
-        ("duckdb", lambda: duckdb.connect().execute('select count(*) - count("%s"), max("%s") from \'%s\'' % (name, name, path)).fetchall()[0][0]),
+        ("duckdb", lambda: duckdb.connect().execute(query).fetchall()[0][0]),
     ]
     if everything or not name.endswith("squares") and not name.startswith("initial"):
         readers.append(("polars", lambda: pl.read_parquet(path, columns=[name])[name].null_count()))

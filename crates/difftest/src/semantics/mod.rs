@@ -109,9 +109,9 @@ impl PacketOutcome {
     /// incomplete.
     pub fn is(&self, seen: &Self) -> bool {
         let record = seen.record.is_none() || self.record == seen.record;
-        let same = |(a, b): (&ObservedAction, &ObservedAction)| {
-            a == b
-                || matches!((a, b), (ObservedAction::Forward(_), ObservedAction::Forward(to)) if to == ObservedAction::SOME)
+        let same = |(a, b): (&ObservedAction, &ObservedAction)| match (a, b) {
+            (ObservedAction::Forward(_), ObservedAction::Forward(to)) if to == ObservedAction::SOME => true,
+            _ => a == b,
         };
         let done = self.done.len() == seen.done.len() && self.done.iter().zip(&seen.done).all(same);
         record && done && (self.kind, self.kernel) == (seen.kind, seen.kernel)

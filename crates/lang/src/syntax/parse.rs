@@ -3,10 +3,12 @@
 //! ```text
 //! program   = { binding ";" }                    skips import lines and signatures (name :: type)
 //! binding   = name { parameter } "=" expr
-//! expr      = operators over applications, weakest first:  $   ~>   .< .<= .== ./= .> .>= (and >. … with the number first)
-//!             .||.   .^^. <> + -   .&&. *   >-> >> >=> `name`
+//! expr      = operators over applications, weakest first:
+//!             $   ~>   .< .<= .== ./= .> .>= (and >. … with the number first)   .||.   .^^. <> + -   .&&. *
+//!             >-> >> >=> `name`
 //! applied   = atom { atom }
-//! atom      = name | number | fraction | text | address | "(" expr ")" | "(" operator expr ")" | "(" expr "," expr ")" | "[" expr, … "]"
+//! atom      = name | number | fraction | text | address
+//!           | "(" expr ")" | "(" operator expr ")" | "(" expr "," expr ")" | "[" expr, … "]"
 //!           | "do" block | "if" expr "then" expr "else" expr | "case" expr "of" block | "\" parameter … "->" expr
 //! ```
 

@@ -11,7 +11,9 @@ const TUNNEL: &[Effect] = &[Effect::Drop, Effect::Tunnel];
 
 /// A row of the table.
 macro_rules! row {
-    ($name:literal $([$($alias:literal),*])?, $signature:literal, $effects:expr, $description:literal, $meaning:expr) => {
+    (
+        $name:literal $([$($alias:literal),*])?, $signature:literal, $effects:expr, $description:literal, $meaning:expr
+    ) => {
         Function {
             name: $name,
             aliases: &[$($($alias),*)?],

@@ -15,10 +15,12 @@ pub fn reference() -> String {
          members of the classes get the packet |\n| classes | selects the classes whose members can get the packet |\n\
          | mark | writes the mark or the state of the packet |\n| count | adds to a counter of the group \
          |\n| read, write | reads or writes a flow map |\n| forward | sends the packet to an interface |\n\
-         | kernel | passes the packet to the network stack of the host |\n| log | writes a log |\n| tunnel | inspects the \
-         packets inside tunnels |\n| local | reads values that exist only in user space: the packet count of the worker, \
-         the hash of the NIC, addresses of this host |\n| datagram | uses fragment tracking: later fragments get the \
-         steering and the ports of the first fragment |\n",
+         | kernel | passes the packet to the network stack of the host |\n| log | writes a log |\n\
+         | tunnel | inspects the packets inside tunnels |\n\
+         | local | reads values that exist only in user space: the packet count of the worker, the hash of the NIC, \
+         addresses of this host |\n\
+         | datagram | uses fragment tracking: later fragments get the steering and the ports of the first \
+         fragment |\n",
     );
     for (part, functions) in PARTS {
         let _ =

@@ -333,7 +333,8 @@ fn the_tracker_is_bounded_and_counts_evicted_datagrams() {
 
 /// This program counts the packets of each flow and sets the mark of a packet to the count of its flow, up to 5.
 const COUNTED: &str = "flows = flow_map 0 (both_ways key_5tuple)
-main = incr_fstate flows >-> case_of (get_fstate flows) [1 ~> mark 1, 2 ~> mark 2, 3 ~> mark 3, 4 ~> mark 4, 5 ~> mark 5]";
+main = incr_fstate flows >-> case_of (get_fstate flows) \
+[1 ~> mark 1, 2 ~> mark 2, 3 ~> mark 3, 4 ~> mark 4, 5 ~> mark 5]";
 
 #[test]
 fn all_fragments_use_the_map_entry_of_their_flow() {

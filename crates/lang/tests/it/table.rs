@@ -58,22 +58,33 @@ fn every_operator_has_a_function_and_compiles() {
 
 /// All functions of PFQ version 6, by the category in which PFQ lists them, and additional functions of other versions.
 const PFQ: &str = "less less_eq equal not_equal greater greater_eq any_bit all_bit or xor and not \
-    is_ip is_tcp is_udp is_icmp is_flow is_frag is_first_frag is_more_frag is_l3_proto is_l4_proto has_port has_src_port has_dst_port flow_port \
-    has_addr has_src_addr has_dst_addr has_vlan has_vid vlan_id has_mark has_state bloom bloom_src bloom_dst is_broadcast is_multicast \
-    is_ip_broadcast is_ip_multicast is_ip_host is_incoming_host is_rtp is_rtcp is_sip is_voip is_gtp is_gtp_cp is_gtp_up \
-    is_eth_pup is_eth_sprite is_eth_ip is_eth_arp is_eth_revarp is_eth_at is_eth_aarp is_eth_vlan is_eth_ipx is_eth_ipv6 is_eth_loopback \
+    is_ip is_tcp is_udp is_icmp is_flow is_frag is_first_frag is_more_frag \
+    is_l3_proto is_l4_proto has_port has_src_port has_dst_port flow_port \
+    has_addr has_src_addr has_dst_addr has_vlan has_vid vlan_id has_mark \
+    has_state bloom bloom_src bloom_dst is_broadcast is_multicast \
+    is_ip_broadcast is_ip_multicast is_ip_host is_incoming_host \
+    is_rtp is_rtcp is_sip is_voip is_gtp is_gtp_cp is_gtp_up \
+    is_eth_pup is_eth_sprite is_eth_ip is_eth_arp is_eth_revarp is_eth_at \
+    is_eth_aarp is_eth_vlan is_eth_ipx is_eth_ipv6 is_eth_loopback \
     is_ip6 is_udp6 is_tcp6 is_icmp6 \
-    ip_tos ip_tot_len ip_id ip_frag ip_ttl tcp_source tcp_dest tcp_hdrlen udp_source udp_dest udp_len icmp_type icmp_code get_mark get_state \
-    unit filter ip udp tcp icmp flow vlan no_frag no_more_frag port src_port dst_port addr src_addr dst_addr l3_proto l4_proto vlan_id_filter \
-    bloom_filter bloom_src_filter bloom_dst_filter mac_broadcast mac_multicast ip_broadcast ip_multicast ip_host incoming_host \
+    ip_tos ip_tot_len ip_id ip_frag ip_ttl tcp_source tcp_dest tcp_hdrlen \
+    udp_source udp_dest udp_len icmp_type icmp_code get_mark get_state \
+    unit filter ip udp tcp icmp flow vlan no_frag no_more_frag port src_port \
+    dst_port addr src_addr dst_addr l3_proto l4_proto vlan_id_filter \
+    bloom_filter bloom_src_filter bloom_dst_filter mac_broadcast \
+    mac_multicast ip_broadcast ip_multicast ip_host incoming_host \
     rtp rtcp sip voip gtp gtp_cp gtp_up ip6 udp6 tcp6 icmp6 \
     conditional when unless inv par par3 par4 par5 par6 par7 par8 shift src dst \
-    steer_rrobin steer_rss steer_rx_queue steer_to steer_link steer_local_link double_steer_mac steer_vlan steer_p2p double_steer_ip \
-    steer_local_ip steer_flow steer_local_net steer_field steer_field_symmetric double_steer_field steer_key steer_rtp steer_voip \
+    steer_rrobin steer_rss steer_rx_queue steer_to steer_link \
+    steer_local_link double_steer_mac steer_vlan steer_p2p double_steer_ip \
+    steer_local_ip steer_flow steer_local_net steer_field \
+    steer_field_symmetric double_steer_field steer_key steer_rtp steer_voip \
     steer_gtp_usr steer_ip6 steer_ip steer_net gtp_steer steer_mac \
-    broadcast drop classify deliver dispatch class_steering class' drop' when' unless' conditional' filter' forward_kernel kernel detour kernel_if detour_if forward forwardIO bridge tee tap link \
+    broadcast drop classify deliver dispatch class_steering class' drop' when' unless' conditional' \
+    filter' forward_kernel kernel detour kernel_if detour_if forward forwardIO bridge tee tap link \
     log_msg log_buff log_packet trace inc dec mark put_state bloomCalcM bloomCalcN bloomCalcP \
-    key_5tuple key_3tuple key_eth_type key_eth_src key_eth_dst key_ip_src key_ip_dst key_ip_proto key_ip_ecn key_ip_dscp key_src_port \
+    key_5tuple key_3tuple key_eth_type key_eth_src key_eth_dst key_ip_src \
+    key_ip_dst key_ip_proto key_ip_ecn key_ip_dscp key_src_port \
     key_dst_port key_icmp_type key_icmp_code";
 
 #[test]

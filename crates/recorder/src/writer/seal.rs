@@ -132,8 +132,8 @@ impl<D: Device> Writer<D> {
         if !std::mem::replace(&mut self.volume.is_unsynced_reported, true) {
             let directory = self.files[i].directory.display();
             let warning = format!(
-                "{directory}: cannot sync this directory: {error}; its files are published, but a power failure shortly \
-                 afterwards may undo the renaming of a file; {}",
+                "{directory}: cannot sync this directory: {error}; its files are published, but a power failure \
+                 shortly afterwards may undo the renaming of a file; {}",
                 sys::advice::to_write(error)
             );
             self.events.push(Event::Warning(warning));

@@ -46,7 +46,8 @@ impl Decoded {
     /// Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut inner);
     /// let payload = [&tunnel::vxlan(7)[..], &inner].concat();
     /// let mut outer = [0; 110];
-    /// let frame = Frame::udp4([192, 0, 2, 1], 50_000, [192, 0, 2, 2], 4789).payload(&payload).write(&mut outer).unwrap();
+    /// let frame = Frame::udp4([192, 0, 2, 1], 50_000, [192, 0, 2, 2], 4789).payload(&payload);
+    /// let frame = frame.write(&mut outer).unwrap();
     /// let decoded = Decoded::of(frame, frame.len() as u32, link::ETHERNET);
     /// assert_eq!((decoded.src_port, decoded.dst_port), (Port(5353), Port(53)));
     /// assert_eq!(decoded.tunnel.map(|t| (t.kind, t.id)), Some((TunnelKind::Vxlan, 7)));

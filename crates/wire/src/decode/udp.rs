@@ -4,11 +4,17 @@
 //!
 //! | tunnel | port | header |
 //! |---|---|---|
-//! | VXLAN (RFC 7348) | to 4789, or to 8472 as Linux had it before | flag `I`; other flags (`G` of group policies among them) and reserved bytes are ignored, but with `P` (VXLAN-GPE, also to 4790) byte 3 is the number of IPv4, IPv6 or Ethernet |
+//! | VXLAN (RFC 7348) | to 4789, or to 8472 as Linux had it before | flag `I` |
+//! | VXLAN-GPE | to 4790 | flag `I`; with the flag `P`, byte 3 is the number of IPv4, IPv6 or Ethernet |
 //! | GENEVE (RFC 8926) | to 6081 | version 0; the reserved six bits and the last byte are 0; the options fit |
-//! | GTP-U (TS 29.281) | to 2152 | version 1, not GTP'; the length fits; only a G-PDU is entered, other messages are ordinary UDP |
-//! | Teredo (RFC 4380) | from or to 3544 | IPv6 to the end of the datagram exactly, or without a payload (a bubble, which may have trailers); one address in 2001::/32, or the source link-local |
+//! | GTP-U (TS 29.281) | to 2152 | version 1, not GTP'; the length fits |
+//! | Teredo (RFC 4380) | from or to 3544 | IPv6 to the end of the datagram exactly, or without a payload |
 //! | GRE (RFC 8086) | to 4754 | the same rules as for GRE over IP |
+//!
+//! * VXLAN: other flags (`G` of group policies among them) and reserved bytes are ignored.
+//! * GTP-U: only a G-PDU is entered; other messages are ordinary UDP.
+//! * Teredo: an IPv6 packet without a payload is a bubble, which may have trailers. One address must be in 2001::/32,
+//!   or the source must be link-local.
 //!
 //! In all cases a valid IP header must follow (see [`super::Decoded`]).
 

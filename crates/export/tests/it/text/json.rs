@@ -159,7 +159,8 @@ fn every_field_of_a_record_has_the_expected_value() {
     };
     let mut expected = json!({
         "schema_version": SCHEMA_VERSION,
-        "id": "171", "interface": "2", "interface_id": 2, "age_ns": 0, "second": 0, "flow_start": "1970-01-01T00:00:09.000000000Z",
+        "id": "171", "interface": "2", "interface_id": 2, "age_ns": 0, "second": 0,
+        "flow_start": "1970-01-01T00:00:09.000000000Z",
         "first": "1970-01-01T00:00:00.000000001Z", "last": "1970-01-01T00:01:41.000000002Z",
         "duration_ns": 101_000_000_001u64, "record_index": 10, "end_reason": "active_timeout",
         "src": "10.0.0.1", "dst": "10.0.0.2", "src_port": 1000, "dst_port": 443, "protocol": "tcp",
