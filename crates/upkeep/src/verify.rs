@@ -253,7 +253,9 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         let open = FileNames::hidden(&name).is_some();
         self.check_place(path);
         let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let _hold = self.device.hold(directory);
+        // The file of the lock is created if it does not exist, so directories outside of a store are not held.
+        let is_hour = std::path::absolute(directory).is_ok_and(|directory| store::names::is_hour(&directory));
+        let _hold = is_hour.then(|| self.device.hold(directory));
         let beside = index.map(|index| path.with_file_name(index)).filter(|index| self.device.exists(index));
         let foreign = path.with_file_name(format!("{name}.{}", store::names::INDEX));
         let index = beside.or_else(|| self.device.exists(&foreign).then_some(foreign));
@@ -271,7 +273,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             .is_some_and(|start| file_names::place_elsewhere(path, start).is_some())
             && self.device.exists(path)
         {
-            let text = "the file is in another hour directory than its name says, so queries do not find its packets";
+            let text = "the file is in another hour directory than its name says, so queries for an interval may not \
+                        find its packets";
             self.find(path, FindingKind::Misplaced, None, text);
         }
     }

@@ -316,12 +316,14 @@ fn a_packet_file_in_a_wrong_hour_directory_is_found_and_moved() {
     let dir = TempDir::new("upkeep-misplaced");
     let store = dir.join("store");
     let file = record(&store);
-    let count = || objects(&run(&["packets", "--store", arg(&store), "--count", "--json"]).out)[0]["packets"].as_u64();
+    let count = || {
+        let query = ["packets", "--store", arg(&store), "--from", "-30min", "--count", "--json"];
+        objects(&run(&query).out)[0]["packets"].as_u64()
+    };
     let whole = count();
     let files: Vec<PathBuf> = [file.clone(), file.with_extension("ngi")].into();
     let before: Vec<Vec<u8>> = files.iter().map(|path| std::fs::read(path).expect("a file")).collect();
-    let wrong =
-        file.ancestors().nth(2).expect("a day").join(if file.to_string_lossy().contains("/03/") { "04" } else { "03" });
+    let wrong = store.join("sim/2001/02/03/04");
     std::fs::create_dir_all(&wrong).expect("a directory");
     let move_away = |path: &PathBuf| {
         let to = wrong.join(path.file_name().expect("a name"));
@@ -424,6 +426,9 @@ fn a_repaired_pcapng_counts_packets_and_keeps_the_permissions() {
         let output = run(&["repair", arg(&file)]);
         assert_eq!(output.status, Some(0), "{attempt}: {output:?}");
         assert!(output.out.contains(": 4 packets saved, ") && output.out.contains(kept), "{attempt}: {output:?}");
+        let inside = std::fs::read_dir(dir.path()).expect("a directory").flatten();
+        let hidden = inside.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b".")).count();
+        assert_eq!(hidden, 0, "repair leaves no lock file or temporary file in a directory outside of a store");
         let mode = file.metadata().expect("the capture").permissions().mode();
         assert_eq!(mode & 0o777, 0o604, "{attempt}");
         assert_eq!(std::fs::read(dir.join(kept)).expect("the original"), bytes[..bytes.len() - 3]);
