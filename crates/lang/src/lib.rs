@@ -11,6 +11,7 @@
 mod eval;
 pub mod lower;
 pub mod packet_filter;
+mod similar;
 pub mod syntax;
 pub mod table;
 pub mod term;

@@ -12,6 +12,7 @@
 
 use super::lex::{Kind, Token};
 use super::{Binding, Error, Expr, Node};
+use crate::similar;
 use std::ops::Range;
 
 /// Maximum nesting depth of expressions.
@@ -22,6 +23,15 @@ const GROUP_WORDS: [(&str, &str); 3] = [
     ("steer", "main = bpf \"…\" >-> steer_flow"),
     ("drop", "main = when (bpf \"…\") drop"),
 ];
+
+/// The advice for an expression that begins with an unknown name where a binding is expected. A name near to that of a
+/// function is more probably misspelt than the name of a new binding.
+fn without_binding(name: &str, is_first: bool) -> String {
+    let functions: Vec<&str> = crate::table::names().collect();
+    let question = similar::suggestion(name, &functions).filter(|_| is_first);
+    let question = question.map_or_else(|| format!("write `{name} = …`"), |question| format!("{name}: {question}"));
+    format!("{question}; the whole program is the binding `main = …`")
+}
 
 pub fn parse(tokens: &[Token]) -> Result<Vec<Binding>, Error> {
     let mut p = Parser { tokens, next: 0, depth: 0 };
@@ -192,7 +202,7 @@ impl Parser<'_> {
                     Some((_, program)) => format!(
                         "`{name}FILTER` is a whole program only in `netgrain group`; in the language, write `{program}`"
                     ),
-                    None => format!("write `{name} = …`; the whole program is the binding `main = …`"),
+                    None => without_binding(&name, params.is_empty()),
                 },
             };
             return Err(Error { help: Some(help), ..self.unexpected("`=`") });

@@ -1,9 +1,9 @@
 //! Messages for type errors: the expected type, the actual type, and a likely correction.
 
 use super::Type;
+use crate::similar;
 use crate::syntax::{Binding, Error, Expr, Node};
 use crate::table::{self, Function};
-use base::nearest;
 use std::ops::Range;
 
 /// The name of the called function, quoted for the message about one of its arguments.
@@ -167,16 +167,8 @@ pub fn unknown(name: &str, span: Range<usize>, scope: &[(String, Type)], binding
     }
     let known = scope.iter().map(|s| s.0.as_str()).chain(bindings.iter().map(|b| b.name.as_str()));
     let all: Vec<&str> = known.chain(table::names().map(|n: &str| n)).collect();
-    let longer = |known: &&&str| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
-    let mut begun: Vec<_> = all.iter().filter(longer).collect();
-    // Shorter function names come first, because a shorter name is usually that of the more general function.
-    begun.sort_by_key(|k| k.len());
-    if !begun.is_empty() {
-        let names: Vec<_> = begun.iter().take(3).map(|k| format!("`{k}`")).collect();
-        return error.help(format!("did you mean {}?", names.join(", ")));
-    }
-    match nearest(name, all) {
-        Some(near) => error.help(format!("did you mean `{near}`?")),
+    match similar::suggestion(name, &all) {
+        Some(question) => error.help(question),
         None if name.chars().any(|c| c.is_ascii_digit()) => {
             error.help(format!("put the text in quotes: `forward \"{name}\"`"))
         }
