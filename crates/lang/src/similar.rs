@@ -13,7 +13,8 @@ pub fn suggestion(name: &str, known: &[&str]) -> Option<String> {
     if near.is_empty() {
         near.extend(nearest(name, known.iter().copied()));
     }
-    if near.is_empty() {
+    // A name with a digit is more probably a value without quotes, such as the interface `eth1`.
+    if near.is_empty() && !name.contains(|c: char| c.is_ascii_digit()) {
         let words = known.iter().filter_map(|known| Some(known.split_once('_')?.0));
         near = nearest(name, words).map(|word| with_first_word(word, known)).unwrap_or_default();
     }
@@ -44,6 +45,7 @@ mod tests {
         assert_eq!(suggestion("steer_fow", &known).as_deref(), Some("did you mean `steer_flow`?"));
         assert_eq!(suggestion("dorp", &known).as_deref(), Some("did you mean `drop`?"));
         assert_eq!(suggestion("balance", &known), None);
+        assert_eq!(suggestion("steer1", &known), None);
         assert_eq!(suggestion("x", &[]), None);
     }
 }

@@ -13,10 +13,14 @@
 //! | `sh,hardware` | needs a NIC, a collector or a service manager: it is listed in [`LISTED`] |
 //! | `sh,build` | needs cargo or network access: it is listed in [`LISTED`] |
 //! | a comment that begins with the line `<!-- sh` | runs too, but is not rendered: traffic for the block after it |
+//!
+//! A block with the fence `text` is a sample of the output. The words of each of its lines must be those of a line that
+//! the page's script printed; numbers, times and sizes may differ. Lines with `…` are not compared, and neither are
+//! samples after a block `sh,with-PROGRAM`, because the output of the program depends on its version.
 
 use crate::workspace::Testbed;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -36,6 +40,18 @@ const LISTED: [(&str, usize); 8] = [
     ("docs/how-to/start-at-boot-without-root.md", 5),
     ("docs/how-to/troubleshoot-loss.md", 2),
     ("docs/start/install.md", 1),
+];
+
+/// Texts in sample lines that depend on the host or on the moment at which a process is killed. In the namespace of the
+/// test, interfaces have no address, so the tour captures by AF_XDP in place of TPACKET_V3.
+const OF_THE_HOST: [(&str, &str); 7] = [
+    ("docs/how-to/recover-after-a-crash.md", "have no one-second row"),
+    ("docs/how-to/size-a-machine.md", "fio is not installed"),
+    ("docs/how-to/size-a-machine.md", "this volume sustains"),
+    ("docs/start/tour.md", "TPACKET_V3"),
+    ("docs/start/tour.md", "timestamps: kernel"),
+    ("docs/start/tour.md", "frames that reached the packet socket"),
+    ("docs/start/tour.md", "(outgoing)"),
 ];
 
 /// A shell block of a page.
@@ -100,6 +116,47 @@ fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
+/// The lines of the samples of a page that follow a block in `run`, each with its number in the page. `run` has the
+/// line numbers of the blocks whose output is compared.
+fn sample_lines(page: &str, run: &[usize]) -> Vec<(usize, String)> {
+    let (text, mut found) = (read(page), Vec::new());
+    let (mut fence, mut follows_run) = ("", false);
+    for (number, line) in (1..).zip(text.lines()) {
+        match (fence, line.strip_prefix("```")) {
+            ("", Some(opened)) => {
+                fence = if opened.is_empty() { "without a name" } else { opened };
+                if fence.starts_with("sh") {
+                    follows_run = run.contains(&number);
+                }
+            }
+            (_, Some(_)) => fence = "",
+            ("text", None) if follows_run && !line.contains('…') => found.push((number, line.to_owned())),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The words of a line, without units, and without the words that have a digit, such as times. The plural of a word
+/// equals its singular, and only the last component of a path counts.
+fn words(line: &str) -> Vec<&str> {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "kpps", "Mpps", "ms"];
+    let is_word = |word: &&str| word.len() > 1 && !word.chars().any(|c| c.is_ascii_digit()) && !UNITS.contains(word);
+    let words = line.split_whitespace().map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()));
+    let last = words.map(|word| word.rsplit('/').next().unwrap_or(word));
+    last.filter(is_word).map(|word| word.trim_end_matches('s')).collect()
+}
+
+/// The sample lines of a page without a line of the same words in the output.
+fn outdated_samples(page: &str, run: &[usize], output: &str) -> Vec<String> {
+    let printed: HashSet<Vec<&str>> = output.lines().map(words).collect();
+    let depends = |line: &str| OF_THE_HOST.iter().any(|(of, text)| *of == page && line.contains(text));
+    let is_outdated =
+        |(_, line): &(usize, String)| !words(line).is_empty() && !printed.contains(&words(line)) && !depends(line);
+    let outdated = sample_lines(page, run).into_iter().filter(is_outdated);
+    outdated.map(|(number, line)| format!("{page}:{number}: {line}")).collect()
+}
+
 /// Returns the directory of a Python interpreter for which the Python package `package` is installed. The script of the
 /// page gets this directory in `$PATH`.
 fn python_directory(test: &str, package: &str) -> Option<PathBuf> {
@@ -114,7 +171,7 @@ fn run_page(test: &str, page: &str) {
         return;
     }
     let Some(testbed) = Testbed::new(test) else { return };
-    let (mut script, mut directories) = (String::new(), Vec::new());
+    let (mut script, mut directories, mut run) = (String::new(), Vec::new(), Vec::new());
     for Block { line, tag, text } in &blocks {
         if let Some(package) = tag.strip_prefix("with-python-") {
             let Some(directory) = python_directory(&format!("{test}, line {line}"), package) else { continue };
@@ -124,6 +181,7 @@ fn run_page(test: &str, page: &str) {
             assert!(!command.contains('\n') && !command.ends_with('&'), "{page}:{line}: the block is not one command");
             // The capture of the command must have begun when the next block sends traffic.
             script += &format!("echo '== {page}:{line}' >&2\n{command} &\nsleep 2\n");
+            run.push(*line);
             continue;
         } else if let Some(program) = tag.strip_prefix("with-") {
             if testkit::tool(&format!("{test}, line {line}"), program).is_none() {
@@ -133,6 +191,7 @@ fn run_page(test: &str, page: &str) {
             assert!(tag.is_empty(), "{page}:{line}: the fence `sh,{tag}` is unknown");
         }
         script += &format!("echo '== {page}:{line}' >&2\n{text}");
+        run.extend(tag.is_empty().then_some(*line));
     }
     fs::create_dir(testbed.dir.join("data")).expect("a directory for stores");
     std::os::unix::fs::symlink(repository().join("dist"), testbed.dir.join("dist")).expect("a link");
@@ -166,6 +225,12 @@ fn run_page(test: &str, page: &str) {
         Some(status) => assert!(status.success(), "{page}: {status}\n{end}"),
         None => panic!("{page}: not finished after {PAGE_MAX:?}\n{end}"),
     }
+    let outdated = outdated_samples(page, &run, &output.replace("/run/data/", "/data/"));
+    assert!(
+        outdated.is_empty(),
+        "no line of the output has the words of these samples:\n{}\n{output}",
+        outdated.join("\n")
+    );
 }
 
 macro_rules! pages {
