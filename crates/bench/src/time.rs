@@ -2,6 +2,7 @@
 //! times are known exactly.
 
 mod card;
+mod live;
 mod machine;
 mod methods;
 mod model;
@@ -21,6 +22,9 @@ use std::io::Write;
 use std::time::Duration;
 use thread::Thread;
 
+/// Traffic of the measurement on the veth pair: the rates are those that one core sends and receives with AF_XDP.
+const LIVE_TRAFFIC: [&str; 2] = ["1514,rate=100kpps,packets=200k", "backbone,flows=1000,rate=81kpps,packets=160k"];
+
 /// Flags of `netgrain-bench time`.
 #[derive(Args, Clone, Debug)]
 pub struct TimeArgs {
@@ -36,6 +40,12 @@ pub struct TimeArgs {
     /// Time for which the interruptions of this machine are measured (0: not at all)
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::arguments::seconds_or_none)]
     pub machine: f64,
+    /// Also measure on a veth pair in a network namespace, against the departure times of the generator (root)
+    #[arg(long)]
+    pub live: bool,
+    /// Traffic of the measurement on the veth pair
+    #[arg(long, value_name = "SPEC", num_args = 1.., default_values = LIVE_TRAFFIC, requires = "live")]
+    pub traffic: Vec<String>,
     /// Run the model without interruptions of the thread
     #[arg(long)]
     pub no_interruptions: bool,
@@ -106,6 +116,26 @@ pub fn run(args: &TimeArgs, out: &mut dyn Write) -> Result<(), Stop> {
                 let scenario =
                     thesis::Scenario { traffic, lengths, load: thesis::Load::Share(percent), figures: |_| None };
                 rows(args, &mut sheet, &scenario, Card::Immediate, Thread::Spinning)?;
+            }
+        }
+    }
+    if args.live {
+        measure_live(args, &mut sheet)?;
+    }
+    Ok(())
+}
+
+fn measure_live(args: &TimeArgs, sheet: &mut Output<'_>) -> Result<(), Stop> {
+    sheet.note(
+        "on the veth pair the differences contain the path from the generator through the kernel; the generator writes \
+         the departure time when it writes the frame into its transmit ring",
+    )?;
+    live::create_pair()?;
+    for traffic in &args.traffic {
+        for (method, kind) in live::METHODS {
+            for spin in [false, true] {
+                let row = live::measure(traffic, method, kind, spin)?;
+                sheet.row("live", &row, &row)?;
             }
         }
     }

@@ -165,6 +165,7 @@ mod tests {
             interface: "eth1".into(),
             seconds: 1.0,
             steal_ratio: 0.0,
+            clock: None,
             memory_bytes: None,
             counts: Counts { stored: 1234, lost_total: 5, ..Counts::default() },
             counting_point: "",

@@ -101,6 +101,7 @@ mod tests {
 
     fn synchronised_status() -> ClockStatus {
         ClockStatus {
+            frequency_ppb: 0,
             synchronised: true,
             offset: Duration::from_micros(3),
             estimated_error: Duration::from_micros(40),

@@ -48,7 +48,7 @@ pub use plan::{Format, InterfacePlan, Plan, SocketPlan, SourcePlan, StorePlan, W
 pub use prepare::PreparedCapture;
 pub use recorder::ThreadWaits;
 pub use recording::RecorderReport;
-pub use report::{Counts, ListenerReport, QueueReport, Report, Second};
+pub use report::{ClockReport, Counts, ListenerReport, QueueReport, Report, Second};
 pub use retention::{Retention, RetentionPlan};
 pub use retention_report::{FileTotals, RetentionReport};
 pub use sizes::{SizesError, default_flows, default_ring};

@@ -3,7 +3,7 @@
 
 use crate::recording::Gauge;
 use crate::recovery::RecoveryMessages;
-use crate::report::{Counts, ListenerReport, QueueReport, Report};
+use crate::report::{ClockReport, Counts, ListenerReport, QueueReport, Report};
 use crate::retention_report::RetentionHandle;
 use crate::worker_links::WorkerStatus;
 use base::units::show_count;
@@ -180,6 +180,7 @@ impl Observer {
             interface: self.label.clone(),
             seconds: self.started.elapsed().as_secs_f64(),
             steal_ratio: Ticks::now().stolen_since(self.ticks),
+            clock: first.filter(|i| i.timestamp_source.is_live()).and_then(|_| ClockReport::read()),
             // The physical memory of the process is not determined here, because the kernel inspects all pages of the
             // ring for it, which takes 20 ms for a large ring.
             memory_bytes: None,

@@ -85,6 +85,32 @@ pub struct ListenerReport {
     pub missed: u64,
 }
 
+/// The state of the system clock, as the time daemon has set it in the kernel (adjtimex(2)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ClockReport {
+    /// True if a time daemon synchronises the clock.
+    pub synchronised: bool,
+    /// Estimated error in nanoseconds.
+    pub estimated_error_nanos: u64,
+    /// Maximum error in nanoseconds.
+    pub maximum_error_nanos: u64,
+    /// Correction of the clock's rate in parts per billion.
+    pub frequency_ppb: i64,
+}
+
+impl ClockReport {
+    /// Reads the state from the kernel; `None` if the kernel refuses.
+    pub(crate) fn read() -> Option<Self> {
+        let status = sys::timex::clock_status().ok()?;
+        Some(Self {
+            synchronised: status.synchronised,
+            estimated_error_nanos: status.estimated_error.as_nanos() as u64,
+            maximum_error_nanos: status.maximum_error.as_nanos() as u64,
+            frequency_ppb: status.frequency_ppb,
+        })
+    }
+}
+
 /// The report of one queue, for JSON.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct QueueReport {
@@ -123,6 +149,9 @@ pub struct Report {
     /// Steal time: the share of the machine's CPU time since the start that the hypervisor gave to other guests, from 0
     /// to 1.
     pub steal_ratio: f64,
+    /// The state of the system clock, if the timestamps are those of this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockReport>,
     /// Physical memory of the process in bytes, if requested. Memory that is mapped twice, as that of rings, is counted
     /// once.
     #[serde(skip_serializing_if = "Option::is_none")]

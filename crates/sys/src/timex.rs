@@ -17,6 +17,8 @@ pub struct ClockStatus {
     pub maximum_error: Duration,
     /// Difference of TAI from UTC in seconds; 0 if no daemon has set it.
     pub tai_offset: i32,
+    /// Correction of the clock's rate by the time daemon, in parts per billion.
+    pub frequency_ppb: i64,
 }
 
 /// Reads the synchronisation status of the system clock from the kernel.
@@ -40,6 +42,8 @@ pub fn clock_status() -> io::Result<ClockStatus> {
         estimated_error: micros(timex.esterror),
         maximum_error: micros(timex.maxerror),
         tai_offset: timex.tai,
+        // The kernel's unit is 2^-16 parts per million.
+        frequency_ppb: timex.freq as i64 * 1000 / 65_536,
     })
 }
 
@@ -71,6 +75,8 @@ mod tests {
         let first = clock_status().expect("reading needs no privilege");
         assert!(first.maximum_error >= first.estimated_error || !first.synchronised, "{first:?}");
         assert_eq!(clock_status().expect("a second reading").tai_offset, first.tai_offset);
+        // The kernel permits corrections of at most 500 ppm.
+        assert!(first.frequency_ppb.abs() <= 500_000, "{first:?}");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The distribution of a time interval to the packets that arrived in it.
 //!
-//! All functions append one timestamp per packet. They compute with whole nanoseconds and fractions of 32 bits, one
-//! multiplication per packet and one division per batch.
+//! All functions append one timestamp per packet. They compute with fractions of 32 bits, one multiplication per packet
+//! and one or two divisions per batch. No product overflows: a product is a share of an interval, which is shorter than
+//! 2^32 ns.
 
 use crate::link_rate::{LinkRate, wire_bytes};
 use base::Timestamp;
@@ -50,7 +51,7 @@ pub fn weighted(interval: Interval, lengths: &[u32], out: &mut Vec<Timestamp>) {
     let mut before = 0;
     out.extend(lengths.iter().map(|len| {
         before += wire_bytes(*len);
-        interval.at(scaled(per_byte, before))
+        interval.at((per_byte * before) >> 32)
     }));
     if let Some(last) = out.last_mut() {
         // Without this line, the rounded fraction could end before the interval.
@@ -93,16 +94,9 @@ pub fn by_gaps(
     let (mut before, mut gaps) = (0, 0);
     out.extend(lengths.iter().map(|len| {
         (before, gaps) = (before + wire_bytes(*len), gaps + per_gap);
-        interval.at(scaled(per_byte, before) + (gaps >> 32))
+        interval.at((per_byte * before + gaps) >> 32)
     }));
     Occupancy { idle_nanos: idle, packet_nanos: wire_nanos / found }
-}
-
-/// `fraction * n / 2^32` without overflow: `fraction` is at most 2^64, and the result is at most 2^32 because the
-/// fraction is a share of an interval.
-#[inline]
-fn scaled(fraction: u64, n: u64) -> u64 {
-    ((u128::from(fraction) * u128::from(n)) >> 32) as u64
 }
 
 #[cfg(test)]

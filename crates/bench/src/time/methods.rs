@@ -90,7 +90,7 @@ impl InterArrivalError {
     /// Compares timestamps in nanoseconds with departures in picoseconds.
     pub fn of(timestamps: &[u64], departures: &[u64]) -> Self {
         let gaps = timestamps.windows(2).map(|t| t[1] as f64 - t[0] as f64);
-        let truth = departures.windows(2).map(|d| (d[1] - d[0]) as f64 / NANO as f64);
+        let truth = departures.windows(2).map(|d| (d[1] as f64 - d[0] as f64) / NANO as f64);
         let errors: Vec<f64> = gaps.zip(truth).map(|(gap, truth)| gap - truth).collect();
         let n = errors.len().max(1) as f64;
         let mean = errors.iter().sum::<f64>() / n;

@@ -3,7 +3,7 @@
 use super::groups;
 use super::page::{Family, Page, escape};
 use crate::recording::RecorderReport;
-use crate::report::{QueueReport, Report};
+use crate::report::{ClockReport, QueueReport, Report};
 use crate::retention_report::RetentionReport;
 use flow::ExpiryDelays;
 use interface_program::ProgramReport;
@@ -108,6 +108,21 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
         "gauge",
         "Estimated error of the timestamps.",
         &per_queue(&|q| q.clock_error_nanos as f64 / 1e9),
+    );
+    let clock = |value: &dyn Fn(&ClockReport) -> f64| -> Vec<(String, f64)> {
+        report.clock.iter().map(|clock| (String::new(), value(clock))).collect()
+    };
+    family(
+        "clock_synchronised",
+        "gauge",
+        "1 if a time daemon synchronises the system clock, otherwise 0.",
+        &clock(&|c| f64::from(u8::from(c.synchronised))),
+    );
+    family(
+        "clock_maximum_error_seconds",
+        "gauge",
+        "Maximum error of the system clock according to the time daemon.",
+        &clock(&|c| c.maximum_error_nanos as f64 / 1e9),
     );
     family(
         "timestamp_deviation_seconds",
