@@ -33,6 +33,7 @@ mod retain;
 mod run;
 mod series;
 mod service;
+mod stamp;
 mod steering_live;
 mod trains;
 mod unresponsive_queues;
