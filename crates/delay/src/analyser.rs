@@ -181,7 +181,7 @@ impl Range {
         self.count += 1;
         let mut step = 10;
         for count in &mut self.multiples {
-            if time.nanos() % step != 0 {
+            if !time.nanos().is_multiple_of(step) {
                 break;
             }
             *count += 1;

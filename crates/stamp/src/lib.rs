@@ -9,8 +9,8 @@
 //! ```
 //!
 //! [`Reflector`] makes the replies of a reflector, and [`Measurement`] evaluates the replies at the sender. Both get
-//! all times as arguments. The extensions of RFC 8972 (TLVs, session identifier) are not supported: bytes after the base
-//! packet count as padding.
+//! all times as arguments. The extensions of RFC 8972 (TLVs, session identifier) are not supported: bytes after the
+//! base packet count as padding.
 #![forbid(unsafe_code)]
 
 mod measurement;

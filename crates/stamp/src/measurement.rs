@@ -148,8 +148,8 @@ impl Measurement {
     pub fn report(&self) -> MeasurementReport {
         let [first, duplicates, unknown] = self.counts;
         let lost = self.lost();
-        // A stateful reflector has sent one reply more than the highest number. Replies lost after that number cannot be
-        // distinguished from test packets lost before the reflector.
+        // A stateful reflector has sent one reply more than the highest number. Replies lost after that number cannot
+        // be distinguished from test packets lost before the reflector.
         let reflected = self.last_reply.filter(|_| self.is_stateful).map(|last| u64::from(last) + 1);
         let lost_backward = reflected.map(|reflected| reflected.saturating_sub(first + duplicates).min(lost));
         let forward = self.forward.as_ref().map(Analyser::report);
@@ -246,7 +246,7 @@ mod tests {
             let sent = Timestamp::from_nanos(START + i * 1000);
             let n = measurement.send(sent);
             // Each tenth packet is lost before the reflector, and the reply to each packet 5 of ten after it.
-            if n % 10 == 0 {
+            if n.is_multiple_of(10) {
                 continue;
             }
             replies += 1;

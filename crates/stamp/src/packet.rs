@@ -6,15 +6,15 @@
 //!      | sequence |  T1 (timestamp)    | error |  must be zero                |   test packet
 //!      +----------+--------------------+-------+--------- - - - --------------+
 //!
-//! byte  0          4                    12      14    16              24         28              36      38   40  41 44
-//!      +----------+--------------------+-------+-----+---------------+----------+---------------+-------+----+---+---+
-//!      | sequence |  T3 (timestamp)    | error |  0  | T2 (received) | sequence | T1            | error | 0  |ttl| 0 |
-//!      +----------+--------------------+-------+-----+---------------+----------+---------------+-------+----+---+---+
-//!                                                                    '------- of the test packet -------'
+//! byte  0          4             12      14    16              24         28     36      38   40    41  44
+//!      +----------+-------------+-------+-----+---------------+----------+------+-------+----+-----+---+
+//!      | sequence |  T3 (sent)  | error |  0  | T2 (received) | sequence |  T1  | error | 0  | ttl | 0 |   reply
+//!      +----------+-------------+-------+-----+---------------+----------+------+-------+----+-----+---+
+//!                                                             '--- of the test packet --'
 //! ```
 //!
-//! All fields are big-endian. `error` is the error estimate of the clock (RFC 4656 §4.1.2), whose bit Z states the format
-//! of the timestamps of the same node. `ttl` is the TTL or hop limit of the test packet on arrival.
+//! All fields are big-endian. `error` is the error estimate of the clock (RFC 4656 §4.1.2), whose bit Z states the
+//! format of the timestamps of the same node. `ttl` is the TTL or hop limit of the test packet on arrival.
 
 use crate::time::{from_ntp, from_ptp, to_ntp};
 use base::{ErrorEstimate, Timestamp};

@@ -1,7 +1,8 @@
 //! The reflector (RFC 8762 §4.3).
 //!
-//! A stateless reflector copies the sequence number of the test packet into the reply. A stateful reflector numbers the
-//! replies of each session, so that the sender can tell in which direction packets were lost. A session is the address and port of its sender.
+//! A stateless reflector copies the sequence number of the test packet into the reply. A stateful reflector numbers
+//! the replies of each session, so that the sender can tell in which direction packets were lost. A session is the
+//! address and port of its sender.
 
 use crate::{BASE_LEN, PacketError, Reply, TestPacket};
 use base::{ErrorEstimate, Timestamp};
@@ -27,10 +28,10 @@ impl Reflector {
         Self { sessions: is_stateful.then(HashMap::new), replied: 0, invalid: 0 }
     }
 
-    /// Writes the reply to the received bytes into `buf`, and returns its length. `arrival` has the sender, the time and
-    /// the TTL or hop limit on arrival; `clock` has the present time and the error estimate of this host's clock. The
-    /// reply is as long as the test packet; the bytes after the base packet are copied, as by every reflector without
-    /// support of TLVs.
+    /// Writes the reply to the received bytes into `buf`, and returns its length. `arrival` has the sender, the time
+    /// and the TTL or hop limit on arrival; `clock` has the present time and the error estimate of this host's clock.
+    /// The reply is as long as the test packet; the bytes after the base packet are copied, as by every reflector
+    /// without support of TLVs.
     ///
     /// # Errors
     /// The received bytes are no test packet; they get no reply.

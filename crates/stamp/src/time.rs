@@ -1,8 +1,8 @@
 //! The timestamps of STAMP packets: NTP (RFC 5905 §6) and truncated PTP (RFC 8186 §2.1.1).
 //!
-//! An NTP timestamp has 32 bits of seconds since 1900 and 32 bits of fraction. The seconds overflow in 2036. Seconds with
-//! the upper bit 0 are read as seconds after the overflow (RFC 4330 §3), so the range is 1968 to 2104. A truncated PTP
-//! timestamp has 32 bits of seconds since 1970 and 32 bits of nanoseconds.
+//! An NTP timestamp has 32 bits of seconds since 1900 and 32 bits of fraction. The seconds overflow in 2036. Seconds
+//! with the upper bit 0 are read as seconds after the overflow (RFC 4330 §3), so the range is 1968 to 2104. A
+//! truncated PTP timestamp has 32 bits of seconds since 1970 and 32 bits of nanoseconds.
 
 use base::Timestamp;
 

@@ -40,8 +40,8 @@ pub fn request_arrival_details(socket: &UdpSocket) -> io::Result<()> {
     set(socket, libc::IPPROTO_IP, libc::IP_RECVTTL)
 }
 
-/// Waits at most `wait` for a packet and reads it into `buf`; returns `None` if no packet has arrived, or a signal ended
-/// the wait.
+/// Waits at most `wait` for a packet and reads it into `buf`; returns `None` if no packet has arrived, or a signal
+/// ended the wait.
 ///
 /// # Errors
 /// `ECONNREFUSED` if the host to which the socket is connected has no receiver on the port.

@@ -71,8 +71,7 @@ fn query(
     let query = Query { from, to, filter, interfaces, stop: Some(Arc::clone(&stop)), ..Query::default() };
     let mut results = query::run(&source, query).map_err(Failure::say)?;
     let mut names: Vec<String> = results.origins().iter().map(|origin| origin.interface.clone()).collect();
-    loop {
-        let Some(found) = results.next().map_err(Failure::say)? else { break };
+    while let Some(found) = results.next().map_err(Failure::say)? {
         let Some(name) = names.get(found.origin) else {
             // The packet borrows from `results`, and so does the list of origins, so the packet is copied.
             let (data, found) = (found.data.to_vec(), query::FoundPacket { data: &[], ..found });
@@ -130,7 +129,7 @@ fn live(
     let lost: u64 = source.counts().map_err(Failure::say)?.lost.iter().sum();
     if lost > 0 {
         sys::say!(
-            "netgrain: {} lost before they were read count as lost by the network: use a faster machine, or fewer packets",
+            "netgrain: {} lost at this interface count as lost by the network; send fewer packets per second",
             crate::style::plural(lost, "packet", "packets")
         );
     }
@@ -167,8 +166,8 @@ fn add(
     Ok(())
 }
 
-/// Divides the arguments into files and the words of the filter: with -r, the first arguments that are names of existing
-/// files are files.
+/// Divides the arguments into files and the words of the filter: with -r, the first arguments that are names of
+/// existing files are files.
 fn files_and_words(args: &OwdArgs) -> (Vec<PathBuf>, Vec<&str>) {
     let mut files = args.read.clone();
     let more = match files.is_empty() {

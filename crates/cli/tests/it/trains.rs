@@ -134,7 +134,7 @@ fn planted_delays_losses_duplicates_and_reordering_are_found_exactly() {
     received.sort_by_key(|packet| packet.0);
     write(&file, &received);
     let report = report(&["-r", arg(&file)]);
-    let first = |packets: &[Packet]| packets.iter().map(|p| number(p)).min().expect("a packet");
+    let first = |packets: &[Packet]| packets.iter().map(number).min().expect("a packet");
     let last = received.iter().map(number).max().expect("a packet");
     // Packets lost before the first and after the last arrival are not in the capture.
     let unseen = first(&received) + (sent.len() as u64 - 1 - last);

@@ -1,5 +1,5 @@
-//! The target gives the input to a STAMP reflector and to a STAMP sender. The reply of the reflector must be a valid reply
-//! to the test packet, and as long as the test packet.
+//! The target gives the input to a STAMP reflector and to a STAMP sender. The reply of the reflector must be a valid
+//! reply to the test packet, and as long as the test packet.
 
 use crate::Target;
 use base::{ErrorEstimate, Timestamp};

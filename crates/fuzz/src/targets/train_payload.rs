@@ -1,6 +1,6 @@
-//! The target reads the payload of a packet of a train, as `netgrain owd` does. A payload that is read and written again
-//! must have the same bytes. The packets of the input, 48 bytes each, are analysed, and the accounting equation of the
-//! analysis must hold.
+//! The target reads the payload of a packet of a train, as `netgrain owd` does. A payload that is read and written
+//! again must have the same bytes. The packets of the input, 48 bytes each, are analysed, and the accounting equation
+//! of the analysis must hold.
 
 use crate::Target;
 use base::{ErrorEstimate, Timestamp};
