@@ -7,8 +7,8 @@
 //!     +---+---+-----------------------+-------------------------------+
 //! ```
 //!
-//! `S` is 1 if the clock is synchronised to UTC by an external source. `Z` is 1 if the timestamp beside the estimate has
-//! the format of PTP instead of NTP. The error is `multiplier · 2^(scale - 32)` seconds. The multiplier of a valid
+//! `S` is 1 if the clock is synchronised to UTC by an external source. `Z` is 1 if the timestamp beside the estimate
+//! has the format of PTP instead of NTP. The error is `multiplier · 2^(scale - 32)` seconds. The multiplier of a valid
 //! estimate is at least 1.
 
 use std::time::Duration;

@@ -4,7 +4,7 @@ use delay::{Distribution, Histogram};
 use serde_json::{Value, json};
 
 /// The largest number of rows between the lowest and the highest row of a plot.
-const ROWS: i64 = 16;
+const ROWS: u64 = 16;
 
 /// The longest bar of a plot in characters.
 const BAR: u64 = 40;
@@ -55,7 +55,7 @@ pub fn plot(histogram: &Histogram, show: impl Fn(f64) -> String) -> Vec<String> 
     let (Some((low, _)), Some((high, _))) = (histogram.quantile(0.001), histogram.quantile(0.999)) else {
         return Vec::new();
     };
-    let step = step_for(high.saturating_sub(low));
+    let step = step_for(high.abs_diff(low));
     let first = low.div_euclid(step);
     let last = high.div_euclid(step);
     // Counts of the values below the first row, of each row, and above the last row.
@@ -87,12 +87,12 @@ pub fn plot(histogram: &Histogram, show: impl Fn(f64) -> String) -> Vec<String> 
 }
 
 /// The smallest of the numbers 1, 2, 5, 10, … that divides the range into at most [`ROWS`] rows.
-fn step_for(range: i64) -> i64 {
+fn step_for(range: u64) -> i64 {
     let mut step = 1i64;
     loop {
         for factor in [1, 2, 5] {
             let candidate = step.saturating_mul(factor);
-            if range / candidate < ROWS {
+            if range / candidate.unsigned_abs() < ROWS {
                 return candidate;
             }
         }

@@ -54,8 +54,8 @@ pub struct GenArgs {
     #[arg(long, value_enum, default_value_t = SendMethod::Auto, conflicts_with = "write")]
     pub method: SendMethod,
     /// Timing of the departures of trains
-    #[arg(long, value_enum, default_value_t = trains::Launch::Auto, conflicts_with = "write")]
-    pub launch: trains::Launch,
+    #[arg(long, value_enum, default_value_t = trains::Timing::Auto, conflicts_with = "write")]
+    pub launch: trains::Timing,
     /// Queue to send on (AF_XDP)
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = base::units::whole::<u16>(0..=65535))]
     pub queue: u16,
@@ -86,7 +86,7 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     if TrainSpec::is_train(&args.spec) {
         return trains::run(args);
     }
-    if args.launch != trains::Launch::Auto {
+    if args.launch != trains::Timing::Auto {
         return Err(Failure::Said("--launch is for trains; give a SPEC that begins with train".into()));
     }
     let mut spec: Spec = args.spec.parse().map_err(Failure::say)?;
@@ -180,8 +180,8 @@ const ETHERNET: u16 = wire::link::ETHERNET;
 
 /// Creates a nanosecond pcap file. Also returns the function that makes the failure of a write error.
 fn open_capture(path: &Path, force: bool) -> Result<(CaptureWriter, impl Fn(std::io::Error) -> Failure), Failure> {
-    if matches!(convert::Format::of_extension(&path.extension().unwrap_or_default().to_string_lossy()), Some(format) if format != convert::Format::Pcap)
-    {
+    let extension = path.extension().unwrap_or_default().to_string_lossy();
+    if convert::Format::of_extension(&extension).is_some_and(|format| format != convert::Format::Pcap) {
         return Err(Failure::Said(format!(
             "{}: frames are written as pcap: name the file .pcap; netgrain convert converts it to other formats",
             path.display()

@@ -37,6 +37,7 @@ mod screen;
 mod series;
 mod service;
 mod signals;
+mod stamp;
 mod style;
 mod table_layout;
 mod usage;
@@ -144,10 +145,11 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         Command::Owd(args) => {
             // With an interface alone, the privileges are dropped when the interface is open.
             if args.store.is_some() || !args.read.is_empty() {
-                privileges::for_reading(&[], &privileges::sockets(args.store.as_deref()))?;
+                privileges::for_reading(&paths([&args.parquet]), &privileges::sockets(args.store.as_deref()))?;
             }
             owd::run(&args)
         }
+        Command::Stamp(args) => stamp::run(&args),
         Command::Check(args) => {
             privileges::for_reading(&[], &[])?;
             check::run(&args)

@@ -51,6 +51,8 @@ pub enum Command {
     Replay(Box<crate::replay::args::ReplayArgs>),
     /// Measure one-way delay, delay variation, loss, order and bandwidth with the trains of `netgrain gen`
     Owd(Box<crate::owd::OwdArgs>),
+    /// Measure round-trip delay and one-way delays with STAMP (RFC 8762): sender and reflector
+    Stamp(crate::stamp::StampArgs),
     /// Check the stored frames of `netgrain gen` for missing, duplicated, reordered and damaged frames
     Check(crate::check::CheckArgs),
     /// Check, explain, format and run programs of the packet language

@@ -65,7 +65,7 @@ pub use retain::{HeldSince, RetentionResult, RetentionRules, retain, would_retai
 pub use scan::{Batch, Column, scan, scan_shared};
 pub use shared::Event;
 pub use standalone::{StandaloneFile, read_flows, read_series, write_flows, write_series};
-pub use table::{TableColumn, Values, write_table};
+pub use table::{TableColumn, TableWriter, Values, write_table};
 pub use uncompacted_days::uncompacted_days;
 pub use volume::{Disk, Disks};
 pub use writer::{Config, Counts, Writer};

@@ -25,6 +25,8 @@ pub enum Values {
     Texts(Vec<Option<String>>),
     /// Unsigned integers of 64 bits.
     Numbers(Vec<Option<u64>>),
+    /// Signed integers of 64 bits.
+    Integers(Vec<Option<i64>>),
     /// Floating-point numbers of 64 bits.
     Fractions(Vec<Option<f64>>),
     /// Timestamps in nanoseconds since 1970, UTC; the file stores microseconds.
@@ -36,6 +38,7 @@ impl Values {
         match self {
             Self::Texts(_) => format!("optional binary {name} (STRING);"),
             Self::Numbers(_) => format!("optional int64 {name} (INTEGER(64,false));"),
+            Self::Integers(_) => format!("optional int64 {name};"),
             Self::Fractions(_) => format!("optional double {name};"),
             Self::Moments(_) => format!("optional int64 {name} (TIMESTAMP(MICROS,true));"),
         }
@@ -47,23 +50,57 @@ impl Values {
 /// # Errors
 /// When the file cannot be written, or the columns have different lengths.
 pub fn write_table(to: impl io::Write + Send, columns: &[TableColumn]) -> io::Result<()> {
-    write(to, columns).map_err(super::standalone::as_io)
+    let mut writer = TableWriter::new(to, columns)?;
+    writer.write_rows(columns)?;
+    writer.finish()
 }
 
-fn write(to: impl io::Write + Send, columns: &[TableColumn]) -> Result<()> {
-    let fields: Vec<String> = columns.iter().map(|column| column.values.declared(&column.name)).collect();
-    let schema = Arc::new(parse_message_type(&format!("message table {{ {} }}", fields.join(" ")))?);
-    let properties = WriterProperties::builder()
-        .set_created_by(concat!("netgrain ", env!("CARGO_PKG_VERSION")).to_owned())
-        .set_compression(Compression::ZSTD(ZstdLevel::default()))
-        .build();
-    let mut writer = SerializedFileWriter::new(to, schema, Arc::new(properties))?;
-    let mut group = writer.next_row_group()?;
-    for column in columns {
-        fill(&mut group, &column.values)?;
+/// Writes a table whose rows do not fit into memory, one row group after the other.
+pub struct TableWriter<W: io::Write + Send>(SerializedFileWriter<W>);
+
+impl<W: io::Write + Send> TableWriter<W> {
+    /// Begins a file with the names and types of these columns; their values are not written.
+    ///
+    /// # Errors
+    /// When the file cannot be written, or a name is invalid.
+    pub fn new(to: W, columns: &[TableColumn]) -> io::Result<Self> {
+        Self::begin(to, columns).map_err(super::standalone::as_io)
     }
-    group.close()?;
-    writer.close().map(|_| ())
+
+    fn begin(to: W, columns: &[TableColumn]) -> Result<Self> {
+        let fields: Vec<String> = columns.iter().map(|column| column.values.declared(&column.name)).collect();
+        let schema = Arc::new(parse_message_type(&format!("message table {{ {} }}", fields.join(" ")))?);
+        let properties = WriterProperties::builder()
+            .set_created_by(concat!("netgrain ", env!("CARGO_PKG_VERSION")).to_owned())
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .build();
+        Ok(Self(SerializedFileWriter::new(to, schema, Arc::new(properties))?))
+    }
+
+    /// Writes the values of these columns, which have the names and types of those of [`TableWriter::new`], as further
+    /// rows.
+    ///
+    /// # Errors
+    /// When the file cannot be written, or the columns have different lengths.
+    pub fn write_rows(&mut self, columns: &[TableColumn]) -> io::Result<()> {
+        self.write_group(columns).map_err(super::standalone::as_io)
+    }
+
+    fn write_group(&mut self, columns: &[TableColumn]) -> Result<()> {
+        let mut group = self.0.next_row_group()?;
+        for column in columns {
+            fill(&mut group, &column.values)?;
+        }
+        group.close().map(|_| ())
+    }
+
+    /// Completes the file.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn finish(self) -> io::Result<()> {
+        self.0.close().map(|_| ()).map_err(super::standalone::as_io)
+    }
 }
 
 fn fill<W: io::Write + Send>(group: &mut SerializedRowGroupWriter<'_, W>, values: &Values) -> Result<()> {
@@ -76,6 +113,10 @@ fn fill<W: io::Write + Send>(group: &mut SerializedRowGroupWriter<'_, W>, values
         }
         Values::Numbers(numbers) => {
             let (present, values) = apart(numbers, |n| n.map(u64::cast_signed));
+            column.typed::<Int64Type>().write_batch(&values, Some(&present), None)?;
+        }
+        Values::Integers(integers) => {
+            let (present, values) = apart(integers, |n| *n);
             column.typed::<Int64Type>().write_batch(&values, Some(&present), None)?;
         }
         Values::Moments(moments) => {
@@ -136,6 +177,22 @@ mod tests {
             row([Field::Str(String::new()), Field::Null, Field::Double(1.0), Field::TimestampMicros(0)]),
         ];
         assert_eq!(rows, expected);
+    }
+
+    #[test]
+    fn a_table_of_several_row_groups_has_all_rows_in_order() {
+        let of = |range: std::ops::Range<i64>| [column("delay", Values::Integers(range.map(Some).collect()))];
+        let mut file = Vec::new();
+        let mut writer = TableWriter::new(&mut file, &of(0..0)).expect("begun");
+        writer.write_rows(&of(-3..4)).expect("written");
+        writer.write_rows(&of(4..9)).expect("written");
+        writer.finish().expect("complete");
+        let reader = SerializedFileReader::new(bytes::Bytes::from(file)).expect("a file");
+        let rows = reader.get_row_iter(None).expect("rows");
+        let values: Vec<Field> = rows
+            .flat_map(|row| row.expect("a row").get_column_iter().map(|c| c.1.clone()).collect::<Vec<_>>())
+            .collect();
+        assert_eq!(values, (-3..9).map(Field::Long).collect::<Vec<_>>());
     }
 
     #[test]

@@ -171,8 +171,8 @@ struct Range {
     range: Option<(Timestamp, Timestamp)>,
     /// The number of times.
     count: u64,
-    /// The number of times that are multiples of 10, 100, … nanoseconds, up to a second.
-    multiples: [u64; 9],
+    /// The number of times that are multiples of 10, 100 and 1000 nanoseconds.
+    multiples: [u64; 3],
 }
 
 impl Range {
@@ -181,7 +181,7 @@ impl Range {
         self.count += 1;
         let mut step = 10;
         for count in &mut self.multiples {
-            if time.nanos() % step != 0 {
+            if !time.nanos().is_multiple_of(step) {
                 break;
             }
             *count += 1;
@@ -189,8 +189,9 @@ impl Range {
         }
     }
 
-    /// The largest power of ten of nanoseconds, up to a second, of which all times are multiples. With fewer than two
-    /// times the resolution is a nanosecond, because one time says nothing.
+    /// The largest power of ten of nanoseconds, up to a microsecond, of which all times are multiples. Captures have a
+    /// resolution of a nanosecond or a microsecond; times that are multiples of more are round by plan. With fewer than
+    /// two times the resolution is a nanosecond, because one time says nothing.
     fn resolution(&self) -> Duration {
         let tens = self.multiples.iter().take_while(|count| self.count > 1 && **count == self.count).count();
         Duration::from_nanos(10u64.pow(tens as u32))

@@ -1,10 +1,10 @@
 //! The dispersion of bursts, and the bandwidth that it implies.
 //!
-//! The dispersion of a burst is the time from its first to its last arrival. If packets leave the sender faster than the
-//! slowest link of the path carries them, the dispersion is the time in which this link carried all packets but the
-//! first. So the bandwidth is the length of these packets divided by the dispersion (Dovrolis, Ramanathan and Moore:
-//! "What do packet dispersion techniques measure?", INFOCOM 2001). If the packets leave slower, or other traffic is
-//! between the packets, the result is the rate at which the packets were sent or received.
+//! The dispersion of a burst is the time from its first to its last arrival. If packets leave the sender faster than
+//! the slowest link of the path carries them, the dispersion is the time in which this link carried all packets but
+//! the first. So the bandwidth is the length of these packets divided by the dispersion (Dovrolis, Ramanathan and
+//! Moore: "What do packet dispersion techniques measure?", INFOCOM 2001). If the packets leave slower, or other
+//! traffic is between the packets, the result is the rate at which the packets were sent or received.
 //!
 //! Only complete bursts that arrive in order count, because a lost packet shortens the length but not the dispersion.
 

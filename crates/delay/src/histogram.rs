@@ -1,8 +1,9 @@
 //! A histogram of signed nanoseconds or other integers, in buckets whose width grows with the value.
 //!
 //! Magnitudes below 256 have a bucket each. Each power of two above is divided into 256 buckets of equal width, so a
-//! bucket is at most 1/256 of its values wide. Negative and other values have separate buckets. The 64 bits of a magnitude
-//! have 14 592 buckets, so the memory is at most 228 KiB; magnitudes below 2^34 (17 seconds in nanoseconds) take 54 KiB.
+//! bucket is at most 1/256 of its values wide. Negative and other values have separate buckets. The 64 bits of a
+//! magnitude have 14 592 buckets, so the memory is at most 228 KiB; magnitudes below 2^34 (17 seconds in nanoseconds)
+//! take 54 KiB.
 
 /// Number of buckets per power of two.
 const PARTS: u64 = 256;

@@ -1,20 +1,21 @@
 //! Loss, duplication and reordering by sequence numbers.
 //!
 //! A packet is reordered if its sequence number is below that of an earlier arrival (RFC 4737 §3.3, Type-P-Reordered).
-//! The extent of a reordered packet is the number of arrivals from the earliest arrival with a larger sequence number to
-//! the packet (§4.2). Its late time is the time between these two arrivals (§4.3). A packet is n-reordered if the n
-//! arrivals directly before it have larger sequence numbers (§5); `n` is its degree. Only the first copy of a packet is
-//! an arrival in the sense of these definitions.
+//! The extent of a reordered packet is the number of arrivals from the earliest arrival with a larger sequence number
+//! to the packet (§4.2). Its late time is the time between these two arrivals (§4.3). A packet is n-reordered if the n
+//! arrivals directly before it have larger sequence numbers (§5); `n` is its degree. Only the first copy of a packet
+//! is an arrival in the sense of these definitions.
 //!
 //! The earliest arrival with a larger number is always an arrival whose number was larger than all numbers before it.
-//! Only these arrivals, the maxima, are stored. Their numbers and times of arrival both increase, so the search is binary.
+//! Only these arrivals, the maxima, are stored. Their numbers and times of arrival both increase, so the search is
+//! binary.
 
 use base::Timestamp;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Number of sequence numbers below the highest in which a packet is recognised as a duplicate or as reordered; also the
-/// largest number of maxima that are stored. A packet further below counts as undecided.
+/// Number of sequence numbers below the highest in which a packet is recognised as a duplicate or as reordered; also
+/// the largest number of maxima that are stored. A packet further below counts as undecided.
 pub const WINDOW: u64 = 1 << 14;
 
 /// The largest degree of n-reordering that is counted.

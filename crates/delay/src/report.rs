@@ -48,8 +48,8 @@ pub struct DriftFree {
 }
 
 impl Report {
-    /// The resolution of a difference of an arrival and a departure: half of the error that rounding both times down can
-    /// cause in a difference of two such differences.
+    /// The largest error that rounding of both times causes in a difference of an arrival and a departure, and also in
+    /// the difference of two such differences.
     pub fn resolution(&self) -> Duration {
         self.departure_resolution + self.arrival_resolution
     }

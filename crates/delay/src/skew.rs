@@ -2,12 +2,12 @@
 //! INFOCOM 1999).
 //!
 //! No packet travels faster than the path permits, so the smallest delays lie on a line whose slope is the skew. The
-//! estimate is the line that is below all points (departure, delay) and whose sum of vertical distances to the points is
-//! the smallest. This line contains the edge of the lower convex hull above the mean departure.
+//! estimate is the line that is below all points (departure, delay) and whose sum of vertical distances to the points
+//! is the smallest. This line contains the edge of the lower convex hull above the mean departure.
 //!
-//! The hull is computed with integers, so the result does not depend on rounding. The hull has few vertices: noise adds
-//! a number of the order of the logarithm of the number of points. Should the limit of vertices be reached, every second
-//! vertex is removed. The line is then still below the remaining vertices, but may be above some of the points.
+//! The hull is computed with integers, so the result does not depend on rounding. The hull has few vertices: noise
+//! adds a number of the order of the logarithm of the number of points. Should the limit of vertices be reached, every
+//! second vertex is removed. The line is then still below the remaining vertices, but may be above some of the points.
 
 /// The largest number of vertices of the hull.
 pub const HULL_MAX: usize = 4096;

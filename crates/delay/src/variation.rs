@@ -13,8 +13,8 @@ pub struct Delays {
 }
 
 impl Delays {
-    /// Adds the first copy of a packet. Returns the variation from its predecessor to the packet, and from the packet to
-    /// its successor, as far as these packets have arrived.
+    /// Adds the first copy of a packet. Returns the variation from its predecessor to the packet, and from the packet
+    /// to its successor, as far as these packets have arrived.
     pub fn add(&mut self, sequence: u64, delay: i64) -> [Option<i64>; 2] {
         if self.slots.is_empty() {
             self.slots = vec![None; WINDOW as usize];

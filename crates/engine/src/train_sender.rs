@@ -1,9 +1,9 @@
 //! Sends trains through a packet socket.
 //!
-//! By default the sender waits for each departure: by a sleep while the departure is far, and by reading the time stamp
-//! counter in a loop when the departure is near. It reads the clock immediately before the system call. If the interface
-//! has the queueing discipline ETF (tc-etf(8)), the sender passes each packet with its launch time to the kernel in
-//! advance, and the kernel or the NIC sends the packet at this time.
+//! By default the sender waits for each departure: by a sleep while the departure is far, and by reading the time
+//! stamp counter in a loop when the departure is near. It reads the clock immediately before the system call. If the
+//! interface has the queueing discipline ETF (tc-etf(8)), the sender passes each packet with its launch time to the
+//! kernel in advance, and the kernel or the NIC sends the packet at this time.
 //!
 //! Departures are planned from the start of the run, so a late packet does not delay the packets after it.
 

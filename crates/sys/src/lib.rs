@@ -28,6 +28,7 @@ pub mod simd;
 pub mod stderr;
 pub mod sysfs;
 pub mod timex;
+pub mod udp;
 pub mod unix;
 pub mod uring;
 pub mod xsk;

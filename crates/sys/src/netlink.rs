@@ -210,8 +210,8 @@ impl Netlink {
         self.change(message.text(TCA_KIND, "pfifo").number(TCA_OPTIONS, packets))
     }
 
-    /// The kinds of the queueing disciplines of an interface (`fq`, `etf`, `mq`, …), in no order. An interface without a
-    /// queue has `noqueue`.
+    /// The kinds of the queueing disciplines of an interface (`fq`, `etf`, `mq`, …), in no order. An interface without
+    /// a queue has `noqueue`.
     ///
     /// # Errors
     /// Returns the kernel's error if the system call fails.
@@ -550,5 +550,24 @@ fn decode_ip(payload: &[u8]) -> Option<IpAddr> {
         4 => Some(IpAddr::from(<[u8; 4]>::try_from(payload).ok()?)),
         16 => Some(IpAddr::from(<[u8; 16]>::try_from(payload).ok()?)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::Sandbox;
+
+    #[test]
+    fn the_queueing_disciplines_of_an_interface_are_those_of_this_interface_only() {
+        let test = "the_queueing_disciplines_of_an_interface_are_those_of_this_interface_only";
+        let Some(sandbox) = Sandbox::new(test) else { return };
+        let (a, b) = sandbox.veth("a", "b");
+        let mut netlink = Netlink::route().expect("a socket");
+        netlink.add_fifo(a.index, 10).expect("a queue");
+        let mut of = |link| netlink.queueing_disciplines(link).expect("the disciplines");
+        assert_eq!(of(a.index), ["pfifo"]);
+        assert_eq!(of(b.index), ["noqueue"]);
+        assert_eq!(of(9999), Vec::<String>::new());
     }
 }

@@ -349,3 +349,38 @@ impl PacketSocket {
 fn check(result: i32) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::{RawReader, Sandbox};
+
+    #[test]
+    fn a_frame_with_a_launch_time_is_sent_at_once_if_the_interface_has_no_etf() {
+        let Some(sandbox) = Sandbox::new("a_frame_with_a_launch_time_is_sent_at_once_if_the_interface_has_no_etf")
+        else {
+            return;
+        };
+        let (a, b) = sandbox.veth("a", "b");
+        let mut reader = RawReader::new(&b);
+        let socket = PacketSocket::open().expect("a socket");
+        socket.bind(a.index, None).expect("bound");
+        socket.use_launch_times().expect("the option");
+        let frame = [0x5a; 60];
+        socket.send_at(&frame, Duration::from_secs(1 << 40)).expect("sent");
+        socket.send_once(&frame).expect("sent");
+        let is_sent = |bytes: &[u8]| bytes == frame;
+        assert_eq!(reader.at_least(2, Duration::ZERO, is_sent).len(), 2);
+        assert_eq!(socket.take_launch_failures().expect("the error queue"), 0);
+    }
+
+    #[test]
+    fn a_frame_above_the_mtu_is_refused() {
+        let Some(sandbox) = Sandbox::new("a_frame_above_the_mtu_is_refused") else { return };
+        let (a, _b) = sandbox.veth("a", "b");
+        let socket = PacketSocket::open().expect("a socket");
+        socket.bind(a.index, None).expect("bound");
+        let error = socket.send_once(&[0x5a; 1600]).expect_err("too long");
+        assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE));
+    }
+}

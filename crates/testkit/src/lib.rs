@@ -31,7 +31,7 @@ pub use frames::random_frame;
 pub use memory::MemoryHints;
 pub use process::{ChildTest, test_name};
 pub use sandbox::{Port, Sandbox, VethOptions};
-pub use skip::{extra_traces, go_tool, python_of, python_with, skip, tool, traces};
+pub use skip::{extra_traces, go_tool, python_of, python_with, rust_tool, skip, tool, traces};
 pub use temp::TempDir;
 pub use wire::{RawReader, RawSender};
 

@@ -75,6 +75,16 @@ pub fn go_tool(test: &str, program: &str) -> Option<Command> {
     Some(command)
 }
 
+/// Returns a command that runs a program written in Rust, which `cargo xtask oracles` builds into netgrain's cache
+/// directory; an installed program is used otherwise. If there is neither, the test is reported as skipped.
+pub fn rust_tool(test: &str, program: &str) -> Option<Command> {
+    let built = cache().map(|directory| directory.join("oracles-rust/bin").join(program)).filter(|path| path.is_file());
+    let Some(path) = built else { return tool(test, program) };
+    let mut command = Command::new(path);
+    command.stdin(Stdio::null());
+    Some(command)
+}
+
 /// The directory of the Python packages that tests compare with: `oracles-python` in netgrain's cache directory, which
 /// is below `$XDG_CACHE_HOME`, or `.cache` in the home directory. `cargo xtask ci` creates it.
 fn python_oracles() -> Option<PathBuf> {

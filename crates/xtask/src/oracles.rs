@@ -44,8 +44,8 @@ const EXTRACTED: &[(&str, &str)] = &[("promtool", "prometheus")];
 /// Programs in Go that tests compare with, and their modules on the Go proxy.
 const GO_PROGRAMS: &[(&str, &str)] = &[("goflow2", "github.com/netsampler/goflow2/v2/cmd/goflow2@v2.2.3")];
 
-/// Programs in Rust that `cargo xtask ci` uses: name and version on crates.io.
-const RUST_PROGRAMS: &[(&str, &str)] = &[("mdbook", "0.5.4"), ("cargo-deny", "0.20.2")];
+/// Programs in Rust that `cargo xtask ci` uses, or that tests compare with: name and version on crates.io.
+const RUST_PROGRAMS: &[(&str, &str)] = &[("mdbook", "0.5.4"), ("cargo-deny", "0.20.2"), ("stamp-suite", "1.0.0")];
 
 /// Older Parquet readers, each group in its own virtual environment: name of the environment, Python version that the
 /// packages support, packages.
@@ -94,7 +94,7 @@ pub fn install() {
     }
     for (program, version) in RUST_PROGRAMS {
         if let Err(reason) = install_rust_program(program, version) {
-            println!("oracles: no {program}: {reason}; the step that needs it is skipped");
+            println!("oracles: no {program}: {reason}; the steps and tests that need it are skipped");
         }
     }
     for (program, module) in GO_PROGRAMS {

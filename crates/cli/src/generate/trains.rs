@@ -20,8 +20,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// The timing of departures.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Launch {
+pub enum Timing {
     /// launch-time if the interface has the queueing discipline etf, otherwise busy-wait
     Auto,
     /// The sender waits for each departure
@@ -71,9 +72,9 @@ fn send(args: &GenArgs, spec: &TrainSpec, interface: &str, stop: &AtomicBool) ->
     let session = spec.session.unwrap_or((sys::clock::realtime().nanos() / 1_000_000) as u32);
     let spec = &TrainSpec { session: Some(session), ..spec.clone() };
     let method = match args.launch {
-        Launch::Auto => LaunchMethod::Auto,
-        Launch::BusyWait => LaunchMethod::BusyWait,
-        Launch::LaunchTime => LaunchMethod::LaunchTime,
+        Timing::Auto => LaunchMethod::Auto,
+        Timing::BusyWait => LaunchMethod::BusyWait,
+        Timing::LaunchTime => LaunchMethod::LaunchTime,
     };
     let sender = TrainSender::open(spec, interface, method).map_err(Failure::say)?;
     let place = sender.place();

@@ -1,16 +1,18 @@
 //! `netgrain owd`: evaluates the trains of `netgrain gen` at the receiver: one-way delay, delay variation, loss, order,
 //! bandwidth. The packets come from an interface, a store or captures.
 
-mod clock;
+pub mod clock;
 mod document;
 mod packet;
 mod packet_rows;
 mod sessions;
 mod source;
-mod summary;
+pub mod summary;
 
 use crate::interval::Interval;
 use crate::outcome::{Failure, Outcome};
+use crate::output::target::ProtectedPaths;
+use crate::overwrite::OverwriteArgs;
 use crate::style::plural;
 use base::units;
 use clap::Args;
@@ -18,7 +20,7 @@ use clock::ClockArg;
 use packet_rows::PacketRows;
 use sessions::Sessions;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[derive(Args)]
@@ -29,6 +31,7 @@ use std::time::Duration;
   netgrain owd -i eth1 --duration 60s          receive trains and report at the end
   netgrain owd --store /data --from -10min -i eth1 --json
   netgrain owd -r received.pcap --clock 20us   the receiver's clock was synchronised within 20 µs
+  netgrain owd --store /data -i eth1 --parquet packets.parquet
   netgrain owd -r received.pcap --csv udp port 20862 > packets.csv
 
 {}", crate::interval::HELP)
@@ -73,18 +76,27 @@ pub struct OwdArgs {
     #[arg(long, conflicts_with = "csv")]
     pub json: bool,
     /// Print CSV with a header and one line per packet, instead of the report
-    #[arg(long)]
+    #[arg(long, conflicts_with = "parquet")]
     pub csv: bool,
+    /// Also write a Parquet file with one row per packet
+    #[arg(long, value_name = "FILE")]
+    pub parquet: Option<PathBuf>,
+    #[command(flatten)]
+    pub overwrite: OverwriteArgs,
 }
 
 /// Runs the verb; returns `No` if no packet of a train was found, or if a part of the data could not be read.
 pub fn run(args: &OwdArgs) -> Result<Outcome, Failure> {
-    let mut rows = args.csv.then(|| PacketRows::begin(std::io::stdout())).transpose()?;
     let mut sessions = Sessions::new(args.session);
-    let is_complete = source::read(args, &mut sessions, &mut rows)?;
-    if let Some(rows) = rows {
-        rows.finish()?;
-    }
+    let is_complete = match &args.parquet {
+        Some(path) => with_parquet(args, path, &mut sessions)?,
+        None => {
+            let mut rows = args.csv.then(PacketRows::csv).transpose()?;
+            let is_complete = source::read(args, &mut sessions, &mut rows)?;
+            rows.map(PacketRows::finish).transpose()?;
+            is_complete
+        }
+    };
     let notes = sessions.notes();
     notes.iter().for_each(|note| sys::say!("netgrain: {note}"));
     if sessions.is_empty() {
@@ -105,4 +117,24 @@ pub fn run(args: &OwdArgs) -> Result<Outcome, Failure> {
         out.flush()?;
     }
     Ok(Outcome::of(is_complete))
+}
+
+/// Reads the packets and writes their rows to a Parquet file. Returns false if a part of the packets could not be read.
+fn with_parquet(args: &OwdArgs, path: &Path, sessions: &mut Sessions) -> Result<bool, Failure> {
+    let protected = ProtectedPaths { store: args.store.as_deref(), files: &args.read, force: args.overwrite.force };
+    let mut is_complete = false;
+    crate::parquet::write(path, protected, "packets", |out| {
+        let mut rows = match PacketRows::parquet(out) {
+            Ok(rows) => Some(rows),
+            Err(e) => return (Ok(0), Err(e)),
+        };
+        let read = source::read(args, sessions, &mut rows);
+        let written = rows.map_or(Ok(0), PacketRows::finish);
+        let read = read.map(|complete| {
+            is_complete = complete;
+            written.as_ref().copied().unwrap_or(0)
+        });
+        (read, written.map(|_| ()))
+    })?;
+    Ok(is_complete)
 }

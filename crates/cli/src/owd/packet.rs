@@ -38,7 +38,7 @@ pub enum NoTrain {
     Other,
     /// The payload has an invalid field.
     Malformed(PayloadError),
-    /// The UDP checksum is wrong.
+    /// The UDP checksum or the UDP length is wrong.
     Damaged,
 }
 
@@ -53,6 +53,9 @@ pub fn parse(data: &[u8], wire_len: u32, link_type: u16) -> Result<TrainPacket, 
         Err(PayloadError::Foreign) => return Err(NoTrain::Other),
         other => other,
     };
+    if at + usize::from(udp.len()) > wire_len as usize {
+        return Err(NoTrain::Damaged);
+    }
     // The checksum of a packet that was not captured completely cannot be verified.
     if let Some(datagram) = data.get(at..at + usize::from(udp.len()))
         && udp.checksum() != 0

@@ -14,7 +14,6 @@ use capture::{Frame, Polled, Source};
 use delay::ReceiverClock;
 use filter::Filter;
 use query::{Query, QuerySource};
-use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,11 +30,7 @@ const BATCH: usize = 256;
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// Adds all packets to `sessions`, and the packets of trains to `rows`. Returns false if a part could not be read.
-pub fn read<W: Write>(
-    args: &OwdArgs,
-    sessions: &mut Sessions,
-    rows: &mut Option<PacketRows<W>>,
-) -> Result<bool, Failure> {
+pub fn read(args: &OwdArgs, sessions: &mut Sessions, rows: &mut Option<PacketRows>) -> Result<bool, Failure> {
     let stop = signals::stop_flag();
     if args.store.is_some() || !args.read.is_empty() {
         return query(args, sessions, rows, stop);
@@ -47,10 +42,10 @@ pub fn read<W: Write>(
     }
 }
 
-fn query<W: Write>(
+fn query(
     args: &OwdArgs,
     sessions: &mut Sessions,
-    rows: &mut Option<PacketRows<W>>,
+    rows: &mut Option<PacketRows>,
     stop: Arc<AtomicBool>,
 ) -> Result<bool, Failure> {
     let (files, words) = files_and_words(args);
@@ -76,8 +71,7 @@ fn query<W: Write>(
     let query = Query { from, to, filter, interfaces, stop: Some(Arc::clone(&stop)), ..Query::default() };
     let mut results = query::run(&source, query).map_err(Failure::say)?;
     let mut names: Vec<String> = results.origins().iter().map(|origin| origin.interface.clone()).collect();
-    loop {
-        let Some(found) = results.next().map_err(Failure::say)? else { break };
+    while let Some(found) = results.next().map_err(Failure::say)? {
         let Some(name) = names.get(found.origin) else {
             // The packet borrows from `results`, and so does the list of origins, so the packet is copied.
             let (data, found) = (found.data.to_vec(), query::FoundPacket { data: &[], ..found });
@@ -92,11 +86,11 @@ fn query<W: Write>(
     Ok(results.is_complete())
 }
 
-fn live<W: Write>(
+fn live(
     args: &OwdArgs,
     interface: &str,
     sessions: &mut Sessions,
-    rows: &mut Option<PacketRows<W>>,
+    rows: &mut Option<PacketRows>,
     stop: &AtomicBool,
 ) -> Result<bool, Failure> {
     let words: Vec<&str> = args.words.iter().chain(&args.filter).map(String::as_str).collect();
@@ -135,7 +129,7 @@ fn live<W: Write>(
     let lost: u64 = source.counts().map_err(Failure::say)?.lost.iter().sum();
     if lost > 0 {
         sys::say!(
-            "netgrain: {} lost before they were read count as lost by the network: use a faster machine, or fewer packets",
+            "netgrain: {} lost at this interface count as lost by the network; send fewer packets per second",
             crate::style::plural(lost, "packet", "packets")
         );
     }
@@ -147,9 +141,9 @@ fn is_wanted(filter: &Filter, frame: &Frame<'_>, link_type: u16) -> bool {
     filter.is_empty() || filter.matches(frame.bytes, frame.wire_len, &headers())
 }
 
-fn take<W: Write>(
+fn take(
     sessions: &mut Sessions,
-    rows: &mut Option<PacketRows<W>>,
+    rows: &mut Option<PacketRows>,
     clock: (&str, ReceiverClock),
     frame: &Frame<'_>,
     link_type: u16,
@@ -158,9 +152,9 @@ fn take<W: Write>(
     add(sessions, rows, clock, time, (frame.bytes, frame.wire_len, link_type))
 }
 
-fn add<W: Write>(
+fn add(
     sessions: &mut Sessions,
-    rows: &mut Option<PacketRows<W>>,
+    rows: &mut Option<PacketRows>,
     clock: (&str, ReceiverClock),
     time: Timestamp,
     bytes: (&[u8], u32, u16),
@@ -172,8 +166,8 @@ fn add<W: Write>(
     Ok(())
 }
 
-/// Divides the arguments into files and the words of the filter: with -r, the first arguments that are names of existing
-/// files are files.
+/// Divides the arguments into files and the words of the filter: with -r, the first arguments that are names of
+/// existing files are files.
 fn files_and_words(args: &OwdArgs) -> (Vec<PathBuf>, Vec<&str>) {
     let mut files = args.read.clone();
     let more = match files.is_empty() {

@@ -89,7 +89,8 @@ fn order(report: &Report) -> String {
     )
 }
 
-fn clocks(clocks: &ClockRelation) -> String {
+/// The relation of the clocks in words.
+pub fn clocks(clocks: &ClockRelation) -> String {
     let state = |is_synchronised| if is_synchronised { "synchronised" } else { "not synchronised or unknown" };
     match clocks {
         ClockRelation::Same => "sender and receiver have the same clock".to_owned(),
@@ -107,7 +108,7 @@ fn clocks(clocks: &ClockRelation) -> String {
 }
 
 /// Minimum, quantiles, maximum, mean and standard deviation, with the error of each value.
-fn figures(values: &Distribution, error: Option<Duration>) -> String {
+pub fn figures(values: &Distribution, error: Option<Duration>) -> String {
     let show = |value: Option<f64>| value.map_or("-".to_owned(), show_nanos);
     let quantile = |q| values.quantile(q).map(|(value, _)| value as f64);
     let mut text = format!(

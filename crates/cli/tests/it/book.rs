@@ -256,6 +256,7 @@ pages! {
     the_blocks_of_start_at_boot_without_root_run: "docs/how-to/start-at-boot-without-root.md",
     the_blocks_of_read_the_store_run: "docs/how-to/read-the-store-from-duckdb-polars-wireshark.md",
     the_blocks_of_size_a_machine_run: "docs/how-to/size-a-machine.md",
+    the_blocks_of_measure_one_way_delay_run: "docs/how-to/measure-one-way-delay.md",
     the_blocks_of_move_from_other_tools_run: "docs/how-to/move-from-other-tools.md",
     the_blocks_of_recover_after_a_crash_run: "docs/how-to/recover-after-a-crash.md",
     the_blocks_of_replay_a_capture_run: "docs/how-to/replay-a-capture.md",

@@ -211,6 +211,18 @@ fn every_document_matches_its_schema() {
     let generated = run(&["gen", "-w", arg(&capture), "imix,flows=300,rate=1kpps,packets=3000", "--json"]);
     all.validate("gen", &objects(&generated.out));
     all.validate("check", &objects(&run(&["check", arg(&capture), "--json"]).out));
+    let (train, single) = (dir.join("train.pcap"), dir.join("one-packet.pcap"));
+    all.validate("gen-trains", &objects(&run(&["gen", "-w", arg(&train), "train,bursts=3", "--json"]).out));
+    all.validate("owd", &objects(&run(&["owd", "-r", arg(&train), "--json", "--clock", "5us"]).out));
+    let one = run(&["gen", "-w", arg(&single), "train,per-burst=1", "--json"]);
+    all.validate("gen-trains", &objects(&one.out));
+    let (reflector, err, address) = common::stamp_reflector(&["--packets", "3"]);
+    let stamp = ["stamp", "send", &address, "--count", "3", "--interval", "1ms", "--json"];
+    all.validate("stamp-send", &objects(&run(&stamp).out));
+    all.validate("stamp-reflect", &objects(&reflector.end(err).out));
+    let unanswered = ["stamp", "send", &address, "--count", "1", "--wait", "10ms", "--json"];
+    all.validate("stamp-send", &objects(&run(&unanswered).out));
+    all.validate("owd", &objects(&run(&["owd", "-r", arg(&single), "--json", "--session", "1", "--sent", "7"]).out));
     let (recorded, store, archive) = (dir.join("recorded"), dir.join("store"), dir.join("archive"));
     // A simulation that lasts longer than a second prints at least one status object.
     let sim = ["--sim", "imix,flows=50,rate=1kpps,duration=1500ms", "--name", "s", "--keep-free", "1%", "--json"];
@@ -422,8 +434,11 @@ fn page() -> String {
         rows(schema, "", &mut out);
         for (def, object) in schema["$defs"].as_object().into_iter().flatten() {
             // An object that several documents contain is described once, in the section of the document
-            // `capture-live`.
-            if name == "capture-live" || schemas["capture-live"]["$defs"].get(def).is_none() {
+            // `capture-live`, or else in that of the first document.
+            let contains = |schema: &Value| schema["$defs"].get(def).is_some();
+            let first = schemas.iter().find(|(_, schema)| contains(schema)).map(|(name, _)| name.as_str());
+            let section = if contains(&schemas["capture-live"]) { Some("capture-live") } else { first };
+            if section == Some(name) {
                 let _ = writeln!(out, "\n### Object `{def}`\n\n| key | type | meaning |\n|---|---|---|");
                 rows(object, "", &mut out);
             }

@@ -35,6 +35,7 @@ mod run;
 mod send_capture;
 mod series;
 mod service;
+mod stamp;
 mod steering_live;
 mod trains;
 mod unresponsive_queues;

@@ -134,7 +134,7 @@ fn planted_delays_losses_duplicates_and_reordering_are_found_exactly() {
     received.sort_by_key(|packet| packet.0);
     write(&file, &received);
     let report = report(&["-r", arg(&file)]);
-    let first = |packets: &[Packet]| packets.iter().map(|p| number(p)).min().expect("a packet");
+    let first = |packets: &[Packet]| packets.iter().map(number).min().expect("a packet");
     let last = received.iter().map(number).max().expect("a packet");
     // Packets lost before the first and after the last arrival are not in the capture.
     let unseen = first(&received) + (sent.len() as u64 - 1 - last);
@@ -184,6 +184,45 @@ fn the_rows_of_the_packets_have_the_times_of_the_capture() {
     assert_eq!(values("kind"), ["in-order", "in-order", "reordered", "in-order", "in-order"]);
     assert_eq!(values("delay_ns"), ["1000", "3000", "103001", "4000", "5000"]);
     assert_eq!(values("variation_ns"), ["", "", "102001", "1000", "1000"]);
+}
+
+#[test]
+fn a_store_has_the_results_of_its_capture() {
+    let dir = TempDir::new("trains-store");
+    let (file, store) = (dir.join("t.pcap"), dir.join("store"));
+    let mut packets = trains(&file, "train,bursts=20,session=3");
+    let mut prng = Prng::new(3);
+    packets.iter_mut().for_each(|packet| packet.0 += 50_000 + prng.below(40_000));
+    packets.retain(|_| prng.below(50) > 0);
+    packets.sort_by_key(|packet| packet.0);
+    write(&file, &packets);
+    let recorded = run(&["record", "-r", arg(&file), "--store", arg(&store), "--name", "a"]);
+    assert_eq!(recorded.status, Some(0), "{recorded:?}");
+    let mut of_store = report(&["--store", arg(&store), "-i", "a", "--clock", "30us"]);
+    let of_file = report(&["-r", arg(&file), "--clock", "30us"]);
+    assert_eq!((&of_store["interface"], &of_store["clocks"]), (&"a".into(), &"synchronised".into()));
+    of_store["interface"] = of_file["interface"].clone();
+    assert_eq!(of_store, of_file);
+}
+
+#[test]
+fn a_parquet_file_has_a_row_for_each_packet() {
+    let test = "a_parquet_file_has_a_row_for_each_packet";
+    let Some(mut python) = testkit::python_with(test, "pyarrow") else { return };
+    let dir = TempDir::new("trains-parquet");
+    let (file, parquet) = (dir.join("t.pcap"), dir.join("t.parquet"));
+    let packets = trains(&file, "train,bursts=7,per-burst=10000,gap=1us");
+    let output = run(&["owd", "-r", arg(&file), "--clock", "same", "--parquet", arg(&parquet)]);
+    assert!(output.out.contains("70 000 received") && output.err.contains("70 000 packets into"), "{output:?}");
+    let script = "import sys, pyarrow.parquet as p, pyarrow.compute as c; t = p.read_table(sys.argv[1]); \
+                  print(t.num_rows, t.num_columns, c.sum(t['sequence']), c.min(t['departure_ns']), \
+                  c.max(t['arrival_ns']), t['variation_ns'].null_count, c.max(t['delay_ns']), t['kind'][0])";
+    let read = run_command(python.args(["-c", script, arg(&parquet)]));
+    let sum: u64 = (0..70_000).sum();
+    let expected = format!("70000 17 {sum} {} {} 1 0 in-order", packets[0].0, packets[69_999].0);
+    assert_eq!(read.out.trim(), expected, "{read:?}");
+    let again = run(&["owd", "-r", arg(&file), "--parquet", arg(&parquet)]);
+    assert_eq!(again.status, Some(2), "an existing file is not overwritten without --force: {again:?}");
 }
 
 #[test]

@@ -10,6 +10,8 @@ mod group_message;
 mod ipfix;
 mod packet;
 mod program;
+mod stamp_packet;
+mod train_payload;
 mod words;
 
 use crate::Target;
@@ -27,5 +29,7 @@ pub const TARGETS: &[Target] = &[
     ipfix::TARGET,
     columns::JOURNAL,
     columns::PARQUET,
+    stamp_packet::TARGET,
+    train_payload::TARGET,
     words::TARGET,
 ];

@@ -1,7 +1,7 @@
 //! Makes the frames of a train: Ethernet, IPv4 (RFC 791) or IPv6 (RFC 8200), UDP (RFC 768), payload, filling.
 //!
-//! A frame of each size is made once, with the sum of all its bytes outside of the payload. The UDP checksum of a packet
-//! adds the bytes of the payload to this sum.
+//! A frame of each size is made once, with the sum of all its bytes outside of the payload. The UDP checksum of a
+//! packet adds the bytes of the payload to this sum.
 
 use super::payload::PAYLOAD_LEN;
 use super::spec::DEFAULT_SOURCE_MAC;

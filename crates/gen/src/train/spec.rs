@@ -233,7 +233,7 @@ impl fmt::Display for TrainSpecError {
             Self::Sizes { text, min } => write!(
                 f,
                 "size={text} should be a frame length from {min} to {MAX_FRAME} bytes without frame check sequence, or \
-                 up to {SIZES_MAX} lengths with colons: size={min}:1514; headers and payload of a train take {min} bytes"
+                 up to {SIZES_MAX} lengths with colons: size={min}:1514; headers and payload take {min} bytes"
             ),
             Self::Families { source, destination } => write!(
                 f,
@@ -286,7 +286,8 @@ mod tests {
             "train",
             "train,trains=3,packets=7",
             "train,duration=1s, gap=0, size=90:1514",
-            "train,from=[2001:db8::1]:1,to=[2001:db8::2]:65535,size=110,to-mac=ff:ff:ff:ff:ff:ff,session=4294967295,from-mac=2:0:0:0:0:ab",
+            "train,from=[2001:db8::1]:1,to=[2001:db8::2]:65535,size=110,session=4294967295",
+            "train,to-mac=ff:ff:ff:ff:ff:ff,from-mac=2:0:0:0:0:ab",
         ] {
             let spec: TrainSpec = text.parse().unwrap();
             assert_eq!(spec.to_string().parse::<TrainSpec>().unwrap(), spec, "{spec}");

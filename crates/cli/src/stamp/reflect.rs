@@ -1,0 +1,97 @@
+//! `netgrain stamp reflect`: answers test packets.
+
+use super::own_error;
+use crate::outcome::{Failure, Outcome, json};
+use crate::privileges;
+use crate::signals;
+use crate::style::plural;
+use ::stamp::{PORT, Reflector};
+use base::ErrorEstimate;
+use base::units::{parse_span, show_count};
+use clap::Args;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use sys::seccomp::Sockets;
+
+/// The longest wait for a packet; it bounds the delay of a stop request.
+const WAIT: Duration = Duration::from_millis(100);
+
+/// The period in which the synchronisation of the system clock is read.
+const CLOCK_PERIOD: Duration = Duration::from_secs(1);
+
+/// The longest UDP packet.
+const PACKET_MAX: usize = 1 << 16;
+
+#[derive(Args)]
+pub struct ReflectArgs {
+    /// Address and port to receive on
+    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)), value_parser = address)]
+    listen: SocketAddr,
+    /// Number the replies to each sender, so that senders can tell in which direction packets were lost
+    #[arg(long)]
+    stateful: bool,
+    /// Stop after this time
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    duration: Option<Duration>,
+    /// Stop after this many replies
+    #[arg(long, value_name = "N", value_parser = crate::values::positive_count)]
+    packets: Option<u64>,
+    /// Print the counts as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn address(text: &str) -> Result<SocketAddr, crate::values::ValueError> {
+    text.parse().map_err(|_| {
+        crate::values::ValueError::new(format!("{text:?} should be an address and a port: 0.0.0.0:862, [::]:862"))
+    })
+}
+
+/// Runs the verb; returns `No` if a reply could not be sent.
+pub fn run(args: &ReflectArgs) -> Result<Outcome, Failure> {
+    let failed = |what: &str, e: std::io::Error| {
+        Failure::Said(format!("{}: cannot {what}: {e}; name another address or port with --listen", args.listen))
+    };
+    let socket = UdpSocket::bind(args.listen).map_err(|e| failed("receive", e))?;
+    sys::udp::request_arrival_details(&socket).map_err(|e| failed("request times of arrival", e))?;
+    let local = socket.local_addr().map_err(|e| failed("receive", e))?;
+    let stop = signals::stop_flag();
+    sys::say!("netgrain: STAMP reflector at {local}");
+    privileges::for_queries(&[], &[], Sockets::Internet)?;
+    let mut reflector = Reflector::new(args.stateful);
+    let (mut buf, mut reply, mut unsent) = (vec![0; PACKET_MAX], vec![0; PACKET_MAX], 0u64);
+    let begun = Instant::now();
+    let mut error: (ErrorEstimate, Instant) = (own_error(), begun);
+    while !stop.load(Ordering::Relaxed)
+        && args.duration.is_none_or(|duration| begun.elapsed() < duration)
+        && args.packets.is_none_or(|packets| reflector.replied() < packets)
+    {
+        if error.1.elapsed() >= CLOCK_PERIOD {
+            error = (own_error(), Instant::now());
+        }
+        let Some(found) = sys::udp::receive(&socket, &mut buf, WAIT).map_err(|e| failed("receive", e))? else {
+            continue;
+        };
+        let time = found.time.unwrap_or_else(sys::clock::realtime);
+        let arrival = (found.from, time, found.ttl.unwrap_or(0));
+        let now = (sys::clock::realtime(), error.0);
+        if let Ok(len) = reflector.reply(&buf[..found.len], arrival, now, &mut reply) {
+            unsent += u64::from(socket.send_to(&reply[..len], found.from).is_err());
+        }
+    }
+    if args.json {
+        json(&serde_json::json!({
+            "received": reflector.replied() + reflector.invalid(),
+            "replied": reflector.replied() - unsent,
+            "unsent": unsent,
+            "invalid": reflector.invalid(),
+            "sessions": reflector.sessions(),
+        }))?;
+    } else {
+        let (replies, invalid) = (plural(reflector.replied() - unsent, "reply", "replies"), reflector.invalid());
+        writeln!(std::io::stdout(), "{replies}, {} invalid, {} not sent", show_count(invalid), show_count(unsent))?;
+    }
+    Ok(Outcome::of(unsent == 0))
+}

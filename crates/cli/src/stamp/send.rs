@@ -1,0 +1,229 @@
+//! `netgrain stamp send`: sends test packets to a reflector and evaluates the replies.
+
+use super::own_error;
+use crate::distribution::{plot, show_nanos, to_json};
+use crate::outcome::{Failure, Outcome, json};
+use crate::owd::clock::ClockArg;
+use crate::owd::summary::{clocks, figures};
+use crate::privileges;
+use crate::signals;
+use ::stamp::{BASE_LEN, Measurement, MeasurementReport, PORT, Reply, TestPacket};
+use base::units::{parse_span, show_count};
+use clap::Args;
+use delay::Report;
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use sys::seccomp::Sockets;
+
+/// The longest wait for a reply; it bounds the delay of a stop request.
+const WAIT: Duration = Duration::from_millis(100);
+
+/// The longest UDP payload over IPv4.
+const SIZE_MAX: u64 = 65_507;
+
+#[derive(Args)]
+pub struct SendArgs {
+    /// Reflector: a host name or an address, with a port if it is not 862
+    #[arg(value_name = "HOST[:PORT]")]
+    to: String,
+    /// Number of test packets
+    #[arg(long, value_name = "N", default_value = "10", value_parser = crate::values::positive_count)]
+    count: u64,
+    /// Time between two test packets
+    #[arg(long, value_name = "SPAN", default_value = "100ms", value_parser = parse_span)]
+    interval: Duration,
+    /// Bytes of a test packet after the UDP header
+    #[arg(long, value_name = "BYTES", default_value_t = BASE_LEN as u16, value_parser = base::units::whole::<u16>(BASE_LEN as u64..=SIZE_MAX))]
+    size: u16,
+    /// Wait this long for the last replies
+    #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = parse_span)]
+    wait: Duration,
+    /// Clock of this host: auto (as the kernel reports), same (also that of the reflector), unknown, or its largest
+    /// error, such as 20us
+    #[arg(long, value_name = "CLOCK", default_value = "auto", value_parser = ClockArg::parse)]
+    clock: ClockArg,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The counts that only the socket knows.
+#[derive(Default)]
+struct SocketCounts {
+    /// Test packets that the host of the reflector or this host refused.
+    refused: u64,
+    /// Received packets that are no replies.
+    invalid: u64,
+}
+
+/// Runs the verb; returns `No` if a test packet got no reply.
+pub fn run(args: &SendArgs) -> Result<Outcome, Failure> {
+    let to = resolve(&args.to)?;
+    let failed = |what: &str, e: io::Error| Failure::Said(format!("{to}: cannot {what}: {e}"));
+    let any: SocketAddr = match to {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any).map_err(|e| failed("open a socket", e))?;
+    socket.connect(to).map_err(|e| failed("send", e))?;
+    sys::udp::request_arrival_details(&socket).map_err(|e| failed("request times of arrival", e))?;
+    let stop = signals::stop_flag();
+    privileges::for_queries(&[], &[], Sockets::Internet)?;
+    let (report, counts) = measure(args, &socket, &stop).map_err(|e| failed("receive", e))?;
+    if counts.refused > 0 && report.first == 0 {
+        sys::say!("netgrain: {to}: test packets were refused; is a STAMP reflector running there?");
+    }
+    if args.json {
+        json(&document(&report, &counts))?;
+    } else {
+        write!(io::stdout(), "{}", text(to, &report, &counts))?;
+    }
+    Ok(Outcome::of(report.lost == 0))
+}
+
+fn resolve(text: &str) -> Result<SocketAddr, Failure> {
+    let bare = text.trim_start_matches('[').trim_end_matches(']');
+    let found = match bare.parse() {
+        Ok(address) => Ok(Some(SocketAddr::new(address, PORT))),
+        Err(_) if text.contains(':') => text.to_socket_addrs().map(|mut all| all.next()),
+        Err(_) => (text, PORT).to_socket_addrs().map(|mut all| all.next()),
+    };
+    let advice = "name a reflector as 10.0.0.2, [2001:db8::2]:862 or host.example:862";
+    match found {
+        Ok(Some(address)) => Ok(address),
+        Ok(None) => Err(Failure::Said(format!("{text}: the name has no address; {advice}"))),
+        Err(e) => Err(Failure::Said(format!("{text}: {e}; {advice}"))),
+    }
+}
+
+fn measure(args: &SendArgs, socket: &UdpSocket, stop: &AtomicBool) -> io::Result<(MeasurementReport, SocketCounts)> {
+    let error = own_error();
+    let mut measurement = Measurement::new(args.clock.of_live(), error);
+    let mut counts = SocketCounts::default();
+    let mut packet = vec![0; usize::from(args.size)];
+    let begun = Instant::now();
+    let mut sent = 0;
+    while sent < args.count && !stop.load(Ordering::Relaxed) {
+        let due = begun + args.interval.saturating_mul(u32::try_from(sent).unwrap_or(u32::MAX));
+        let ahead = due.saturating_duration_since(Instant::now());
+        if !ahead.is_zero() {
+            receive(socket, &mut measurement, &mut counts, ahead.min(WAIT))?;
+            continue;
+        }
+        let now = sys::clock::realtime();
+        let sequence = measurement.send(now);
+        TestPacket { sequence, sent: now, error }.write(&mut packet);
+        counts.refused += u64::from(socket.send(&packet).is_err());
+        sent += 1;
+        // Replies are read between two test packets even if the next test packet is due.
+        receive(socket, &mut measurement, &mut counts, Duration::ZERO)?;
+    }
+    let ended = Instant::now();
+    while measurement.lost() > 0 && ended.elapsed() < args.wait && !stop.load(Ordering::Relaxed) {
+        receive(socket, &mut measurement, &mut counts, (args.wait - ended.elapsed().min(args.wait)).min(WAIT))?;
+    }
+    Ok((measurement.report(), counts))
+}
+
+/// Waits for a reply, and reads all replies that have arrived.
+fn receive(
+    socket: &UdpSocket,
+    measurement: &mut Measurement,
+    counts: &mut SocketCounts,
+    mut wait: Duration,
+) -> io::Result<()> {
+    let mut buf = [0; 1 << 16];
+    loop {
+        match sys::udp::receive(socket, &mut buf, wait) {
+            Ok(None) => return Ok(()),
+            Ok(Some(found)) => {
+                let time = found.time.unwrap_or_else(sys::clock::realtime);
+                match Reply::parse(&buf[..found.len]) {
+                    Ok(reply) => drop(measurement.receive(&reply, time)),
+                    Err(_) => counts.invalid += 1,
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => counts.refused += 1,
+            Err(e) => return Err(e),
+        }
+        wait = Duration::ZERO;
+    }
+}
+
+fn document(report: &MeasurementReport, counts: &SocketCounts) -> Value {
+    let direction = |report: &Option<Report>| {
+        let report = report.as_ref()?;
+        Some(serde_json::json!({
+            "clocks": report.clocks.name(),
+            "delay_error_ns": report.delay_error().map(|error| error.as_nanos() as u64),
+            "delay_ns": to_json(&report.delay),
+            "variation_error_ns": report.variation_error().as_nanos() as u64,
+            "variation_ns": to_json(&report.variation),
+            "reordered": report.reordering.reordered,
+            "skew_ppm": report.drift_free.as_ref().map(|free| free.skew.ppm()),
+        }))
+    };
+    serde_json::json!({
+        "sent": report.sent,
+        "replied": report.first,
+        "lost": report.lost,
+        "lost_forward": report.lost_forward,
+        "lost_backward": report.lost_backward,
+        "duplicates": report.duplicates,
+        "unknown": report.unknown,
+        "invalid": counts.invalid,
+        "refused": counts.refused,
+        "ttl_min": report.ttl.map(|ttl| ttl.0),
+        "ttl_max": report.ttl.map(|ttl| ttl.1),
+        "round_trip_ns": to_json(&report.round_trip),
+        "reflection_ns": to_json(&report.reflection),
+        "forward": direction(&report.forward),
+        "backward": direction(&report.backward),
+    })
+}
+
+fn text(to: SocketAddr, report: &MeasurementReport, counts: &SocketCounts) -> String {
+    let mut out = format!(
+        "{to}: {} sent, {} lost ({:.3} %), {} duplicate",
+        show_count(report.sent),
+        show_count(report.lost),
+        100.0 * report.lost as f64 / report.sent.max(1) as f64,
+        show_count(report.duplicates)
+    );
+    if let (Some(forward), Some(backward)) = (report.lost_forward, report.lost_backward) {
+        let _ =
+            write!(out, "; {} lost on the way there, {} on the way back", show_count(forward), show_count(backward));
+    }
+    if report.unknown + counts.invalid > 0 {
+        let _ = write!(out, "; {} packets were no replies", show_count(report.unknown + counts.invalid));
+    }
+    out.push('\n');
+    if report.first == 0 {
+        return out;
+    }
+    let _ = writeln!(out, "  round trip {}", figures(&report.round_trip, None));
+    if let Some((low, high)) = report.ttl {
+        let _ = writeln!(out, "  TTL        {low} to {high} at the reflector");
+    }
+    for (name, direction) in [("there", &report.forward), ("back", &report.backward)] {
+        let Some(direction) = direction else { continue };
+        match direction.delay_error() {
+            Some(error) => {
+                let _ = writeln!(out, "  way {name:<6} {}", figures(&direction.delay, Some(error)));
+            }
+            None => {
+                let _ = writeln!(out, "  way {name:<6} {}", clocks(&direction.clocks));
+            }
+        }
+        let variation = figures(&direction.variation, Some(direction.variation_error()));
+        let _ = writeln!(out, "             variation {variation}");
+    }
+    for row in plot(report.round_trip.histogram(), show_nanos) {
+        let _ = writeln!(out, "  {row}");
+    }
+    out
+}

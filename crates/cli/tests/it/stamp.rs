@@ -1,0 +1,142 @@
+//! `netgrain stamp`: sender and reflector with each other and with another implementation.
+
+use crate::common;
+
+use common::{Running, objects, run, run_command, stamp_reflector, until};
+use std::net::UdpSocket;
+use std::process::Stdio;
+
+fn send(address: &str, more: &[&str]) -> serde_json::Value {
+    let output = run(&[&["stamp", "send", address, "--interval", "2ms", "--wait", "20s", "--json"], more].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
+    objects(&output.out).remove(0)
+}
+
+#[test]
+fn invalid_requests_say_what_to_do() {
+    for (args, advice) in [
+        (&["stamp", "send", "10.0.0.1:x"][..], "host.example:862"),
+        (&["stamp", "send", "10.0.0.1", "--size", "43"], "44"),
+        (&["stamp", "send", "10.0.0.1", "--interval", "5"], "250ms"),
+        (&["stamp", "reflect", "--listen", "862"], "0.0.0.0:862"),
+        (&["stamp", "reflect", "--listen", "192.0.2.77:8620"], "--listen"),
+    ] {
+        let output = run(args);
+        assert_eq!(output.status, Some(2), "{args:?}: {output:?}");
+        assert!(output.err.contains(advice), "{args:?}: {output:?}");
+    }
+}
+
+#[test]
+fn test_packets_without_a_reflector_are_lost() {
+    let closed = UdpSocket::bind("127.0.0.1:0").expect("a socket").local_addr().expect("an address").to_string();
+    let output = run(&["stamp", "send", &closed, "--count", "3", "--interval", "1ms", "--wait", "50ms", "--json"]);
+    assert_eq!(output.status, Some(1), "{output:?}");
+    let report = objects(&output.out).remove(0);
+    assert_eq!((&report["sent"], &report["lost"]), (&3.into(), &3.into()), "{output:?}");
+    assert!(output.err.contains("is a STAMP reflector running there?"), "{output:?}");
+    assert!(report["forward"].is_null());
+}
+
+#[test]
+fn every_test_packet_is_answered_and_evaluated() {
+    let (reflector, err, address) = stamp_reflector(&["--packets", "50"]);
+    let report = send(&address, &["--count", "50", "--size", "1000", "--clock", "same"]);
+    for (key, value) in [("sent", 50), ("replied", 50), ("lost", 0), ("duplicates", 0), ("unknown", 0), ("invalid", 0)]
+    {
+        assert_eq!(report[key], value, "{key}: {report}");
+    }
+    assert_eq!((&report["ttl_min"], &report["lost_forward"]), (&64.into(), &serde_json::Value::Null));
+    for direction in ["forward", "backward"] {
+        assert_eq!(report[direction]["clocks"], "same");
+        assert_eq!(report[direction]["delay_ns"]["count"], 50);
+        assert_eq!(report[direction]["variation_ns"]["count"], 49);
+    }
+    assert!(report["round_trip_ns"]["min"].as_i64().is_some_and(|min| min > 0), "{report}");
+    let counted = objects(&reflector.end(err).out).remove(0);
+    assert_eq!((&counted["replied"], &counted["received"], &counted["invalid"]), (&50.into(), &50.into(), &0.into()));
+}
+
+#[test]
+fn a_reflector_counts_packets_that_are_no_test_packets() {
+    let (reflector, err, address) = stamp_reflector(&["--packets", "2", "--stateful"]);
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket.send_to(b"no test packet", &address).expect("sent");
+    socket.send_to(&[0; 44], &address).expect("sent");
+    let text = run(&["stamp", "send", &address, "--count", "2", "--interval", "1ms"]);
+    assert!(text.out.contains("2 sent, 0 lost") && text.out.contains("round trip min"), "{text:?}");
+    let counted = objects(&reflector.end(err).out).remove(0);
+    assert_eq!((&counted["received"], &counted["replied"], &counted["invalid"]), (&4.into(), &2.into(), &2.into()));
+    assert_eq!(counted["sessions"], 1);
+}
+
+/// A free UDP port of the loopback interface.
+fn free_port() -> u16 {
+    UdpSocket::bind("127.0.0.1:0").expect("a socket").local_addr().expect("an address").port()
+}
+
+/// True if the kernel lists a socket on this UDP port.
+fn is_open(port: u16) -> bool {
+    let sockets = std::fs::read_to_string("/proc/net/udp").unwrap_or_default();
+    sockets.lines().any(|line| line.contains(&format!("0100007F:{port:04X} ")))
+}
+
+#[test]
+fn the_sender_agrees_with_the_reflector_of_stamp_suite() {
+    let test = "the_sender_agrees_with_the_reflector_of_stamp_suite";
+    for (format, stateful) in [("NTP", false), ("PTP", false), ("NTP", true)] {
+        let Some(mut suite) = testkit::rust_tool(test, "stamp-suite") else { return };
+        let port = free_port();
+        suite.args(["-i", "-S", "127.0.0.1", "-o", &port.to_string(), "-K", format, "--clock-synchronized"]);
+        suite.args(["--error-scale", "14", "--error-multiplier", "200"]);
+        if stateful {
+            suite.arg("--stateful-reflector");
+        }
+        let suite = suite.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("stamp-suite starts");
+        let suite = Running(suite);
+        until("stamp-suite listens", || is_open(port));
+        let report = send(&format!("127.0.0.1:{port}"), &["--count", "40", "--clock", "1us"]);
+        for (key, value) in [("sent", 40), ("replied", 40), ("invalid", 0), ("unknown", 0), ("ttl_min", 64)] {
+            assert_eq!(report[key], value, "{format}, {key}: {report}");
+        }
+        // The times of both programs are of one clock, so each event is after the one before.
+        for direction in ["forward", "backward"] {
+            let delay = &report[direction]["delay_ns"];
+            assert!(delay["min"].as_i64().is_some_and(|min| min >= 0), "{format}, {direction}: {report}");
+        }
+        assert!(report["reflection_ns"]["min"].as_i64().is_some_and(|min| min >= 0), "{format}: {report}");
+        // 200 · 2^(14 - 32) s, and the error of the backward direction has the two clocks too.
+        let error = report["backward"]["delay_error_ns"].as_u64();
+        assert!(error.is_none_or(|error| error >= 762_939 + 1000), "{format}: {report}");
+        drop(suite);
+    }
+}
+
+#[test]
+fn the_sender_of_stamp_suite_agrees_with_the_reflector() {
+    let test = "the_sender_of_stamp_suite_agrees_with_the_reflector";
+    for more in [&[][..], &["--stateful"]] {
+        for format in ["NTP", "PTP"] {
+            let Some(mut suite) = testkit::rust_tool(test, "stamp-suite") else { return };
+            let (reflector, err, address) = stamp_reflector(&[more, &["--packets", "20"]].concat());
+            let port = address.rsplit(':').next().expect("a port");
+            suite.args(["-r", "127.0.0.1", "-p", port, "-c", "20", "-d", "2ms", "-L", "20", "-K", format]);
+            let output = run_command(&mut suite);
+            assert!(
+                output.out.contains("Packets sent: 20") && output.out.contains("Packets received: 20"),
+                "{output:?}"
+            );
+            assert!(output.out.contains("Replies: 20 unique, 0 additional, 0 late, 0 duplicates"), "{output:?}");
+            let counted = objects(&reflector.end(err).out).remove(0);
+            assert_eq!((&counted["replied"], &counted["invalid"]), (&20.into(), &0.into()), "{format}");
+        }
+    }
+}
+
+#[test]
+fn a_reflector_ends_in_order_at_a_signal() {
+    let (reflector, err, _) = stamp_reflector(&[]);
+    common::signal(&reflector.0, "TERM");
+    let output = reflector.end(err);
+    assert_eq!((output.status, &objects(&output.out)[0]["received"]), (Some(0), &0.into()), "{output:?}");
+}

@@ -1,0 +1,273 @@
+//! The evaluation of replies at the sender.
+//!
+//! The round-trip delay is `(T4 - T1) - (T3 - T2)`: the time outside of the reflector. It depends on the rates of the
+//! clocks, but not on their offset. The delays of the two directions are those of the crate `delay`.
+
+use crate::Reply;
+use base::{ErrorEstimate, Timestamp};
+use delay::{Analyser, Arrival, ArrivalKind, Distribution, ReceiverClock, Report};
+use std::collections::VecDeque;
+
+/// The number of test packets for whose replies the sender waits. Older packets count as lost.
+const OUTSTANDING_MAX: usize = 1 << 16;
+
+/// The outcome of received bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyKind {
+    /// The first reply to a test packet.
+    First,
+    /// A further reply to a test packet.
+    Duplicate,
+    /// A reply to no test packet of this sender, or to a packet that is too old.
+    Unknown,
+}
+
+/// The test packets of a sender and their replies.
+#[derive(Clone, Debug)]
+pub struct Measurement {
+    own_clock: ReceiverClock,
+    own_error: ErrorEstimate,
+    /// The last test packets, by their number from `oldest`: the time T1, and true if there was a reply.
+    outstanding: VecDeque<(Timestamp, bool)>,
+    oldest: u32,
+    sent: u64,
+    counts: [u64; 3],
+    round_trip: Distribution,
+    reflection: Distribution,
+    /// The analysis of the direction to the reflector, which begins with the first reply: the reply states whether the
+    /// reflector's clock is synchronised.
+    forward: Option<Analyser>,
+    backward: Analyser,
+    /// True if a reply had another number than its test packet: the reflector numbers its replies.
+    is_stateful: bool,
+    /// The highest number of a reply.
+    last_reply: Option<u32>,
+    ttl: Option<(u8, u8)>,
+}
+
+/// The results of a sender. `sent = first + lost`.
+#[derive(Clone, Debug)]
+pub struct MeasurementReport {
+    /// Test packets sent.
+    pub sent: u64,
+    /// Test packets with a reply.
+    pub first: u64,
+    /// Test packets without a reply.
+    pub lost: u64,
+    /// Test packets that were lost before the reflector, if the reflector numbers its replies.
+    pub lost_forward: Option<u64>,
+    /// Replies that were lost after the reflector, if the reflector numbers its replies.
+    pub lost_backward: Option<u64>,
+    /// Further replies to a test packet.
+    pub duplicates: u64,
+    /// Replies to no test packet of this sender, or to packets that are too old.
+    pub unknown: u64,
+    /// The time outside of the reflector, in nanoseconds.
+    pub round_trip: Distribution,
+    /// The time inside of the reflector, in nanoseconds.
+    pub reflection: Distribution,
+    /// The direction to the reflector; `None` without replies.
+    pub forward: Option<Report>,
+    /// The direction from the reflector; `None` without replies.
+    pub backward: Option<Report>,
+    /// The smallest and the largest TTL or hop limit of test packets at the reflector.
+    pub ttl: Option<(u8, u8)>,
+}
+
+impl Measurement {
+    /// A measurement of a sender whose clock is in this state.
+    pub fn new(own_clock: ReceiverClock, own_error: ErrorEstimate) -> Self {
+        Self {
+            own_clock,
+            own_error,
+            outstanding: VecDeque::new(),
+            oldest: 0,
+            sent: 0,
+            counts: [0; 3],
+            round_trip: Distribution::new(),
+            reflection: Distribution::new(),
+            forward: None,
+            backward: Analyser::new(own_clock),
+            is_stateful: false,
+            last_reply: None,
+            ttl: None,
+        }
+    }
+
+    /// Registers a test packet with the time T1, and returns its number.
+    pub fn send(&mut self, time: Timestamp) -> u32 {
+        if self.outstanding.len() == OUTSTANDING_MAX {
+            self.outstanding.pop_front();
+            self.oldest = self.oldest.wrapping_add(1);
+        }
+        let sequence = self.oldest.wrapping_add(self.outstanding.len() as u32);
+        self.outstanding.push_back((time, false));
+        self.sent += 1;
+        sequence
+    }
+
+    /// Adds a reply that arrived at the time T4.
+    pub fn receive(&mut self, reply: &Reply, time: Timestamp) -> ReplyKind {
+        let kind = self.evaluate(reply, time);
+        self.counts[kind as usize] += 1;
+        kind
+    }
+
+    fn evaluate(&mut self, reply: &Reply, time: Timestamp) -> ReplyKind {
+        let index = reply.test_sequence.wrapping_sub(self.oldest) as usize;
+        let Some((sent, has_reply)) = self.outstanding.get_mut(index) else { return ReplyKind::Unknown };
+        if std::mem::replace(has_reply, true) {
+            return ReplyKind::Duplicate;
+        }
+        let sent = *sent;
+        self.is_stateful |= reply.sequence != reply.test_sequence;
+        self.last_reply = self.last_reply.max(Some(reply.sequence));
+        let (low, high) = self.ttl.unwrap_or((reply.test_ttl, reply.test_ttl));
+        self.ttl = Some((low.min(reply.test_ttl), high.max(reply.test_ttl)));
+        let inside = difference(reply.sent, reply.received);
+        self.reflection.add(inside);
+        self.round_trip.add(difference(time, sent).saturating_sub(inside));
+        let reflector_clock = match (self.own_clock, reply.error.is_synchronised()) {
+            (ReceiverClock::SameAsSender, _) => ReceiverClock::SameAsSender,
+            (_, true) => ReceiverClock::Synchronised(reply.error.error()),
+            (_, false) => ReceiverClock::Unknown,
+        };
+        let forward = self.forward.get_or_insert_with(|| Analyser::new(reflector_clock));
+        forward.add(&arrival(reply.test_sequence, sent, reply.received), self.own_error);
+        let result = self.backward.add(&arrival(reply.sequence, reply.sent, time), reply.error);
+        debug_assert!(self.is_stateful || result.kind != ArrivalKind::Duplicate);
+        ReplyKind::First
+    }
+
+    /// Number of test packets without a reply so far.
+    pub const fn lost(&self) -> u64 {
+        self.sent - self.counts[ReplyKind::First as usize]
+    }
+
+    /// The results so far.
+    pub fn report(&self) -> MeasurementReport {
+        let [first, duplicates, unknown] = self.counts;
+        let lost = self.lost();
+        // A stateful reflector has sent one reply more than the highest number. Replies lost after that number cannot
+        // be distinguished from test packets lost before the reflector.
+        let reflected = self.last_reply.filter(|_| self.is_stateful).map(|last| u64::from(last) + 1);
+        let lost_backward = reflected.map(|reflected| reflected.saturating_sub(first + duplicates).min(lost));
+        let forward = self.forward.as_ref().map(Analyser::report);
+        MeasurementReport {
+            sent: self.sent,
+            first,
+            lost,
+            lost_forward: lost_backward.map(|backward| lost - backward),
+            lost_backward,
+            duplicates,
+            unknown,
+            round_trip: self.round_trip.clone(),
+            reflection: self.reflection.clone(),
+            backward: forward.is_some().then(|| self.backward.report()),
+            forward,
+            ttl: self.ttl,
+        }
+    }
+}
+
+fn arrival(sequence: u32, departure: Timestamp, arrival: Timestamp) -> Arrival {
+    let sequence = u64::from(sequence);
+    Arrival { sequence, train: 0, burst: 0, index: 0, burst_size: 1, departure, arrival, bytes: 0 }
+}
+
+fn difference(later: Timestamp, earlier: Timestamp) -> i64 {
+    let nanos = i128::from(later.nanos()) - i128::from(earlier.nanos());
+    i64::try_from(nanos).unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+    use std::time::Duration;
+
+    const START: u64 = 1_700_000_000_000_000_000;
+
+    fn error() -> ErrorEstimate {
+        ErrorEstimate::of(Duration::from_micros(30), true)
+    }
+
+    fn reply(sequence: u32, test_sequence: u32, received: u64, sent: u64) -> Reply {
+        let time = |nanos| Timestamp::from_nanos(START + nanos);
+        Reply { sequence, sent: time(sent), error: error(), received: time(received), test_sequence, test_ttl: 64 }
+    }
+
+    #[test]
+    fn replies_to_no_test_packet_and_further_replies_are_counted_apart() {
+        let mut measurement = Measurement::new(ReceiverClock::Unknown, error());
+        let now = Timestamp::from_nanos(START);
+        assert_eq!(measurement.receive(&reply(0, 0, 1, 2), now), ReplyKind::Unknown);
+        assert_eq!(measurement.send(now), 0);
+        assert_eq!(measurement.send(now), 1);
+        assert_eq!(measurement.receive(&reply(1, 1, 1, 2), now), ReplyKind::First);
+        assert_eq!(measurement.receive(&reply(1, 1, 1, 2), now), ReplyKind::Duplicate);
+        assert_eq!(measurement.receive(&reply(2, 2, 1, 2), now), ReplyKind::Unknown);
+        let report = measurement.report();
+        assert_eq!((report.sent, report.first, report.lost, report.duplicates, report.unknown), (2, 1, 1, 1, 2));
+        assert_eq!((report.lost_forward, report.lost_backward), (None, None));
+    }
+
+    #[test]
+    fn the_round_trip_excludes_the_reflector_and_does_not_depend_on_the_offset_of_its_clock() {
+        let mut prng = Prng::new(8762);
+        for offset in [0u64, 3_000_000_000] {
+            let mut measurement = Measurement::new(ReceiverClock::Synchronised(Duration::from_micros(1)), error());
+            let mut expected = Vec::new();
+            for i in 0..500u64 {
+                let (forward, inside, backward) =
+                    (100_000 + prng.below(9000), 10_000 + prng.below(90_000), 200_000 + prng.below(9000));
+                let sent = i * 1_000_003;
+                let n = measurement.send(Timestamp::from_nanos(START + sent));
+                let received = sent + forward + offset;
+                let back = Timestamp::from_nanos(START + sent + forward + inside + backward);
+                measurement.receive(&reply(n, n, received, received + inside), back);
+                expected.push((forward + backward) as i64);
+            }
+            let report = measurement.report();
+            assert_eq!(report.round_trip.min(), expected.iter().min().copied(), "seed 8762");
+            assert_eq!(report.round_trip.max(), expected.iter().max().copied(), "seed 8762");
+            let forward = report.forward.expect("a direction");
+            assert_eq!(forward.delay_error(), Some(error().error() * 2 + Duration::from_nanos(2)));
+            let least = forward.delay.min().expect("a delay") - offset as i64;
+            assert!((100_000..109_000).contains(&least), "{least}, seed 8762");
+        }
+    }
+
+    #[test]
+    fn a_reflector_that_numbers_its_replies_shows_the_direction_of_losses() {
+        let mut measurement = Measurement::new(ReceiverClock::Unknown, error());
+        let mut replies = 0;
+        for i in 0..100u64 {
+            let sent = Timestamp::from_nanos(START + i * 1000);
+            let n = measurement.send(sent);
+            // Each tenth packet is lost before the reflector, and the reply to each packet 5 of ten after it.
+            if n.is_multiple_of(10) {
+                continue;
+            }
+            replies += 1;
+            if n % 10 != 5 {
+                measurement.receive(&reply(replies - 1, n, i * 1000, i * 1000), sent);
+            }
+        }
+        let report = measurement.report();
+        assert_eq!((report.sent, report.first, report.lost), (100, 80, 20));
+        assert_eq!((report.lost_forward, report.lost_backward), (Some(10), Some(10)));
+    }
+
+    #[test]
+    fn the_number_of_packets_without_reply_is_bounded() {
+        let mut measurement = Measurement::new(ReceiverClock::Unknown, error());
+        let now = Timestamp::from_nanos(START);
+        for n in 0..OUTSTANDING_MAX as u32 + 10 {
+            assert_eq!(measurement.send(now), n);
+        }
+        assert_eq!(measurement.receive(&reply(9, 9, 0, 0), now), ReplyKind::Unknown);
+        assert_eq!(measurement.receive(&reply(10, 10, 0, 0), now), ReplyKind::First);
+        assert_eq!(measurement.outstanding.len(), OUTSTANDING_MAX);
+    }
+}
