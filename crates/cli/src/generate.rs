@@ -1,5 +1,7 @@
 //! `netgrain gen`: sends or writes frames that the checker can verify.
 
+mod synthetic;
+
 use crate::outcome::{Failure, Outcome, json, versioned};
 use crate::overwrite::{self, OverwriteArgs};
 use crate::privileges;
@@ -20,10 +22,14 @@ use std::time::Duration;
 #[command(after_help = "Examples:
   netgrain gen -i veth0 60                     as fast as possible
   netgrain gen -i veth0 imix,flows=10k --rate 500kpps --duration 10s
-  netgrain gen -w frames.pcap 1000 --packets 1M")]
+  netgrain gen -w frames.pcap 1000 --packets 1M
+  netgrain gen -w tcp.pcap tcp,clients=50,total=10k,loss=1% --truth tcp.json
+  netgrain gen -w mix.pcap mix,size=normal:700:300,gap=exp:100us,flows=10k,choice=zipf:1.1 --packets 100k
+  netgrain gen -w bursts.pcap onoff,sources=200,on=pareto:1.4:100ms:1000s --duration 60s")]
 pub struct GenArgs {
     /// Traffic to send: a frame size in bytes (60), several sizes, imix or backbone, with options:
-    /// 1000,flows=100k,seed=7
+    /// 1000,flows=100k,seed=7; with -w also tcp (conversations with loss), mix (distributions of size, flow and gap) and
+    /// onoff (self-similar sources)
     #[arg(value_name = "SPEC", default_value = "60")]
     pub spec: String,
     /// Interface to send from
@@ -43,6 +49,9 @@ pub struct GenArgs {
     /// Stop after this time
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]
     pub duration: Option<Duration>,
+    /// With tcp: write what an observer saw of each conversation, as one JSON object per line
+    #[arg(long, value_name = "FILE", requires = "write")]
+    pub truth: Option<PathBuf>,
     /// Method of sending
     #[arg(long, value_enum, default_value_t = SendMethod::Auto, conflicts_with = "write")]
     pub method: SendMethod,
@@ -70,6 +79,12 @@ pub enum SendMethod {
 
 /// Runs the verb; returns `No` if the driver dropped frames.
 pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
+    if r#gen::SyntheticSpec::is_synthetic(&args.spec) {
+        return synthetic::run(args);
+    }
+    if args.truth.is_some() {
+        return Err(Failure::Said("--truth is possible only with tcp, as in netgrain gen -w x.pcap tcp".into()));
+    }
     let mut spec: Spec = args.spec.parse().map_err(Failure::say)?;
     spec.signature = true;
     spec.rate = args.rate.unwrap_or(spec.rate);
@@ -97,18 +112,24 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
         }
         (None, None) => return Err(Failure::Said("name an interface with -i, or a file with -w".into())),
     };
+    print(args, &sent)?;
+    Ok(Outcome::of(sent.dropped == 0))
+}
+
+/// Prints the counters: on standard error if the frames are written to standard output.
+fn print(args: &GenArgs, sent: &Sent) -> Result<(), Failure> {
     if args.write.as_deref().is_some_and(overwrite::is_stdout) {
         let text = match args.json {
             true => versioned(serde_json::to_value(sent).map_err(Failure::say)?).to_string(),
-            false => line(&sent),
+            false => line(sent),
         };
         sys::say!("{text}");
     } else if args.json {
         json(&serde_json::to_value(sent).map_err(Failure::say)?)?;
     } else {
-        writeln!(std::io::stdout(), "{}", line(&sent))?;
+        writeln!(std::io::stdout(), "{}", line(sent))?;
     }
-    Ok(Outcome::of(sent.dropped == 0))
+    Ok(())
 }
 
 fn method(method: SendMethod) -> Method {
@@ -135,23 +156,9 @@ fn write(spec: &Spec, path: &Path, force: bool, stop: &AtomicBool) -> Result<Sen
     if spec.packets.is_none() && spec.duration.is_none() {
         return Err(Failure::Said("a file needs a limit: add --packets or --duration".into()));
     }
-    if matches!(convert::Format::of_extension(&path.extension().unwrap_or_default().to_string_lossy()), Some(format) if format != convert::Format::Pcap)
-    {
-        return Err(Failure::Said(format!(
-            "{}: frames are written as pcap: name the file .pcap; netgrain convert converts it to other formats",
-            path.display()
-        )));
-    }
-    let fail = |e: std::io::Error| match e.kind() {
-        ErrorKind::BrokenPipe => Failure::ClosedPipe,
-        _ => Failure::Said(format!("{}: {e}", path.display())),
-    };
-    overwrite::check(path, force).map_err(Failure::say)?;
-    let file: Box<dyn Write> = match overwrite::is_stdout(path) {
-        true => Box::new(std::io::stdout()),
-        false => Box::new(std::fs::File::create(path).map_err(|e| Failure::uncreatable(path, &e))?),
-    };
-    let mut out = Writer::new(std::io::BufWriter::with_capacity(1 << 20, file), Resolution::Nanos, 1).map_err(fail)?;
+    check_extension(path)?;
+    let fail = |e: std::io::Error| failed(path, &e);
+    let mut out = Writer::new(create(path, force)?, Resolution::Nanos, 1).map_err(fail)?;
     let mut traffic = Traffic::new(spec);
     let mut pacer = r#gen::Pacer::new(spec.rate, sys::clock::realtime());
     let (first, mut sent) = (sys::clock::realtime(), Sent::default());
@@ -170,4 +177,34 @@ fn write(spec: &Spec, path: &Path, force: bool, stop: &AtomicBool) -> Result<Sen
     }
     out.finish().map_err(fail)?;
     Ok(sent)
+}
+
+/// Refuses a file whose extension belongs to another format than pcap.
+fn check_extension(path: &Path) -> Result<(), Failure> {
+    if matches!(convert::Format::of_extension(&path.extension().unwrap_or_default().to_string_lossy()), Some(format) if format != convert::Format::Pcap)
+    {
+        return Err(Failure::Said(format!(
+            "{}: frames are written as pcap: name the file .pcap; netgrain convert converts it to other formats",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Creates an output file, or opens standard output.
+fn create(path: &Path, force: bool) -> Result<impl Write + use<>, Failure> {
+    overwrite::check(path, force).map_err(Failure::say)?;
+    let file: Box<dyn Write> = match overwrite::is_stdout(path) {
+        true => Box::new(std::io::stdout()),
+        false => Box::new(std::fs::File::create(path).map_err(|e| Failure::uncreatable(path, &e))?),
+    };
+    Ok(std::io::BufWriter::with_capacity(1 << 20, file))
+}
+
+/// The failure of a write.
+fn failed(path: &Path, e: &std::io::Error) -> Failure {
+    match e.kind() {
+        ErrorKind::BrokenPipe => Failure::ClosedPipe,
+        _ => Failure::Said(format!("{}: {e}", path.display())),
+    }
 }

@@ -149,14 +149,26 @@ impl FromStr for SyntheticSpec {
         }
         if let SyntheticKind::Conversations(conversations) = &mut spec.kind {
             conversations.seed = spec.seed;
-        } else if spec.packets.is_none() && spec.duration.is_none() {
-            return Err(ParseSyntheticError::Endless(if name == "mix" { "mix" } else { "onoff" }));
         }
         Ok(spec)
     }
 }
 
 impl SyntheticSpec {
+    /// Checks that the traffic ends.
+    ///
+    /// # Errors
+    /// If neither the number of packets nor the duration is limited, and the kind has no end of its own.
+    pub fn has_end(&self) -> Result<(), ParseSyntheticError> {
+        let kind = match self.kind {
+            SyntheticKind::Conversations(_) => return Ok(()),
+            SyntheticKind::Mix(_) => "mix",
+            SyntheticKind::OnOff(..) => "onoff",
+        };
+        let is_limited = self.packets.is_some() || self.duration.is_some();
+        if is_limited { Ok(()) } else { Err(ParseSyntheticError::Endless(kind)) }
+    }
+
     fn set(&mut self, part: &str, key: &str, value: &str) -> Result<(), ParseSyntheticError> {
         let bad = |expected| ParseSyntheticError::Value(part.to_owned(), expected);
         let distribution =
@@ -410,7 +422,8 @@ mod tests {
             ("onoff,duration=1s,gap=0", "gap=10ms"),
             ("onoff,duration=1", "duration=10s"),
         ] {
-            let error = text.parse::<SyntheticSpec>().expect_err(text).to_string();
+            let parsed = text.parse::<SyntheticSpec>();
+            let error = parsed.and_then(|spec| spec.has_end()).expect_err(text).to_string();
             assert!(error.contains(advice), "{text}: {error}");
         }
         assert!(SyntheticSpec::is_synthetic("tcp,loss=1%") && !SyntheticSpec::is_synthetic("imix"));

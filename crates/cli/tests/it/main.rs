@@ -35,6 +35,7 @@ mod send_capture;
 mod series;
 mod service;
 mod steering_live;
+mod synthetic_traffic;
 mod unresponsive_queues;
 mod upkeep;
 mod usage;
