@@ -1,5 +1,7 @@
-//! `netgrain gen`: sends or writes frames that the checker can verify, and trains for measurements of delay.
+//! `netgrain gen`: sends or writes frames that the checker can verify, trains for measurements of delay, and synthetic
+//! traffic.
 
+mod synthetic;
 mod trains;
 
 use crate::outcome::{Failure, Outcome, json, versioned};
@@ -26,11 +28,17 @@ use std::time::Duration;
   netgrain gen -w frames.pcap 1000 --packets 1M
   netgrain gen -i eth1 train,bursts=10,per-burst=50,gap=10us,burst-gap=5ms,size=200:1514,to=10.0.0.2:5000
   netgrain gen -w train.pcap train,trains=3,train-gap=1s
+  netgrain gen -w tcp.pcap tcp,clients=50,total=10k,loss=1% --truth tcp.json
+  netgrain gen -w mix.pcap mix,size=normal:700:300,gap=exp:100us,flows=10k,choice=zipf:1.1 --packets 100k
+  netgrain gen -w bursts.pcap onoff,sources=200,on=pareto:1.4:100ms:1000s --duration 60s
 
-A SPEC that begins with train describes trains: bursts of packets with planned departures, which `netgrain owd` evaluates. Its keys: session, trains, train-gap, bursts, burst-gap, per-burst, gap, size, from, to, from-mac, to-mac, packets, duration.")]
+A SPEC that begins with train describes trains: bursts of packets with planned departures, which `netgrain owd` \
+    evaluates. Its keys: session, trains, train-gap, bursts, burst-gap, per-burst, gap, size, from, to, from-mac, \
+    to-mac, packets, duration.")]
 pub struct GenArgs {
     /// Traffic to send: a frame size in bytes (60), several sizes, imix or backbone, with options:
-    /// 1000,flows=100k,seed=7; or trains: train,bursts=10,gap=10us
+    /// 1000,flows=100k,seed=7; or trains: train,bursts=10,gap=10us; with -w also tcp (conversations with loss), mix
+    /// (distributions of size, flow and gap) and onoff (self-similar sources)
     #[arg(value_name = "SPEC", default_value = "60")]
     pub spec: String,
     /// Interface to send from
@@ -50,6 +58,9 @@ pub struct GenArgs {
     /// Stop after this time
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]
     pub duration: Option<Duration>,
+    /// With tcp: write what an observer saw of each conversation, as one JSON object per line
+    #[arg(long, value_name = "FILE", requires = "write")]
+    pub truth: Option<PathBuf>,
     /// Method of sending
     #[arg(long, value_enum, default_value_t = SendMethod::Auto, conflicts_with = "write")]
     pub method: SendMethod,
@@ -89,6 +100,12 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     if args.launch != trains::Timing::Auto {
         return Err(Failure::Said("--launch is for trains; give a SPEC that begins with train".into()));
     }
+    if r#gen::SyntheticSpec::is_synthetic(&args.spec) {
+        return synthetic::run(args);
+    }
+    if args.truth.is_some() {
+        return Err(Failure::Said("--truth is possible only with tcp, as in netgrain gen -w x.pcap tcp".into()));
+    }
     let mut spec: Spec = args.spec.parse().map_err(Failure::say)?;
     spec.signature = true;
     spec.rate = args.rate.unwrap_or(spec.rate);
@@ -113,18 +130,24 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
         }
         (None, None) => return Err(Failure::Said("name an interface with -i, or a file with -w".into())),
     };
+    print(args, &sent)?;
+    Ok(Outcome::of(sent.dropped == 0))
+}
+
+/// Prints the counters: on standard error if the frames are written to standard output.
+fn print(args: &GenArgs, sent: &Sent) -> Result<(), Failure> {
     if args.write.as_deref().is_some_and(overwrite::is_stdout) {
         let text = match args.json {
             true => versioned(serde_json::to_value(sent).map_err(Failure::say)?).to_string(),
-            false => line(&sent),
+            false => line(sent),
         };
         sys::say!("{text}");
     } else if args.json {
         json(&serde_json::to_value(sent).map_err(Failure::say)?)?;
     } else {
-        writeln!(std::io::stdout(), "{}", line(&sent))?;
+        writeln!(std::io::stdout(), "{}", line(sent))?;
     }
-    Ok(Outcome::of(sent.dropped == 0))
+    Ok(())
 }
 
 fn method(method: SendMethod) -> Method {
@@ -172,14 +195,23 @@ fn write(spec: &Spec, path: &Path, force: bool, stop: &AtomicBool) -> Result<Sen
     Ok(sent)
 }
 
-/// A capture that is being written.
-type CaptureWriter = Writer<std::io::BufWriter<Box<dyn Write>>>;
-
-/// The link type of the written frames.
-const ETHERNET: u16 = wire::link::ETHERNET;
+/// A file that is being written.
+type OutputFile = std::io::BufWriter<Box<dyn Write>>;
 
 /// Creates a nanosecond pcap file. Also returns the function that makes the failure of a write error.
-fn open_capture(path: &Path, force: bool) -> Result<(CaptureWriter, impl Fn(std::io::Error) -> Failure), Failure> {
+fn open_capture(
+    path: &Path,
+    force: bool,
+) -> Result<(Writer<OutputFile>, impl Fn(std::io::Error) -> Failure + use<>), Failure> {
+    check_extension(path)?;
+    let name = path.to_owned();
+    let fail = move |e: std::io::Error| failed(&name, &e);
+    let out = Writer::new(create(path, force)?, Resolution::Nanos, wire::link::ETHERNET).map_err(&fail)?;
+    Ok((out, fail))
+}
+
+/// Refuses a file whose extension belongs to another format than pcap.
+fn check_extension(path: &Path) -> Result<(), Failure> {
     let extension = path.extension().unwrap_or_default().to_string_lossy();
     if convert::Format::of_extension(&extension).is_some_and(|format| format != convert::Format::Pcap) {
         return Err(Failure::Said(format!(
@@ -187,16 +219,23 @@ fn open_capture(path: &Path, force: bool) -> Result<(CaptureWriter, impl Fn(std:
             path.display()
         )));
     }
-    let name = path.display().to_string();
-    let fail = move |e: std::io::Error| match e.kind() {
-        ErrorKind::BrokenPipe => Failure::ClosedPipe,
-        _ => Failure::Said(format!("{name}: {e}")),
-    };
+    Ok(())
+}
+
+/// Creates an output file, or opens standard output.
+fn create(path: &Path, force: bool) -> Result<OutputFile, Failure> {
     overwrite::check(path, force).map_err(Failure::say)?;
     let file: Box<dyn Write> = match overwrite::is_stdout(path) {
         true => Box::new(std::io::stdout()),
         false => Box::new(std::fs::File::create(path).map_err(|e| Failure::uncreatable(path, &e))?),
     };
-    let out = std::io::BufWriter::with_capacity(1 << 20, file);
-    Ok((Writer::new(out, Resolution::Nanos, ETHERNET).map_err(&fail)?, fail))
+    Ok(std::io::BufWriter::with_capacity(1 << 20, file))
+}
+
+/// The failure of a write.
+fn failed(path: &Path, e: &std::io::Error) -> Failure {
+    match e.kind() {
+        ErrorKind::BrokenPipe => Failure::ClosedPipe,
+        _ => Failure::Said(format!("{}: {e}", path.display())),
+    }
 }

@@ -29,6 +29,8 @@
 //!   the CRC depends on the payload.
 //!
 //! The frames of [`train`] have another payload, for measurements of delay.
+//! [`Synthetic`] is traffic for files: TCP conversations with loss, packets with given distributions of size, flow and
+//! gap, and self-similar sources.
 //!
 //! The frames are a function of the [`Spec`]: equal specifications give equal frames on every machine. Only the
 //! departure times differ, which the caller passes in.
@@ -52,18 +54,28 @@
 #![forbid(unsafe_code)]
 
 mod backbone;
+mod conversations;
 mod crc;
+mod distribution;
 mod layout;
+mod on_off;
 mod pacer;
 mod parts;
 mod spec;
+mod synthetic;
+mod tcp_endpoint;
+mod tcp_frame;
 mod traffic;
 pub mod train;
 
 pub use backbone::backbone_lengths;
+pub use conversations::{ConversationSpec, ConversationTruth, Conversations};
 pub use crc::crc32c;
+pub use distribution::{Distribution, ParseDistributionError};
 pub use layout::{Flow, MAGIC, MAX_FRAME, MIN_FRAME};
+pub use on_off::{OnOff, OnOffDepartures};
 pub use pacer::Pacer;
 pub use parts::{FlowPart, Parts, StampTables};
 pub use spec::{MAX_FLOWS, Order, Sizes, Spec, SpecError};
+pub use synthetic::{ParseSyntheticError, Synthetic, SyntheticSpec};
 pub use traffic::{Prepared, Traffic};

@@ -210,6 +210,11 @@ fn every_document_matches_its_schema() {
     let capture = dir.join("one.pcap");
     let generated = run(&["gen", "-w", arg(&capture), "imix,flows=300,rate=1kpps,packets=3000", "--json"]);
     all.validate("gen", &objects(&generated.out));
+    let truth = dir.join("truth.json");
+    let tcp =
+        ["gen", "-w", arg(&dir.join("tcp.pcap")), "tcp,total=20,think=10ms", "--truth", arg(&truth)].map(str::to_owned);
+    assert_eq!(run(&tcp.each_ref().map(String::as_str)).status, Some(0));
+    all.validate("conversation-truth", &objects(&std::fs::read_to_string(&truth).expect("a file")));
     all.validate("check", &objects(&run(&["check", arg(&capture), "--json"]).out));
     let (train, single) = (dir.join("train.pcap"), dir.join("one-packet.pcap"));
     all.validate("gen-trains", &objects(&run(&["gen", "-w", arg(&train), "train,bursts=3", "--json"]).out));

@@ -37,6 +37,7 @@ mod series;
 mod service;
 mod stamp;
 mod steering_live;
+mod synthetic_traffic;
 mod trains;
 mod unresponsive_queues;
 mod upkeep;

@@ -1,0 +1,571 @@
+//! Closed TCP conversations with loss: handshake, request, response, retransmissions and close, as a passive observer
+//! on the path sees them. Flow meters are tested with this traffic, because the truth of each conversation is known.
+//!
+//! A constant number of clients is active (a closed system): each client opens a conversation, sends a request, gets a
+//! response, closes, thinks, and opens the next conversation. The endpoints follow TCP ([`crate::tcp_endpoint`]). The
+//! observer is between the endpoints; a segment can be lost before the observer, who then sees only its retransmission,
+//! or after the observer, who then sees the segment twice.
+//!
+//! Invariant: frames are returned in order of time, and the truth counts exactly the frames that were returned.
+
+use crate::distribution::Distribution;
+use crate::tcp_endpoint::{Actions, Endpoint, Segment, Timer};
+use crate::tcp_frame::{HEADERS, TcpFrame, flag};
+use base::Prng;
+use base::hash::mix64;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeSet, BinaryHeap};
+
+/// The largest number of clients that are active at the same time.
+pub const MAX_CLIENTS: u32 = 1 << 20;
+
+/// The largest loss in one direction; with more loss, few conversations end.
+pub const MAX_LOSS: f64 = 0.5;
+
+/// Time in nanoseconds that a byte needs on the access line of an endpoint: 1 Gb/s.
+const NANOS_PER_BYTE: u64 = 8;
+
+/// Number of client addresses and of server addresses.
+const CLIENT_ADDRESSES: u64 = 1 << 20;
+const SERVER_ADDRESSES: u64 = 1 << 10;
+
+/// The parameters of conversations.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConversationSpec {
+    /// Number of clients that are active at the same time, 1 to [`MAX_CLIENTS`].
+    pub clients: u32,
+    /// Number of conversations in all.
+    pub total: u64,
+    /// Bytes of a request.
+    pub request: Distribution,
+    /// Bytes of a response.
+    pub response: Distribution,
+    /// Round-trip time in nanoseconds.
+    pub round_trip: Distribution,
+    /// Time between two conversations of a client, in nanoseconds.
+    pub think: Distribution,
+    /// Probability that a segment is lost, 0 to [`MAX_LOSS`]; half of the losses are before the observer.
+    pub loss: f64,
+    /// The largest payload of a segment in bytes, 1 to 8960.
+    pub segment: u16,
+    /// Chooses everything.
+    pub seed: u64,
+}
+
+/// The directions of a conversation: index of the arrays of [`ConversationTruth`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Client = 0,
+    Server = 1,
+}
+
+impl Side {
+    fn other(self) -> Self {
+        if self == Self::Client { Self::Server } else { Self::Client }
+    }
+}
+
+/// What the observer saw of a conversation, and what the network did to it. Arrays have the value of the client's
+/// direction first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConversationTruth {
+    /// Number of the conversation, from 0.
+    pub id: u64,
+    /// Addresses of client and server.
+    pub addresses: [u32; 2],
+    /// Ports of client and server.
+    pub ports: [u16; 2],
+    /// Times of the first and the last frame in nanoseconds.
+    pub begin: u64,
+    /// See `begin`.
+    pub end: u64,
+    /// Frames seen.
+    pub packets: [u64; 2],
+    /// Bytes of these frames, without FCS.
+    pub bytes: [u64; 2],
+    /// Payload bytes seen, each position of the stream counted once.
+    pub payload: [u64; 2],
+    /// Segments with payload, SYN or FIN that were seen before.
+    pub repeated: [u64; 2],
+    /// Segments with payload or FIN that were first seen after a later segment, because they were lost before the
+    /// observer.
+    pub late: [u64; 2],
+    /// Segments lost before and after the observer, of all kinds.
+    pub lost_before: [u64; 2],
+    /// See `lost_before`.
+    pub lost_after: [u64; 2],
+    /// True if an endpoint gave up after too many timeouts.
+    pub is_reset: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Connection {
+    truth: ConversationTruth,
+    endpoints: [Endpoint; 2],
+    /// Initial sequence numbers.
+    initial: [u32; 2],
+    /// Nanoseconds from the client to the observer and from the observer to the server.
+    delays: [u64; 2],
+    /// The times at which the access lines are free.
+    line_free: [u64; 2],
+    packet_ids: [u16; 2],
+    /// Begins of the segments that the observer saw, and the end of the last of them.
+    seen: [BTreeSet<u64>; 2],
+    seen_end: [u64; 2],
+    is_closing: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Open,
+    Observed(Side, Segment, bool),
+    Arrived(Side, Segment),
+    Expired(Side, Timer, u32),
+    Close,
+}
+
+/// An event of a client at a time. Events of an earlier conversation of the client have no effect.
+#[derive(Clone, Copy, Debug)]
+struct Scheduled {
+    time: u64,
+    order: u64,
+    client: u32,
+    id: u64,
+    event: Event,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+impl Eq for Scheduled {}
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.time, self.order).cmp(&(other.time, other.order))
+    }
+}
+
+/// Conversations as a sequence of frames.
+#[derive(Debug)]
+pub struct Conversations {
+    spec: ConversationSpec,
+    prng: Prng,
+    events: BinaryHeap<Reverse<Scheduled>>,
+    order: u64,
+    /// The conversation of each client.
+    connections: Vec<Option<Box<Connection>>>,
+    opened: u64,
+    ended: Vec<ConversationTruth>,
+}
+
+impl Conversations {
+    /// The conversations of this specification; the first begin within one think time.
+    pub fn new(spec: &ConversationSpec) -> Self {
+        let mut all = Self {
+            spec: spec.clone(),
+            prng: Prng::new(spec.seed),
+            events: BinaryHeap::new(),
+            order: 0,
+            connections: vec![None; spec.clients as usize],
+            opened: 0,
+            ended: Vec::new(),
+        };
+        for client in 0..spec.clients {
+            let think = all.spec.think.sample(&mut all.prng) * all.prng.unit();
+            all.schedule(think as u64, client, 0, Event::Open);
+        }
+        all
+    }
+
+    /// Length of the longest frame in bytes.
+    pub fn max_len(&self) -> usize {
+        HEADERS + usize::from(self.spec.segment).max(6)
+    }
+
+    /// The truths of the conversations that ended since the last call.
+    pub fn take_ended(&mut self) -> Vec<ConversationTruth> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Writes the next frame into `buf`, and returns the time at which the observer sees it, in nanoseconds, and its
+    /// length. `None` after the end of all conversations.
+    ///
+    /// # Panics
+    /// If `buf` is shorter than [`Conversations::max_len`].
+    pub fn next(&mut self, buf: &mut [u8]) -> Option<(u64, usize)> {
+        while let Some(Reverse(Scheduled { time, client, id, event, .. })) = self.events.pop() {
+            if let Event::Open = event {
+                self.open(time, client);
+                continue;
+            }
+            let Some(mut connection) = self.connections[client as usize].take_if(|c| c.truth.id == id) else {
+                continue;
+            };
+            let mut written = None;
+            match event {
+                Event::Observed(side, segment, is_lost) => {
+                    let len = connection.observe(time, side, &segment, buf);
+                    written = Some((time, len));
+                    if is_lost {
+                        connection.truth.lost_after[side as usize] += 1;
+                    } else {
+                        let delay = connection.delays[side.other() as usize];
+                        self.schedule(time + delay, client, id, Event::Arrived(side.other(), segment));
+                    }
+                }
+                Event::Arrived(side, segment) => {
+                    let mut actions = Actions::default();
+                    connection.endpoints[side as usize].receive(&segment, &mut actions);
+                    self.act(time, client, side, &mut connection, actions);
+                }
+                Event::Expired(side, timer, generation) => {
+                    let mut actions = Actions::default();
+                    connection.endpoints[side as usize].expire(timer, generation, &mut actions);
+                    self.act(time, client, side, &mut connection, actions);
+                }
+                Event::Close => {
+                    self.close(time, client, connection.truth);
+                    continue;
+                }
+                Event::Open => {}
+            }
+            self.connections[client as usize] = Some(connection);
+            if written.is_some() {
+                return written;
+            }
+        }
+        None
+    }
+
+    fn schedule(&mut self, time: u64, client: u32, id: u64, event: Event) {
+        self.order += 1;
+        self.events.push(Reverse(Scheduled { time, order: self.order, client, id, event }));
+    }
+
+    fn open(&mut self, time: u64, client: u32) {
+        if self.opened == self.spec.total {
+            return;
+        }
+        let id = self.opened;
+        self.opened += 1;
+        let (spec, prng) = (&self.spec, &mut self.prng);
+        let (request, response) = (spec.request.sample(prng) as u64, spec.response.sample(prng) as u64);
+        let round_trip = (spec.round_trip.sample(prng) as u64).max(1000);
+        let mixed = mix64(spec.seed ^ mix64(id));
+        let truth = ConversationTruth {
+            id,
+            addresses: [
+                10 << 24 | (1 + id % CLIENT_ADDRESSES) as u32,
+                198 << 24 | 18 << 16 | (1 + mixed % SERVER_ADDRESSES) as u32,
+            ],
+            // The port grows with each reuse of a client address, so that all conversations have other flow keys.
+            ports: [1024 + (id / CLIENT_ADDRESSES % 60_000) as u16, if mixed >> 32 & 3 == 0 { 80 } else { 443 }],
+            ..ConversationTruth::default()
+        };
+        // The observer is between 10 and 50 % of the way from the client to the server.
+        let to_observer = (round_trip as f64 / 2.0 * (0.1 + 0.4 * prng.unit())) as u64;
+        let endpoint = |data| Endpoint::new(data, u64::from(spec.segment), round_trip);
+        let mut connection = Box::new(Connection {
+            truth,
+            endpoints: [endpoint(request), endpoint(response)],
+            initial: [prng.next_u64() as u32, prng.next_u64() as u32],
+            delays: [to_observer, round_trip / 2 - to_observer.min(round_trip / 2)],
+            line_free: [0; 2],
+            packet_ids: [prng.next_u64() as u16, prng.next_u64() as u16],
+            seen: Default::default(),
+            seen_end: [0; 2],
+            is_closing: false,
+        });
+        self.act(time, client, Side::Client, &mut connection, Actions::default());
+        self.connections[client as usize] = Some(connection);
+    }
+
+    /// Lets an endpoint send what it may, carries out its actions, and closes the conversation at its end.
+    fn act(&mut self, time: u64, client: u32, side: Side, connection: &mut Connection, mut actions: Actions) {
+        let id = connection.truth.id;
+        connection.raise_limits();
+        let endpoint = &mut connection.endpoints[side as usize];
+        if !endpoint.is_reset {
+            endpoint.send(&mut actions);
+        }
+        for (timer, generation, delay) in actions.timers {
+            self.schedule(time + delay, client, id, Event::Expired(side, timer, generation));
+        }
+        for segment in actions.segments {
+            let departure = time.max(connection.line_free[side as usize]);
+            connection.line_free[side as usize] = departure + (HEADERS as u64 + segment.len) * NANOS_PER_BYTE;
+            let (is_lost, is_before) = (self.prng.unit() < self.spec.loss, self.prng.unit() < 0.5);
+            if is_lost && is_before {
+                connection.truth.lost_before[side as usize] += 1;
+                continue;
+            }
+            let at = departure + connection.delays[side as usize];
+            self.schedule(at, client, id, Event::Observed(side, segment, is_lost));
+        }
+        let [a, b] = &connection.endpoints;
+        let is_reset = a.is_reset || b.is_reset;
+        if !connection.is_closing && (is_reset || a.is_acknowledged() && b.is_acknowledged()) {
+            (connection.is_closing, connection.truth.is_reset) = (true, is_reset);
+            // Segments that are still on their way are seen before the end.
+            let last = connection.line_free[0].max(connection.line_free[1]).max(time);
+            let delay = connection.delays[0] + connection.delays[1];
+            self.schedule(last + delay, client, id, Event::Close);
+        }
+    }
+
+    fn close(&mut self, time: u64, client: u32, truth: ConversationTruth) {
+        // If all segments of a conversation were lost before the observer, the observer knows nothing of it.
+        if truth.packets != [0; 2] {
+            self.ended.push(truth);
+        }
+        let think = self.spec.think.sample(&mut self.prng) as u64;
+        self.schedule(time + think, client, 0, Event::Open);
+    }
+}
+
+impl Connection {
+    /// Permits both endpoints to send what their applications have.
+    fn raise_limits(&mut self) {
+        let [client, server] = &mut self.endpoints;
+        client.limit = match client.received() {
+            0 => 1,
+            // The client closes when it has the response and the FIN of the server.
+            received if received >= server.total() => client.total(),
+            _ => client.data_end(),
+        };
+        server.limit = match server.received() {
+            0 => 0,
+            received if received >= client.data_end() => server.total(),
+            _ => 1,
+        };
+    }
+
+    /// Writes a segment as the observer sees it, and counts it.
+    fn observe(&mut self, time: u64, side: Side, segment: &Segment, buf: &mut [u8]) -> usize {
+        let (own, other) = (side as usize, side.other() as usize);
+        let is_counted_in_stream = segment.flags & (flag::SYN | flag::FIN) != 0;
+        let payload = if is_counted_in_stream { 0 } else { segment.len };
+        let ack = if segment.flags & flag::ACK == 0 { 0 } else { self.initial[other].wrapping_add(segment.ack as u32) };
+        self.packet_ids[own] = self.packet_ids[own].wrapping_add(1);
+        let frame = TcpFrame {
+            src: self.truth.addresses[own],
+            dst: self.truth.addresses[other],
+            src_port: self.truth.ports[own],
+            dst_port: self.truth.ports[other],
+            seq: self.initial[own].wrapping_add(segment.begin as u32),
+            ack,
+            flags: segment.flags,
+            ttl: [63, 57][own],
+            id: self.packet_ids[own],
+            payload: payload as usize,
+            mac: own as u8 + 1,
+        };
+        let len = frame.write(buf);
+        let truth = &mut self.truth;
+        if truth.packets == [0; 2] {
+            truth.begin = time;
+        }
+        truth.end = time;
+        truth.packets[own] += 1;
+        truth.bytes[own] += len as u64;
+        if segment.len > 0 {
+            if self.seen[own].insert(segment.begin) {
+                truth.payload[own] += payload;
+                truth.late[own] += u64::from(segment.begin < self.seen_end[own]);
+            } else {
+                truth.repeated[own] += 1;
+            }
+            self.seen_end[own] = self.seen_end[own].max(segment.begin + segment.len);
+        }
+        len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    fn spec(loss: f64, seed: u64) -> ConversationSpec {
+        let distribution = |text: &str| text.parse().unwrap();
+        ConversationSpec {
+            clients: 20,
+            total: 300,
+            request: distribution("uniform:0:3000"),
+            response: distribution("pareto:1.2:3000:300000"),
+            round_trip: distribution("uniform:1ms:80ms"),
+            think: distribution("exp:50ms"),
+            loss,
+            segment: 1460,
+            seed,
+        }
+    }
+
+    type Packet = (u64, Vec<u8>);
+
+    fn all(spec: &ConversationSpec) -> (Vec<Packet>, Vec<ConversationTruth>) {
+        let mut conversations = Conversations::new(spec);
+        let mut buf = vec![0; conversations.max_len()];
+        let mut packets = Vec::new();
+        while let Some((time, len)) = conversations.next(&mut buf) {
+            packets.push((time, buf[..len].to_vec()));
+        }
+        (packets, conversations.take_ended())
+    }
+
+    fn be32(bytes: &[u8], at: usize) -> u32 {
+        u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+    }
+
+    /// A direction of a conversation as an observer reassembles it: packets, bytes, and the payload by sequence number.
+    #[derive(Default)]
+    struct Observed {
+        packets: u64,
+        bytes: u64,
+        repeated: u64,
+        late: u64,
+        initial: Option<u32>,
+        /// End of the stream seen so far, and all begins with their lengths, relative to the first sequence number.
+        end: u32,
+        segments: HashMap<u32, u32>,
+        flags: u8,
+        reset: bool,
+    }
+
+    /// Reassembles all conversations from the bytes of the frames alone.
+    fn observed(packets: &[Packet]) -> HashMap<(u32, u16, u32, u16), Observed> {
+        let half = |frame: &[u8], at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
+        let key = |frame: &[u8]| (be32(frame, 26), half(frame, 34), be32(frame, 30), half(frame, 36));
+        let mut flows: HashMap<(u32, u16, u32, u16), Observed> = HashMap::new();
+        // An acknowledgement can be seen before the SYN of its direction, whose first transmission was lost.
+        for (_, frame) in packets.iter().filter(|(_, frame)| frame[47] & flag::SYN != 0) {
+            flows.entry(key(frame)).or_default().initial = Some(be32(frame, 38));
+        }
+        for (_, frame) in packets {
+            let port = |at: usize| half(frame, at);
+            let flow = flows.entry(key(frame)).or_default();
+            let payload = u32::from(port(16)) - 40;
+            let (flags, seq) = (frame[47], be32(frame, 38));
+            flow.packets += 1;
+            flow.bytes += frame.len() as u64;
+            flow.flags |= flags;
+            flow.reset |= flags & flag::RST != 0;
+            let len = payload + u32::from(flags & (flag::SYN | flag::FIN) != 0);
+            let begin = seq.wrapping_sub(*flow.initial.get_or_insert(seq));
+            if len > 0 {
+                match flow.segments.insert(begin, len) {
+                    Some(known) => {
+                        assert_eq!(known, len);
+                        flow.repeated += 1;
+                    }
+                    None => flow.late += u64::from(begin < flow.end),
+                }
+                flow.end = flow.end.max(begin + len);
+            }
+        }
+        flows
+    }
+
+    #[test]
+    fn without_loss_each_conversation_is_complete_and_nothing_is_repeated() {
+        let seed = testkit::seed("without_loss_each_conversation_is_complete_and_nothing_is_repeated");
+        let spec = spec(0.0, seed);
+        let (packets, truths) = all(&spec);
+        assert!(packets.is_sorted_by_key(|(time, _)| *time), "seed {seed}");
+        assert_eq!(truths.len(), 300, "seed {seed}");
+        let flows = observed(&packets);
+        for truth in &truths {
+            assert!(!truth.is_reset && truth.repeated == [0; 2] && truth.late == [0; 2], "seed {seed}: {truth:?}");
+            let [a, b] = truth.addresses;
+            let [p, q] = truth.ports;
+            for (side, key) in [(a, p, b, q), (b, q, a, p)].into_iter().enumerate() {
+                let flow = &flows[&key];
+                assert_eq!(flow.flags & !flag::PSH, flag::SYN | flag::ACK | flag::FIN, "seed {seed}: {truth:?}");
+                // SYN and FIN take one sequence number each.
+                assert_eq!(u64::from(flow.end), truth.payload[side] + 2, "seed {seed}: {truth:?}");
+            }
+        }
+        assert_eq!(flows.len(), 600);
+    }
+
+    #[test]
+    fn the_truth_equals_what_an_observer_reassembles_from_the_frames() {
+        let seed = testkit::seed("the_truth_equals_what_an_observer_reassembles_from_the_frames");
+        for (loss, spec_seed) in [(0.0, seed), (0.01, seed + 1), (0.1, seed + 2), (0.4, seed + 3)] {
+            let (packets, truths) = all(&spec(loss, spec_seed));
+            let flows = observed(&packets);
+            let mut sums = [0u64; 4];
+            for truth in &truths {
+                let [a, b] = truth.addresses;
+                let [p, q] = truth.ports;
+                for (side, key) in [(a, p, b, q), (b, q, a, p)].into_iter().enumerate() {
+                    let none = Observed::default();
+                    let flow = flows.get(&key).unwrap_or(&none);
+                    let why = format!("loss {loss}, seed {seed}, direction {side}: {truth:?}");
+                    assert_eq!(flow.packets, truth.packets[side], "{why}");
+                    assert_eq!(flow.bytes, truth.bytes[side], "{why}");
+                    // If the first SYN was lost before the observer, its retransmission is the first segment seen.
+                    assert_eq!((flow.repeated, flow.late), (truth.repeated[side], truth.late[side]), "{why}");
+                    sums[0] += truth.repeated[side];
+                    sums[1] += truth.late[side];
+                    sums[2] += truth.lost_before[side];
+                    sums[3] += truth.lost_after[side];
+                }
+            }
+            let total: u64 = truths.iter().map(|truth| truth.packets[0] + truth.packets[1]).sum();
+            assert_eq!(total, packets.len() as u64, "loss {loss}, seed {seed}");
+            if loss == 0.0 {
+                assert_eq!(sums, [0; 4]);
+            } else {
+                let lost = (sums[2] + sums[3]) as f64 / (total + sums[2]) as f64;
+                assert!(lost > 0.0 && lost < 2.0 * loss, "loss {loss}, seed {seed}: {lost}");
+            }
+            if loss >= 0.1 {
+                assert!(sums.iter().all(|sum| *sum > 10), "loss {loss}, seed {seed}: {sums:?}");
+            }
+            if loss <= 0.1 {
+                assert_eq!(truths.len(), 300, "loss {loss}, seed {seed}");
+                assert!(truths.iter().filter(|truth| truth.is_reset).count() < 10, "loss {loss}, seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn checksums_are_correct_and_repeated_segments_have_equal_bytes() {
+        let (packets, _) = all(&spec(0.1, 4));
+        let mut payloads = HashMap::new();
+        for (_, frame) in &packets {
+            let total = usize::from(u16::from_be_bytes([frame[16], frame[17]]));
+            let sum = |parts: &[&[u8]]| {
+                let words = parts.iter().flat_map(|part| part.chunks(2));
+                let mut sum: u32 =
+                    words.map(|w| u32::from(w[0]) << 8 | u32::from(w.get(1).copied().unwrap_or(0))).sum();
+                while sum > 0xffff {
+                    sum = (sum & 0xffff) + (sum >> 16);
+                }
+                sum
+            };
+            assert_eq!(sum(&[&frame[14..34]]), 0xffff);
+            let length = ((total - 20) as u16).to_be_bytes();
+            assert_eq!(sum(&[&frame[26..34], &[0, 6], &length, &frame[34..14 + total]]), 0xffff);
+            let payload = frame[54..14 + total].to_vec();
+            if !payload.is_empty() {
+                let key = (frame[26..38].to_vec(), be32(frame, 38));
+                assert_eq!(payloads.entry(key).or_insert_with(|| payload.clone()), &payload);
+            }
+        }
+    }
+
+    #[test]
+    fn equal_specifications_give_equal_frames() {
+        let (a, b) = (all(&spec(0.05, 9)), all(&spec(0.05, 9)));
+        assert!(a == b);
+        assert!(all(&spec(0.05, 10)).0 != a.0);
+    }
+}
