@@ -512,7 +512,7 @@ fn a_file_that_cannot_be_written_completely_is_removed() {
         let output = common::run_command(limited.args(["packets", "-r", arg(&from), "-w", arg(&to)]));
         assert_eq!(output.status, Some(2), "{output:?}");
         assert!(output.err.contains("the incomplete file was removed") && output.err.contains(arg(&to)), "{output:?}");
-        assert_eq!(common::walk(&dir.join("out")), [PathBuf::new(); 0], "{output:?}");
+        assert!(common::walk(&dir.join("out")).is_empty(), "{output:?}");
     }
 }
 
