@@ -113,7 +113,8 @@ fn measure(args: &EnginesArgs, methods: &[ReceiveMethod], sheet: &mut Output<'_>
     })?;
     let places = CpuPlacement::find();
     sheet.head(format_args!(
-        "gen (processor {}) -> veth -> receiving process (processor {}), nothing stored; {} runs of {} s in turn, medians",
+        "gen (processor {}) -> veth -> receiving process (processor {}), nothing stored; {} runs of {} s in turn, \
+         medians",
         places.other(0),
         places.engine(),
         args.repeat,

@@ -100,13 +100,15 @@ pub fn missing_rows(
     }
     if let Some(begin) = unmetered.begin {
         let text = unmetered.without_rows(moment(begin));
-        found.push((false, format!("{text}: they were recorded without a meter, a crash lost the rows, retention removed them, or rows are missing")));
+        let causes = "they were recorded without a meter, a crash lost the rows, retention removed them, or rows are \
+                      missing";
+        found.push((false, format!("{text}: {causes}")));
     }
     Ok(found)
 }
 
-/// True if the interface directory has a file or a journal that may have flow records of the interval of the query. Only
-/// the names of files are read.
+/// True if the interface directory has a file or a journal that may have flow records of the interval of the query.
+/// Only the names of files are read.
 fn has_flow_records(root: &Path, query: &Query) -> bool {
     let has_journal = file_layout::journals(root, DataFileKind::Flows).is_ok_and(|journals| !journals.is_empty());
     has_journal || FileScan::new(root, DataFileKind::Flows, query, &Warnings::default()).peek().is_some()

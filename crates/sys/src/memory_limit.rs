@@ -67,9 +67,9 @@ pub fn memory_limit() -> MemoryLimit {
     }
 }
 
-/// The first of `mount_points` that is a directory with entries, otherwise the first mount point. `ip netns exec` mounts
-/// another sysfs over `/sys`, which hides the control groups. The first process and the parent process can usually
-/// still see them; only root can read the directories of these processes.
+/// The first of `mount_points` that is a directory with entries, otherwise the first mount point. `ip netns exec`
+/// mounts another sysfs over `/sys`, which hides the control groups. The first process and the parent process can
+/// usually still see them; only root can read the directories of these processes.
 fn mounted_groups<'p>(mount_points: &[&'p Path]) -> &'p Path {
     let has_groups = |path: &&&Path| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
     mount_points.iter().find(has_groups).unwrap_or(&mount_points[0])

@@ -46,8 +46,8 @@ pub struct Totals {
     pub notes: u64,
     /// Files and directories that could not be read or have an unknown format.
     pub unreadable: u64,
-    /// Packet files that a recorder did not publish, because it was killed or could not write. The losses in these files
-    /// are in no ledger yet.
+    /// Packet files that a recorder did not publish, because it was killed or could not write. The losses in these
+    /// files are in no ledger yet.
     pub unfinished: u64,
 }
 
@@ -201,7 +201,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         self.find_with(path, kind, byte, text, "");
     }
 
-    /// As [`Self::find`], with a remedy other than that of the kind; an empty `advice` stands for the remedy of the kind.
+    /// As [`Self::find`], with a remedy other than that of the kind; an empty `advice` stands for the remedy of the
+    /// kind.
     fn find_with(&mut self, path: &Path, kind: FindingKind, byte: Option<u64>, text: impl Into<String>, advice: &str) {
         self.report(Finding { path: path.to_owned(), kind, byte, text: text.into(), advice: advice.to_owned() });
     }

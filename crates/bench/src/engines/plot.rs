@@ -52,7 +52,7 @@ fn draw(sizes: &[String], rows: &[Row]) -> Result<String, Box<dyn std::error::Er
             .x_labels(sizes.len())
             .x_label_formatter(&label)
             .draw()?;
-        for (i, (name, points)) in curves(sizes, rows).into_iter().enumerate() {
+        for (i, (name, points)) in lines(sizes, rows).into_iter().enumerate() {
             let colour = COLOURS[i % COLOURS.len()];
             let places = points.iter().map(|(place, share)| (SegmentValue::CenterOf(*place), *share));
             chart
@@ -72,22 +72,22 @@ fn draw(sizes: &[String], rows: &[Row]) -> Result<String, Box<dyn std::error::Er
 }
 
 /// A line of the plot: its name, and for each traffic its place on the axis and the received share in percent.
-type Curve = (String, Vec<(usize, f64)>);
+type PlotLine = (String, Vec<(usize, f64)>);
 
 /// Returns a line for each method and number of threads.
-fn curves(sizes: &[String], rows: &[Row]) -> Vec<Curve> {
-    let mut curves: Vec<Curve> = Vec::new();
+fn lines(sizes: &[String], rows: &[Row]) -> Vec<PlotLine> {
+    let mut lines: Vec<PlotLine> = Vec::new();
     for row in rows {
         let name =
             if row.threads == 1 { row.method.to_owned() } else { format!("{}, {} threads", row.method, row.threads) };
         let Some(place) = sizes.iter().position(|size| *size == row.traffic) else { continue };
         let point = (place, 100.0 * row.received_share.median);
-        match curves.iter_mut().find(|(other, _)| *other == name) {
+        match lines.iter_mut().find(|(other, _)| *other == name) {
             Some((_, points)) => points.push(point),
-            None => curves.push((name, vec![point])),
+            None => lines.push((name, vec![point])),
         }
     }
-    curves
+    lines
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
         ];
         let sizes = ["60".to_owned(), "imix".to_owned()];
         assert_eq!(
-            curves(&sizes, &rows),
+            lines(&sizes, &rows),
             [
                 ("tpacket".to_owned(), vec![(0, 50.0), (1, 100.0)]),
                 ("tpacket, 2 threads".to_owned(), vec![(0, 75.0)]),
