@@ -82,7 +82,7 @@ pub fn run(args: &TimeArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let mut sheet = Output::begin(out, args.json, "time")?;
     if args.machine > 0.0 {
         let measured = machine::interruptions(Duration::from_secs_f64(args.machine));
-        sheet.row("interruptions", &measured, &measured)?;
+        sheet.row("interruptions", &measured, measured)?;
     }
     sheet.note(
         "the rows are results of a model of a 10 Gb/s link, NIC and polling thread, not measurements of this machine; \
