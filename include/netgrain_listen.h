@@ -78,7 +78,7 @@ typedef _Atomic unsigned char ngl_byte;
 
 /* A descriptor: a packet, or with NGL_FLAG_CONTROL another event at this position of the stream. */
 typedef struct ngl_desc {
-    uint64_t pos;      /* stream position of the packet's pcap record header; for control descriptors see NGL_KIND_... */
+    uint64_t annotated_pos; /* see ngl_pos, ngl_timestamp_method, ngl_duplicate_class; of a control event, see ngl_number */
     uint64_t ts;       /* nanoseconds since 1970 (UTC) */
     uint32_t hash;     /* keyed symmetric flow hash; 0 without a flow */
     uint32_t mark;     /* set by programs; in a control descriptor, its kind */
@@ -100,12 +100,31 @@ typedef struct ngl_desc {
 #define NGL_FLAG_WIRE_RAISED 128  /* the wire length of the capture was below the caplen and was raised to it */
 
 /* Kinds of control descriptors, in ngl_desc.mark. */
-#define NGL_KIND_SEGMENT 1  /* a new segment begins at pos; the segment before ended `hash` bytes earlier */
-#define NGL_KIND_LOST 2     /* `pos` packets were lost: loss cause in l3, slot of the lossless reader (if any) in l4 */
-#define NGL_KIND_FILTERED 3 /* `pos` packets did not match the capture filter */
+#define NGL_KIND_SEGMENT 1  /* a new segment begins at stream position ngl_number; the segment before ended `hash` bytes earlier */
+#define NGL_KIND_LOST 2     /* ngl_number packets were lost: loss cause in l3, slot of the lossless reader (if any) in l4 */
+#define NGL_KIND_FILTERED 3 /* ngl_number packets did not match the capture filter */
 #define NGL_KIND_TICK 4     /* the time has reached the second of ts */
 #define NGL_KIND_END 5      /* end of the stream */
-#define NGL_KIND_PROGRAM 6  /* in a branch: generation `pos` of the group's program evaluated the packets that follow */
+#define NGL_KIND_PROGRAM 6  /* in a branch: generation ngl_number of the group's program evaluated the packets that follow */
+
+/* Methods that made the timestamp of a packet; see ngl_timestamp_method. */
+#define NGL_METHOD_UNKNOWN 0
+#define NGL_METHOD_POLL 1     /* the engine thread read its clock when it took the packet */
+#define NGL_METHOD_BATCH 2    /* the engine thread read its clock once for the batch */
+#define NGL_METHOD_UDTS 3     /* the time between two batches, divided equally between the packets */
+#define NGL_METHOD_WDTS 4     /* the time between two batches, divided by the lengths of the packets on the wire */
+#define NGL_METHOD_KERNEL 5
+#define NGL_METHOD_HARDWARE 6 /* the NIC */
+#define NGL_METHOD_FILE 7     /* the capture file */
+#define NGL_METHOD_TRAILER 8  /* the trailer that an aggregation switch added to the frame */
+#define NGL_METHOD_SCHEDULE 9 /* the schedule of the simulator */
+
+/* Classes of duplicate packets; see ngl_duplicate_class. 0 means that the packet is no duplicate. */
+#define NGL_DUPLICATE_SWITCHING 1
+#define NGL_DUPLICATE_ROUTING 2
+#define NGL_DUPLICATE_NAT 3
+#define NGL_DUPLICATE_PROXYING 4
+#define NGL_DUPLICATE_FRAGMENT 5
 
 #define NGL_RECORD_HEADER 16           /* bytes of the nanosecond-pcap record header before each packet */
 #define NGL_PACKET_MAX 65535           /* greatest number of bytes of a packet; a buffer of this size always suffices */
@@ -165,7 +184,7 @@ typedef struct ngl {
 /* ---- Layout and protocol, as in crates/ring/src/layout.rs and attach.rs ------------------------------------------- */
 
 #define NGL_MAGIC UINT64_C(0x0031474e4952474e) /* "NGRING1\0" */
-#define NGL_VERSION 1
+#define NGL_VERSION 2
 #define NGL_PAGE 4096
 #define NGL_NAME 64
 #define NGL_DESC_BYTES 32
@@ -231,6 +250,18 @@ static inline uint64_t ngl_plus_(uint64_t a, uint64_t b) { return a > UINT64_MAX
 
 static inline int ngl_is_packet(const ngl_desc *d) { return (d->flags & NGL_FLAG_CONTROL) == 0; }
 
+/* The stream position of the packet's pcap record header: the low 56 bits of annotated_pos. Only for packets. */
+static inline uint64_t ngl_pos(const ngl_desc *d) { return d->annotated_pos & ((UINT64_C(1) << 56) - 1); }
+
+/* The method that made the timestamp of the packet: NGL_METHOD_... Only for packets. */
+static inline unsigned ngl_timestamp_method(const ngl_desc *d) { return (unsigned)(d->annotated_pos >> 56) & 15; }
+
+/* The class of a duplicate packet: NGL_DUPLICATE_..., or 0 if the packet is no duplicate. Only for packets. */
+static inline unsigned ngl_duplicate_class(const ngl_desc *d) { return (unsigned)(d->annotated_pos >> 60) & 7; }
+
+/* The number of a control event; its meaning depends on the kind, see NGL_KIND_... */
+static inline uint64_t ngl_number(const ngl_desc *d) { return d->annotated_pos; }
+
 /* Copies a descriptor. The copy is valid only if ngl_oldest_desc_, called after the copy, returns at most `index`. */
 static inline ngl_desc ngl_load_desc_(const ngl_ring *r, uint64_t index) {
     const unsigned char *slot = r->descs + (size_t)(index & (r->descs_len - 1)) * NGL_DESC_BYTES;
@@ -274,7 +305,7 @@ static inline size_t ngl_next(ngl_ring *r, ngl_desc *out, size_t most) {
     r->next = to;
     r->seen_descs += n;
     for (size_t i = 0; i < n; i++) {
-        if (ngl_is_packet(&out[i])) r->end = out[i].pos + NGL_RECORD_HEADER + out[i].caplen;
+        if (ngl_is_packet(&out[i])) r->end = ngl_pos(&out[i]) + NGL_RECORD_HEADER + out[i].caplen;
         else r->seen_controls++;
     }
     return n;
@@ -299,13 +330,13 @@ static inline int ngl_copy_(const ngl_ring *r, uint64_t pos, unsigned char *to, 
 /* Copies at most `size` bytes of a packet. Returns their number, or -1 if they were overwritten during the copy. */
 static inline long ngl_packet(const ngl_ring *r, const ngl_desc *d, void *to, size_t size) {
     size_t len = d->caplen < size ? d->caplen : size;
-    return ngl_copy_(r, d->pos + NGL_RECORD_HEADER, (unsigned char *)to, len) ? (long)len : -1;
+    return ngl_copy_(r, ngl_pos(d) + NGL_RECORD_HEADER, (unsigned char *)to, len) ? (long)len : -1;
 }
 
 /* As ngl_packet, with the nanosecond-pcap record header before the packet, as in a pcap file. */
 static inline long ngl_record(const ngl_ring *r, const ngl_desc *d, void *to, size_t size) {
     size_t all = (size_t)NGL_RECORD_HEADER + d->caplen, len = all < size ? all : size;
-    return ngl_copy_(r, d->pos, (unsigned char *)to, len) ? (long)len : -1;
+    return ngl_copy_(r, ngl_pos(d), (unsigned char *)to, len) ? (long)len : -1;
 }
 
 /* Reads the head and the number of control descriptors that the producer stored together. The producer stores the two numbers

@@ -7,10 +7,12 @@
 //! * [`nearest`] finds the name that a misspelt name was probably meant to be.
 //! * [`memory`] has the hints for the memory of large tables.
 //! * [`ledger`] has the counters and their accounting equation.
+//! * [`TimestampMethod`] and [`DuplicateClass`] are the annotations of packets.
 //!
 //! This crate makes no system call and reads no clock: times and seeds arrive as arguments.
 #![forbid(unsafe_code)]
 
+mod duplicate_class;
 pub mod events;
 pub mod hash;
 pub mod ledger;
@@ -21,8 +23,10 @@ mod suggest;
 mod tally;
 mod time;
 mod time_spec;
+mod timestamp_method;
 pub mod units;
 
+pub use duplicate_class::DuplicateClass;
 pub use events::{Cause, Note};
 pub use ledger::{Ledger, Row};
 pub use prng::Prng;
@@ -31,3 +35,4 @@ pub use suggest::nearest;
 pub use tally::Tally;
 pub use time::Timestamp;
 pub use time_spec::{ParseTimeError, TimeSpec};
+pub use timestamp_method::TimestampMethod;

@@ -1,6 +1,6 @@
 //! The `Source` trait and its types, which define the behaviour of every packet source.
 
-use base::{Cause, Note, Timestamp};
+use base::{Cause, Note, Timestamp, TimestampMethod};
 use std::fmt;
 use std::time::Duration;
 use sys::netlink::Link;
@@ -104,6 +104,17 @@ impl TimestampSource {
             Self::Hardware => "hardware",
             Self::File => "file",
             Self::Simulated => "simulated",
+        }
+    }
+
+    /// The timestamp method of the packets of a source with this clock, unless the engine applies another method.
+    pub const fn method(self) -> TimestampMethod {
+        match self {
+            Self::Engine => TimestampMethod::Poll,
+            Self::Kernel => TimestampMethod::Kernel,
+            Self::Hardware => TimestampMethod::Hardware,
+            Self::File => TimestampMethod::File,
+            Self::Simulated => TimestampMethod::Schedule,
         }
     }
 

@@ -6,7 +6,7 @@ use base::Timestamp;
 use capture::Frame;
 use filter::Filter;
 use interface_program::{IncomingPacket, ProgramSequence};
-use ring::{CAPLEN_MAX, Packet, Producer, TIMESTAMP_MAX, flag};
+use ring::{Annotations, CAPLEN_MAX, Packet, Producer, TIMESTAMP_MAX, flag};
 use sys::clock::Clock;
 use wire::{FlowHasher, Headers};
 
@@ -30,6 +30,8 @@ pub struct Stage<'a> {
     pub snaplen: usize,
     /// The link type, as pcap numbers it.
     pub link_type: u16,
+    /// The annotations of all packets of this poll: the method of their timestamps.
+    pub annotations: Annotations,
     /// True if the source is an interface, which cannot wait for space in the ring. Then a timestamp that is earlier
     /// than the timestamp of the previous frame is replaced by the timestamp of the previous frame.
     pub live: bool,
@@ -158,6 +160,7 @@ impl Stage<'_> {
                 hash: from_program.and_then(|packet| packet.hash).unwrap_or_else(|| self.hasher.hash(head, &headers)),
                 mark: from_program.map_or(0, |packet| packet.mark),
                 flags,
+                annotations: self.annotations,
                 l3: headers.l3(),
                 l4: headers.l4(),
                 vlan,

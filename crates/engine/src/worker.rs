@@ -12,7 +12,7 @@ use base::{Cause, Note, Timestamp};
 use capture::{AnySource, Counts, Polled, ProgramOutcomes, Source, SourceError, SourceInfo, TimestampSource};
 use filter::Filter;
 use interface_program::ProgramSequence;
-use ring::Producer;
+use ring::{Annotations, Producer};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::PoisonError;
@@ -222,6 +222,7 @@ impl Worker {
             clock: &self.clock,
             snaplen: self.settings.snaplen,
             link_type: self.info.link_type,
+            annotations: Annotations::new(self.info.timestamp_source.method(), None),
             live: self.info.timestamp_source.is_live(),
             last: self.last,
             taken: 0,

@@ -357,7 +357,7 @@ impl Dispatcher {
             let mut batch = Vec::with_capacity(descs.len());
             batch.extend(packets.map(|desc| Packet {
                 desc,
-                bytes: reader.bytes(desc.pos + RECORD_HEADER as u64, desc.caplen.into()),
+                bytes: reader.bytes(desc.pos() + RECORD_HEADER as u64, desc.caplen.into()),
                 wire_len: wire_len(reader, desc),
             }));
             let (begin, count) = (*first, groups.len());
@@ -406,7 +406,7 @@ fn wire_len(reader: &LosslessReader, desc: &Desc) -> u32 {
     if desc.wire_len < u16::MAX {
         return desc.wire_len.into();
     }
-    let header = reader.bytes(desc.pos + 12, 4);
+    let header = reader.bytes(desc.pos() + 12, 4);
     header.try_into().map_or(u32::from(u16::MAX), u32::from_le_bytes)
 }
 

@@ -11,11 +11,11 @@ use crate::report::SinkReport;
 use crate::sink::{Sink, Sinks};
 use crate::table::Table;
 use crate::work::Work;
-use base::{Cause, Timestamp};
+use base::{Cause, Timestamp, TimestampMethod};
 use capture::{Frame, Polled, Source, SourceError};
 use filter::Filter;
 use flow::Record;
-use ring::{CAPLEN_MAX, Control, Desc, RECORD_HEADER, TIMESTAMP_MAX, flag};
+use ring::{AnnotatedPosition, Annotations, CAPLEN_MAX, Control, Desc, RECORD_HEADER, TIMESTAMP_MAX, flag};
 use series::{Row, SeriesMeter};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -206,12 +206,12 @@ struct Batch {
 
 impl PacketBytes for Batch {
     fn bytes(&self, desc: &Desc) -> &[u8] {
-        let from = desc.pos as usize + RECORD_HEADER;
+        let from = desc.pos() as usize + RECORD_HEADER;
         &self.bytes[from..from + usize::from(desc.caplen)]
     }
 
     fn wire_len(&self, desc: &Desc) -> u32 {
-        let at = desc.pos as usize + 12;
+        let at = desc.pos() as usize + 12;
         self.bytes[at..at + 4].try_into().map_or(0, u32::from_le_bytes)
     }
 
@@ -255,7 +255,8 @@ impl Batch {
         self.bytes.extend_from_slice(&frame.wire_len.to_le_bytes());
         self.bytes.extend_from_slice(bytes);
         let wire_len = u16::try_from(frame.wire_len).unwrap_or(u16::MAX);
-        self.descs.push(Desc { pos, ts: ts.nanos(), caplen, wire_len, flags, ..Desc::default() });
+        let annotated_pos = AnnotatedPosition::new(pos).with_annotations(Annotations::new(TimestampMethod::File, None));
+        self.descs.push(Desc { annotated_pos, ts: ts.nanos(), caplen, wire_len, flags, ..Desc::default() });
     }
 }
 

@@ -157,14 +157,14 @@ impl QueueReader {
 
 impl PacketBytes for QueueReader {
     fn bytes(&self, desc: &Desc) -> &[u8] {
-        self.reader.bytes(desc.pos + RECORD_HEADER as u64, desc.caplen.into())
+        self.reader.bytes(desc.pos() + RECORD_HEADER as u64, desc.caplen.into())
     }
 
     fn wire_len(&self, desc: &Desc) -> u32 {
         if desc.wire_len < u16::MAX {
             return desc.wire_len.into();
         }
-        let header = self.reader.bytes(desc.pos + 12, 4);
+        let header = self.reader.bytes(desc.pos() + 12, 4);
         header.try_into().map_or(u32::from(u16::MAX), u32::from_le_bytes)
     }
 

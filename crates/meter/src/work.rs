@@ -158,7 +158,7 @@ impl Work {
                     wire_len: queue.wire_len(desc),
                     data: queue.bytes(desc),
                     decoded,
-                    position: if self.located { desc.pos } else { Packet::NOWHERE },
+                    position: if self.located { desc.pos() } else { Packet::NOWHERE },
                     queue: queue.queue(),
                 })
                 .collect();

@@ -7,7 +7,7 @@ use base::Timestamp;
 use index::Header;
 use netgrain_recorder::cutter::Cutter;
 use netgrain_recorder::{Config, Feed, Recorder, Wait};
-use ring::{BLOCK, Control, Desc, FILE_HEADER};
+use ring::{AnnotatedPosition, BLOCK, Control, Desc, FILE_HEADER};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -56,7 +56,15 @@ fn lap(caplen: u16, flows: u32) -> (Arc<Ring>, Vec<Desc>) {
         packet[26..30].copy_from_slice(&(0x0a00_0000 | flow).to_be_bytes());
         packet[30..38].copy_from_slice(&[10, 1, 0, 1, 0x10, flow as u8, 0, 53]);
         let ts = descs.len() as u64 * 50;
-        descs.push(Desc { pos: at as u64, ts, caplen, wire_len: caplen, l3: 14, l4: 34, ..Desc::default() });
+        descs.push(Desc {
+            annotated_pos: AnnotatedPosition::new(at as u64),
+            ts,
+            caplen,
+            wire_len: caplen,
+            l3: 14,
+            l4: 34,
+            ..Desc::default()
+        });
         at += 16 + usize::from(caplen);
     }
     (Arc::new(Ring { bytes, aligned }), descs)
@@ -100,8 +108,11 @@ impl Feed for Laps {
         let limit = self.released + RING as u64 - 2 * BLOCK;
         let to = (self.at + 1024).min(self.lap.len());
         if start + self.lap[to - 1].end() <= limit {
-            let rebased =
-                self.lap[self.at..to].iter().map(|d| Desc { pos: d.pos + start, ts: d.ts + start * 10, ..*d });
+            let rebased = self.lap[self.at..to].iter().map(|d| Desc {
+                annotated_pos: AnnotatedPosition::new(d.pos() + start),
+                ts: d.ts + start * 10,
+                ..*d
+            });
             self.batch.extend(rebased);
             self.at = to % self.lap.len();
             self.finished_laps += u64::from(self.at == 0);

@@ -95,8 +95,8 @@ impl Cutter {
         let memory = Arc::clone(&self.memory);
         for d in descriptors {
             if d.is_packet() {
-                if d.pos != self.next || self.segment.is_none() {
-                    return Err(BrokenStream::Position { expected: self.next, found: d.pos });
+                if d.pos() != self.next || self.segment.is_none() {
+                    return Err(BrokenStream::Position { expected: self.next, found: d.pos() });
                 }
                 self.seen += 1;
                 self.next = d.end();

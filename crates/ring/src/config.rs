@@ -1,5 +1,6 @@
 //! The size and behaviour of a ring. `Config::rounded` moves each value to the nearest permitted value.
 
+use crate::annotation::STREAM_POSITION_MAX;
 use crate::desc::{BLOCK, FILE_HEADER};
 use crate::layout::RingParameters;
 use std::time::Duration;
@@ -70,7 +71,8 @@ pub struct Config {
     pub reader_timeout: Option<Duration>,
     /// How much of the memory the kernel allocates when the ring is created.
     pub prefault: Prefault,
-    /// The stream position at which the ring begins, rounded up to a whole block. Only tests use a value other than 0.
+    /// The stream position at which the ring begins, rounded up to a whole block, and at most the last block before
+    /// [`STREAM_POSITION_MAX`]. Only tests use a value other than 0.
     pub start: u64,
 }
 
@@ -101,7 +103,7 @@ impl Config {
         self.snaplen = self.snaplen.min(CAPLEN_MAX as u32);
         self.segment_bytes = self.segment_bytes.max(2 * BLOCK);
         self.rotate = self.rotate.map(|p| Duration::from_secs(p.as_secs().max(1)));
-        self.start = self.start.next_multiple_of(BLOCK);
+        self.start = self.start.min(STREAM_POSITION_MAX - BLOCK).next_multiple_of(BLOCK);
         self
     }
 

@@ -4,13 +4,15 @@
 //! ```text
 //!  0        8        16       20       24       26       28    29    30    31
 //! +--------+--------+--------+--------+--------+--------+-----+-----+-----+-----+
-//! |  pos   |   ts   |  hash  |  mark  | caplen |wire_len| que | flg | l3  | l4  |
+//! |ann.pos |   ts   |  hash  |  mark  | caplen |wire_len| que | flg | l3  | l4  |
 //! +--------+--------+--------+--------+--------+--------+-----+-----+-----+-----+
 //! ```
-//! All fields are little-endian. A *control* descriptor (flag [`flag::CONTROL`]) carries no packet: `mark` holds the
+//! All fields are little-endian. `ann.pos` is the stream position with the annotations of the packet in its highest byte
+//! (see [`AnnotatedPosition`]). A *control* descriptor (flag [`flag::CONTROL`]) carries no packet: `mark` holds the
 //! kind of [`Control`]. Its position among the packets is the point in the stream at which the event happened.
 
-use base::{Cause, Timestamp};
+use crate::annotation::{AnnotatedPosition, Annotations};
+use base::{Cause, DuplicateClass, Timestamp, TimestampMethod};
 
 /// Bits of [`Desc::flags`].
 pub mod flag {
@@ -62,9 +64,10 @@ pub const BLOCK: u64 = 1 << 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(32))]
 pub struct Desc {
-    /// Stream position of the packet's pcap record header; of the segment's first byte for [`Control::Segment`];
-    /// the number of packets for [`Control::Lost`] and [`Control::Filtered`]; the generation for [`Desc::program`].
-    pub pos: u64,
+    /// Stream position of the packet's pcap record header, and the annotations of the packet. In a control descriptor,
+    /// the number of the event: the stream position of the segment's first byte for [`Control::Segment`]; the number of
+    /// packets for [`Control::Lost`] and [`Control::Filtered`]; the generation for [`Desc::program`].
+    pub annotated_pos: AnnotatedPosition,
     /// Nanoseconds since 1970 (UTC).
     pub ts: u64,
     /// Keyed symmetric flow hash; 0 where there is no flow.
@@ -139,15 +142,17 @@ impl Desc {
     /// The descriptor of the event `control` at time `ts`.
     pub fn control(control: Control, ts: Timestamp) -> Self {
         let mut d = Self { ts: ts.nanos(), flags: flag::CONTROL, ..Self::default() };
+        let mut number = 0;
         match control {
-            Control::Segment { pos, gap } => (d.mark, d.pos, d.hash) = (kind::SEGMENT, pos, gap),
+            Control::Segment { pos, gap } => (d.mark, number, d.hash) = (kind::SEGMENT, pos, gap),
             Control::Lost { cause, reader, packets } => {
-                (d.mark, d.pos, d.l3, d.l4) = (kind::LOST, packets, cause as u8, reader);
+                (d.mark, number, d.l3, d.l4) = (kind::LOST, packets, cause as u8, reader);
             }
-            Control::Filtered { packets } => (d.mark, d.pos) = (kind::FILTERED, packets),
+            Control::Filtered { packets } => (d.mark, number) = (kind::FILTERED, packets),
             Control::Tick => d.mark = kind::TICK,
             Control::End => d.mark = kind::END,
         }
+        d.annotated_pos = AnnotatedPosition::from_word(number);
         d
     }
 
@@ -162,10 +167,11 @@ impl Desc {
         if self.is_packet() {
             return None;
         }
+        let number = self.annotated_pos.to_word();
         Some(match self.mark {
-            kind::SEGMENT => Control::Segment { pos: self.pos, gap: self.hash },
-            kind::LOST => Control::Lost { cause: Cause::from_number(self.l3)?, reader: self.l4, packets: self.pos },
-            kind::FILTERED => Control::Filtered { packets: self.pos },
+            kind::SEGMENT => Control::Segment { pos: number, gap: self.hash },
+            kind::LOST => Control::Lost { cause: Cause::from_number(self.l3)?, reader: self.l4, packets: number },
+            kind::FILTERED => Control::Filtered { packets: number },
             kind::TICK => Control::Tick,
             kind::END => Control::End,
             _ => return None,
@@ -191,12 +197,13 @@ impl Desc {
     /// follow. Generations count the programs of a group, so they only grow. The descriptor is not a variant of
     /// [`Control`], because it occurs in branches only.
     pub fn program(generation: u64, ts: Timestamp) -> Self {
-        Self { pos: generation, ts: ts.nanos(), mark: kind::PROGRAM, flags: flag::CONTROL, ..Self::default() }
+        let annotated_pos = AnnotatedPosition::from_word(generation);
+        Self { annotated_pos, ts: ts.nanos(), mark: kind::PROGRAM, flags: flag::CONTROL, ..Self::default() }
     }
 
     /// The generation that a descriptor made by [`Desc::program`] announces.
     pub const fn as_program(&self) -> Option<u64> {
-        if !self.is_packet() && self.mark == kind::PROGRAM { Some(self.pos) } else { None }
+        if !self.is_packet() && self.mark == kind::PROGRAM { Some(self.annotated_pos.to_word()) } else { None }
     }
 
     /// The descriptor in the form in which a branch stores it.
@@ -205,6 +212,30 @@ impl Desc {
         self.queue = class & 63 | (generation as u8) << 6;
         self.mark = mark;
         self
+    }
+
+    /// The stream position of the packet's pcap record header. Only packets have a position; see [`Desc::as_control`].
+    #[inline]
+    pub const fn pos(&self) -> u64 {
+        self.annotated_pos.pos()
+    }
+
+    /// The annotations of the packet.
+    #[inline]
+    pub const fn annotations(&self) -> Annotations {
+        self.annotated_pos.annotations()
+    }
+
+    /// The method that made the timestamp of the packet.
+    #[inline]
+    pub const fn timestamp_method(&self) -> TimestampMethod {
+        self.annotations().timestamp_method()
+    }
+
+    /// The class of a duplicate packet; `None` if the packet is no duplicate.
+    #[inline]
+    pub const fn duplicate_class(&self) -> Option<DuplicateClass> {
+        self.annotations().duplicate_class()
     }
 
     /// The timestamp of the packet or event.
@@ -216,15 +247,14 @@ impl Desc {
     /// Stream position after the packet's last byte.
     #[inline]
     pub const fn end(&self) -> u64 {
-        // The addition wraps around, because a listener must not panic on any value that an engine writes.
-        self.pos.wrapping_add(RECORD_HEADER as u64 + self.caplen as u64)
+        self.pos() + RECORD_HEADER as u64 + self.caplen as u64
     }
 
     /// The descriptor as four words, for atomic copies to and from shared memory.
     #[inline]
     pub const fn to_words(self) -> [u64; 4] {
         [
-            self.pos,
+            self.annotated_pos.to_word(),
             self.ts,
             self.hash as u64 | (self.mark as u64) << 32,
             self.caplen as u64
@@ -240,7 +270,7 @@ impl Desc {
     #[inline]
     pub const fn from_words(w: [u64; 4]) -> Self {
         Self {
-            pos: w[0],
+            annotated_pos: AnnotatedPosition::from_word(w[0]),
             ts: w[1],
             hash: w[2] as u32,
             mark: (w[2] >> 32) as u32,
@@ -262,7 +292,8 @@ mod tests {
     fn words_and_fields_are_inverse_and_match_the_documented_layout() {
         assert_eq!(size_of::<Desc>(), DESC_BYTES);
         let d = Desc {
-            pos: 1,
+            annotated_pos: AnnotatedPosition::new(1)
+                .with_annotations(Annotations::new(TimestampMethod::Wdts, Some(DuplicateClass::Nat))),
             ts: 2,
             hash: 3,
             mark: 4,
@@ -274,6 +305,9 @@ mod tests {
             l4: 34,
         };
         assert_eq!(Desc::from_words(d.to_words()), d);
+        assert_eq!(d.to_words()[0].to_le_bytes(), [1, 0, 0, 0, 0, 0, 0, 0x34]);
+        assert_eq!((d.pos(), d.end()), (1, 22));
+        assert_eq!((d.timestamp_method(), d.duplicate_class()), (TimestampMethod::Wdts, Some(DuplicateClass::Nat)));
         assert_eq!(d.to_words()[3].to_le_bytes(), [5, 0, 6, 0, 7, flag::OUTGOING, 14, 34]);
     }
 

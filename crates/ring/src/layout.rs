@@ -24,7 +24,7 @@ use sys::memory::SharedMemory;
 /// "NGRING1\0" in little-endian order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NGRING1\0");
 /// Version of this layout and of the attach protocol.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 /// Bytes of a control or cursor page.
 pub const PAGE: usize = 4096;
 /// Length of a name in bytes.

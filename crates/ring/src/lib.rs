@@ -15,6 +15,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("the ring's descriptors and pcap records are laid out for little-endian machines");
 
+mod annotation;
 mod atomic;
 mod attach;
 mod back_pressure;
@@ -33,6 +34,7 @@ mod producer;
 pub mod protocol;
 mod search;
 
+pub use annotation::{AnnotatedPosition, Annotations, STREAM_POSITION_MAX};
 pub use attach::{AttachError, AttachPolicy, OfferedRing, Server, attach};
 pub use branch::{BRANCH_DESCS_MAX, BRANCH_DESCS_MIN, Branch, BranchWriter};
 pub use config::{CAPLEN_MAX, Config, Prefault, file_header};

@@ -233,17 +233,17 @@ impl Listener {
     /// Copies a packet's bytes; `None` if they were overwritten. Checks lengths against the ring before it reads,
     /// because the descriptor may hold any values.
     pub fn packet<'b>(&self, desc: &Desc, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
-        self.copy(desc.pos.wrapping_add(RECORD_HEADER as u64), usize::from(desc.caplen), buffer)
+        self.copy(desc.pos() + RECORD_HEADER as u64, usize::from(desc.caplen), buffer)
     }
 
     /// As [`Listener::packet`], but at most the first `most` bytes, for readers that need only headers.
     pub fn first_bytes<'b>(&self, desc: &Desc, most: usize, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
-        self.copy(desc.pos.wrapping_add(RECORD_HEADER as u64), usize::from(desc.caplen).min(most), buffer)
+        self.copy(desc.pos() + RECORD_HEADER as u64, usize::from(desc.caplen).min(most), buffer)
     }
 
     /// Copies a packet's nanosecond-pcap record, including the record header.
     pub fn record<'b>(&self, desc: &Desc, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
-        self.copy(desc.pos, RECORD_HEADER + usize::from(desc.caplen), buffer)
+        self.copy(desc.pos(), RECORD_HEADER + usize::from(desc.caplen), buffer)
     }
 
     /// Copies a range of the stream. False if part of it was overwritten or it is longer than the ring. Bytes of a

@@ -1,5 +1,6 @@
 //! A packet to be written to the ring, and the error if the ring is full.
 
+use crate::annotation::Annotations;
 use base::Timestamp;
 use std::fmt;
 
@@ -18,6 +19,8 @@ pub struct Packet<'a> {
     pub mark: u32,
     /// Bits of [`flag`](crate::flag).
     pub flags: u8,
+    /// The method of the timestamp, and the duplicate class.
+    pub annotations: Annotations,
     /// Offset of the network header in the packet as it will be stored, tag included.
     pub l3: u8,
     /// Offset of the transport header in the packet as it will be stored, tag included.
@@ -43,13 +46,14 @@ impl std::error::Error for RingFull {}
 
 impl<'a> Packet<'a> {
     /// A packet that was not truncated and of which only the bytes and the timestamp are known: no hash, no header
-    /// offsets.
+    /// offsets, no annotations.
     ///
     /// # Panics
     /// If the packet is longer than 4 GiB.
     pub fn whole(bytes: &'a [u8], ts: Timestamp) -> Self {
         let wire_len = u32::try_from(bytes.len()).expect("a packet of at most 4 GiB");
-        Self { bytes, wire_len, ts, hash: 0, mark: 0, flags: 0, l3: 0, l4: 0, vlan: None }
+        let annotations = Annotations::default();
+        Self { bytes, wire_len, ts, hash: 0, mark: 0, flags: 0, annotations, l3: 0, l4: 0, vlan: None }
     }
 
     /// Length of the VLAN tag to insert.

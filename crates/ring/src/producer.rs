@@ -8,6 +8,7 @@
 //! The producer also maintains the ledger of losses. It counts the outcome of each packet exactly once, and writes
 //! losses into the stream as control descriptors, so that a reader of the stream computes the same totals.
 
+use crate::annotation::{AnnotatedPosition, STREAM_POSITION_MAX};
 use crate::back_pressure::BackPressure;
 use crate::config::{CAPLEN_MAX, Config, file_header};
 use crate::desc::DescPosition;
@@ -145,7 +146,7 @@ impl Producer {
         protocol::store(
             self.memory.slot(self.desc),
             Desc {
-                pos: self.pos,
+                annotated_pos: AnnotatedPosition::of_packet(self.pos, p.annotations),
                 ts,
                 hash: p.hash,
                 mark: p.mark,
@@ -356,6 +357,10 @@ impl Producer {
     fn make_room(&mut self, need: u64, ts: Timestamp) -> Result<(), RingFull> {
         let (start, gap, due) = self.next_record(need, ts);
         let end = if due { start + FILE_HEADER as u64 + need } else { start + need };
+        if end > STREAM_POSITION_MAX {
+            // A descriptor cannot hold the position. Only a stream of 64 PiB reaches this limit.
+            return self.refuse(need, ts);
+        }
         // The write needs two descriptors: one for a segment, one for the packet.
         if !self.back_pressure.allow(end, self.desc + 2 + CONTROL_RESERVE) {
             self.update_back_pressure();
@@ -367,7 +372,7 @@ impl Producer {
             self.begin_segment(start, gap, ts);
         }
         self.claim(DescPosition { desc: self.desc + CLAIM_DESCS, pos: end + CLAIM_BYTES });
-        self.known_free_pos = self.claimed.pos.min(self.segment_limit.unwrap_or(0));
+        self.known_free_pos = self.claimed.pos.min(self.segment_limit.unwrap_or(0)).min(STREAM_POSITION_MAX);
         self.known_free_desc = self.claimed.desc.min(self.back_pressure.limit().desc.saturating_sub(CONTROL_RESERVE));
         Ok(())
     }

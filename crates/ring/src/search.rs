@@ -70,13 +70,14 @@ fn location_of(desc: &Desc) -> Option<DescLocation> {
     match desc.as_control() {
         Some(Control::Segment { pos, gap }) => Some(DescLocation { pos, behind: pos.wrapping_sub(u64::from(gap)) }),
         Some(_) => None,
-        None => desc.is_packet().then_some(DescLocation { pos: desc.pos, behind: desc.pos }),
+        None => desc.is_packet().then_some(DescLocation { pos: desc.pos(), behind: desc.pos() }),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::annotation::AnnotatedPosition;
     use base::{Prng, Timestamp};
     use std::cell::Cell;
 
@@ -94,7 +95,12 @@ mod tests {
                 pos += gap + 24;
             } else {
                 let caplen = prng.below(100) as u16;
-                out.push(Desc { pos, ts: ts.nanos(), caplen, ..Desc::default() });
+                out.push(Desc {
+                    annotated_pos: AnnotatedPosition::new(pos),
+                    ts: ts.nanos(),
+                    caplen,
+                    ..Desc::default()
+                });
                 pos += 16 + u64::from(caplen);
             }
         }
@@ -134,7 +140,7 @@ mod tests {
             let found = first_from(target, head, load, || oldest.get());
             overwritten += u64::from(oldest.get() > initial_oldest);
             let first = all.iter().position(|d| pos_of(d).is_some_and(|p| p >= target)).map_or(head, |i| i as u64);
-            let packet = all.iter().position(|d| d.is_packet() && d.pos >= target).map_or(head, |i| i as u64);
+            let packet = all.iter().position(|d| d.is_packet() && d.pos() >= target).map_or(head, |i| i as u64);
             let context = format!("round {round}: {found:?}, first {first}, packet {packet}, oldest {}", oldest.get());
             assert!(found.index >= first.min(head) && found.index <= head, "{context}");
             if found.complete {

@@ -4,9 +4,10 @@
 
 mod support;
 
-use base::{Cause, Prng, Timestamp};
+use base::{Cause, DuplicateClass, Prng, Timestamp, TimestampMethod};
 use netgrain_ring::{
-    AttachError, BRANCH_DESCS_MIN, Branch, BranchWriter, Config, Control, Desc, Listener, OfferedRing, Packet, Producer,
+    Annotations, AttachError, BRANCH_DESCS_MIN, Branch, BranchWriter, Config, Control, Desc, Listener, OfferedRing,
+    Packet, Producer,
 };
 use std::collections::VecDeque;
 use std::fs::File;
@@ -25,8 +26,9 @@ fn branch_of(p: &Producer) -> (BranchWriter, Branch) {
 /// Writes packet `n` into the ring and returns its descriptor.
 fn push(p: &mut Producer, n: u64, buffer: &mut Vec<u8>) -> Desc {
     frame(n, buffer);
-    let (ts, wire_len) = (Timestamp::from_nanos(START.nanos() + n), buffer.len() as u32);
-    let packet = Packet { bytes: buffer, wire_len, ts, hash: n as u32, mark: 0, flags: 0, l3: 0, l4: 0, vlan: None };
+    let ts = Timestamp::from_nanos(START.nanos() + n);
+    let annotations = Annotations::new(TimestampMethod::Kernel, Some(DuplicateClass::Nat));
+    let packet = Packet { hash: n as u32, annotations, ..Packet::whole(buffer, ts) };
     p.push(&packet).expect("no lossless reader limits the producer");
     p.publish();
     let (head, memory) = (p.memory().control.positions().head(), p.memory());
@@ -93,6 +95,8 @@ fn a_branch_agrees_with_a_queue_of_numbers_on_a_random_walk() {
                     } else {
                         let expected = model.pop_front().and_then(Result::ok).expect("an expected packet");
                         assert_eq!((d.hash, d.mark, d.class()), (expected as u32, expected as u32 ^ 0xffff, 7));
+                        let annotations = (d.timestamp_method(), d.duplicate_class());
+                        assert_eq!(annotations, (TimestampMethod::Kernel, Some(DuplicateClass::Nat)));
                         if let Some(bytes) = reader.packet(d, &mut bytes) {
                             assert_eq!(number(bytes), expected);
                         }

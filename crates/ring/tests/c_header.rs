@@ -8,7 +8,8 @@ mod support;
 #[allow(dead_code, reason = "the tests do not call its main")]
 mod count;
 
-use netgrain_ring::{Desc, Mode, RECORD_HEADER, flag};
+use base::{DuplicateClass, Timestamp, TimestampMethod};
+use netgrain_ring::{AnnotatedPosition, Annotations, Control, Desc, Mode, RECORD_HEADER, STREAM_POSITION_MAX, flag};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::mem::offset_of;
@@ -66,6 +67,14 @@ fn the_c_header_has_the_constants_of_the_layout() {
     for (name, kind) in kinds {
         assert_eq!(c.get(format!("KIND_{name}").as_str()), Some(&kind), "NGL_KIND_{name}");
     }
+    for method in TimestampMethod::ALL {
+        let name = format!("METHOD_{}", method.name().to_uppercase());
+        assert_eq!(c.get(name.as_str()), Some(&(method as u64)), "NGL_{name}");
+    }
+    for class in DuplicateClass::ALL {
+        let name = format!("DUPLICATE_{}", class.name().to_uppercase());
+        assert_eq!(c.get(name.as_str()), Some(&(class as u64)), "NGL_{name}");
+    }
     let layout = constants(layout, None);
     assert_eq!((c["VERSION"], c["PAGE"], c["NAME"]), (layout["VERSION"], layout["PAGE"], layout["NAME"]));
     let attach = constants(include_str!("../src/attach.rs"), None);
@@ -80,7 +89,7 @@ fn the_c_header_has_the_constants_of_the_layout() {
 fn the_layout_of_a_descriptor_is_the_same_in_c_and_rust() {
     let directory = TempDir::new("c_layout");
     let source = directory.join("layout.c");
-    let fields = ["pos", "ts", "hash", "mark", "caplen", "wire_len", "queue", "flags", "l3", "l4"];
+    let fields = ["annotated_pos", "ts", "hash", "mark", "caplen", "wire_len", "queue", "flags", "l3", "l4"];
     let prints: String = fields.iter().map(|f| format!("printf(\"%zu \", offsetof(ngl_desc, {f}));")).collect();
     let text = format!(
         "#include \"netgrain_listen.h\"\n#include <inttypes.h>\n#include <stddef.h>\n\
@@ -92,7 +101,7 @@ fn the_layout_of_a_descriptor_is_the_same_in_c_and_rust() {
     let Some(program) = compile(test, "cc", &["-std=c11", "-O2"], &source, &directory) else { return };
     let out = Command::new(program).output().expect("the program runs");
     let ours = [
-        offset_of!(Desc, pos),
+        offset_of!(Desc, annotated_pos),
         offset_of!(Desc, ts),
         offset_of!(Desc, hash),
         offset_of!(Desc, mark),
@@ -110,6 +119,29 @@ fn the_layout_of_a_descriptor_is_the_same_in_c_and_rust() {
     ];
     let ours: Vec<String> = ours.iter().map(ToString::to_string).collect();
     assert_eq!(String::from_utf8_lossy(&out.stdout), ours.join(" "));
+}
+
+#[test]
+fn c_reads_positions_annotations_and_numbers_of_descriptors_like_rust() {
+    let test = "c_reads_positions_annotations_and_numbers_of_descriptors_like_rust";
+    let directory = TempDir::new("c_annotations");
+    let source = directory.join("annotations.c");
+    let text = "#include \"netgrain_listen.h\"\n#include <inttypes.h>\n\
+         int main(int n, char **words) { for (int i = 1; i < n; i++) {\n\
+         ngl_desc d = {0}; d.annotated_pos = strtoull(words[i], NULL, 10);\n\
+         printf(\"%\" PRIu64 \" %u %u %\" PRIu64 \" \", ngl_pos(&d), ngl_timestamp_method(&d),\n\
+         ngl_duplicate_class(&d), ngl_number(&d)); } return 0; }\n";
+    std::fs::write(&source, text).expect("a file");
+    let Some(program) = compile(test, "cc", &["-std=c11", "-O2"], &source, &directory) else { return };
+    let annotations = Annotations::new(TimestampMethod::Schedule, Some(DuplicateClass::Fragment));
+    let packet = AnnotatedPosition::new(STREAM_POSITION_MAX).with_annotations(annotations);
+    let packet = Desc { annotated_pos: packet, ..Desc::default() };
+    let filtered = Desc::control(Control::Filtered { packets: u64::MAX }, Timestamp::ZERO);
+    let words = [packet, filtered].map(|d| d.to_words()[0].to_string());
+    let out = Command::new(program).args(&words).output().expect("the program runs");
+    let max = STREAM_POSITION_MAX;
+    let ours = format!("{max} 9 5 {} {max} 15 7 {} ", words[0], u64::MAX);
+    assert_eq!(String::from_utf8_lossy(&out.stdout), ours);
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn lossless_listener(p: &mut Producer) -> Listener {
 }
 
 fn packet(bytes: &[u8], ts: Timestamp) -> Packet<'_> {
-    Packet { bytes, wire_len: bytes.len() as u32, ts, hash: 0, mark: 0, flags: 0, l3: 0, l4: 0, vlan: None }
+    Packet::whole(bytes, ts)
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! One producer and its listeners, compared with simple models.
 
-use base::{Cause, Prng, Tally, Timestamp};
+use base::{Cause, DuplicateClass, Prng, Tally, Timestamp, TimestampMethod};
 use netgrain_ring::{
-    BLOCK, Config, Control, Desc, DescPosition, FILE_HEADER, Listener, LosslessReader, Mode, OfferedRing, Packet,
-    Producer, RECORD_HEADER,
+    Annotations, BLOCK, Config, Control, Desc, DescPosition, FILE_HEADER, Listener, LosslessReader, Mode, OfferedRing,
+    Packet, Producer, RECORD_HEADER, STREAM_POSITION_MAX,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,8 +52,8 @@ impl Model {
         for d in &descs {
             match d.as_control() {
                 None => {
-                    assert_eq!(d.pos, self.end, "records are adjacent");
-                    let record = reader.bytes(d.pos, RECORD_HEADER + usize::from(d.caplen));
+                    assert_eq!(d.pos(), self.end, "records are adjacent");
+                    let record = reader.bytes(d.pos(), RECORD_HEADER + usize::from(d.caplen));
                     let (sec, nsec) = (d.ts / SECOND, d.ts % SECOND);
                     assert_eq!(record[..4], (sec as u32).to_le_bytes());
                     assert_eq!(record[4..8], (nsec as u32).to_le_bytes());
@@ -362,7 +362,7 @@ fn a_rewound_listener_reads_and_counts_from_the_new_position() {
                 "the producer does not write, so the listener is not overtaken"
             );
             for d in descs.iter().filter(|d| d.is_packet()) {
-                assert_eq!(d.pos, all[next]);
+                assert_eq!(d.pos(), all[next]);
                 if let Some(bytes) = l.packet(d, &mut buffer) {
                     assert_eq!(bytes[..8], (next as u64).to_le_bytes());
                 }
@@ -387,7 +387,7 @@ fn record_positions(reader: &mut LosslessReader, all: &mut [u64]) {
     let from = all.iter().rposition(|pos| *pos != 0).map_or(0, |i| i + 1);
     let mut end = reader.released().pos;
     for (known, d) in all[from..].iter_mut().zip(descs.iter().filter(|d| d.is_packet())) {
-        *known = d.pos;
+        *known = d.pos();
         end = d.end();
     }
     reader.release(DescPosition { desc: reader.position(), pos: end });
@@ -479,6 +479,40 @@ fn time_without_packets_begins_a_segment_per_rotation_period_or_jump() {
 }
 
 #[test]
+fn readers_get_the_annotations_of_each_packet() {
+    let mut p = Producer::new(config()).unwrap();
+    let mut reader = lossless_reader(&mut p, "model");
+    let methods = || TimestampMethod::ALL.into_iter().cycle();
+    let classes = || DuplicateClass::ALL.into_iter().map(Some).chain([None]).cycle();
+    for (method, class) in methods().zip(classes()).take(300) {
+        let annotations = Annotations::new(method, class);
+        p.push(&Packet { annotations, ..packet(&[0; 60], SECOND) }).unwrap();
+    }
+    p.publish();
+    let all: Vec<Desc> = reader.next(1000).iter().copied().filter(Desc::is_packet).collect();
+    assert_eq!(all.len(), 300);
+    for ((d, method), class) in all.iter().zip(methods()).zip(classes()) {
+        assert_eq!((d.timestamp_method(), d.duplicate_class()), (method, class));
+    }
+}
+
+#[test]
+fn packets_beyond_the_largest_stream_position_are_counted_as_lost() {
+    let mut p = Producer::new(Config { start: u64::MAX, ..config() }).unwrap();
+    let mut reader = lossless_reader(&mut p, "model");
+    let frame = [0; 60_000];
+    for n in 0..100 {
+        let _ = p.push(&packet(&frame, SECOND + n));
+    }
+    p.publish();
+    let all: Vec<Desc> = reader.next(1000).iter().copied().filter(Desc::is_packet).collect();
+    // One block has space for 17 packets of this size.
+    assert_eq!((p.tally().stored, p.tally().lost_total(), p.tally().residue()), (17, 83, 0));
+    assert_eq!(all.len(), 17);
+    assert!(all.iter().all(|d| d.end() <= STREAM_POSITION_MAX && d.pos() > STREAM_POSITION_MAX - BLOCK));
+}
+
+#[test]
 fn a_vlan_tag_is_inserted_after_the_mac_addresses() {
     let mut p = Producer::new(config()).unwrap();
     let mut reader = lossless_reader(&mut p, "model");
@@ -491,7 +525,7 @@ fn a_vlan_tag_is_inserted_after_the_mac_addresses() {
     p.publish();
     let d = *reader.next(10).iter().find(|d| d.is_packet()).unwrap();
     assert_eq!((d.caplen, d.wire_len), (64, 64));
-    let bytes = &reader.bytes(d.pos, 80)[16..];
+    let bytes = &reader.bytes(d.pos(), 80)[16..];
     assert_eq!(bytes[..12], frame[..12]);
     assert_eq!(bytes[12..16], [0x81, 0, 0, 5]);
     assert_eq!(bytes[16..64], frame[12..60]);

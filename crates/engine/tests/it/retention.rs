@@ -9,7 +9,7 @@ use common::{Volume, plan, sim, start, until, walk};
 use netgrain_engine::{Plan, Retention, RetentionPlan, exposition};
 use recorder::cutter::{Cutter, Job};
 use recorder::writer::{Config, Writer};
-use ring::{BLOCK, Control, Desc};
+use ring::{AnnotatedPosition, BLOCK, Control, Desc};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -60,7 +60,13 @@ fn stream(files: u64) -> (Arc<Memory>, Vec<Desc>) {
                 bytes.extend(word.to_le_bytes());
             }
             bytes.resize(pos as usize + RECORD, file as u8);
-            descs.push(Desc { pos, ts: ts.nanos() + packet, caplen: 1000, wire_len: 1000, ..Desc::default() });
+            descs.push(Desc {
+                annotated_pos: AnnotatedPosition::new(pos),
+                ts: ts.nanos() + packet,
+                caplen: 1000,
+                wire_len: 1000,
+                ..Desc::default()
+            });
         }
     }
     descs.push(Desc::control(Control::End, Timestamp::from_secs_nanos(START + files, 0)));

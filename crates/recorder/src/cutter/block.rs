@@ -80,10 +80,10 @@ impl Block {
     /// Adds one packet; returns true if the packet reaches the end of the block.
     #[inline]
     pub fn packet(&mut self, d: &Desc, memory: &dyn Bytes) -> bool {
-        if d.pos >= self.next_part {
-            self.enter_sub_block(d.pos, memory);
+        if d.pos() >= self.next_part {
+            self.enter_sub_block(d.pos(), memory);
         }
-        let record = memory.at(d.pos, RECORD_HEADER + usize::from(d.caplen));
+        let record = memory.at(d.pos(), RECORD_HEADER + usize::from(d.caplen));
         let wire_len = wire_len(d, record);
         self.keys.add(&record[RECORD_HEADER..], wire_len, self.link_type);
         self.seconds.packet(d, wire_len);
@@ -97,14 +97,14 @@ impl Block {
             Some((first, last)) => (*first, *last) = ((*first).min(ts), (*last).max(ts)),
             None => {
                 self.stamps = Some((ts, ts));
-                self.first_record = Some((d.pos - self.start) as u32);
+                self.first_record = Some((d.pos() - self.start) as u32);
             }
         }
         if d.end() >= self.limit() {
             return true;
         }
-        if d.pos - self.summed >= CHECKSUM_STEP {
-            self.sum_to(d.pos, memory);
+        if d.pos() - self.summed >= CHECKSUM_STEP {
+            self.sum_to(d.pos(), memory);
         }
         false
     }
@@ -164,10 +164,10 @@ impl Block {
     /// Saves the state of the block before a packet that crosses the end of the block, so that the file can end before
     /// this packet.
     fn save_cut(&mut self, d: &Desc, wire_len: u32, memory: &dyn Bytes) {
-        self.sum_to(d.pos, memory);
+        self.sum_to(d.pos(), memory);
         let straddler = Some(row_of(d, wire_len));
         let stamps = self.stamps.unwrap_or_default();
-        self.cut = Some(Cut { bytes: (d.pos - self.start) as u32, crc: self.crc, stamps, straddler });
+        self.cut = Some(Cut { bytes: (d.pos() - self.start) as u32, crc: self.crc, stamps, straddler });
     }
 
     /// Begins a sub-block; its first record is at `pos`.

@@ -90,11 +90,11 @@ impl RawCutter {
             self.seen += 1;
             if d.is_packet() {
                 let expected = self.next.unwrap_or_default();
-                if d.pos != expected {
-                    return Err(BrokenStream::Position { expected, found: d.pos });
+                if d.pos() != expected {
+                    return Err(BrokenStream::Position { expected, found: d.pos() });
                 }
                 self.next = Some(d.end());
-                self.packet(d, memory.at(d.pos, RECORD_HEADER + usize::from(d.caplen)), jobs);
+                self.packet(d, memory.at(d.pos(), RECORD_HEADER + usize::from(d.caplen)), jobs);
                 continue;
             }
             self.last = self.last.max(d.timestamp());
@@ -172,7 +172,7 @@ impl RawCutter {
             self.close(jobs);
         }
         if self.written.is_none() {
-            self.open(d.pos, ts, jobs);
+            self.open(d.pos(), ts, jobs);
         }
         self.last = self.last.max(ts);
         let (stamps, latest) = (self.stamps, self.latest);

@@ -135,8 +135,8 @@ fn blocks_that_the_index_rules_out_have_no_match_for_tcpdump() {
         let candidates: Vec<u32> = index.candidates(&key).collect();
         ruled_out += index.entries.len() - candidates.len();
         for d in stream.descs.iter().filter(|d| d.is_packet()) {
-            if candidates.binary_search(&((d.pos / ring::BLOCK) as u32)).is_ok() {
-                part.extend(stream.at(d.pos, d.end()));
+            if candidates.binary_search(&((d.pos() / ring::BLOCK) as u32)).is_ok() {
+                part.extend(stream.at(d.pos(), d.end()));
             }
         }
         let narrowed = dir.join("narrowed.pcap");

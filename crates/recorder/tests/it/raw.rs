@@ -52,7 +52,7 @@ fn raw_files_have_their_size_and_hold_every_packet_in_order() {
                 let d = expected.next().expect("no more packets than were sent");
                 let caplen = d.caplen.min(pcap::raw::MAX_CAPLEN);
                 assert_eq!(packet.ts, Some(d.timestamp()), "{note}");
-                assert_eq!(packet.data, &stream.at(d.pos + 16, d.end())[..usize::from(caplen)], "{note}");
+                assert_eq!(packet.data, &stream.at(d.pos() + 16, d.end())[..usize::from(caplen)], "{note}");
             }
         }
         assert_eq!(expected.count(), 0, "{note}: packets are missing");

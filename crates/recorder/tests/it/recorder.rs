@@ -322,7 +322,7 @@ fn a_jump_in_the_stream_is_an_error_and_the_packets_before_it_are_published() {
     let mut stream = Stream::new(0);
     stream.packet(&mut prng, 100, 0);
     let mut jump = stream.descs[1];
-    jump.pos += 1;
+    jump.annotated_pos = ring::AnnotatedPosition::new(jump.pos() + 1);
     let memory = stream.memory();
     let mut cutter = netgrain_recorder::cutter::Cutter::new(memory);
     let mut jobs = Vec::new();

@@ -273,8 +273,8 @@ fn repair_saves_exactly_the_packets_of_undamaged_blocks() {
         let (after, reported) = repair(files, Path::new("store"));
         let published = check(&stream, &after, &note);
         for (number, d) in stream.descs.iter().filter(|d| d.is_packet()).enumerate() {
-            let file = usize::from(d.pos >= stream.segments[1].pos);
-            let from = d.pos - stream.segments[file].pos;
+            let file = usize::from(d.pos() >= stream.segments[1].pos);
+            let from = d.pos() - stream.segments[file].pos;
             let to = d.end() - 1 - stream.segments[file].pos;
             if !touched.contains(&(file, (from >> 20) as usize)) && !touched.contains(&(file, (to >> 20) as usize)) {
                 assert!(published.packets.contains(&number), "{note}: packet {number} is missing: {reported:#?}");

@@ -53,20 +53,20 @@ impl Tail {
         desc: &Desc,
         context: &mut QueryContext,
     ) -> Result<Step, QueryError> {
-        if desc.pos < run.next {
+        if desc.pos() < run.next {
             return Ok((TailState::Ring(run), None));
         }
-        if self.limit.is_reached(self.segment.pos, desc.pos) {
+        if self.limit.is_reached(self.segment.pos, desc.pos()) {
             return Ok((TailState::Ring(run), Some(CursorState::End)));
         }
-        self.confirm_begin(&mut run, desc.pos, FILE_HEADER as u64, context);
+        self.confirm_begin(&mut run, desc.pos(), FILE_HEADER as u64, context);
         let ts = desc.timestamp();
         self.latest = self.latest.max(ts);
         let Some(ring_reader) = &mut self.source.ring_reader else { return Ok((TailState::Ring(run), None)) };
-        let interval = self.begin.of_packet(self.segment.pos, desc.pos, ts)..=context.query.to;
+        let interval = self.begin.of_packet(self.segment.pos, desc.pos(), ts)..=context.query.to;
         let is_wanted = interval.contains(&ts);
         if is_wanted && ring_reader.record(desc).is_none() {
-            run.next = desc.pos;
+            run.next = desc.pos();
             return Ok((self.return_to_file(run, context)?, None));
         }
         let record = if is_wanted { ring_reader.latest() } else { &[] };
@@ -85,7 +85,8 @@ impl Tail {
         if !is_wanted || !context.matches(wire_len, data, self.origin.link_type) {
             return Ok((TailState::Ring(run), None));
         }
-        self.current = CurrentPacket::Ring { ts, wire_len, pos: desc.pos, lost: context.take_lost(self.origin.number) };
+        self.current =
+            CurrentPacket::Ring { ts, wire_len, pos: desc.pos(), lost: context.take_lost(self.origin.number) };
         Ok((TailState::Ring(run), Some(CursorState::Packet(ts))))
     }
 
@@ -187,7 +188,7 @@ impl RingRun {
     /// of a block is the last packet of the block.
     fn advance(&mut self, desc: &Desc, segment: u64) {
         self.next = desc.end();
-        if desc.pos.saturating_sub(segment) / BLOCK != self.next.saturating_sub(segment) / BLOCK {
+        if desc.pos().saturating_sub(segment) / BLOCK != self.next.saturating_sub(segment) / BLOCK {
             self.counted = Tally::default();
         }
     }
@@ -215,7 +216,7 @@ mod tests {
 
     fn packet(pos: u64, len: u32) -> Desc {
         let mut desc = Desc::default();
-        (desc.pos, desc.caplen) = (pos, len as u16);
+        (desc.annotated_pos, desc.caplen) = (ring::AnnotatedPosition::new(pos), len as u16);
         desc
     }
 

@@ -7,7 +7,7 @@ use filter::Filter;
 use index::Header;
 use netgrain_query::{Query, QuerySource, Results, run};
 use recorder::{Config, Feed, Recorder, Wait, WallClock};
-use ring::{BLOCK, Control, Desc, FILE_HEADER};
+use ring::{AnnotatedPosition, BLOCK, Control, Desc, FILE_HEADER};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl Stream {
     pub fn packet(&mut self, ts: Timestamp, wire_len: u32, data: &[u8]) {
         let headers = Headers::of(data, wire_len, 1);
         self.descs.push(Desc {
-            pos: self.bytes.len() as u64,
+            annotated_pos: AnnotatedPosition::new(self.bytes.len() as u64),
             ts: ts.nanos(),
             caplen: data.len() as u16,
             wire_len: wire_len.min(65_535) as u16,
@@ -89,7 +89,7 @@ impl Stream {
     /// Changes lengths and timestamps in some record headers, as a hostile writer would do; returns the largest number
     /// of additional records that a reader may then find.
     pub fn spoil(&mut self, prng: &mut Prng, records: usize) -> usize {
-        let packets: Vec<u64> = self.descs.iter().filter(|d| d.is_packet()).map(|d| d.pos).collect();
+        let packets: Vec<u64> = self.descs.iter().filter(|d| d.is_packet()).map(|d| d.pos()).collect();
         for _ in 0..records {
             let at = packets[prng.below(packets.len() as u64) as usize] as usize;
             let word = match prng.below(4) {

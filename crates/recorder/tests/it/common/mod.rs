@@ -6,7 +6,7 @@ use filter::KeyCondition;
 use index::{Header, Index, Tail};
 use netgrain_recorder::cutter::{Cutter, Job};
 use netgrain_recorder::writer::{Config, Event, Totals, Writer};
-use ring::{BLOCK, Control, Desc, FILE_HEADER, RECORD_HEADER, flag};
+use ring::{AnnotatedPosition, BLOCK, Control, Desc, FILE_HEADER, RECORD_HEADER, flag};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -103,8 +103,14 @@ impl Stream {
     pub fn packet(&mut self, prng: &mut Prng, caplen: u16, flags: u8) {
         let mut data = vec![0u8; usize::from(caplen)];
         prng.fill(&mut data);
-        let mut d =
-            Desc { pos: self.pos(), ts: self.now, caplen, wire_len: caplen, flags, queue: 0, ..Desc::default() };
+        let mut d = Desc {
+            annotated_pos: AnnotatedPosition::new(self.pos()),
+            ts: self.now,
+            caplen,
+            wire_len: caplen,
+            flags,
+            ..Desc::default()
+        };
         if caplen >= 42 {
             let (a, b) = (prng.below(8) as u8, prng.below(8) as u8);
             data[12..38].copy_from_slice(&[
@@ -134,7 +140,14 @@ impl Stream {
         }
         self.bytes.extend(data);
         let l3 = l3 as u8;
-        self.descs.push(Desc { pos, ts: self.now, caplen, wire_len: caplen, l3, ..Desc::default() });
+        self.descs.push(Desc {
+            annotated_pos: AnnotatedPosition::new(pos),
+            ts: self.now,
+            caplen,
+            wire_len: caplen,
+            l3,
+            ..Desc::default()
+        });
         self.row(Tally { offered: 1, stored: 1, stored_bytes: u64::from(caplen), ..Tally::default() });
     }
 
@@ -316,7 +329,7 @@ fn check_file(stream: &Stream, segment: &Segment, bytes: &[u8], index: &Index, n
     assert_eq!(bytes.len() as u64, footer.bytes, "{note}: length");
     assert!(bytes == stream.at(segment.pos, end), "{note}: content differs from the stream");
     let inside: Vec<&Desc> =
-        stream.descs.iter().filter(|d| d.is_packet() && d.pos >= segment.pos && d.pos < segment.end).collect();
+        stream.descs.iter().filter(|d| d.is_packet() && d.pos() >= segment.pos && d.pos() < segment.end).collect();
     let stored = inside.iter().filter(|d| d.end() <= end).count() as u64;
     assert!(
         end == segment.end || inside.iter().any(|d| d.end() == end) || footer.bytes == 24,
@@ -328,23 +341,23 @@ fn check_file(stream: &Stream, segment: &Segment, bytes: &[u8], index: &Index, n
         let from = segment.pos + u64::from(entry.block) * BLOCK;
         let to = from + u64::from(entry.bytes);
         assert_eq!(entry.crc, crc32c::crc32c(stream.at(from, to)), "{note}: block {}", entry.block);
-        let here: Vec<&&Desc> = inside.iter().filter(|d| d.pos >= from && d.pos < to && d.end() <= end).collect();
+        let here: Vec<&&Desc> = inside.iter().filter(|d| d.pos() >= from && d.pos() < to && d.end() <= end).collect();
         assert_eq!(entry.tally().stored, here.len() as u64, "{note}: block {}", entry.block);
         if let (Some(first), Some(last)) = (here.first(), here.last()) {
-            assert_eq!(entry.first_record, Some((first.pos - from) as u32), "{note}");
+            assert_eq!(entry.first_record, Some((first.pos() - from) as u32), "{note}");
             assert_eq!((entry.first.nanos(), entry.last.nanos()), (first.ts, last.ts), "{note}: timestamps");
         }
         let mut parts = index::SubBlocks::NONE;
         for d in &here {
-            let offset = (d.pos - from) as u32;
+            let offset = (d.pos() - from) as u32;
             if parts.first(index::sub_block_of(offset)).is_none() {
-                parts.begin(offset, crc32c::crc32c(stream.at(from, d.pos)));
+                parts.begin(offset, crc32c::crc32c(stream.at(from, d.pos())));
             }
         }
         assert_eq!(entry.sub_blocks, parts, "{note}: sub-blocks of block {}", entry.block);
         for d in here.iter().filter(|d| d.l4 == 34) {
-            let part = index::sub_block_of((d.pos - from) as u32);
-            let packet = stream.at(d.pos + 16, d.end());
+            let part = index::sub_block_of((d.pos() - from) as u32);
+            let packet = stream.at(d.pos() + 16, d.end());
             let host = Ipv4Addr::new(packet[26], packet[27], packet[28], packet[29]);
             assert!(
                 entry.sets.sub_block_mask(&KeyCondition::Host(host.into())).has(part),

@@ -79,8 +79,8 @@ fn check_file(stream: &Stream, packets: &[&Desc], bytes: &[u8], index: &Index, o
         let end = at + 16 + word(2) as usize;
         let ts = u64::from(word(0)) * SECOND + u64::from(word(1));
         let record = &bytes[at..end];
-        let is = |d: &Desc| d.ts == ts && d.end() - d.pos == record.len() as u64;
-        let same = |d: &Desc| is(d) && stream.at(d.pos, d.end()) == record;
+        let is = |d: &Desc| d.ts == ts && d.end() - d.pos() == record.len() as u64;
+        let same = |d: &Desc| is(d) && stream.at(d.pos(), d.end()) == record;
         let found = packets[number..].iter().position(|d| same(d)).or_else(|| {
             changed += 1;
             packets[number..].iter().position(|d| is(d))
