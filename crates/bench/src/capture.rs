@@ -12,7 +12,7 @@ use base::units::show_bytes;
 use capture::{Polled, Source, sim};
 use clap::Args;
 use engine::{BATCH, Capture, Plan, SourcePlan};
-use ring::{Packet, Producer};
+use ring::{Annotations, Packet, Producer};
 use serde::Serialize;
 use std::hint::black_box;
 use std::io::Write;
@@ -336,6 +336,7 @@ impl BareLoops {
                     hash,
                     mark: 0,
                     flags: 0,
+                    annotations: Annotations::default(),
                     l3,
                     l4,
                     vlan: None,

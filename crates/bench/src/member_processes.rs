@@ -191,7 +191,7 @@ impl MemberProcesses {
                 }
                 at = if at + 1 < hashes.len() { at + 1 } else { 0 };
                 let (bytes, hash) = (&frames[at % frames.len()], hashes[at]);
-                let packet = Packet { bytes, wire_len: 60, ts, hash, mark: 0, flags: 0, l3: 14, l4: 34, vlan: None };
+                let packet = Packet { wire_len: 60, hash, l3: 14, l4: 34, ..Packet::whole(bytes, ts) };
                 // The ring had room.
                 let _ = producer.push(&packet);
             }
