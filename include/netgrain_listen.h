@@ -106,6 +106,7 @@ typedef struct ngl_desc {
 #define NGL_KIND_TICK 4     /* the time has reached the second of ts */
 #define NGL_KIND_END 5      /* end of the stream */
 #define NGL_KIND_PROGRAM 6  /* in a branch: generation ngl_number of the group's program evaluated the packets that follow */
+#define NGL_KIND_DUPLICATE 7 /* ngl_number packets were removed as duplicates */
 
 /* Methods that made the timestamp of a packet; see ngl_timestamp_method. */
 #define NGL_METHOD_UNKNOWN 0

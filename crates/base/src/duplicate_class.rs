@@ -1,5 +1,7 @@
 //! The classes of duplicate packets.
 
+use std::fmt;
+
 /// The class of a duplicate packet (thesis of HPCAP, section 4.4): the kind of device between the two points at which
 /// the mirror port copied the frame. The number of a class is in the annotations of ring descriptors and in files, so
 /// it never changes; numbers have three bits, and 0 means that the packet is no duplicate.
@@ -31,6 +33,12 @@ impl DuplicateClass {
         if number == 0 || number as usize > Self::COUNT { None } else { Some(Self::ALL[number as usize - 1]) }
     }
 
+    /// The index in an array of [`DuplicateClass::COUNT`] elements.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self as usize - 1
+    }
+
     /// The name in JSON, tables, metrics and configuration.
     pub const fn name(self) -> &'static str {
         match self {
@@ -40,6 +48,12 @@ impl DuplicateClass {
             Self::Proxying => "proxying",
             Self::Fragment => "fragment",
         }
+    }
+}
+
+impl fmt::Display for DuplicateClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
     }
 }
 

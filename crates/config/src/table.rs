@@ -3,9 +3,10 @@
 
 use super::groups::Group;
 use super::raw_value::RawValue;
-use super::value::{Age, Count, IdleOf, Keep, Setting, Size, SourceKind};
+use super::value::{Age, Count, DuplicateMode, IdleOf, Keep, Setting, Size, SourceKind};
 use super::value_error::ValueError;
 use crate::units::{CpuList, Mode};
+use duplicates::Classes;
 use std::path::PathBuf;
 use std::time::Duration;
 use store::MeterKey;
@@ -128,6 +129,17 @@ sections! {
         ring: Option<Size> = None, Start;
         /// Maximum number of bytes kept of each packet; 0 keeps all.
         snaplen: Count = Count(0), Start;
+        /// Treatment of duplicates, the further copies of a packet that was sent once: off, mark (stored, with the class
+        /// in the descriptor), drop (not stored, counted in the ledger).
+        duplicates: DuplicateMode = DuplicateMode::Off, Start;
+        /// Classes of duplicates: switching, routing, nat, proxying, fragment.
+        duplicate_classes: Classes = Classes::USUAL, Start;
+        /// Longest time between a packet and its duplicate, at most 60s.
+        duplicate_window: Duration = duplicates::settings::WINDOW, Start;
+        /// Longest time between two equal packets without identification that are duplicates; 0s excludes them.
+        duplicate_repeat_window: Duration = Duration::ZERO, Start;
+        /// Packets that the table of duplicates of each queue holds; each needs about 170 bytes of memory.
+        duplicate_records: Count = Count(duplicates::settings::RECORDS as u64), Start;
         /// Capture filter (docs/reference/filters.md): packets that do not match are counted but not stored.
         filter: Option<String> = None, Start;
         /// File with a program of the packet language that decides on every packet before it is stored, in the kernel

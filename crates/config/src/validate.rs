@@ -72,6 +72,17 @@ fn numbers(config: &Config) -> Vec<Problem> {
     let most = u64::from(u16::MAX);
     let rules = [
         (ring, "capture.ring", "at least 8MiB"),
+        (
+            !(1..=duplicates::settings::RECORDS_MAX as u64).contains(&config.capture.duplicate_records.0),
+            "capture.duplicate_records",
+            "from 1 to 268435456",
+        ),
+        (
+            config.capture.duplicate_window.is_zero()
+                || config.capture.duplicate_window > duplicates::settings::WINDOW_MAX,
+            "capture.duplicate_window",
+            "more than 0, at most 60s",
+        ),
         (packets.segment.0 < MIN_SEGMENT, "packets.segment", "at least 2MiB"),
         (rotate, "packets.rotate", "a number of whole seconds, at least 1s"),
         (!(1..=256).contains(&packets.depth.0), "packets.depth", "from 1 to 256"),

@@ -5,6 +5,8 @@ use crate::raw_value::RawValue;
 use crate::units::{self, CpuList, Mode};
 use crate::value_error::ValueError;
 use base::units::{parse_age, parse_bytes, parse_span};
+use duplicates::Classes;
+use engine::DuplicateAction;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -142,9 +144,13 @@ impl Setting for Duration {
 
     fn show(&self) -> String {
         let nanos = self.as_nanos();
-        for (unit, scale) in
-            [("d", 86_400_000_000_000), ("h", 3_600_000_000_000), ("min", 60_000_000_000), ("s", 1_000_000_000)]
-        {
+        for (unit, scale) in [
+            ("d", 86_400_000_000_000),
+            ("h", 3_600_000_000_000),
+            ("min", 60_000_000_000),
+            ("s", 1_000_000_000),
+            ("ms", 1_000_000),
+        ] {
             if nanos > 0 && nanos.is_multiple_of(scale) {
                 return quoted(&format!("{}{unit}", nanos / scale));
             }
@@ -307,6 +313,63 @@ impl Setting for TimestampSetting {
     }
 }
 
+/// The treatment of duplicates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DuplicateMode {
+    /// Packets are not compared.
+    Off,
+    /// Duplicates are stored, and their descriptors have the class.
+    Mark,
+    /// Duplicates are not stored.
+    Drop,
+}
+
+impl DuplicateMode {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Mark => "mark",
+            Self::Drop => "drop",
+        }
+    }
+
+    /// What the engine does with duplicates; `None` if packets are not compared.
+    pub const fn action(self) -> Option<DuplicateAction> {
+        match self {
+            Self::Off => None,
+            Self::Mark => Some(DuplicateAction::Mark),
+            Self::Drop => Some(DuplicateAction::Drop),
+        }
+    }
+}
+
+impl Setting for DuplicateMode {
+    const KIND: &'static str = "off, mark or drop";
+
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
+        let text = given.text()?;
+        let mode = [Self::Off, Self::Mark, Self::Drop].into_iter().find(|mode| mode.name() == text);
+        mode.ok_or_else(|| ValueError::Type { given: given.clone(), expected: "one of off, mark or drop" })
+    }
+
+    fn show(&self) -> String {
+        quoted(self.name())
+    }
+}
+
+impl Setting for Classes {
+    const KIND: &'static str = "classes separated by commas";
+
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
+        let expected = "a list of switching, routing, nat, proxying and fragment, or all";
+        given.text()?.parse().map_err(|_| ValueError::Type { given: given.clone(), expected })
+    }
+
+    fn show(&self) -> String {
+        quoted(&self.to_string())
+    }
+}
+
 /// The space to keep free on the volume.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KeepFree {
@@ -374,6 +437,8 @@ mod tests {
             Count::read(&text("many")).expect_err("no count"),
             SourceKind::read(&text("pcap")).expect_err("no kind"),
             TimestampSetting::read(&text("ptp")).expect_err("no method"),
+            DuplicateMode::read(&text("on")).expect_err("no mode"),
+            Classes::read(&text("routing,natt")).expect_err("no classes"),
             Option::<Size>::read(&text("nothing")).expect_err("no size"),
             Vec::<Count>::read(&text("1,x")).expect_err("no count"),
             Vec::<IdleOf>::read(&text("udp=10s, icmp")).expect_err("no span"),
@@ -388,6 +453,8 @@ mod tests {
             "100k",
             "tpacket",
             "adaptive",
+            "mark or drop",
+            "proxying",
             "or none",
             "100k",
             "udp=10s",

@@ -1,64 +1,11 @@
-//! The classes of duplicates, and sets of them.
+//! Sets of classes of duplicates.
 //!
 //! The classes are those of Ucar, Morató, Magaña and Izal, "Duplicate detection methodology for IP network traffic
 //! analysis" (2013, arXiv 1311.4168).
 
+use crate::Class;
 use std::fmt;
 use std::str::FromStr;
-
-/// The way in which the second copy of a packet was made. The number fits into three bits; 0 means no duplicate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Class {
-    /// A switch forwarded the frame: all bytes are equal, only VLAN tags may differ.
-    Switching = 1,
-    /// A router forwarded the packet: the TTL is lower, and the MAC addresses differ.
-    Routing,
-    /// A router translated the address, and perhaps the port, of one side.
-    Nat,
-    /// A proxy sent the segment again in a connection of its own, with the same ports.
-    Proxying,
-    /// A router divided the datagram into fragments, and perhaps translated the address of one side.
-    Fragment,
-}
-
-impl Class {
-    /// All classes, in the order of their numbers.
-    pub const ALL: [Self; 5] = [Self::Switching, Self::Routing, Self::Nat, Self::Proxying, Self::Fragment];
-
-    /// The number of classes.
-    pub const COUNT: usize = Self::ALL.len();
-
-    /// The index in an array of [`Class::COUNT`] elements.
-    pub const fn index(self) -> usize {
-        self as usize - 1
-    }
-
-    /// The class with this number; `None` for 0 and for numbers of no class.
-    pub const fn from_number(number: u8) -> Option<Self> {
-        match number {
-            1..=5 => Some(Self::ALL[number as usize - 1]),
-            _ => None,
-        }
-    }
-
-    /// The name on the command line, in the configuration and in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Switching => "switching",
-            Self::Routing => "routing",
-            Self::Nat => "nat",
-            Self::Proxying => "proxying",
-            Self::Fragment => "fragment",
-        }
-    }
-}
-
-impl fmt::Display for Class {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
 
 /// A set of classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

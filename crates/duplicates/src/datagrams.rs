@@ -120,6 +120,17 @@ impl Datagrams {
         (evicted.len > 0).then(|| (distance(evicted.ts, ts), number - evicted.number))
     }
 
+    /// Removes the datagram with this number, if it is the newest of its bucket.
+    pub fn forget(&mut self, region: &[u8], number: u64) {
+        if region.len() >= v4::END {
+            let index = self.bucket(key(region));
+            let newest = &mut self.entries[index][0];
+            if newest.number == number {
+                newest.len = 0;
+            }
+        }
+    }
+
     /// The datagram of which this packet is a fragment that a router made. `within` decides by time and age whether the
     /// window contains a datagram. `lost` counts the datagrams of the window whose bytes were overwritten.
     pub fn find(

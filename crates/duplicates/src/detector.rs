@@ -114,6 +114,19 @@ impl<H: Hints> Detector<H> {
         self.process(packet, &compared)
     }
 
+    /// Forgets the packet of the last call of [`Detector::inspect`], because the packet was lost afterwards. Without
+    /// this, a copy of the lost packet would be removed too, and no copy would be stored.
+    pub fn forget_last(&mut self, packet: &Packet<'_>) {
+        self.table.forget_last();
+        if self.datagrams.is_some() {
+            let mut compared = Compared::default();
+            self.selector.select(packet, &mut self.decoded, &mut compared);
+            if let Some(datagrams) = &mut self.datagrams {
+                datagrams.forget(compared.region(packet.data), self.counts.packets);
+            }
+        }
+    }
+
     /// Compares packets in order. `each` gets the index of each packet and its result. The results are those of
     /// [`Detector::inspect`]; batches of 32 packets or more are faster.
     pub fn inspect_batch(&mut self, packets: &[Packet<'_>], mut each: impl FnMut(usize, Option<Duplicate>)) {

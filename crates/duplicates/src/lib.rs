@@ -79,7 +79,8 @@ mod rules;
 pub mod settings;
 mod table;
 
-pub use class::{Class, Classes, ParseClassError};
+pub use base::DuplicateClass as Class;
+pub use class::{Classes, ParseClassError};
 pub use counts::{ClassCounts, Counts, INTERVALS, TTL_DROPS, TimeCounts};
 pub use detector::Detector;
 pub use settings::{Settings, SettingsError};

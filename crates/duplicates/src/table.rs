@@ -205,6 +205,14 @@ impl<H: Hints> Table<H> {
         overwritten
     }
 
+    /// Makes the record of the last packet unusable: no packet has its hashes.
+    pub fn forget_last(&mut self) {
+        let last = self.slot.checked_sub(1).unwrap_or(self.records - 1);
+        if let Some(head) = self.heads.get_mut(last) {
+            (head.key, head.body) = (!head.key, 0);
+        }
+    }
+
     /// Enters the packet that is written next into the index. If `replaces` is a place in the bucket, the new entry
     /// replaces that entry; otherwise the oldest entry of the bucket is evicted. Returns the evicted entry if its record
     /// still exists.

@@ -19,6 +19,8 @@ pub enum EngineError {
     Source(SourceError),
     /// The capture filter is invalid.
     Filter(filter::FilterError),
+    /// The settings of the detection of duplicates are out of range.
+    Duplicates(::duplicates::SettingsError),
     /// The interface cannot run the program.
     Program(ProgramError),
     /// The capture was started without a program, so there is no program that can be replaced.
@@ -54,6 +56,7 @@ impl fmt::Display for EngineError {
         match self {
             Self::Source(e) => e.fmt(f),
             Self::Filter(e) => write!(f, "filter: {e}"),
+            Self::Duplicates(e) => write!(f, "duplicates: {e}"),
             Self::Sizes(e) => e.fmt(f),
             Self::Ring(bytes, e) => f.write_str(&no_ring(*bytes, e)),
             Self::Socket(path, e) => {
@@ -89,6 +92,12 @@ impl fmt::Display for EngineError {
 }
 
 impl std::error::Error for EngineError {}
+
+impl From<::duplicates::SettingsError> for EngineError {
+    fn from(e: ::duplicates::SettingsError) -> Self {
+        Self::Duplicates(e)
+    }
+}
 
 impl From<SourceError> for EngineError {
     fn from(e: SourceError) -> Self {

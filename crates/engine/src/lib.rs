@@ -10,6 +10,7 @@
 
 mod batch_clock;
 mod capture;
+mod duplicates;
 mod error;
 mod generator;
 mod hash_key;
@@ -37,6 +38,7 @@ mod worker;
 mod worker_links;
 
 pub use crate::capture::Capture;
+pub use crate::duplicates::{DuplicateAction, DuplicatePlan};
 pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};
 pub use hash_key::random_key;

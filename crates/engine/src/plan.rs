@@ -1,5 +1,6 @@
 //! The configuration of a capture as a value: the source of its packets, and how the packets are used.
 
+use crate::duplicates::DuplicatePlan;
 use base::Timestamp;
 use capture::auto::SourceKind;
 use capture::{AnySource, SourceError, afxdp, file, sim, tpacket};
@@ -209,6 +210,8 @@ pub struct Plan {
     pub snaplen: u32,
     /// The capture filter; `None` to store all packets.
     pub filter: Option<String>,
+    /// The detection of duplicates among the packets that match the filter; `None` for none.
+    pub duplicates: Option<DuplicatePlan>,
     /// The program that runs for each packet before the filter.
     pub program: Option<ProgramPlan>,
     /// The CPUs for engine threads, assigned in turn. If empty, the CPUs of the interface's NUMA node are used.
@@ -244,6 +247,7 @@ impl Plan {
             rotate: None,
             snaplen: ring::CAPLEN_MAX as u32,
             filter: None,
+            duplicates: None,
             program: None,
             cpus: Vec::new(),
             spin: false,

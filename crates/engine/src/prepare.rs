@@ -1,6 +1,7 @@
 //! The start of captures. Everything is opened and allocated before the sources deliver the first frame.
 
 use crate::capture::{Capture, Queue};
+use crate::duplicates::QueueDuplicates;
 use crate::error::EngineError;
 use crate::hash_key::hash_key;
 use crate::plan::{Plan, SocketPlan, SourcePlan};
@@ -148,10 +149,12 @@ impl Capture {
                 host_gets_all: access(&plan.source) == Access::Shared,
             };
             let program = capture.program.as_ref().map(|program| program.program_sequence(queue));
+            let duplicates = plan.duplicates.as_ref().map(|plan| QueueDuplicates::new(plan, hash_key()));
             let settings = Settings {
                 program: program.transpose()?,
                 snaplen: plan.snaplen_in_force() as usize,
                 filter: filter.clone(),
+                duplicates: duplicates.transpose()?,
                 hash_key: hash_key(),
                 cpus,
                 spin: plan.spin,

@@ -2,12 +2,14 @@
 //! the ring.
 
 use crate::batch_clock::BatchClock;
+use crate::duplicates::{Detected, QueueDuplicates};
 use crate::worker_links::{PAUSE, WorkerLinks};
 use base::Timestamp;
 use capture::{FoundFrames, Frame, FrameSink};
 use filter::Filter;
 use interface_program::{IncomingPacket, ProgramSequence};
 use ring::{Annotations, CAPLEN_MAX, Packet, Producer, TIMESTAMP_MAX, flag};
+use std::borrow::Cow;
 use sys::clock::Clock;
 use wire::{FlowHasher, Headers};
 
@@ -23,6 +25,8 @@ pub struct Stage<'a> {
     pub program: Option<&'a mut ProgramSequence>,
     /// The capture filter. Packets that do not match are counted as filtered and not stored.
     pub filter: Option<&'a Filter>,
+    /// The detection of duplicates among the packets that match the filter.
+    pub duplicates: Option<&'a mut QueueDuplicates>,
     /// The flow hash function.
     pub hasher: &'a FlowHasher,
     /// The clock for frames without a timestamp.
@@ -137,16 +141,7 @@ impl Stage<'_> {
     ) {
         let mut from_program = None;
         if let Some(program) = &mut self.program {
-            // `head` contains the complete frame with the restored tag, unless the frame is longer than `head`.
-            let rebuilt;
-            let bytes = match vlan {
-                None => frame.bytes,
-                Some(_) if head.len() == frame.bytes.len() + 4 => head,
-                Some(_) => {
-                    rebuilt = [head, &frame.bytes[head.len() - 4..]].concat();
-                    &rebuilt
-                }
-            };
+            let bytes = &whole_frame(frame, head, vlan);
             let incoming = IncomingPacket { metadata: frame.metadata, bytes, wire_len, ts, outgoing: frame.outgoing };
             from_program = program.evaluate(&incoming);
             if from_program.is_none() {
@@ -160,6 +155,15 @@ impl Stage<'_> {
         {
             self.producer.filtered(ts, 1);
             return;
+        }
+        let mut annotations = self.batch_clock.as_ref().map_or(self.annotations, |batch| batch.annotations());
+        if let Some(duplicates) = &mut self.duplicates {
+            let data = whole_frame(frame, head, vlan);
+            match duplicates.detect(&compared(&data, wire_len, ts, self.link_type)) {
+                Detected::Stored(None) => (),
+                Detected::Stored(Some(class)) => annotations = annotations.with_duplicate_class(class),
+                Detected::Dropped => return self.producer.duplicate(ts, 1),
+            }
         }
         let tag = if vlan.is_some() { 4 } else { 0 };
         let most = self.snaplen.min(CAPLEN_MAX).saturating_sub(tag);
@@ -192,7 +196,7 @@ impl Stage<'_> {
                 hash: from_program.and_then(|packet| packet.hash).unwrap_or_else(|| self.hasher.hash(head, &headers)),
                 mark: from_program.map_or(0, |packet| packet.mark),
                 flags,
-                annotations: self.batch_clock.as_ref().map_or(self.annotations, |batch| batch.annotations()),
+                annotations,
                 l3: headers.l3(),
                 l4: headers.l4(),
                 vlan,
@@ -200,6 +204,10 @@ impl Stage<'_> {
             .is_ok();
         if flags != 0 && stored {
             self.note(flags);
+        }
+        if !stored && let Some(duplicates) = &mut self.duplicates {
+            let data = whole_frame(frame, head, vlan);
+            duplicates.forget_last(&compared(&data, wire_len, ts, self.link_type));
         }
     }
 
@@ -231,4 +239,21 @@ impl Stage<'_> {
             }
         }
     }
+}
+
+/// The bytes of a frame with its restored VLAN tag. `head` contains the complete frame with the tag, unless the frame is
+/// longer than `head`.
+#[inline]
+fn whole_frame<'a>(frame: &Frame<'a>, head: &'a [u8], vlan: Option<[u8; 4]>) -> Cow<'a, [u8]> {
+    match vlan {
+        None => Cow::Borrowed(frame.bytes),
+        Some(_) if head.len() == frame.bytes.len() + 4 => Cow::Borrowed(head),
+        Some(_) => Cow::Owned([head, &frame.bytes[head.len() - 4..]].concat()),
+    }
+}
+
+/// The packet for the detection of duplicates.
+#[inline]
+fn compared(data: &[u8], wire_len: u32, ts: Timestamp, link_type: u16) -> ::duplicates::Packet<'_> {
+    ::duplicates::Packet { ts, data, wire_len, link_type, interface: 0 }
 }

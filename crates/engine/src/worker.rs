@@ -6,6 +6,7 @@
 //! never waits for anything but packets.
 
 use crate::batch_clock::BatchClock;
+use crate::duplicates::QueueDuplicates;
 use crate::recording::RecorderLink;
 use crate::stage::Stage;
 use crate::timestamp_choice::batch_method;
@@ -59,6 +60,8 @@ pub struct Settings {
     pub snaplen: usize,
     /// The capture filter. Packets that do not match are counted as filtered and not stored.
     pub filter: Option<Filter>,
+    /// The detection of duplicates among the packets that match the filter.
+    pub duplicates: Option<QueueDuplicates>,
     /// The interface's program.
     pub program: Option<ProgramSequence>,
     /// The key of the flow hash, equal on all queues.
@@ -235,6 +238,7 @@ impl Worker {
             producer: &mut self.producer,
             program: self.settings.program.as_mut(),
             filter: self.settings.filter.as_ref(),
+            duplicates: self.settings.duplicates.as_mut(),
             hasher: &self.hasher,
             clock: &self.clock,
             snaplen: self.settings.snaplen,

@@ -180,6 +180,9 @@ impl Work {
             Some(Control::Filtered { packets }) => {
                 self.account(second, &Tally { offered: packets, filtered: packets, ..Tally::default() });
             }
+            Some(Control::Duplicate { packets }) => {
+                self.account(second, &Tally { offered: packets, duplicate: packets, ..Tally::default() });
+            }
             Some(Control::Tick) if self.second != Some(second) => self.turn(second),
             _ => {}
         }

@@ -138,6 +138,9 @@ impl Cutter {
             Control::Filtered { packets } => {
                 self.block.count(second, &Tally { offered: packets, filtered: packets, ..Tally::default() });
             }
+            Control::Duplicate { packets } => {
+                self.block.count(second, &Tally { offered: packets, duplicate: packets, ..Tally::default() });
+            }
             Control::Tick => {
                 self.block.count(second, &Tally::default());
                 self.ticked = true;

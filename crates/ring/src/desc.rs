@@ -66,7 +66,8 @@ pub const BLOCK: u64 = 1 << 20;
 pub struct Desc {
     /// Stream position of the packet's pcap record header, and the annotations of the packet. In a control descriptor,
     /// the number of the event: the stream position of the segment's first byte for [`Control::Segment`]; the number of
-    /// packets for [`Control::Lost`] and [`Control::Filtered`]; the generation for [`Desc::program`].
+    /// packets for [`Control::Lost`], [`Control::Filtered`] and [`Control::Duplicate`]; the generation for
+    /// [`Desc::program`].
     pub annotated_pos: AnnotatedPosition,
     /// Nanoseconds since 1970 (UTC).
     pub ts: u64,
@@ -123,6 +124,11 @@ pub enum Control {
         /// Number of packets.
         packets: u64,
     },
+    /// This many packets were removed as duplicates since the last [`Control::Duplicate`].
+    Duplicate {
+        /// Number of packets.
+        packets: u64,
+    },
     /// The capture has reached this second (of `ts`), with or without packets.
     Tick,
     /// The stream ends; no descriptor follows.
@@ -136,6 +142,7 @@ mod kind {
     pub const TICK: u32 = 4;
     pub const END: u32 = 5;
     pub const PROGRAM: u32 = 6;
+    pub const DUPLICATE: u32 = 7;
 }
 
 impl Desc {
@@ -149,6 +156,7 @@ impl Desc {
                 (d.mark, number, d.l3, d.l4) = (kind::LOST, packets, cause as u8, reader);
             }
             Control::Filtered { packets } => (d.mark, number) = (kind::FILTERED, packets),
+            Control::Duplicate { packets } => (d.mark, number) = (kind::DUPLICATE, packets),
             Control::Tick => d.mark = kind::TICK,
             Control::End => d.mark = kind::END,
         }
@@ -172,6 +180,7 @@ impl Desc {
             kind::SEGMENT => Control::Segment { pos: number, gap: self.hash },
             kind::LOST => Control::Lost { cause: Cause::from_number(self.l3)?, reader: self.l4, packets: number },
             kind::FILTERED => Control::Filtered { packets: number },
+            kind::DUPLICATE => Control::Duplicate { packets: number },
             kind::TICK => Control::Tick,
             kind::END => Control::End,
             _ => return None,
@@ -327,6 +336,7 @@ mod tests {
             Control::Segment { pos: BLOCK, gap: 17 },
             Control::Lost { cause: Cause::RingFull, reader: 3, packets: u64::MAX },
             Control::Filtered { packets: 1 << 40 },
+            Control::Duplicate { packets: 1 << 41 },
             Control::Tick,
             Control::End,
         ] {

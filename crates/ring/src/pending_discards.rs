@@ -1,4 +1,4 @@
-//! Counts of lost and filtered packets that no control descriptor in the stream reports yet.
+//! Counts of lost and filtered packets and of removed duplicates that no control descriptor in the stream reports yet.
 
 use crate::desc::Control;
 use crate::listener_registry::ListenerRegistry;
@@ -15,11 +15,13 @@ struct Pending {
     reported: u64,
 }
 
-/// The outcome of packets that are not stored: filtered or lost.
+/// The outcome of packets that are not stored: filtered, removed as duplicates, or lost.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Discard {
     /// The packets did not match the capture filter.
     Filtered,
+    /// The packets were removed as duplicates.
+    Duplicate,
     /// The packets were lost; `reader` is the slot of the lossless reader if the cause is a full ring.
     Lost { cause: Cause, reader: u8 },
 }
@@ -28,6 +30,7 @@ impl Discard {
     fn control(self, packets: u64) -> Control {
         match self {
             Self::Filtered => Control::Filtered { packets },
+            Self::Duplicate => Control::Duplicate { packets },
             Self::Lost { cause, reader } => Control::Lost { cause, reader, packets },
         }
     }
@@ -37,6 +40,10 @@ impl Discard {
             Self::Filtered => {
                 tally.offered += packets;
                 tally.filtered += packets;
+            }
+            Self::Duplicate => {
+                tally.offered += packets;
+                tally.duplicate += packets;
             }
             Self::Lost { cause, .. } => tally.add_lost(cause, packets),
         }

@@ -175,6 +175,15 @@ impl Producer {
         self.pending.add(Discard::Filtered, packets);
     }
 
+    /// Counts packets with this timestamp that were removed as duplicates.
+    #[inline]
+    pub fn duplicate(&mut self, ts: Timestamp, packets: u64) {
+        if ts.nanos().wrapping_sub(self.second_start) >= NANOS {
+            self.begin_second(ts);
+        }
+        self.pending.add(Discard::Duplicate, packets);
+    }
+
     /// Counts packets that were lost before they reached the ring.
     pub fn lost(&mut self, cause: Cause, packets: u64) {
         self.pending.add(Discard::Lost { cause, reader: 0 }, packets);

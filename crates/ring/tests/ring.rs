@@ -78,6 +78,10 @@ impl Model {
                     self.tally.offered += packets;
                     self.tally.filtered += packets;
                 }
+                Some(Control::Duplicate { packets }) => {
+                    self.tally.offered += packets;
+                    self.tally.duplicate += packets;
+                }
                 Some(Control::Tick) => assert_eq!(d.ts % SECOND, 0),
                 Some(Control::End) => self.ended = true,
             }
@@ -110,7 +114,8 @@ fn a_lossless_reader_gets_exactly_the_written_packets_on_a_random_walk() {
                     p.publish();
                     p.tick(Timestamp::from_nanos(now));
                 }
-                12..20 => model.read(&mut reader),
+                12 => p.duplicate(Timestamp::from_nanos(now), prng.below(5)),
+                13..20 => model.read(&mut reader),
                 _ => {
                     let len = if prng.below(20) == 0 { prng.below(65_536) } else { prng.below(1515) } as usize;
                     let fill = prng.next_u64() as u8;

@@ -5,7 +5,8 @@ use super::verb::Verb;
 use crate::outcome::Failure;
 use crate::retain;
 use config::{Config, Group, RetentionRules};
-use engine::{Plan, RetentionPlan, SocketPlan, SourcePlan, StorePlan};
+use duplicates::Settings;
+use engine::{DuplicatePlan, Plan, RetentionPlan, SocketPlan, SourcePlan, StorePlan};
 use group_services::GroupPlan;
 use interface_program::ProgramPlan;
 use meter::MeterPlan;
@@ -47,6 +48,7 @@ pub fn plans(verb: Verb<'_>, config: &Config, stop: &AtomicBool) -> Result<Vec<P
             plan.snaplen = plan.snaplen.min(u32::try_from(config.capture.snaplen.0).unwrap_or(u32::MAX));
         }
         plan.filter.clone_from(&config.capture.filter);
+        plan.duplicates = duplicates(config);
         plan.program = program(verb, config)?;
         plan.cpus = config.capture.cpus.clone().map(|c| c.0).unwrap_or_default();
         plan.spin = config.capture.spin;
@@ -64,6 +66,19 @@ pub fn plans(verb: Verb<'_>, config: &Config, stop: &AtomicBool) -> Result<Vec<P
         Ok(plan)
     };
     sources.into_iter().enumerate().map(plan).collect()
+}
+
+/// The detection of duplicates; `None` if it is off.
+fn duplicates(config: &Config) -> Option<DuplicatePlan> {
+    let capture = &config.capture;
+    let settings = Settings {
+        classes: capture.duplicate_classes,
+        window: capture.duplicate_window,
+        repeat_window: capture.duplicate_repeat_window,
+        records: usize::try_from(capture.duplicate_records.0).unwrap_or(usize::MAX),
+        ..Settings::default()
+    };
+    Some(DuplicatePlan { action: capture.duplicates.action()?, settings })
 }
 
 /// The program of the packet language for the interfaces: the expression on the command line, or the file that the

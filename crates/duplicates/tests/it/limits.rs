@@ -135,3 +135,21 @@ fn counts_contain_times_ttl_drops_and_changes() {
     assert_eq!((switching.packets, switching.vlan_changed, switching.without_payload), (1, 1, 1));
     assert_eq!(switching.times.mean(), Some(Duration::from_micros(3)));
 }
+
+#[test]
+fn a_forgotten_packet_is_no_original() {
+    let mut buffer = [0; 900];
+    let frame = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fragment(9, 0, false).payload(&[5; 800]);
+    let data = frame.write(&mut buffer).expect("room").to_vec();
+    let packet = Owned { nanos: 1000, wire_len: data.len() as u32, data: data.clone(), interface: 0 };
+    let mut detector =
+        Detector::new(Settings { classes: Classes::ALL, ..Settings::default() }, 0).expect("valid settings");
+    assert_eq!(detector.inspect(&packet.packet()), None);
+    detector.forget_last(&packet.packet());
+    for part in testkit::copies::divided(&data, 1, 160) {
+        let part = Owned { nanos: 1500, wire_len: part.len() as u32, data: part, interface: 0 };
+        assert_eq!(detector.inspect(&part.packet()), None);
+    }
+    assert_eq!(detector.inspect(&packet.packet()), None);
+    assert_eq!(detector.inspect(&packet.packet()).map(|duplicate| duplicate.class), Some(Class::Switching));
+}

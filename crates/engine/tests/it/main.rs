@@ -2,6 +2,7 @@
 
 mod claim;
 mod common;
+mod duplicates;
 mod generator;
 mod listeners;
 mod live;

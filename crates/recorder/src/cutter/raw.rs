@@ -115,6 +115,9 @@ impl RawCutter {
                 Some(Control::Filtered { packets }) => {
                     self.seconds.count(second, &Tally { offered: packets, filtered: packets, ..Tally::default() });
                 }
+                Some(Control::Duplicate { packets }) => {
+                    self.seconds.count(second, &Tally { offered: packets, duplicate: packets, ..Tally::default() });
+                }
                 Some(Control::Tick) => {
                     self.seconds.count(second, &Tally::default());
                     self.ticked = true;

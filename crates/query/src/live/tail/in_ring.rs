@@ -122,6 +122,7 @@ impl Tail {
         match control {
             Control::Lost { cause, packets, .. } => tally.add_lost(cause, packets),
             Control::Filtered { packets } => (tally.offered, tally.filtered) = (packets, packets),
+            Control::Duplicate { packets } => (tally.offered, tally.duplicate) = (packets, packets),
             Control::Segment { .. } | Control::Tick | Control::End => return,
         }
         run.counted += &tally;
