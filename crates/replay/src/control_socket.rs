@@ -11,7 +11,8 @@ use sys::unix::{Connection, Listener, wait_readable};
 /// The longest command and the longest answer in bytes.
 const MESSAGE_MAX: usize = 4096;
 
-/// The largest number of connections at the same time; the socket is served by one thread, so that more wait.
+/// The time within which a client must send its command. One thread serves all clients, so that another client waits
+/// this long at most.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest wait between two checks whether the replay has ended.

@@ -24,8 +24,9 @@ const BATCH: usize = 64;
 /// The longest sleep; it bounds the delay of a stop request.
 const SLEEP_MAX: u64 = 1_000_000;
 
-/// The loop does not sleep if the next frame is due in less than this time, in nanoseconds.
-const SPIN: u64 = 200_000;
+/// The loop does not sleep if the next frame is due in less than this time, in nanoseconds. A longer time would use up
+/// the time slice of the thread, so that a busy machine interrupts it more often.
+const SPIN: u64 = 60_000;
 
 /// Time between two calls of the progress function, in nanoseconds.
 const PROGRESS: u64 = 1_000_000_000;
