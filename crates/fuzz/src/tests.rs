@@ -50,7 +50,7 @@ macro_rules! bounded_runs {
     };
 }
 
-bounded_runs!(capture_file packet block_index filter flow_filter program configuration group_message ipfix journal parquet words);
+bounded_runs!(capture_file packet block_index filter flow_filter program configuration group_message ipfix journal parquet stamp_packet train_payload words);
 
 #[test]
 fn mutations_are_equal_for_equal_seeds_and_differ_otherwise() {
