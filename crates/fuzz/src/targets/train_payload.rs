@@ -46,8 +46,8 @@ fn seeds() -> Vec<Vec<u8>> {
         index: sequence as u16 % 4,
         burst_size: 4,
         sequence,
-        departure: Timestamp::from_nanos((1 << 60) + sequence * 1000),
-        planned: Duration::from_micros(sequence),
+        departure: Timestamp::from_nanos((1 << 60) + sequence % 1000 * 1000),
+        planned: Duration::from_micros(sequence % 1000),
     };
     let packets = |numbers: &[u64]| numbers.iter().flat_map(|n| payload(*n).bytes()).collect();
     vec![packets(&[0]), packets(&[0, 1, 2, 3, 4]), packets(&[0, 2, 1, 1, 7, u64::MAX])]
