@@ -16,8 +16,8 @@ pub enum TimestampMethod {
     /// Uniform distribution of timestamps (thesis of HPCAP, section 4.2, equation 4.3): the time between two batches is
     /// divided equally between the packets of the batch.
     Udts = 3,
-    /// Weighted distribution of timestamps (thesis of HPCAP, section 4.2, equation 4.4): the time between two batches is
-    /// divided between the packets of the batch in proportion to their length on the wire.
+    /// Weighted distribution of timestamps (thesis of HPCAP, section 4.2, equation 4.4): the time between two batches
+    /// is divided between the packets of the batch in proportion to their length on the wire.
     Wdts = 4,
     /// The kernel, in software.
     Kernel = 5,

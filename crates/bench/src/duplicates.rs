@@ -2,10 +2,10 @@
 //! tables 4.6 and 4.7), the same for a window of 200 ms at the packet rate of a saturated 10 Gb/s link, and the packets
 //! per second on one core, compared with `editcap -D 1000`.
 //!
-//! The traces of the thesis are not public. Two traces are generated with the shares of duplicates of table 4.6 and with
-//! distances between a packet and its duplicate that have a heavy tail. Each trace is compared by netgrain's table and
-//! by a model of HPCAP's table: `records / pools` rows, selected by a hash, of `pools` records each, of which the oldest
-//! is replaced.
+//! The traces of the thesis are not public. Two traces are generated with the shares of duplicates of table 4.6 and
+//! with distances between a packet and its duplicate that have a heavy tail. Each trace is compared by netgrain's table
+//! and by a model of HPCAP's table: `records / pools` rows, selected by a hash, of `pools` records each, of which the
+//! oldest is replaced.
 
 use crate::output::{MedianRange, Output, Stop};
 use crate::process::find;

@@ -109,12 +109,15 @@ fn measure(args: &SendArgs, programs: &[Program], work: &Path, sheet: &mut Outpu
         Stop::error(format_args!("cannot create a network namespace for the measurement: {e}; run as root"))
     })?;
     sheet.head(format_args!("{} runs of each program in turn, medians (min..max)", args.repeat))?;
-    sheet.head("\nrate, as fast as possible\nprogram                        B   received of asked        s                      Mpps")?;
+    sheet.head("\nrate, as fast as possible")?;
+    sheet.head("program                        B   received of asked        s                      Mpps")?;
     for size in &args.sizes {
         rates(args, programs, *size, work, sheet)?;
     }
     sheet.head(
-        "\ntiming of the capture\nprogram                        missing   duration error µs          gap error µs: median   99 %                       largest",
+        "\ntiming of the capture\n\
+         program                        missing   duration error µs          gap error µs: median   99 %             \
+         \x20         largest",
     )?;
     timings(args, programs, work, sheet)
 }

@@ -29,7 +29,8 @@ const LIVE_TRAFFIC: [&str; 2] = ["1514,rate=100kpps,packets=200k", "backbone,flo
 #[derive(Args, Clone, Debug)]
 pub struct TimeArgs {
     /// Frames of each run of the model
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = base::units::whole::<u32>(1000..=100_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000,
+          value_parser = base::units::whole::<u32>(1000..=100_000_000))]
     pub frames: u32,
     /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]

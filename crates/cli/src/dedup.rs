@@ -25,7 +25,9 @@ use std::time::Duration;
   netgrain dedup mirror.pcap -w clean.pcap --records 3M --window 200ms --json
   netgrain dedup mirror.pcap -w clean.pcap --exact --window-packets 4    as editcap -d
 
-A packet without identification (IPv6, IPv4 with identification 0, ARP) that is equal to a packet before it can be a repeat of its sender. Such packets are not removed by default; --repeat-window and --mirrored-interfaces change this.")]
+A packet without identification (IPv6, IPv4 with identification 0, ARP) that is equal to a packet before it can be a \
+    repeat of its sender. Such packets are not removed by default; --repeat-window and --mirrored-interfaces change \
+    this.")]
 pub struct DedupArgs {
     /// Captures: pcap, pcapng, RAW, also compressed as .gz or .zst; - for standard input. Several are merged in order
     /// of time
@@ -60,7 +62,12 @@ pub struct DedupArgs {
     pub records: u64,
     /// Bytes of each packet that the table stores and compares, two MAC addresses included; a 64-bit hash represents
     /// the other bytes
-    #[arg(long, value_name = "N", default_value_t = settings::STORED_BYTES as u64, value_parser = base::units::whole::<u64>(settings::STORED_BYTES_MIN as u64..=settings::STORED_BYTES_MAX as u64))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = settings::STORED_BYTES as u64,
+        value_parser = base::units::whole::<u64>(settings::STORED_BYTES_MIN as u64..=settings::STORED_BYTES_MAX as u64)
+    )]
     pub stored_bytes: u64,
     /// Longest time between two equal TCP segments without identification that are duplicates; a sender retransmits
     /// after one round trip at the earliest

@@ -129,8 +129,8 @@ sections! {
         ring: Option<Size> = None, Start;
         /// Maximum number of bytes kept of each packet; 0 keeps all.
         snaplen: Count = Count(0), Start;
-        /// Treatment of duplicates, the further copies of a packet that was sent once: off, mark (stored, with the class
-        /// in the descriptor), drop (not stored, counted in the ledger).
+        /// Treatment of duplicates, the further copies of a packet that was sent once: off, mark (stored, with the
+        /// class in the descriptor), drop (not stored, counted in the ledger).
         duplicates: DuplicateMode = DuplicateMode::Off, Start;
         /// Classes of duplicates: switching, routing, nat, proxying, fragment.
         duplicate_classes: Classes = Classes::USUAL, Start;

@@ -4,8 +4,8 @@
 //! reads from `Read` and writes to `Write`; the caller opens, names and publishes the files.
 //!
 //! Invariant: every packet and all information about packets is either written or counted. `read = written + outside +
-//! filtered + duplicate` in every [`Report`], and information that the target format cannot hold (the direction of a packet in
-//! pcap, its nanoseconds in microsecond pcap) is counted there by name.
+//! filtered + duplicate` in every [`Report`], and information that the target format cannot hold (the direction of a
+//! packet in pcap, its nanoseconds in microsecond pcap) is counted there by name.
 //!
 //! ```
 //! use netgrain_convert::{Input, Memory, Plan, convert};

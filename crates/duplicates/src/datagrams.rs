@@ -1,9 +1,9 @@
 //! The whole datagrams of the class fragment.
 //!
 //! A router divides an IPv4 datagram without "don't fragment" if the datagram is larger than the MTU of the next link
-//! (RFC 791 §3.2). Each fragment contains a part of the datagram, so the comparison needs all bytes of the datagram. The
-//! captured bytes of datagrams that may be divided are stored in a ring of bytes of fixed size. Datagrams with at most
-//! [`SMALLEST`] bytes of payload are not stored: no usual link divides them.
+//! (RFC 791 §3.2). Each fragment contains a part of the datagram, so the comparison needs all bytes of the datagram.
+//! The captured bytes of datagrams that may be divided are stored in a ring of bytes of fixed size. Datagrams with at
+//! most [`SMALLEST`] bytes of payload are not stored: no usual link divides them.
 
 use crate::compared::{Compared, Kind, PORTS, may_be_divided, tcp, translated_fields, v4};
 use crate::rules::distance;

@@ -17,10 +17,16 @@
 //! | class | may differ | must differ |
 //! |---|---|---|
 //! | [`Class::Switching`] | VLAN tags, link padding; the headers around an inner Ethernet frame | – |
-//! | [`Class::Routing`] | type of service, IPv4 checksum, VLAN tags | the TTL is lower, both MAC addresses differ (the destination may be the same multicast address); without MAC addresses the packet must be identified |
-//! | [`Class::Nat`] | as routing; port of the translated side, transport checksum | as routing; the address of exactly one side; the packet is TCP or identified |
-//! | [`Class::Proxying`] | all IP fields; TCP window, flags, options; either the sequence or the acknowledgement number | the address of exactly one side, both MAC addresses; ports and payload are equal, and the payload is not empty |
-//! | [`Class::Fragment`] | as routing or NAT; length, fragment offset | as routing; the fragment is shorter than the datagram and all its bytes are in it |
+//! | [`Class::Routing`] | type of service, IPv4 checksum, VLAN tags | lower TTL, both MAC addresses (see below) |
+//! | [`Class::Nat`] | as routing; port of one side, transport checksum | as routing; its address. TCP or identified |
+//! | [`Class::Proxying`] | all IP fields; fields of TCP (see below) | the address of one side, both MAC addresses |
+//! | [`Class::Fragment`] | as routing or NAT; length, offset | as routing; a part of the datagram |
+//!
+//! The destination MAC addresses of a routed multicast packet may be equal. Without MAC addresses, a packet is a copy
+//! of the class routing only if it is identified (see the next section). NAT changes the address of exactly one side.
+//! Of proxied packets, ports and payload are equal, the payload is not empty, and window, flags, options, and either
+//! the sequence or the acknowledgement number of TCP may differ. All bytes of a fragment are in the datagram, which is
+//! longer.
 //!
 //! If the headers around an inner IP packet without Ethernet header differ (other tunnel, other label, none), the class
 //! is routing, provided that the inner packet is identified, both MAC addresses differ, and the outer TTL is lower or
@@ -36,8 +42,8 @@
 //!
 //! 1. they are identified, or
 //! 2. their VLAN tags differ, because a sender uses the same tags for both packets, or
-//! 3. they are TCP segments with SYN, FIN or payload, at most [`Settings::retransmission_window`] (10 µs) apart, because
-//!    a sender retransmits after one round trip at the earliest, or
+//! 3. they are TCP segments with SYN, FIN or payload, at most [`Settings::retransmission_window`] (10 µs) apart,
+//!    because a sender retransmits after one round trip at the earliest, or
 //! 4. [`Settings::mirrored_interfaces`] is set and their interfaces differ, or
 //! 5. they are at most [`Settings::repeat_window`] apart; the default 0 excludes this rule.
 //!
@@ -49,15 +55,15 @@
 //! | IPv4 identification 0 (RFC 6864) | the packet is not identified; rules 2 to 5 |
 //! | IPv6, which has no identification | as above; for routing the TTL is the evidence |
 //! | TCP retransmissions with another identification | the identifications differ |
-//! | TCP retransmissions of senders that use identification 0, and of IPv6 | rule 3; a changed timestamp option also differs |
-//! | duplicate acknowledgements, keep-alives | without SYN, FIN and payload rule 3 does not apply; a keep-alive with one byte of payload is sent after seconds |
+//! | TCP retransmissions with identification 0, or of IPv6 | rule 3; a changed timestamp option differs |
+//! | duplicate acknowledgements, keep-alives | rule 3 needs SYN, FIN or payload; keep-alives are seconds apart |
 //! | ARP, BPDU, LLDP, VRRP | not identified (VRRP has an identification) |
-//! | padding of small frames | bytes after the IP packet or the ARP message are not compared; equal padding proves nothing |
+//! | padding of small frames | bytes after the IP packet or the ARP message are not compared |
 //! | probe trains with equal headers | sequence number and timestamp in the payload differ, at any offset |
 //! | probe trains without any difference, identification 0 | not identified |
-//! | probe trains without any difference, with a constant identification | violates RFC 791; [`Settings::copies_max`] bounds the number of false positives for each train |
+//! | equal packets with a constant identification (against RFC 791) | at most [`Settings::copies_max`] |
 //! | traceroute: equal probes with increasing TTL | the TTL must decrease, and the MAC addresses must differ |
-//! | equal requests of several hosts to a server | addresses are equal for switching and routing; for NAT, the TTL is lower, both MAC addresses differ, and identification or TCP sequence numbers are equal |
+//! | equal requests of several hosts | equal addresses; for NAT, equal identification or sequence numbers |
 //! | one multicast frame at two mirrored ports | one frame was sent: the second copy is a duplicate by rule 1, 2 or 4 |
 //!
 //! # False negatives

@@ -41,7 +41,8 @@ pub struct Settings {
     pub window: Duration,
     /// The largest number of packets from a packet to its duplicate: 1 compares each packet with the packet before it.
     pub window_packets: u64,
-    /// The number of records in the table, one for each packet. The table forgets the oldest packet for each new packet.
+    /// The number of records in the table, one for each packet. The table forgets the oldest packet for each new
+    /// packet.
     pub records: usize,
     /// The number of bytes that the table stores of each packet and compares byte by byte: two MAC addresses, and the
     /// bytes from the network header on. A 64-bit hash represents the bytes after them.

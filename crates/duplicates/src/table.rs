@@ -214,8 +214,8 @@ impl<H: Hints> Table<H> {
     }
 
     /// Enters the packet that is written next into the index. If `replaces` is a place in the bucket, the new entry
-    /// replaces that entry; otherwise the oldest entry of the bucket is evicted. Returns the evicted entry if its record
-    /// still exists.
+    /// replaces that entry; otherwise the oldest entry of the bucket is evicted. Returns the evicted entry if its
+    /// record still exists.
     #[inline(always)]
     pub fn enter(&mut self, key: u64, replaces: Option<usize>) -> Option<Found> {
         let (index, last) = (self.bucket(key), replaces.unwrap_or(WAYS - 1));

@@ -1,5 +1,6 @@
-//! The removal or marking of duplicates in an engine thread. Each queue has a table of its own, because copies of a packet
-//! have the same flow hash and reach the same queue; a copy after NAT can reach another queue and is then not found.
+//! The removal or marking of duplicates in an engine thread. Each queue has a table of its own, because copies of a
+//! packet have the same flow hash and reach the same queue; a copy after NAT can reach another queue and is then not
+//! found.
 
 use ::duplicates::{Detector, Packet, Settings, SettingsError};
 use base::DuplicateClass;

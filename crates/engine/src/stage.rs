@@ -241,8 +241,8 @@ impl Stage<'_> {
     }
 }
 
-/// The bytes of a frame with its restored VLAN tag. `head` contains the complete frame with the tag, unless the frame is
-/// longer than `head`.
+/// The bytes of a frame with its restored VLAN tag. `head` contains the complete frame with the tag, unless the frame
+/// is longer than `head`.
 #[inline]
 fn whole_frame<'a>(frame: &Frame<'a>, head: &'a [u8], vlan: Option<[u8; 4]>) -> Cow<'a, [u8]> {
     match vlan {

@@ -19,8 +19,8 @@ pub enum Distribution {
     Exponential(f64),
     /// The normal distribution with this mean and standard deviation; negative samples are drawn again.
     Normal(f64, f64),
-    /// The Pareto distribution with this exponent and this least value, limited to a greatest value: heavy-tailed if the
-    /// exponent is below 2.
+    /// The Pareto distribution with this exponent and this least value, limited to a greatest value: heavy-tailed if
+    /// the exponent is below 2.
     Pareto {
         /// The exponent, often called alpha.
         exponent: f64,
@@ -44,8 +44,8 @@ impl fmt::Display for ParseDistributionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no distribution: write 100, uniform:60:1514, exp:100, normal:700:200, pareto:1.4:60:1514 (exponent, \
-             least, most) or list:60*7/1514*1; sizes in bytes (1KiB), times with units (10ms)",
+            "{:?} is no distribution: write 100, uniform:60:1514, exp:100, normal:700:200, pareto:1.4:60:1514 \
+             (exponent, least, most) or list:60*7/1514*1; sizes in bytes (1KiB), times with units (10ms)",
             self.0
         )
     }

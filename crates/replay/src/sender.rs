@@ -254,7 +254,8 @@ impl<O: Output, C: Clock, P: FnMut(&Report)> Sender<'_, O, C, P> {
         while passed < count && !self.control.is_stopped() {
             passed += self.outputs[usize::from(output)].send(&frames[passed..count])?;
         }
-        // A stop in the middle of a batch is rare; then the bytes of the whole batch are counted only if all was passed.
+        // A stop in the middle of a batch is rare; then the bytes of the whole batch are counted only if all was
+        // passed.
         if passed < count {
             bytes = frames[..passed].iter().map(|frame| frame.len() as u64).sum();
         }

@@ -7,8 +7,8 @@
 //! |        |   class  |     method     |                                             |
 //! +--------+----------+----------------+---------------------------------------------+
 //! ```
-//! The annotations share the word with the stream position, because all other bytes of a descriptor are in use. A stream
-//! position of 56 bits is enough for 64 PiB: the stream of a saturated 10 Gb/s link is longer after 22 months.
+//! The annotations share the word with the stream position, because all other bytes of a descriptor are in use. A
+//! stream position of 56 bits is enough for 64 PiB: the stream of a saturated 10 Gb/s link is longer after 22 months.
 
 use base::{DuplicateClass, TimestampMethod};
 use std::fmt;
@@ -77,8 +77,8 @@ impl fmt::Debug for Annotations {
     }
 }
 
-/// The first word of a descriptor. In a packet descriptor it holds the stream position and the annotations; in a control
-/// descriptor all 64 bits hold the number of the control event, and only this crate reads them.
+/// The first word of a descriptor. In a packet descriptor it holds the stream position and the annotations; in a
+/// control descriptor all 64 bits hold the number of the control event, and only this crate reads them.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct AnnotatedPosition(u64);

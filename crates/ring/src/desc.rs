@@ -7,9 +7,9 @@
 //! |ann.pos |   ts   |  hash  |  mark  | caplen |wire_len| que | flg | l3  | l4  |
 //! +--------+--------+--------+--------+--------+--------+-----+-----+-----+-----+
 //! ```
-//! All fields are little-endian. `ann.pos` is the stream position with the annotations of the packet in its highest byte
-//! (see [`AnnotatedPosition`]). A *control* descriptor (flag [`flag::CONTROL`]) carries no packet: `mark` holds the
-//! kind of [`Control`]. Its position among the packets is the point in the stream at which the event happened.
+//! All fields are little-endian. `ann.pos` is the stream position with the annotations of the packet in its highest
+//! byte (see [`AnnotatedPosition`]). A *control* descriptor (flag [`flag::CONTROL`]) carries no packet: `mark` holds
+//! the kind of [`Control`]. Its position among the packets is the point in the stream at which the event happened.
 
 use crate::annotation::{AnnotatedPosition, Annotations};
 use base::{Cause, DuplicateClass, Timestamp, TimestampMethod};

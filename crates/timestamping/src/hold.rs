@@ -16,8 +16,8 @@ const PERIOD: Duration = Duration::from_millis(250);
 ///
 /// If a poll finds no packet, and a later poll finds several packets that occupied the link for longer than the time
 /// between the polls, the first packet had already arrived at the earlier poll, and was not visible. The largest such
-/// excess of the last half second is a lower limit of the hold. The hold is at most one packet longer, because a further
-/// packet would otherwise have been visible too; this upper limit is used.
+/// excess of the last half second is a lower limit of the hold. The hold is at most one packet longer, because a
+/// further packet would otherwise have been visible too; this upper limit is used.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hold {
     /// The largest excess of the present and of the previous period.

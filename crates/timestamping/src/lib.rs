@@ -1,7 +1,7 @@
 //! Timestamps of packets that a thread takes in batches.
 //!
-//! A thread that polls a NIC finds several packets at a time, and the NIC has not recorded when each packet arrived. The
-//! thesis of HPCAP (Moreno 2015, section 4.2) compares methods of timestamping: reading the clock for each packet
+//! A thread that polls a NIC finds several packets at a time, and the NIC has not recorded when each packet arrived.
+//! The thesis of HPCAP (Moreno 2015, section 4.2) compares methods of timestamping: reading the clock for each packet
 //! (`poll`), or once for each batch (`batch`), and distributing the time between two batches to the packets, equally
 //! (`udts`) or in proportion to their length on the wire (`wdts`). [`Stamper`] has these methods and `adaptive`, which
 //! the thesis proposes as future work.

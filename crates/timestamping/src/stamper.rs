@@ -31,11 +31,11 @@ pub enum BatchMethod {
     /// Polling while the thread finds single packets soon after their arrival, and otherwise weighted distribution.
     ///
     /// A packet arrived after the last poll that found no further packet, and before the poll that found the packet. So
-    /// the interval between these two polls is distributed, not the interval between two batches as in `wdts`: on a link
-    /// that is not saturated, the interval between two batches contains long gaps. If the rate of the link is known, the
-    /// frames get the time that they occupied the link, and the remaining time becomes equal gaps between them. On a
-    /// saturated link nothing remains, and the result is that of `wdts`. If the interval is shorter than the time that the
-    /// frames occupied the link, the NIC holds packets back, and the intervals are extended by this time.
+    /// the interval between these two polls is distributed, not the interval between two batches as in `wdts`: on a
+    /// link that is not saturated, the interval between two batches contains long gaps. If the rate of the link is
+    /// known, the frames get the time that they occupied the link, and the remaining time becomes equal gaps between
+    /// them. On a saturated link nothing remains, and the result is that of `wdts`. If the interval is shorter than the
+    /// time that the frames occupied the link, the NIC holds packets back, and the intervals are extended by this time.
     Adaptive,
 }
 

@@ -421,9 +421,9 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             Ok(None) => String::new(),
         };
         format!(
-            "netgrain repair leaves out the damaged blocks{packets}, and keeps their bytes in a file whose name ends in \
-             .damaged; then netgrain repair of this .damaged file saves its complete packets; check the volume (dmesg, \
-             smartctl)"
+            "netgrain repair leaves out the damaged blocks{packets}, and keeps their bytes in a file whose name ends \
+             in .damaged; then netgrain repair of this .damaged file saves its complete packets; check the volume \
+             (dmesg, smartctl)"
         )
     }
 

@@ -48,8 +48,8 @@ impl fmt::Display for MeasuredInterruptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "interruptions of this machine in {:.1} s: {:.0} per second, mean {:.1} µs, longest {:.0} µs, {:.2} % of the \
-             time",
+            "interruptions of this machine in {:.1} s: {:.0} per second, mean {:.1} µs, longest {:.0} µs, {:.2} % of \
+             the time",
             self.seconds,
             self.per_second,
             self.mean_us,

@@ -4,8 +4,8 @@ use super::model::{MICRO, SECOND, exponential};
 use base::Prng;
 
 /// The work that interrupts the thread on its CPU. The values are those of a CPU that is not isolated, on a kernel with
-/// 250 timer ticks per second, as the tracers `osnoise` and `hwlat` of Linux show them; `netgrain-bench time` prints the
-/// interruptions of the present machine for comparison.
+/// 250 timer ticks per second, as the tracers `osnoise` and `hwlat` of Linux show them; `netgrain-bench time` prints
+/// the interruptions of the present machine for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noise {
     /// No interruption.

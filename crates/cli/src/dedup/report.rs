@@ -11,8 +11,8 @@ use duplicates::{Class, ClassCounts, Counts, Settings, TTL_DROPS};
 use std::io::Write;
 use std::time::Duration;
 
-/// Prints the table on standard output, summary and warnings on standard error. The JSON document is on standard output,
-/// or on standard error if the packets are written to standard output.
+/// Prints the table on standard output, summary and warnings on standard error. The JSON document is on standard
+/// output, or on standard error if the packets are written to standard output.
 pub fn print(
     args: &DedupArgs,
     settings: &Settings,
@@ -83,8 +83,8 @@ fn warnings(settings: &Settings, report: &Report, counts: &Counts) -> Vec<String
     }
     if counts.overwritten > 0 {
         lines.push(format!(
-            "the table forgot {} before the end of the window of {}, after {} at the earliest: duplicates can be missing; \
-             use more --records or a shorter --window",
+            "the table forgot {} before the end of the window of {}, after {} at the earliest: duplicates can be \
+             missing; use more --records or a shorter --window",
             plural(counts.overwritten, "packet", "packets"),
             show_time(settings.window),
             show_time(counts.shortest_reach.unwrap_or_default())

@@ -131,8 +131,8 @@ impl Target {
         }
     }
 
-    /// The failure of a write. If the output would have been renamed at its end, the incomplete file is removed, so that
-    /// repeated attempts on a full volume leave no files.
+    /// The failure of a write. If the output would have been renamed at its end, the incomplete file is removed, so
+    /// that repeated attempts on a full volume leave no files.
     pub fn broken(&self, e: &io::Error, packets: u64) -> Failure {
         match self {
             Self::Pipe if e.kind() == io::ErrorKind::BrokenPipe => return Failure::ClosedPipe,

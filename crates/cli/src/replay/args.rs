@@ -21,7 +21,8 @@ use wire::MacAddr;
   netgrain replay trace.pcap -i veth0 --control /run/replay.sock
   netgrain replay --control /run/replay.sock --command 'speed 2x'
 
-SIGUSR1 pauses the replay, and a second SIGUSR1 resumes it; after Ctrl-Z and fg the replay continues where it stopped.")]
+SIGUSR1 pauses the replay, and a second SIGUSR1 resumes it; after Ctrl-Z and fg the replay continues where it \
+    stopped.")]
 pub struct ReplayArgs {
     /// Captures: pcap, pcapng, RAW, also compressed as .gz or .zst; - for standard input. Several are merged in order
     /// of time

@@ -45,8 +45,8 @@ fn files(args: &ReplayArgs) -> Result<OpenStream, Failure> {
     let piped = |path: &Path| !path.metadata().is_ok_and(|about| about.is_file());
     if let Some(path) = args.files.iter().find(|path| args.passes != 1 && piped(path)) {
         return Err(Failure::Said(format!(
-            "{}: --loop reads the capture again for each pass, which is possible only with files: write the packets into \
-             a file first",
+            "{}: --loop reads the capture again for each pass, which is possible only with files: write the packets \
+             into a file first",
             path.display()
         )));
     }

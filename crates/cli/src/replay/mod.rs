@@ -96,8 +96,8 @@ fn second_interface(args: &ReplayArgs) -> Result<Option<SecondInterface>, Failur
     }
     match args.second_by {
         SecondBy::Direction if args.store.is_some() => Err(Failure::Said(
-            "a store has no directions of packets: choose the packets of the second interface with --second-when FILTER \
-             or --second-by input"
+            "a store has no directions of packets: choose the packets of the second interface with --second-when \
+             FILTER or --second-by input"
                 .to_owned(),
         )),
         SecondBy::Direction => Ok(Some(SecondInterface::Outbound)),

@@ -27,7 +27,12 @@ const PACKET_MAX: usize = 1 << 16;
 #[derive(Args)]
 pub struct ReflectArgs {
     /// Address and port to receive on
-    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)), value_parser = address)]
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        default_value_t = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)),
+        value_parser = address
+    )]
     listen: SocketAddr,
     /// Number the replies to each sender, so that senders can tell in which direction packets were lost
     #[arg(long)]

@@ -37,7 +37,12 @@ pub struct SendArgs {
     #[arg(long, value_name = "SPAN", default_value = "100ms", value_parser = parse_span)]
     interval: Duration,
     /// Bytes of a test packet after the UDP header
-    #[arg(long, value_name = "BYTES", default_value_t = BASE_LEN as u16, value_parser = base::units::whole::<u16>(BASE_LEN as u64..=SIZE_MAX))]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = BASE_LEN as u16,
+        value_parser = base::units::whole::<u16>(BASE_LEN as u64..=SIZE_MAX)
+    )]
     size: u16,
     /// Wait this long for the last replies
     #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = parse_span)]

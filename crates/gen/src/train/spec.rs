@@ -237,8 +237,8 @@ impl fmt::Display for TrainSpecError {
             ),
             Self::Families { source, destination } => write!(
                 f,
-                "from={source} and to={destination} should be two IPv4 addresses or two IPv6 addresses; give both from= \
-                 and to="
+                "from={source} and to={destination} should be two IPv4 addresses or two IPv6 addresses; give both \
+                 from= and to="
             ),
         }
     }

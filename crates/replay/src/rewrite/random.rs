@@ -36,8 +36,8 @@ impl fmt::Display for ParseRandomAddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no rule for random addresses: write the number of random low bits (1 to 32), and after a comma the \
-             number of packets after which the addresses repeat, as in 16 or 16,1024",
+            "{:?} is no rule for random addresses: write the number of random low bits (1 to 32), and after a comma \
+             the number of packets after which the addresses repeat, as in 16 or 16,1024",
             self.0
         )
     }

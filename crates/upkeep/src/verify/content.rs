@@ -274,7 +274,8 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         }
     }
 
-    /// `advice` is the remedy for a wrong checksum. Bytes after `limit` are not reported again, because the finding about the length of the file covers them.
+    /// `advice` is the remedy for a wrong checksum. Bytes after `limit` are not reported again, because the finding
+    /// about the length of the file covers them.
     fn blocks(
         &mut self,
         path: &Path,
