@@ -177,10 +177,10 @@ mod tests {
     }
 
     const SHARED: &str = "-i eth1 -i eth2 --store /data --source-kind tpacket --dedicated --queues 2 --cpu 2,3 \
-        --spin --timestamps udts --busy-poll --ring 8MiB --snaplen 96 --filter tcp --program p.ng --wait-for-readers 7s --segment 4MiB \
-        --rotate 1min --depth 3 --keep-free 5% --max-size 2TB --max-age 30d --archive /slow --socket /s \
-        --socket-mode 600 --socket-owner 1 --socket-group 2 --allow-lossless --allow-forward eth3 --reader-timeout 2s \
-        --metrics 127.0.0.1:1 --user nobody";
+        --spin --timestamps udts --busy-poll --ring 8MiB --snaplen 96 --filter tcp --program p.ng --wait-for-readers \
+        7s --segment 4MiB --rotate 1min --depth 3 --keep-free 5% --max-size 2TB --max-age 30d --archive /slow \
+        --socket /s --socket-mode 600 --socket-owner 1 --socket-group 2 --allow-lossless --allow-forward eth3 \
+        --reader-timeout 2s --metrics 127.0.0.1:1 --user nobody";
 
     #[test]
     fn a_flag_sets_the_same_key_in_both_verbs() {
