@@ -44,8 +44,12 @@ const LISTED: [(&str, usize); 8] = [
 
 /// Texts in sample lines that depend on the host or on the moment at which a process is killed. In the namespace of the
 /// test, interfaces have no address, so the tour captures by AF_XDP in place of TPACKET_V3.
-const OF_THE_HOST: [(&str, &str); 7] = [
-    ("docs/how-to/recover-after-a-crash.md", "have no one-second row"),
+const OF_THE_HOST: [(&str, &str); 11] = [
+    ("docs/how-to/measure-one-way-delay.md", "clock of the sender"),
+    ("docs/how-to/measure-one-way-delay.md", "achieved minus requested"),
+    ("docs/how-to/measure-one-way-delay.md", "delay      min"),
+    ("docs/how-to/measure-one-way-delay.md", "dispersion (median)"),
+    ("docs/how-to/recover-after-a-crash.md", "without a one-second row"),
     ("docs/how-to/size-a-machine.md", "fio is not installed"),
     ("docs/how-to/size-a-machine.md", "this volume sustains"),
     ("docs/start/tour.md", "TPACKET_V3"),
@@ -259,6 +263,7 @@ pages! {
     the_blocks_of_measure_one_way_delay_run: "docs/how-to/measure-one-way-delay.md",
     the_blocks_of_move_from_other_tools_run: "docs/how-to/move-from-other-tools.md",
     the_blocks_of_recover_after_a_crash_run: "docs/how-to/recover-after-a-crash.md",
+    the_blocks_of_remove_duplicates_run: "docs/how-to/remove-duplicates.md",
     the_blocks_of_replay_a_capture_run: "docs/how-to/replay-a-capture.md",
     the_blocks_of_troubleshoot_loss_run: "docs/how-to/troubleshoot-loss.md",
 }

@@ -54,7 +54,7 @@ fn files_of_a_dead_recorder_are_published_and_prepared_ones_removed() {
     device.kill();
     let reported = recover(device.clone());
     assert_eq!(reported.len(), 2, "{reported:#?}");
-    assert!(reported[0].contains("removed 1 empty files") && reported[0].ends_with("1048576 bytes"), "{reported:#?}");
+    assert!(reported[0].contains("removed 1 empty file ") && reported[0].ends_with("1.00 MiB"), "{reported:#?}");
     assert!(reported[1].contains("recovered from a killed recorder, 3 packets"), "{reported:#?}");
     let published = check(&stream, &device.files(), "after the kill");
     assert_eq!((published.files, published.tally.stored, device.files().len()), (1, 3, 2));
