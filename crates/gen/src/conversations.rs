@@ -32,7 +32,7 @@ const SERVER_ADDRESSES: u64 = 1 << 10;
 /// The parameters of conversations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConversationSpec {
-    /// Number of clients that are active at the same time, 1 to `MAX_CLIENTS`.
+    /// Number of clients that are active at the same time, 1 to 1 048 576.
     pub clients: u32,
     /// Number of conversations in all.
     pub total: u64,
@@ -44,7 +44,7 @@ pub struct ConversationSpec {
     pub round_trip: Distribution,
     /// Time between two conversations of a client, in nanoseconds.
     pub think: Distribution,
-    /// Probability that a segment is lost, 0 to `MAX_LOSS`; half of the losses are before the observer.
+    /// Probability that a segment is lost, 0 to 0.5; half of the losses are before the observer.
     pub loss: f64,
     /// The largest payload of a segment in bytes, 1 to 8960.
     pub segment: u16,

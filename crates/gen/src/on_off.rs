@@ -16,7 +16,7 @@ pub const MAX_SOURCES: u32 = 1 << 20;
 /// The sources of self-similar traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnOff {
-    /// Number of sources, 1 to `MAX_SOURCES`.
+    /// Number of sources, 1 to 1 048 576.
     pub sources: u32,
     /// Durations of the state on, in nanoseconds.
     pub on: Distribution,
