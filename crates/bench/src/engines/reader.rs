@@ -1,4 +1,4 @@
-//! The receiving process of a row: it receives with one method until no frame has arrived for a second.
+//! The receiving process of a row: it receives with one method until no frame has arrived for two seconds.
 
 use crate::baseline::wait_until_capturing;
 use crate::cpu_placement::CpuPlacement;
@@ -19,7 +19,7 @@ use sys::netlink::Netlink;
 use sys::packet::{Fanout, PacketSocket, ReceiveBatch};
 
 /// The longest time between two frames of a run; after this time without a frame the run has ended.
-const SILENCE: Duration = Duration::from_secs(1);
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// The longest wait for the first frame.
 const FIRST_FRAME: Duration = Duration::from_secs(60);
