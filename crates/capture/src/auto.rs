@@ -6,6 +6,7 @@
 //! `dedicated` was given.** [`PortFacts::gather`] queries the kernel; [`decide`] is a pure function of the result.
 
 use crate::SourceError;
+use base::units::plural;
 use std::fmt;
 use std::net::IpAddr;
 use sys::ethtool;
@@ -138,7 +139,7 @@ impl fmt::Display for Reason {
 
 /// The number of packet sockets in words.
 pub fn packet_sockets(sockets: usize) -> String {
-    format!("{sockets} packet socket{}", if sockets == 1 { "" } else { "s" })
+    plural(sockets as u64, "packet socket", "packet sockets")
 }
 
 /// One way in which the host uses an interface.

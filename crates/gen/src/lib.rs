@@ -57,6 +57,7 @@ mod backbone;
 mod conversations;
 mod crc;
 mod distribution;
+mod internet_checksum;
 mod layout;
 mod on_off;
 mod pacer;

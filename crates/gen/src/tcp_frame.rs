@@ -1,6 +1,8 @@
 //! TCP segments over IPv4 in Ethernet frames (RFC 9293, RFC 791), encoded without the code that netgrain decodes them
 //! with.
 
+use crate::internet_checksum::{fold, sum};
+
 /// Length of the headers of Ethernet, IPv4 and TCP without options.
 pub(crate) const HEADERS: usize = 54;
 
@@ -52,7 +54,7 @@ impl TcpFrame {
         (frame[20], frame[22], frame[23]) = (0x40, self.ttl, 6);
         frame[26..30].copy_from_slice(&self.src.to_be_bytes());
         frame[30..34].copy_from_slice(&self.dst.to_be_bytes());
-        let header_checksum = checksum(0, &frame[14..34]);
+        let header_checksum = !fold(sum(&frame[14..34]));
         frame[24..26].copy_from_slice(&header_checksum.to_be_bytes());
         frame[34..36].copy_from_slice(&self.src_port.to_be_bytes());
         frame[36..38].copy_from_slice(&self.dst_port.to_be_bytes());
@@ -65,22 +67,8 @@ impl TcpFrame {
             *byte = self.seq.wrapping_add(n as u32) as u8;
         }
         let pseudo = 6 + (end - 34) as u64;
-        let tcp_checksum = checksum(pseudo + sum(&frame[26..34]), &frame[34..end]);
+        let tcp_checksum = !fold(pseudo + sum(&frame[26..34]) + sum(&frame[34..end]));
         frame[50..52].copy_from_slice(&tcp_checksum.to_be_bytes());
         len
     }
-}
-
-fn sum(bytes: &[u8]) -> u64 {
-    let pairs = bytes.chunks(2);
-    pairs.map(|pair| u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or(0))).sum()
-}
-
-/// The checksum of bytes (RFC 1071), with an initial sum.
-fn checksum(initial: u64, bytes: &[u8]) -> u16 {
-    let mut sum = initial + sum(bytes);
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
 }

@@ -22,6 +22,7 @@ mod live;
 mod memory;
 mod meters;
 mod metrics_endpoint;
+mod missing_rows;
 mod multicast;
 mod out_of_order;
 mod packets;

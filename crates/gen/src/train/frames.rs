@@ -6,6 +6,7 @@
 use super::payload::PAYLOAD_LEN;
 use super::spec::DEFAULT_SOURCE_MAC;
 use super::{Departure, DeparturePlace, Payload, TrainSpec};
+use crate::internet_checksum::{fold, sum};
 use base::{ErrorEstimate, Prng, Timestamp};
 use std::net::{IpAddr, SocketAddr};
 
@@ -207,20 +208,6 @@ impl Shape {
         let pseudo_header = sum(&addresses) + u64::from(UDP) + (len - udp) as u64;
         Self { sum: pseudo_header + sum(&frame[udp..]), template: frame }
     }
-}
-
-/// The sum of the 16-bit words of `bytes`; an odd last byte is the upper half of a word (RFC 1071).
-fn sum(bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks::<2>();
-    words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum::<u64>()
-        + rest.first().map_or(0, |last| u64::from(*last) << 8)
-}
-
-fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
 }
 
 #[cfg(test)]
