@@ -6,6 +6,7 @@
 //! * [`Prng`] generates reproducible random numbers.
 //! * [`nearest`] finds the name that a misspelt name was probably meant to be.
 //! * [`ErrorEstimate`] is the error of a clock in the form of RFC 4656.
+//! * [`Distribution`] has the mean, the deviation and the quantiles of values, the latter by a [`Histogram`].
 //! * [`memory`] has the hints for the memory of large tables.
 //! * [`ledger`] has the counters and their accounting equation.
 //! * [`TimestampMethod`] and [`DuplicateClass`] are the annotations of packets.
@@ -13,10 +14,12 @@
 //! This crate makes no system call and reads no clock: times and seeds arrive as arguments.
 #![forbid(unsafe_code)]
 
+mod distribution;
 mod duplicate_class;
 mod error_estimate;
 pub mod events;
 pub mod hash;
+mod histogram;
 pub mod ledger;
 pub mod memory;
 mod prng;
@@ -28,9 +31,11 @@ mod time_spec;
 mod timestamp_method;
 pub mod units;
 
+pub use distribution::Distribution;
 pub use duplicate_class::DuplicateClass;
 pub use error_estimate::ErrorEstimate;
 pub use events::{Cause, Note};
+pub use histogram::{Bucket, Histogram};
 pub use ledger::{Ledger, Row};
 pub use prng::Prng;
 pub use second_map::SecondMap;

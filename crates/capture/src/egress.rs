@@ -94,7 +94,7 @@ impl fmt::Display for EgressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing(name, e) => {
-                write!(f, "there is no interface {name} to forward to ({e}); `ip link` lists the interfaces")
+                write!(f, "there is no interface {name} to send from ({e}); `ip link` lists the interfaces")
             }
             Self::Socket(name, e) => {
                 write!(f, "interface {name}: cannot open a packet socket to send frames (root, or CAP_NET_RAW): {e}")

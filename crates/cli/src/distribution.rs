@@ -1,6 +1,6 @@
 //! Prints distributions: as JSON, and as rows of a histogram for a terminal.
 
-use delay::{Distribution, Histogram};
+use base::{Distribution, Histogram};
 use serde_json::{Value, json};
 
 /// The largest number of rows between the lowest and the highest row of a plot.

@@ -6,8 +6,8 @@ use crate::order::{Order, Place};
 use crate::sample::Sample;
 use crate::skew::Hull;
 use crate::variation::Delays;
-use crate::{ClockRelation, Distribution, DriftFree, ReceiverClock, Report};
-use base::{ErrorEstimate, Timestamp};
+use crate::{ClockRelation, DriftFree, ReceiverClock, Report};
+use base::{Distribution, ErrorEstimate, Timestamp};
 use std::time::Duration;
 
 /// A packet at the receiver.

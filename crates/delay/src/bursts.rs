@@ -8,7 +8,8 @@
 //!
 //! Only complete bursts that arrive in order count, because a lost packet shortens the length but not the dispersion.
 
-use crate::{Arrival, Distribution};
+use crate::Arrival;
+use base::Distribution;
 use std::collections::VecDeque;
 
 /// The largest number of bursts of which packets may still arrive. The oldest burst is closed for a new burst.

@@ -17,8 +17,6 @@
 mod analyser;
 mod bursts;
 mod clocks;
-mod distribution;
-mod histogram;
 mod order;
 mod report;
 mod sample;
@@ -28,8 +26,6 @@ mod variation;
 pub use analyser::{Analyser, Arrival, ArrivalKind, PacketResult};
 pub use bursts::{BurstReport, OPEN_BURSTS};
 pub use clocks::{ClockRelation, ReceiverClock};
-pub use distribution::Distribution;
-pub use histogram::{Bucket, Histogram};
 pub use order::{DEGREE_MAX, Reordering, SequenceReport, WINDOW};
 pub use report::{DriftFree, Report};
 pub use sample::SAMPLE;

@@ -1,7 +1,7 @@
 //! The results of an analysis, with an error beside each figure.
 
-use crate::{BurstReport, ClockRelation, Distribution, Reordering, SequenceReport, Skew};
-use base::Timestamp;
+use crate::{BurstReport, ClockRelation, Reordering, SequenceReport, Skew};
+use base::{Distribution, Timestamp};
 use std::time::Duration;
 
 /// The results of one session.

@@ -1,7 +1,6 @@
 //! The result of sending trains.
 
-use base::ErrorEstimate;
-use delay::Distribution;
+use base::{Distribution, ErrorEstimate};
 
 /// The differences of achieved and requested gaps, in nanoseconds: positive if a gap was too long.
 #[derive(Clone, Debug, Default)]

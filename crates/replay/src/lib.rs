@@ -9,14 +9,13 @@
 //!  └──────────── reading thread ─────────┘ └────── sending thread ───────┘
 //! ```
 //!
-//! [`pace`], [`rewrite`], [`prepare`] and [`histogram`] read no clock and make no system calls. The mechanisms follow
+//! [`pace`], [`rewrite`] and [`prepare`] read no clock and make no system calls. The mechanisms follow
 //! tcpreplay and pfq-gen (thesis of PFQ, chapter 5): original timing, factor, packets or bits per second, flat out;
 //! passes, copies and random addresses.
 #![forbid(unsafe_code)]
 
 pub mod control;
 pub mod control_socket;
-pub mod histogram;
 pub mod output;
 pub mod pace;
 pub mod prepare;

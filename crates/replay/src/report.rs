@@ -3,9 +3,9 @@
 //! Equations: `packets.residue() == 0` (see [`crate::prepare`]) and `frames = sent + dropped + unsent` for the frames
 //! that were made.
 
-use crate::histogram::Histogram;
 use crate::prepare::PacketCounts;
 use crate::stream::DamagedInput;
+use base::{Distribution, Histogram};
 use serde::Serialize;
 
 /// The frames of one interface.
@@ -55,20 +55,34 @@ pub struct GapErrorRange {
     pub gaps: u64,
 }
 
-impl From<&Histogram> for GapErrors {
-    fn from(errors: &Histogram) -> Self {
-        let range = |(below_nanos, gaps)| GapErrorRange { below_nanos, gaps };
+impl From<&Distribution> for GapErrors {
+    fn from(errors: &Distribution) -> Self {
+        let nanos = |value: i64| value.unsigned_abs();
+        let quantile = |share| errors.quantile(share).map_or(0, |(value, _)| nanos(value));
         Self {
             gaps: errors.count(),
-            mean_nanos: errors.mean(),
-            p50_nanos: errors.quantile(0.5),
-            p90_nanos: errors.quantile(0.9),
-            p99_nanos: errors.quantile(0.99),
-            p999_nanos: errors.quantile(0.999),
-            max_nanos: errors.max(),
-            histogram: errors.by_power_of_two().into_iter().map(range).collect(),
+            mean_nanos: errors.mean().unwrap_or(0.0).round() as u64,
+            p50_nanos: quantile(0.5),
+            p90_nanos: quantile(0.9),
+            p99_nanos: quantile(0.99),
+            p999_nanos: quantile(0.999),
+            max_nanos: errors.max().map_or(0, nanos),
+            histogram: by_power_of_two(errors.histogram()),
         }
     }
+}
+
+/// The number of values of each power of two that has values. The values are not negative.
+fn by_power_of_two(histogram: &Histogram) -> Vec<GapErrorRange> {
+    let mut ranges: Vec<GapErrorRange> = Vec::new();
+    for bucket in histogram.buckets() {
+        let below_nanos = bucket.to.unsigned_abs().saturating_add(1).next_power_of_two();
+        match ranges.last_mut() {
+            Some(last) if last.below_nanos == below_nanos => last.gaps += bucket.count,
+            _ => ranges.push(GapErrorRange { below_nanos, gaps: bucket.count }),
+        }
+    }
+    ranges
 }
 
 /// The report of a replay, during the replay and at its end.
@@ -129,5 +143,21 @@ impl Report {
     pub fn is_complete(&self) -> bool {
         let nothing_lost = self.packets.skipped() == 0 && self.dropped == 0 && self.unsent == 0;
         nothing_lost && self.damaged.is_empty() && !self.stopped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ranges_of_gap_errors_are_powers_of_two() {
+        let mut errors = Distribution::new();
+        [0, 0, 1, 2, 3, 4, 1000, 1023, 1024].into_iter().for_each(|value| errors.add(value));
+        let report = GapErrors::from(&errors);
+        let ranges: Vec<(u64, u64)> = report.histogram.iter().map(|range| (range.below_nanos, range.gaps)).collect();
+        assert_eq!(ranges, [(1, 2), (2, 1), (4, 2), (8, 1), (1024, 2), (2048, 1)]);
+        assert_eq!((report.gaps, report.mean_nanos, report.p50_nanos, report.max_nanos), (9, 340, 3, 1024));
+        assert_eq!(GapErrors::from(&Distribution::new()), GapErrors::default());
     }
 }

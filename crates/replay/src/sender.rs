@@ -7,13 +7,13 @@
 //! sleeping, because a sleep ends late by the time that the processor needs to wake up.
 
 use crate::control::Control;
-use crate::histogram::Histogram;
 use crate::output::{Output, OutputError};
 use crate::pace::{Pace, Schedule};
 use crate::prepare::Block;
 use crate::read_ahead::ReadAhead;
 use crate::report::{InterfaceReport, Report};
 use crate::stream::StreamError;
+use base::Distribution;
 use base::units::Rate;
 use std::fmt;
 use std::time::Duration;
@@ -105,7 +105,7 @@ pub fn replay<O: Output, C: Clock>(
         generation: u64::MAX,
         schedule: Schedule::new(pace, max_gap),
         pace,
-        gap_errors: Histogram::default(),
+        gap_errors: Distribution::new(),
         report,
         axis: TimeAxis { origin: 0, clock },
         first: None,
@@ -146,7 +146,7 @@ struct Sender<'s, O, C, P> {
     generation: u64,
     schedule: Schedule,
     pace: Pace,
-    gap_errors: Histogram,
+    gap_errors: Distribution,
     report: Report,
     axis: TimeAxis<C>,
     first: Option<Departure>,
@@ -277,7 +277,7 @@ impl<O: Output, C: Clock, P: FnMut(&Report)> Sender<'_, O, C, P> {
         if self.pace != Pace::Rate(Rate::Flat) {
             if let Some(latest) = self.latest {
                 let (gap, scheduled) = (frame.at - latest.at, frame.due.saturating_sub(latest.due));
-                self.gap_errors.add(gap.abs_diff(scheduled));
+                self.gap_errors.add(i64::try_from(gap.abs_diff(scheduled)).unwrap_or(i64::MAX));
             }
             self.report.late_max_nanos = self.report.late_max_nanos.max(frame.at.saturating_sub(frame.due));
         }

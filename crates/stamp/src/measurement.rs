@@ -4,8 +4,8 @@
 //! clocks, but not on their offset. The delays of the two directions are those of the crate `delay`.
 
 use crate::Reply;
-use base::{ErrorEstimate, Timestamp};
-use delay::{Analyser, Arrival, ArrivalKind, Distribution, ReceiverClock, Report};
+use base::{Distribution, ErrorEstimate, Timestamp};
+use delay::{Analyser, Arrival, ArrivalKind, ReceiverClock, Report};
 use std::collections::VecDeque;
 
 /// The number of test packets for whose replies the sender waits. Older packets count as lost.

@@ -2,8 +2,9 @@
 
 use super::sessions::{Session, SessionKey};
 use crate::distribution::{plot, show_nanos};
+use base::Distribution;
 use base::units::{show_count, show_si};
-use delay::{ClockRelation, Distribution, Report};
+use delay::{ClockRelation, Report};
 use std::fmt::Write;
 use std::time::Duration;
 

@@ -144,7 +144,7 @@ fn sample_lines(page: &str, run: &[usize]) -> Vec<(usize, String)> {
 /// The words of a line, without units, and without the words that have a digit, such as times. The plural of a word
 /// equals its singular, and only the last component of a path counts.
 fn words(line: &str) -> Vec<&str> {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "kpps", "Mpps", "ms"];
+    const UNITS: [&str; 9] = ["KiB", "MiB", "GiB", "pps", "kpps", "Mpps", "ns", "µs", "ms"];
     let is_word = |word: &&str| word.len() > 1 && !word.chars().any(|c| c.is_ascii_digit()) && !UNITS.contains(word);
     let words = line.split_whitespace().map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()));
     let last = words.map(|word| word.rsplit('/').next().unwrap_or(word));

@@ -65,7 +65,7 @@ impl Distribution {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::Prng;
+    use crate::Prng;
 
     #[test]
     fn mean_and_standard_deviation_equal_those_of_two_passes() {

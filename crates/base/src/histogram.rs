@@ -118,7 +118,7 @@ fn bounds(bucket: usize) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::Prng;
+    use crate::Prng;
 
     #[test]
     fn a_histogram_without_values_has_no_quantile() {
