@@ -36,6 +36,8 @@
 mod advice;
 mod assembly;
 mod dispatcher;
+mod queues;
+mod stamp_clock;
 mod swap;
 mod timestamps;
 mod transmit;
@@ -51,9 +53,11 @@ pub use transmit::{TransmitConfig, TransmitCounts, Transmitter};
 use crate::contract::ethernet;
 use crate::{Counts, FoundFrames, Frame, FrameSink, Polled, Source, SourceError, SourceInfo, TimestampSource};
 use assembly::Assembly;
-use base::{Cause, Note, Timestamp};
+use base::{Cause, Note};
 use bpf::Frames;
 use kernel_programs::{COMPACT_BYTES, METADATA_BYTES};
+use queues::chosen_queues;
+use stamp_clock::StampClock;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -171,37 +175,6 @@ enum Phase {
         since: Instant,
     },
     Ended,
-}
-
-/// Converts the timestamps that the XDP program wrote to UTC.
-struct StampClock {
-    timestamps: XdpTimestamps,
-    /// Nanoseconds that the clock of the timestamps is ahead of UTC.
-    ahead: u64,
-}
-
-impl StampClock {
-    /// The clock of these timestamps; `None` for no timestamps.
-    fn of(timestamps: XdpTimestamps) -> Option<Self> {
-        let mut clock = Self { timestamps, ahead: 0 };
-        clock.renew();
-        (timestamps != XdpTimestamps::None).then_some(clock)
-    }
-
-    /// Reads again how far the clock is ahead. A time service may set the difference of TAI from UTC at any time.
-    fn renew(&mut self) {
-        if self.timestamps == XdpTimestamps::Kernel
-            && let Ok(status) = sys::timex::clock_status()
-        {
-            self.ahead = u64::try_from(status.tai_offset).unwrap_or(0) * 1_000_000_000;
-        }
-    }
-
-    /// The time that the program wrote before a frame.
-    #[inline]
-    fn read(&self, before: &[u8]) -> Option<Timestamp> {
-        timestamps::read(before).map(|stamp| Timestamp::from_nanos(stamp.saturating_sub(self.ahead)))
-    }
 }
 
 /// Counters of the whole interface rather than of one queue.
@@ -349,6 +322,7 @@ impl AfXdp {
                 link.name
             );
         }
+        let (stamp_clock, timestamp_warning) = StampClock::open(dispatcher.timestamps(), &link.name);
         let info = SourceInfo {
             name: link.name.clone(),
             queue: options.queue as u16,
@@ -364,6 +338,7 @@ impl AfXdp {
             } else {
                 dispatcher.timestamp_fallback().map(str::to_owned)
             },
+            timestamp_warning,
             link_mbps: sys::ethtool::speed(&link.name).map(|speed| speed.megabits),
             counted_from: if config.programmed {
                 "frames that the XDP program decided on or redirected to the queue's socket, and frames that the NIC \
@@ -372,7 +347,6 @@ impl AfXdp {
                 "frames that the XDP program redirected to the queue's socket, and frames that the NIC missed"
             },
         };
-        let stamp_clock = StampClock::of(dispatcher.timestamps());
         Self {
             info,
             receiver,
@@ -551,7 +525,8 @@ impl Source for AfXdp {
         }
         lost[Cause::Nic as usize] = missed;
         let seen = Some(counted.redirected + counted.disposed.total());
-        Ok(Counts { lost, notes, program_outcomes: counted.disposed, undecided: counted.undecided, seen })
+        let nic_clock = self.stamp_clock.as_ref().and_then(StampClock::state);
+        Ok(Counts { lost, notes, program_outcomes: counted.disposed, undecided: counted.undecided, seen, nic_clock })
     }
 
     fn stop(&mut self) {
@@ -598,43 +573,4 @@ fn look_up(name: &str) -> Result<Link, SourceError> {
             if advice::is_gone(&error) { "see ip link for the names of interfaces".to_owned() } else { String::new() };
         SourceError::System { name: name.to_owned(), what: "find the interface", error, advice }
     })
-}
-
-fn chosen_queues(config: &AfXdpConfig, existing: u32) -> Result<Vec<u32>, SourceError> {
-    let Some(requested) = &config.queues else { return Ok((0..existing).collect()) };
-    let unsupported = |reason| SourceError::Unsupported { name: config.interface.clone(), reason };
-    if requested.is_empty() {
-        return Err(unsupported("the list of queues is empty; omit the list to capture all queues".to_owned()));
-    }
-    let mut queues = Vec::new();
-    for queue in requested.iter().copied().map(u32::from) {
-        if queue >= existing {
-            return Err(unsupported(format!(
-                "queue {queue} does not exist; {} has {existing} queue(s), counted from 0",
-                config.interface
-            )));
-        }
-        if queues.contains(&queue) {
-            return Err(unsupported(format!("queue {queue} is listed twice")));
-        }
-        queues.push(queue);
-    }
-    Ok(queues)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_queue_that_does_not_exist_is_named_in_the_error() {
-        let choose = |queues: &[u16]| {
-            let config = AfXdpConfig { queues: Some(queues.to_vec()), ..AfXdpConfig::new("eth1") };
-            chosen_queues(&config, 2).map_err(|e| e.to_string())
-        };
-        assert_eq!(choose(&[3]), Err("eth1: queue 3 does not exist; eth1 has 2 queue(s), counted from 0".to_owned()));
-        assert_eq!(choose(&[1, 1]), Err("eth1: queue 1 is listed twice".to_owned()));
-        assert!(choose(&[]).is_err());
-        assert_eq!(choose(&[1, 0]), Ok(vec![1, 0]));
-    }
 }

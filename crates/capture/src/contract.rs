@@ -5,6 +5,7 @@ use base::{Cause, Note, Timestamp, TimestampMethod};
 use std::fmt;
 use std::time::Duration;
 use sys::netlink::Link;
+use timestamping::NicClockState;
 
 /// Hardware types of linux/if_arp.h whose frames begin with an Ethernet header.
 const ARPHRD_ETHER: u16 = 1;
@@ -146,6 +147,8 @@ pub struct SourceInfo {
     /// The reason why the source does not have the requested timestamps, so that the engine makes the timestamps in
     /// their place; `None` if the source has them, or if none were requested.
     pub timestamp_fallback: Option<String>,
+    /// A condition of the source's timestamps that the user should know, with the correction.
+    pub timestamp_warning: Option<String>,
     /// The rate of the interface in megabits per second, if it has one.
     pub link_mbps: Option<u32>,
     /// The point at which `offered` of the ledger is counted, e.g. `frames that reached the packet socket`.
@@ -167,6 +170,8 @@ pub struct Counts {
     /// After the source is stopped and drained, it must equal the number of frames that the source delivered, plus
     /// those in `program_outcomes`, plus the losses other than `nic`.
     pub seen: Option<u64>,
+    /// The relation of the NIC's clock to the system clock, if the source converts timestamps of the NIC.
+    pub nic_clock: Option<NicClockState>,
 }
 
 /// Packets that a program did not pass on to the ring, by outcome.

@@ -88,6 +88,7 @@ impl Sim {
                 link_type: 1,
                 timestamp_source: if start.is_some() { TimestampSource::Simulated } else { TimestampSource::Engine },
                 timestamp_fallback: None,
+                timestamp_warning: None,
                 link_mbps: None,
                 counted_from: "frames that the simulation delivered",
             },

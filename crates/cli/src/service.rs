@@ -159,6 +159,7 @@ mod tests {
             clock_error_nanos: 0,
             timestamp_method: "poll".to_owned(),
             timestamp_methods: std::collections::BTreeMap::new(),
+            nic_clock: None,
             timestamp_deviation_nanos: 0,
             recorder: Some(recorder),
         };

@@ -30,6 +30,7 @@ mod rings;
 mod sizes;
 mod stage;
 mod supervisor;
+mod switch_stamps;
 mod timestamp_choice;
 mod train_report;
 mod train_sender;

@@ -169,6 +169,7 @@ impl Observer {
                     .map(|method| (method.name(), status.timestamp_methods[method as usize]))
                     .filter(|(_, packets)| *packets > 0)
                     .collect(),
+                nic_clock: status.nic_clock.map(Into::into),
                 timestamp_deviation_nanos: status.timestamp_deviation.as_nanos() as u64,
                 recorder,
             });

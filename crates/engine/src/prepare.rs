@@ -159,6 +159,7 @@ impl Capture {
                 cpus,
                 spin: plan.spin,
                 timestamps: plan.timestamps,
+                switch_timestamps: plan.switch_timestamps,
                 packets: plan.packets,
                 duration: plan.duration,
                 more: more.clone(),

@@ -3,6 +3,7 @@
 
 use crate::batch_clock::BatchClock;
 use crate::duplicates::{Detected, QueueDuplicates};
+use crate::switch_stamps::SwitchStamps;
 use crate::worker_links::{PAUSE, WorkerLinks};
 use base::{Timestamp, TimestampMethod};
 use capture::{FoundFrames, Frame, FrameSink};
@@ -37,6 +38,8 @@ pub struct Stage<'a> {
     pub link_type: u16,
     /// The annotations of packets whose timestamps the source made, unless the source names another method.
     pub annotations: Annotations,
+    /// The timestamps that a switch added to the frames, if they are to be read.
+    pub switch_stamps: Option<&'a mut SwitchStamps>,
     /// The number of packets by the method of their timestamp.
     pub methods: &'a mut [u64; TimestampMethod::COUNT],
     /// The timestamps of packets if the engine reads its clock once for each batch.
@@ -84,8 +87,7 @@ impl Stage<'_> {
     /// Processes one frame.
     #[inline]
     fn process(&mut self, frame: &Frame<'_>) {
-        let mut flags = 0;
-        let (mut ts, annotations) = match (frame.stamp, &mut self.batch_clock) {
+        let (ts, annotations) = match (frame.stamp, &mut self.batch_clock) {
             (Some(stamp), _) => match frame.stamp_method {
                 None => (stamp, self.annotations),
                 Some(method) => (stamp, self.annotations.with_timestamp_method(method)),
@@ -96,6 +98,25 @@ impl Stage<'_> {
             }
             (None, None) => (self.clock.now(), Annotations::new(TimestampMethod::Poll, None)),
         };
+        match self.switch_stamps.take() {
+            None => self.take_stamped(frame, ts, annotations),
+            Some(stamps) => {
+                match stamps.read(frame, self.link_type, ts) {
+                    None => self.take_stamped(frame, ts, annotations),
+                    Some((frame, time)) => {
+                        let annotations = annotations.with_timestamp_method(TimestampMethod::Trailer);
+                        self.take_stamped(&frame, time, annotations);
+                    }
+                }
+                self.switch_stamps = Some(stamps);
+            }
+        }
+    }
+
+    /// Processes a frame from its timestamp on.
+    #[inline]
+    fn take_stamped(&mut self, frame: &Frame<'_>, mut ts: Timestamp, annotations: Annotations) {
+        let mut flags = 0;
         self.methods[annotations.timestamp_method() as usize] += 1;
         if ts > TIMESTAMP_MAX {
             ts = TIMESTAMP_MAX;

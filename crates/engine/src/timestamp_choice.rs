@@ -79,6 +79,7 @@ mod tests {
             link_type: 1,
             timestamp_source,
             timestamp_fallback: None,
+            timestamp_warning: None,
             link_mbps: None,
             counted_from: "",
         }

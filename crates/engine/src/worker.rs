@@ -9,6 +9,7 @@ use crate::batch_clock::BatchClock;
 use crate::duplicates::QueueDuplicates;
 use crate::recording::RecorderLink;
 use crate::stage::Stage;
+use crate::switch_stamps::SwitchStamps;
 use crate::timestamp_choice::batch_method;
 use crate::worker_links::{PAUSE, WorkerLinks, WorkerStatus};
 use base::{Cause, Note, Timestamp, TimestampMethod};
@@ -24,7 +25,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 use sys::clock::Clock;
-use timestamping::TimestampSetting;
+use timestamping::{SwitchTimestamps, TimestampSetting};
 use wire::FlowHasher;
 
 /// The largest number of frames read from a source between two publications.
@@ -72,6 +73,8 @@ pub struct Settings {
     pub spin: bool,
     /// The method of timestamping.
     pub timestamps: TimestampSetting,
+    /// The format of the timestamps that a switch adds to the frames.
+    pub switch_timestamps: SwitchTimestamps,
     /// The capture stops after this number of stored packets.
     pub packets: Option<u64>,
     /// The capture stops after this time.
@@ -105,6 +108,8 @@ pub struct Worker {
     frames: u64,
     /// Timestamp of the previous frame.
     last: Timestamp,
+    /// The timestamps that a switch added to the frames, if they are to be read.
+    switch_stamps: Option<SwitchStamps>,
     /// The number of packets by the method of their timestamp, over all sources that this thread has had.
     methods: [u64; TimestampMethod::COUNT],
     /// True if it was reported that the source had no timestamp for some packets.
@@ -140,6 +145,7 @@ impl Worker {
         let hasher = FlowHasher::new(settings.hash_key);
         let info = source.info().clone();
         let batch_clock = batch_clock(settings.timestamps, &info);
+        let switch_stamps = SwitchStamps::new(settings.switch_timestamps);
         Self {
             source: Some(source),
             producer,
@@ -154,6 +160,7 @@ impl Worker {
             undecided: 0,
             frames: 0,
             last: Timestamp::ZERO,
+            switch_stamps,
             methods: [0; TimestampMethod::COUNT],
             missing_stamps_reported: false,
             steps: 0,
@@ -178,9 +185,7 @@ impl Worker {
         // only delayed. Without the privilege to raise it (CAP_SYS_NICE), the thread keeps the normal priority.
         let _ = sys::cpu::set_nice(ENGINE_NICE);
         sys::cpu::sleep_exactly();
-        if let Some(reason) = &self.info.timestamp_fallback {
-            self.warn(fallback_warning(&self.info, self.settings.timestamps, reason));
-        }
+        self.warn_of_timestamps();
         let started = Instant::now();
         let mut outcome = Ok(());
         let mut draining = false;
@@ -262,6 +267,7 @@ impl Worker {
             snaplen: self.settings.snaplen,
             link_type: self.info.link_type,
             annotations: Annotations::new(self.info.timestamp_source.method(), None),
+            switch_stamps: self.switch_stamps.as_mut(),
             methods: &mut self.methods,
             batch_clock: self.batch_clock.as_mut(),
             live: self.info.timestamp_source.is_live(),
@@ -276,8 +282,9 @@ impl Worker {
             program.send();
         }
         let polled = polled?;
+        let lag = self.switch_stamps.as_ref().map(SwitchStamps::lag);
         match (self.info.timestamp_source, polled) {
-            (TimestampSource::Engine, _) => match &mut self.batch_clock {
+            (TimestampSource::Engine, _) if lag.is_none() => match &mut self.batch_clock {
                 None => self.producer.tick(self.clock.now()),
                 // The next packets can have earlier timestamps than the present time.
                 Some(batch) => {
@@ -290,8 +297,9 @@ impl Worker {
             // A frame with a timestamp of the kernel or NIC arrives up to `ARRIVAL_DELAY_MAX` after its timestamp.
             // While frames arrive, their timestamps advance the packet time. While no frame arrives, the packet time is
             // the present time less this delay, so that no frame arrives for a second (or file) that is already closed.
-            (TimestampSource::Kernel | TimestampSource::Hardware, Polled::Idle) => {
-                self.producer.tick(self.clock.now().before(ARRIVAL_DELAY_MAX));
+            // The clock of a switch may be behind.
+            (TimestampSource::Engine | TimestampSource::Kernel | TimestampSource::Hardware, Polled::Idle) => {
+                self.producer.tick(self.clock.now().before(ARRIVAL_DELAY_MAX + lag.unwrap_or_default()));
             }
             _ => {}
         }
@@ -490,7 +498,8 @@ impl Worker {
     }
 
     fn end_of_time(&self) -> Timestamp {
-        if self.info.timestamp_source.is_live() { self.clock.now() } else { self.last }
+        // The clock of a switch may be ahead.
+        if self.info.timestamp_source.is_live() { self.clock.now().max(self.last) } else { self.last }
     }
 
     fn warn(&self, text: String) {
@@ -499,6 +508,17 @@ impl Worker {
 
     fn status(&self) -> std::sync::MutexGuard<'_, WorkerStatus> {
         self.links.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reports conditions of the source's timestamps that were found when it was opened.
+    fn warn_of_timestamps(&self) {
+        let SourceInfo { name, queue, .. } = &self.info;
+        if let Some(reason) = &self.info.timestamp_fallback {
+            self.warn(fallback_warning(&self.info, self.settings.timestamps, reason));
+        }
+        if let Some(warning) = &self.info.timestamp_warning {
+            self.warn(format!("{name} queue {queue}: {warning}"));
+        }
     }
 
     /// Reports once that packets of this source had no timestamp of the kernel or the NIC. The number of such packets
@@ -517,8 +537,8 @@ impl Worker {
             _ => String::new(),
         };
         self.warn(format!(
-            "{} queue {}: packets without a timestamp of the {} arrive, for example the first {engine_made}; they get the \
-             time at which the engine thread takes them (method poll), and `timestamp_methods` in the report counts \
+            "{} queue {}: packets without a timestamp of the {} arrive ({engine_made} so far); they get the time at \
+             which the engine thread takes them (method poll), and `timestamp_methods` in the report counts \
              them{advice}",
             self.info.name,
             self.info.queue,
@@ -547,6 +567,7 @@ impl Worker {
             }
         };
         s.timestamp_methods = self.methods;
+        s.nic_clock = self.counted.nic_clock;
         s.cpu = sys::cpu::thread_time();
         s.frames = self.frames;
         (s.program.kernel, s.program.undecided) = (self.kernel_outcomes, self.undecided);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use timestamping::NicClockState;
 
 /// The sleep between two checks whether a lossless reader has released descriptors.
 pub const PAUSE: Duration = Duration::from_micros(200);
@@ -44,6 +45,8 @@ pub struct WorkerStatus {
     pub timestamp_deviation: Duration,
     /// Number of packets by the method of their timestamp, at the number of the method.
     pub timestamp_methods: [u64; TimestampMethod::COUNT],
+    /// The relation of the NIC's clock to the system clock, if timestamps of the NIC are converted.
+    pub nic_clock: Option<NicClockState>,
     /// CPU time of the thread.
     pub cpu: Duration,
     /// Number of frames read from the source since it was opened.
