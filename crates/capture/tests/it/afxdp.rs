@@ -660,3 +660,30 @@ fn the_reason_is_named_if_timestamps_of_the_nic_are_not_available() {
         assert!(stamps.iter().all(Option::is_none), "{stamps:?}");
     }
 }
+
+#[test]
+fn frames_with_launch_times_arrive_unchanged_on_an_interface_that_ignores_them() {
+    let test = "frames_with_launch_times_arrive_unchanged_on_an_interface_that_ignores_them";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (a, b) = veth(&sandbox, VethOptions::default());
+    let mut source = open_one(&small(&b));
+    let config = TransmitConfig { launch_times: true, frames: 64, ..TransmitConfig::new(&a.name, 0) };
+    let mut out = Transmitter::open(&config).unwrap_or_else(|e| panic!("{e}"));
+    let lengths = [60, 700, 1514];
+    let expected: Vec<Vec<u8>> = (0..300).map(|n| frame(n, lengths[n as usize % 3])).collect();
+    for (number, frame) in expected.iter().enumerate() {
+        let fill = |place: &mut [u8]| {
+            place[..frame.len()].copy_from_slice(frame);
+            frame.len()
+        };
+        if number % 2 == 0 {
+            assert!(out.send_at(number as u64, fill).expect("sent"));
+        } else {
+            assert_eq!(out.send(1, |_, place| fill(place)).expect("sent"), 1);
+        }
+    }
+    assert!(out.flush().expect("flushed"));
+    assert_eq!(collect(&mut source, 300), expected);
+    let counts = out.counts().expect("counts");
+    assert_eq!((counts.sent, counts.dropped, counts.invalid), (300, 0, 0));
+}
