@@ -74,9 +74,8 @@ impl<H: Hints> Meter<H> {
         let firsts = self.firsts(flow, pair, continuation);
         let sums = &self.flows[flow].body.sums;
         [0, 1].map(|n| {
-            let mut side = wide_counters::WideDirection::default();
-            side.take_over(&pair.sides[n], firsts[n], continuation.before[n]);
-            side.complete(&sums[n]);
+            let mut side = pair.sides[n].wide(firsts[n], continuation.before[n]);
+            sums[n].complete(&mut side);
             side
         })
     }
