@@ -81,7 +81,7 @@ impl ListSums {
     }
 
     /// The sums without `first_flags`, as two words and two bytes. In a compressed flow, the encoding contains these
-    /// sums ([`crate::compressed`]).
+    /// sums ([`crate::meter::compressed`]).
     pub fn words(&self) -> ([u64; 2], u16) {
         let [low, high] = self.ttl.into();
         let upper = u64::from(self.payload_packets) | u64::from(low) << 16 | u64::from(high) << 24;
