@@ -1,6 +1,6 @@
 //! The specification of trains in text form: `train`, `train,bursts=10,per-burst=100,gap=10us,size=200:1514`.
 
-use super::frames::min_len;
+use super::layout::min_len;
 use crate::layout::MAX_FRAME;
 use base::units::{parse_count, parse_span};
 use std::fmt;
