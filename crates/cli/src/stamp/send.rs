@@ -125,8 +125,8 @@ fn measure(args: &SendArgs, socket: &UdpSocket, stop: &AtomicBool) -> io::Result
         TestPacket { sequence, sent: now, error }.write(&mut packet);
         counts.refused += u64::from(socket.send(&packet).is_err());
         sent += 1;
-        // Replies are read between two test packets even if the next test packet is already due. Otherwise the buffer
-        // of the socket would overflow.
+        // Replies are read between two test packets even if the next test packet is already due. If replies were read
+        // only while no test packet is due, the buffer of the socket could overflow.
         receive(socket, &mut measurement, &mut counts, Duration::ZERO)?;
     }
     let ended = Instant::now();
