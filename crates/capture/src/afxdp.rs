@@ -37,6 +37,7 @@ mod advice;
 mod assembly;
 mod dispatcher;
 mod swap;
+mod timestamps;
 mod transmit;
 
 pub use assembly::FRAME_MAX;
@@ -44,12 +45,13 @@ pub use bpf::{AttachMode, XdpMode};
 pub use dispatcher::{DispatcherCounts, DispatcherError, XdpDispatcher};
 pub use swap::{PortMap, PreparedProgram};
 pub use sys::xsk::{BusyPoll, CopyMode};
+pub use timestamps::XdpTimestamps;
 pub use transmit::{TransmitConfig, TransmitCounts, Transmitter};
 
 use crate::contract::ethernet;
 use crate::{Counts, FoundFrames, Frame, FrameSink, Polled, Source, SourceError, SourceInfo, TimestampSource};
 use assembly::Assembly;
-use base::{Cause, Note};
+use base::{Cause, Note, Timestamp};
 use bpf::Frames;
 use kernel_programs::{COMPACT_BYTES, METADATA_BYTES};
 use std::io;
@@ -59,6 +61,7 @@ use std::time::{Duration, Instant};
 use sys::ethtool::Channels;
 use sys::netlink::{Link, Netlink};
 use sys::xsk::{HEADROOM, Pages, Receiver, ReceiverOptions, Umem};
+use timestamps::{STAMP_BYTES, STAMP_MARK_BYTES};
 
 /// How to capture.
 #[derive(Clone, Debug)]
@@ -82,6 +85,9 @@ pub struct AfXdpConfig {
     pub shared_memory: bool,
     /// Busy polling: the lowest latency, for a thread with a dedicated core.
     pub busy_poll: Option<BusyPoll>,
+    /// The timestamps that the XDP program writes before each frame. They are not available together with a program of
+    /// the packet language, nor on every interface; [`SourceInfo::timestamp_fallback`] then has the reason.
+    pub timestamps: XdpTimestamps,
     /// True if a program of the packet language will run on the interface. Then each frame is delivered with the
     /// metadata that the program wrote before it ([`Frame::metadata`]).
     pub programmed: bool,
@@ -103,6 +109,7 @@ impl AfXdpConfig {
             chunks: 65_536,
             shared_memory: false,
             busy_poll: None,
+            timestamps: XdpTimestamps::None,
             programmed: false,
             prepared: false,
         }
@@ -134,6 +141,8 @@ pub struct AfXdp {
     assembly: Assembly,
     /// The metadata before the first chunk of the frame that is being assembled from several chunks.
     kept_metadata: [u8; METADATA_BYTES],
+    /// The number of bytes of `kept_metadata` that are in use.
+    kept_bytes: usize,
     delivered: u64,
     /// The length in bytes above which a frame must have been merged from several frames (GRO, LRO).
     wire_max: usize,
@@ -148,6 +157,8 @@ pub struct AfXdp {
     vanished: u64,
     /// The lengths of the frames that the last read of the receive ring found.
     lengths: Vec<u32>,
+    /// The clock of the timestamps that the XDP program writes before each frame; `None` if it writes none.
+    stamp_clock: Option<StampClock>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,6 +171,37 @@ enum Phase {
         since: Instant,
     },
     Ended,
+}
+
+/// Converts the timestamps that the XDP program wrote to UTC.
+struct StampClock {
+    timestamps: XdpTimestamps,
+    /// Nanoseconds that the clock of the timestamps is ahead of UTC.
+    ahead: u64,
+}
+
+impl StampClock {
+    /// The clock of these timestamps; `None` for no timestamps.
+    fn of(timestamps: XdpTimestamps) -> Option<Self> {
+        let mut clock = Self { timestamps, ahead: 0 };
+        clock.renew();
+        (timestamps != XdpTimestamps::None).then_some(clock)
+    }
+
+    /// Reads again how far the clock is ahead. A time service may set the difference of TAI from UTC at any time.
+    fn renew(&mut self) {
+        if self.timestamps == XdpTimestamps::Kernel
+            && let Ok(status) = sys::timex::clock_status()
+        {
+            self.ahead = u64::try_from(status.tai_offset).unwrap_or(0) * 1_000_000_000;
+        }
+    }
+
+    /// The time that the program wrote before a frame.
+    #[inline]
+    fn read(&self, before: &[u8]) -> Option<Timestamp> {
+        timestamps::read(before).map(|stamp| Timestamp::from_nanos(stamp.saturating_sub(self.ahead)))
+    }
 }
 
 /// Counters of the whole interface rather than of one queue.
@@ -198,10 +240,15 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
     let existing = if existing == 0 { link.rx_queues.max(1) } else { existing };
     let queues = chosen_queues(config, existing)?;
     let multi_buffer = config.multi_buffer.unwrap_or(link.mtu + LINK_HEADER > PAGE_FRAME);
-    let [metadata, mark] = if config.programmed { [METADATA_BYTES as u32, COMPACT_BYTES as u32] } else { [0; 2] };
+    let requested = if config.programmed { XdpTimestamps::None } else { config.timestamps };
+    let [metadata, mark] = match requested {
+        _ if config.programmed => [METADATA_BYTES as u32, COMPACT_BYTES as u32],
+        XdpTimestamps::None => [0; 2],
+        XdpTimestamps::Kernel | XdpTimestamps::Hardware => [STAMP_BYTES as u32, STAMP_MARK_BYTES as u32],
+    };
     let chunk = if link.mtu + LINK_HEADER <= 2048 - HEADROOM - mark { 2048 } else { 4096 };
     let frames = if multi_buffer { Frames::Fragmented } else { Frames::Linear };
-    let dispatcher = XdpDispatcher::attach(link.index, existing, frames, config.xdp)
+    let dispatcher = XdpDispatcher::attach(link.index, existing, frames, config.xdp, requested)
         .map_err(|e| advice::dispatcher_error(name, e))?;
     let dispatcher = Arc::new(dispatcher);
 
@@ -272,7 +319,7 @@ impl AfXdp {
     ) -> Self {
         let mut description = format!(
             "AF_XDP {} queue {}: {} mode, {} XDP, need-wakeup{}{}, rings {} receive / {} fill, chunks of {} B in {} \
-             pages{}",
+             pages{}{}",
             link.name,
             options.queue,
             if receiver.is_zero_copy() { "zero-copy" } else { "copy" },
@@ -288,6 +335,11 @@ impl AfXdp {
                 Pages::Small => "small",
             },
             if config.shared_memory { " shared by the queues" } else { "" },
+            match dispatcher.timestamps() {
+                XdpTimestamps::None => "",
+                XdpTimestamps::Kernel => ", timestamps of the kernel",
+                XdpTimestamps::Hardware => ", timestamps of the NIC",
+            },
         );
         // The driver veth reports that it removes VLAN tags, but it leaves them in packets that were sent with a tag.
         let takes_out = || sys::ethtool::driver(&link.name).is_ok_and(|driver| driver != "veth");
@@ -302,7 +354,16 @@ impl AfXdp {
             queue: options.queue as u16,
             description,
             link_type: 1,
-            timestamp_source: TimestampSource::Engine,
+            timestamp_source: match dispatcher.timestamps() {
+                XdpTimestamps::None => TimestampSource::Engine,
+                XdpTimestamps::Kernel => TimestampSource::Kernel,
+                XdpTimestamps::Hardware => TimestampSource::Hardware,
+            },
+            timestamp_fallback: if config.programmed && config.timestamps != XdpTimestamps::None {
+                Some("a program of the packet language runs on the interface, and cannot write timestamps".to_owned())
+            } else {
+                dispatcher.timestamp_fallback().map(str::to_owned)
+            },
             link_mbps: sys::ethtool::speed(&link.name).map(|speed| speed.megabits),
             counted_from: if config.programmed {
                 "frames that the XDP program decided on or redirected to the queue's socket, and frames that the NIC \
@@ -311,6 +372,7 @@ impl AfXdp {
                 "frames that the XDP program redirected to the queue's socket, and frames that the NIC missed"
             },
         };
+        let stamp_clock = StampClock::of(dispatcher.timestamps());
         Self {
             info,
             receiver,
@@ -318,6 +380,7 @@ impl AfXdp {
             queue: options.queue,
             assembly: Assembly::default(),
             kept_metadata: [0; METADATA_BYTES],
+            kept_bytes: 0,
             delivered: 0,
             wire_max: (link.mtu + LINK_HEADER) as usize,
             phase: Phase::Running,
@@ -326,6 +389,7 @@ impl AfXdp {
             gone: false,
             vanished: 0,
             lengths: Vec::new(),
+            stamp_clock,
         }
     }
 
@@ -347,17 +411,22 @@ impl AfXdp {
             // Frames that arrive from now on belong to the next batch.
             budget = self.lengths.len();
         }
-        let Self { receiver, assembly, kept_metadata, wire_max, .. } = self;
+        let Self { receiver, assembly, kept_metadata, kept_bytes, wire_max, stamp_clock, .. } = self;
         let mut frames = 0;
         receiver.take(budget, |piece| {
             let (begins, ends) = (!assembly.is_open(), !piece.more);
-            if begins && !ends && piece.before.len() == kept_metadata.len() {
-                kept_metadata.copy_from_slice(piece.before);
+            if begins && !ends {
+                *kept_bytes = piece.before.len();
+                kept_metadata[..*kept_bytes].copy_from_slice(piece.before);
             }
             let Some(bytes) = assembly.add(piece.bytes, piece.more) else { return };
             frames += 1;
-            let metadata = if begins || piece.before.is_empty() { piece.before } else { &kept_metadata[..] };
-            sink.take(&Frame { super_frame: bytes.len() > *wire_max, metadata, ..Frame::new(bytes) });
+            let metadata = if begins { piece.before } else { &kept_metadata[..*kept_bytes] };
+            let frame = Frame { super_frame: bytes.len() > *wire_max, ..Frame::new(bytes) };
+            match stamp_clock {
+                None => sink.take(&Frame { metadata, ..frame }),
+                Some(clock) => sink.take(&Frame { stamp: clock.read(metadata), ..frame }),
+            }
         });
         self.delivered += frames as u64;
         frames
@@ -462,6 +531,9 @@ impl Source for AfXdp {
     }
 
     fn counts(&mut self) -> Result<Counts, SourceError> {
+        if let Some(clock) = &mut self.stamp_clock {
+            clock.renew();
+        }
         let running = self.phase == Phase::Running;
         let (counted, mut lost) = self.tally().map_err(|e| self.failed("read the counters", e))?;
         lost[Cause::Source as usize] += self.vanished;

@@ -26,7 +26,7 @@ pub use open::{TpacketConfig, TpacketTimestamps, open};
 pub use sys::packet::Fanout;
 
 use crate::{Counts, Frame, FrameSink, Polled, Source, SourceError, SourceInfo, VlanTag};
-use base::Timestamp;
+use base::{Timestamp, TimestampMethod};
 use drain::{Drain, SocketCounts};
 use std::io;
 use std::time::{Duration, Instant};
@@ -267,6 +267,12 @@ fn frame<'a>(record: &Record<'a>, longest: u32) -> Frame<'a> {
         wire_len: record.length,
         vlan: if tagged { Some(VlanTag { tpid, tci: record.vlan_tci }) } else { None },
         stamp: Some(Timestamp::from_secs_nanos(u64::from(record.seconds), u64::from(record.nanos))),
+        // A socket that requests timestamps of the NIC gets those of the kernel for frames that the NIC has not
+        // timestamped, such as frames that the host sends (`tpacket_get_timestamp` in net/packet/af_packet.c).
+        stamp_method: Some(match record.status & status::HARDWARE_STAMP {
+            0 => TimestampMethod::Kernel,
+            _ => TimestampMethod::Hardware,
+        }),
         outgoing: record.is_outgoing(),
         // The kernel marks merged TCP frames; any other frame longer than the MTU allows was merged too. Merged UDP
         // frames that fit the MTU cannot be recognized.

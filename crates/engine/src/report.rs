@@ -131,6 +131,9 @@ pub struct QueueReport {
     pub clock_error_nanos: u64,
     /// Method of timestamping: poll, batch, udts, wdts, adaptive, kernel, hardware, file or schedule.
     pub timestamp_method: String,
+    /// Number of packets by the method that made their timestamp; methods of no packet are omitted. Packets that were
+    /// filtered or removed later are included.
+    pub timestamp_methods: BTreeMap<&'static str, u64>,
     /// Estimated standard deviation in nanoseconds of the timestamps that the engine distributes to the packets of a
     /// batch; 0 with other methods.
     pub timestamp_deviation_nanos: u64,

@@ -11,7 +11,7 @@ use crate::recording::RecorderLink;
 use crate::stage::Stage;
 use crate::timestamp_choice::batch_method;
 use crate::worker_links::{PAUSE, WorkerLinks, WorkerStatus};
-use base::{Cause, Note, Timestamp};
+use base::{Cause, Note, Timestamp, TimestampMethod};
 use capture::file::repair_advice;
 use capture::{AnySource, Counts, Polled, ProgramOutcomes, Source, SourceError, SourceInfo, TimestampSource};
 use filter::Filter;
@@ -105,6 +105,10 @@ pub struct Worker {
     frames: u64,
     /// Timestamp of the previous frame.
     last: Timestamp,
+    /// The number of packets by the method of their timestamp, over all sources that this thread has had.
+    methods: [u64; TimestampMethod::COUNT],
+    /// True if it was reported that the source had no timestamp for some packets.
+    missing_stamps_reported: bool,
     steps: u64,
     report_due: Instant,
     /// True if the packet limit ended the capture. Then frames may remain in the source that are not counted in any
@@ -119,6 +123,15 @@ pub struct Worker {
 fn batch_clock(setting: TimestampSetting, info: &SourceInfo) -> Option<BatchClock> {
     let method = batch_method(setting, info).ok().flatten()?;
     Some(BatchClock::new(method, info.link_mbps))
+}
+
+/// The warning that the source does not have the timestamps of the setting.
+fn fallback_warning(info: &SourceInfo, setting: TimestampSetting, reason: &str) -> String {
+    format!(
+        "{} queue {}: timestamps = {setting} is not available: {reason}; the packets get the time at which the engine \
+         thread takes them (method poll)",
+        info.name, info.queue
+    )
 }
 
 impl Worker {
@@ -141,6 +154,8 @@ impl Worker {
             undecided: 0,
             frames: 0,
             last: Timestamp::ZERO,
+            methods: [0; TimestampMethod::COUNT],
+            missing_stamps_reported: false,
             steps: 0,
             report_due: Instant::now(),
             ended_by_packet_limit: false,
@@ -163,6 +178,9 @@ impl Worker {
         // only delayed. Without the privilege to raise it (CAP_SYS_NICE), the thread keeps the normal priority.
         let _ = sys::cpu::set_nice(ENGINE_NICE);
         sys::cpu::sleep_exactly();
+        if let Some(reason) = &self.info.timestamp_fallback {
+            self.warn(fallback_warning(&self.info, self.settings.timestamps, reason));
+        }
         let started = Instant::now();
         let mut outcome = Ok(());
         let mut draining = false;
@@ -244,6 +262,7 @@ impl Worker {
             snaplen: self.settings.snaplen,
             link_type: self.info.link_type,
             annotations: Annotations::new(self.info.timestamp_source.method(), None),
+            methods: &mut self.methods,
             batch_clock: self.batch_clock.as_mut(),
             live: self.info.timestamp_source.is_live(),
             last: self.last,
@@ -285,7 +304,8 @@ impl Worker {
         }
         if let Polled::Frames(n) = polled
             && SMALL.contains(&n)
-            && self.info.timestamp_source == TimestampSource::Engine
+            && (self.info.timestamp_source == TimestampSource::Engine
+                || matches!(self.source, Some(AnySource::AfXdp(_))))
             && !self.settings.spin
         {
             std::thread::sleep(IDLE_AFTER);
@@ -481,7 +501,35 @@ impl Worker {
         self.links.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Reports once that packets of this source had no timestamp of the kernel or the NIC. The number of such packets
+    /// is in the report.
+    fn report_missing_stamps(&mut self) {
+        let engine_made = self.methods[TimestampMethod::Poll as usize];
+        if engine_made == 0 || self.missing_stamps_reported {
+            return;
+        }
+        self.missing_stamps_reported = true;
+        let advice = match self.info.timestamp_source {
+            TimestampSource::Hardware => format!(
+                "; if the NIC can timestamp all frames, `hwstamp_ctl -i {} -r 1` sets it to do so",
+                self.info.name
+            ),
+            _ => String::new(),
+        };
+        self.warn(format!(
+            "{} queue {}: packets without a timestamp of the {} arrive, for example the first {engine_made}; they get the \
+             time at which the engine thread takes them (method poll), and `timestamp_methods` in the report counts \
+             them{advice}",
+            self.info.name,
+            self.info.queue,
+            if self.info.timestamp_source == TimestampSource::Hardware { "NIC" } else { "kernel" }
+        ));
+    }
+
     fn publish_status(&mut self) {
+        if matches!(self.info.timestamp_source, TimestampSource::Kernel | TimestampSource::Hardware) {
+            self.report_missing_stamps();
+        }
         // If another thread has locked the ledger to copy it, this call adds nothing, and the next call adds the new
         // seconds. Packets must not wait for the lock.
         if let Ok(mut ledger) = self.links.ledger.try_lock() {
@@ -498,6 +546,7 @@ impl Worker {
                 batch.method().name()
             }
         };
+        s.timestamp_methods = self.methods;
         s.cpu = sys::cpu::thread_time();
         s.frames = self.frames;
         (s.program.kernel, s.program.undecided) = (self.kernel_outcomes, self.undecided);

@@ -1,7 +1,7 @@
 //! The channels and shared values through which an engine thread communicates with the rest of the capture.
 
 use crate::recording::RecorderLink;
-use base::{Ledger, Tally};
+use base::{Ledger, Tally, TimestampMethod};
 use interface_program::QueueOutcomes;
 use ring::Producer;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,6 +42,8 @@ pub struct WorkerStatus {
     pub timestamp_method: &'static str,
     /// Estimated standard deviation of the timestamps of the last packets; 0 if it is not estimated.
     pub timestamp_deviation: Duration,
+    /// Number of packets by the method of their timestamp, at the number of the method.
+    pub timestamp_methods: [u64; TimestampMethod::COUNT],
     /// CPU time of the thread.
     pub cpu: Duration,
     /// Number of frames read from the source since it was opened.

@@ -218,6 +218,7 @@ fn open_one(config: &TpacketConfig, link: &Link, thread: u16, hardware_stamps: b
             ),
             link_type: LINKTYPE_ETHERNET,
             timestamp_source,
+            timestamp_fallback: None,
             link_mbps: ethtool::speed(&config.interface).map(|speed| speed.megabits),
             counted_from: "frames that reached the packet socket",
         },

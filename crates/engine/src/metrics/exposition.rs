@@ -131,6 +131,15 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
          other methods.",
         &per_queue(&|q| q.timestamp_deviation_nanos as f64 / 1e9),
     );
+    let methods = queues.iter().flat_map(|q| q.timestamp_methods.iter().map(move |method| (q.queue, method)));
+    family(
+        "timestamp_method_packets_total",
+        "counter",
+        "Packets by the method that made their timestamp.",
+        &methods
+            .map(|(queue, (method, n))| (format!(",queue=\"{queue}\",method=\"{method}\""), *n as f64))
+            .collect::<Vec<_>>(),
+    );
     let recorder = |value: &dyn Fn(&RecorderReport) -> f64| -> Vec<(String, f64)> {
         queues.iter().filter_map(|q| Some((format!(",queue=\"{}\"", q.queue), value(q.recorder.as_ref()?)))).collect()
     };
