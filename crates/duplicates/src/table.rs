@@ -6,7 +6,6 @@
 //! overwritten records are recognised by their number. All memory is reserved at once, and its size depends on the
 //! settings alone.
 
-use crate::compared::Kind;
 use base::Timestamp;
 use base::memory::{Hints, HintsExt};
 
@@ -28,6 +27,18 @@ struct Bucket {
 }
 
 const EMPTY: Bucket = Bucket { tags: [0; WAYS], numbers: [0; WAYS] };
+
+/// The contents of the compared region of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// An IPv4 packet.
+    V4,
+    /// An IPv6 packet.
+    V6,
+    /// The payload of another protocol, or of a malformed packet.
+    #[default]
+    Other,
+}
 
 /// The fixed part of a record: one cache line.
 #[derive(Clone, Copy, Debug, Default)]

@@ -139,7 +139,12 @@ impl Observer {
                     missed,
                 });
             }
-            warnings.extend(status.warnings.iter().cloned());
+            for warning in &status.warnings {
+                // All queues report a step of the system clock; the warning is shown once.
+                if !warnings.contains(warning) {
+                    warnings.push(warning.clone());
+                }
+            }
             if let Some(recording) = &q.recording {
                 warnings.extend(recording.warnings());
             }

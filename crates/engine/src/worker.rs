@@ -12,7 +12,7 @@ use crate::stage::Stage;
 use crate::switch_stamps::SwitchStamps;
 use crate::timestamp_choice::batch_method;
 use crate::worker_links::{PAUSE, WorkerLinks, WorkerStatus};
-use base::{Cause, Note, Timestamp, TimestampMethod};
+use base::{Cause, ClockState, Note, Timestamp, TimestampMethod};
 use capture::file::repair_advice;
 use capture::{AnySource, Counts, Polled, ProgramOutcomes, Source, SourceError, SourceInfo, TimestampSource};
 use filter::Filter;
@@ -139,6 +139,18 @@ fn fallback_warning(info: &SourceInfo, setting: TimestampSetting, reason: &str) 
     )
 }
 
+/// The largest number of warnings about clock steps; later steps are only counted.
+const STEP_WARNINGS_MAX: u64 = 8;
+
+/// The warning about the step of the system clock with this number, counted from 1, by `nanos` nanoseconds. The size has
+/// milliseconds, so that the warnings of all queues are equal.
+fn clock_step_warning(number: u64, nanos: i64) -> String {
+    let direction = if nanos < 0 { "back" } else { "forward" };
+    let seconds = nanos.unsigned_abs() as f64 / 1e9;
+    let end = if number == STEP_WARNINGS_MAX { "; further steps are only counted" } else { "" };
+    format!("the system clock was set {direction} by {seconds:.3} s; the packets that follow have the new time{end}")
+}
+
 impl Worker {
     /// Creates the state of an engine thread. The caller must have calibrated `clock`.
     pub fn new(source: AnySource, producer: Producer, clock: Clock, settings: Settings, links: WorkerLinks) -> Self {
@@ -186,6 +198,7 @@ impl Worker {
         let _ = sys::cpu::set_nice(ENGINE_NICE);
         sys::cpu::sleep_exactly();
         self.warn_of_timestamps();
+        self.read_clock_state();
         let started = Instant::now();
         let mut outcome = Ok(());
         let mut draining = false;
@@ -289,6 +302,8 @@ impl Worker {
                 // The next packets can have earlier timestamps than the present time.
                 Some(batch) => {
                     batch.end_poll();
+                    let estimate = batch.take_estimate();
+                    self.producer.timestamp_variance(estimate.packets(), estimate.variance_sum());
                     if let Some(earliest) = batch.earliest_next() {
                         self.producer.tick(earliest);
                     }
@@ -384,17 +399,37 @@ impl Worker {
     /// immediately, even if it is earlier. If timestamps could not decrease, all timestamps after a step back would be
     /// equal until the old time is reached again.
     fn keep_time(&mut self) {
-        self.clock.keep();
+        if self.clock.keep() {
+            self.read_clock_state();
+        }
         let steps = self.clock.steps();
         if steps > self.steps && self.info.timestamp_source.is_live() {
             self.producer.note(Note::ClockStep, steps - self.steps);
+            let nanos = self.clock.last_step_nanos();
+            if steps <= STEP_WARNINGS_MAX {
+                self.warn(clock_step_warning(steps, nanos));
+            }
             self.last = Timestamp::ZERO;
             if let Some(batch) = &mut self.batch_clock {
                 batch.restart();
             }
-            self.producer.clock_was_set();
+            self.producer.clock_was_set(nanos, self.clock.now());
         }
         self.steps = steps;
+    }
+
+    /// Reads the state of the system clock for the stream, if the timestamps are those of the system clock.
+    fn read_clock_state(&mut self) {
+        if self.info.timestamp_source.is_live()
+            && let Ok(status) = sys::timex::clock_status()
+        {
+            self.producer.clock_state(ClockState {
+                synchronised: status.synchronised,
+                maximum_error_micros: u32::try_from(status.maximum_error.as_micros()).unwrap_or(u32::MAX),
+                // The kernel permits corrections of at most 500 ppm.
+                frequency_ppb: status.frequency_ppb as i32,
+            });
+        }
     }
 
     /// Waits for a missing interface, until its source is open again or the capture stops. Returns true if the source
@@ -574,5 +609,19 @@ impl Worker {
         if let Some(program) = &self.settings.program {
             program.report(&mut s.program);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_warning_about_a_clock_step_has_direction_and_size() {
+        let first = clock_step_warning(1, -3_600_000_400_000);
+        let text = "the system clock was set back by 3600.000 s; the packets that follow have the new time";
+        assert_eq!(first, text);
+        let last = clock_step_warning(STEP_WARNINGS_MAX, 2_500_000);
+        assert!(last.contains("forward by 0.003 s") && last.ends_with("; further steps are only counted"), "{last}");
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! A thread that polls a NIC finds several packets at a time, and the NIC has not recorded when each packet arrived.
 //! The thesis of HPCAP (Moreno 2015, section 4.2) compares methods of timestamping: reading the clock for each packet
-//! (`poll`), or once for each batch (`batch`), and distributing the time between two batches to the packets, equally
+//! (`poll`), or once for each batch (`batch`), and apportioning the time between two batches to the packets, equally
 //! (`udts`) or in proportion to their length on the wire (`wdts`). [`Stamper`] has these methods and `adaptive`, which
 //! the thesis proposes as future work. [`NicClock`] converts the time of a NIC's clock to system time, and
 //! [`SwitchTimestamps`] reads the timestamps that switches add to frames.
@@ -14,7 +14,7 @@
 //! This crate reads no clock: the times of the polls arrive as arguments.
 #![forbid(unsafe_code)]
 
-mod distribution;
+mod apportionment;
 mod error_estimate;
 mod hold;
 mod link_rate;

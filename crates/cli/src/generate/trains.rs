@@ -41,7 +41,7 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     spec.packets = args.packets.or(spec.packets);
     if args.duration.is_some() {
         spec.duration = args.duration;
-        // A duration without a number of trains means trains until the end of this time.
+        // If a duration but no number of trains is given, trains are sent until the end of the duration.
         spec.trains = if args.spec.contains("trains=") { spec.trains } else { None };
     }
     let stop = signals::stop_flag();
@@ -67,7 +67,8 @@ fn refuse_other_flags(args: &GenArgs) -> Result<(), Failure> {
 }
 
 fn send(args: &GenArgs, spec: &TrainSpec, interface: &str, stop: &AtomicBool) -> Result<Outcome, Failure> {
-    // A new number for each run, so that the receiver does not take the packets for duplicates of an earlier run.
+    // Each run has a new session number, so that the receiver does not count its packets as duplicates of packets of an
+    // earlier run.
     let session = spec.session.unwrap_or((sys::clock::realtime().nanos() / 1_000_000) as u32);
     let spec = &TrainSpec { session: Some(session), ..spec.clone() };
     let method = match args.launch {
@@ -99,7 +100,7 @@ fn write(args: &GenArgs, spec: &TrainSpec, path: &Path, stop: &AtomicBool) -> Re
     }
     let (mut out, fail) = open_capture(path, args.overwrite.force)?;
     let start = sys::clock::realtime();
-    // The times of a schedule have no error.
+    // The departure times in a file are the times of the schedule, which have no error.
     let error = ErrorEstimate::of(Duration::ZERO, true);
     let frames = TrainFrames::new(spec);
     let mut frame = vec![0; frames.max_len()];
@@ -120,7 +121,7 @@ fn write(args: &GenArgs, spec: &TrainSpec, path: &Path, stop: &AtomicBool) -> Re
     Ok(Outcome::Yes)
 }
 
-/// Prints a warning if the sender did not keep the requested gaps, or the clock was set.
+/// Prints a warning if the sender did not keep the requested gaps, or if the system clock was set during the run.
 fn warn(spec: &TrainSpec, report: &TrainReport) {
     let requested = spec.gap.as_nanos() as f64;
     if let Some((error, _)) = report.gaps.inside_bursts.quantile(0.5)
@@ -207,7 +208,7 @@ fn text(spec: &TrainSpec, report: &TrainReport) -> String {
     out
 }
 
-/// Appends the differences of achieved and requested gaps.
+/// Appends the differences between the achieved gaps and the requested gaps to `out`, with a histogram.
 fn gaps(out: &mut String, place: &str, requested: &str, errors: &Distribution) {
     let (Some((median, _)), Some((p99, _)), Some(max)) = (errors.quantile(0.5), errors.quantile(0.99), errors.max())
     else {
