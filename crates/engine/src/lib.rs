@@ -32,6 +32,7 @@ mod stage;
 mod supervisor;
 mod switch_stamps;
 mod timestamp_choice;
+mod timestamp_warnings;
 mod train_report;
 mod train_sender;
 mod volume;

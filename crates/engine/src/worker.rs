@@ -11,6 +11,7 @@ use crate::recording::RecorderLink;
 use crate::stage::Stage;
 use crate::switch_stamps::SwitchStamps;
 use crate::timestamp_choice::batch_method;
+use crate::timestamp_warnings::{self, STEP_WARNINGS_MAX, clock_step};
 use crate::worker_links::{PAUSE, WorkerLinks, WorkerStatus};
 use base::{Cause, ClockState, Note, Timestamp, TimestampMethod};
 use capture::file::repair_advice;
@@ -128,27 +129,6 @@ pub struct Worker {
 fn batch_clock(setting: TimestampSetting, info: &SourceInfo) -> Option<BatchClock> {
     let method = batch_method(setting, info).ok().flatten()?;
     Some(BatchClock::new(method, info.link_mbps))
-}
-
-/// The warning that the source does not have the timestamps of the setting.
-fn fallback_warning(info: &SourceInfo, setting: TimestampSetting, reason: &str) -> String {
-    format!(
-        "{} queue {}: timestamps = {setting} is not available: {reason}; the packets get the time at which the engine \
-         thread takes them (method poll)",
-        info.name, info.queue
-    )
-}
-
-/// The largest number of warnings about clock steps; later steps are only counted.
-const STEP_WARNINGS_MAX: u64 = 8;
-
-/// The warning about the step of the system clock with this number, counted from 1, by `nanos` nanoseconds. The size has
-/// milliseconds, so that the warnings of all queues are equal.
-fn clock_step_warning(number: u64, nanos: i64) -> String {
-    let direction = if nanos < 0 { "back" } else { "forward" };
-    let seconds = nanos.unsigned_abs() as f64 / 1e9;
-    let end = if number == STEP_WARNINGS_MAX { "; further steps are only counted" } else { "" };
-    format!("the system clock was set {direction} by {seconds:.3} s; the packets that follow have the new time{end}")
 }
 
 impl Worker {
@@ -407,7 +387,7 @@ impl Worker {
             self.producer.note(Note::ClockStep, steps - self.steps);
             let nanos = self.clock.last_step_nanos();
             if steps <= STEP_WARNINGS_MAX {
-                self.warn(clock_step_warning(steps, nanos));
+                self.warn(clock_step(steps, nanos));
             }
             self.last = Timestamp::ZERO;
             if let Some(batch) = &mut self.batch_clock {
@@ -455,6 +435,7 @@ impl Worker {
                 self.counted = Counts::default();
                 self.frames = 0;
                 self.warn(format!("{} exists again: {}", self.info.name, self.info.description));
+                self.warn_of_timestamps();
                 return true;
             }
         }
@@ -547,38 +528,19 @@ impl Worker {
 
     /// Reports conditions of the source's timestamps that were found when it was opened.
     fn warn_of_timestamps(&self) {
-        let SourceInfo { name, queue, .. } = &self.info;
-        if let Some(reason) = &self.info.timestamp_fallback {
-            self.warn(fallback_warning(&self.info, self.settings.timestamps, reason));
-        }
-        if let Some(warning) = &self.info.timestamp_warning {
-            self.warn(format!("{name} queue {queue}: {warning}"));
-        }
+        timestamp_warnings::on_opening(&self.info, self.settings.timestamps)
+            .into_iter()
+            .for_each(|text| self.warn(text));
     }
 
     /// Reports once that packets of this source had no timestamp of the kernel or the NIC. The number of such packets
     /// is in the report.
     fn report_missing_stamps(&mut self) {
         let engine_made = self.methods[TimestampMethod::Poll as usize];
-        if engine_made == 0 || self.missing_stamps_reported {
-            return;
+        if engine_made > 0 && !self.missing_stamps_reported {
+            self.missing_stamps_reported = true;
+            self.warn(timestamp_warnings::missing(&self.info, engine_made));
         }
-        self.missing_stamps_reported = true;
-        let advice = match self.info.timestamp_source {
-            TimestampSource::Hardware => format!(
-                "; if the NIC can timestamp all frames, `hwstamp_ctl -i {} -r 1` sets it to do so",
-                self.info.name
-            ),
-            _ => String::new(),
-        };
-        self.warn(format!(
-            "{} queue {}: packets without a timestamp of the {} arrive ({engine_made} so far); they get the time at \
-             which the engine thread takes them (method poll), and `timestamp_methods` in the report counts \
-             them{advice}",
-            self.info.name,
-            self.info.queue,
-            if self.info.timestamp_source == TimestampSource::Hardware { "NIC" } else { "kernel" }
-        ));
     }
 
     fn publish_status(&mut self) {
@@ -609,19 +571,5 @@ impl Worker {
         if let Some(program) = &self.settings.program {
             program.report(&mut s.program);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_warning_about_a_clock_step_has_direction_and_size() {
-        let first = clock_step_warning(1, -3_600_000_400_000);
-        let text = "the system clock was set back by 3600.000 s; the packets that follow have the new time";
-        assert_eq!(first, text);
-        let last = clock_step_warning(STEP_WARNINGS_MAX, 2_500_000);
-        assert!(last.contains("forward by 0.003 s") && last.ends_with("; further steps are only counted"), "{last}");
     }
 }
