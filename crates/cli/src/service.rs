@@ -159,6 +159,7 @@ mod tests {
             clock_error_nanos: 0,
             timestamp_method: "poll".to_owned(),
             timestamp_deviation_nanos: 0,
+            duplicates: None,
             recorder: Some(recorder),
         };
         Report {

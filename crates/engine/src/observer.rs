@@ -165,6 +165,7 @@ impl Observer {
                 },
                 timestamp_method: status.timestamp_method.to_owned(),
                 timestamp_deviation_nanos: status.timestamp_deviation.as_nanos() as u64,
+                duplicates: status.duplicates.clone(),
                 recorder,
             });
         }
