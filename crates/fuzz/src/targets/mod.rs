@@ -5,6 +5,7 @@ mod bytes;
 mod capture_file;
 mod columns;
 mod configuration;
+mod duplicates;
 mod filter;
 mod group_message;
 mod ipfix;
@@ -31,5 +32,6 @@ pub const TARGETS: &[Target] = &[
     columns::PARQUET,
     stamp_packet::TARGET,
     train_payload::TARGET,
+    duplicates::TARGET,
     words::TARGET,
 ];
