@@ -1,5 +1,5 @@
-//! Closed TCP conversations with loss: handshake, request, response, retransmissions and close, as a passive observer
-//! on the path sees them. Flow meters are tested with this traffic, because the truth of each conversation is known.
+//! TCP conversations with loss: handshake, request, response, retransmissions and close, as a passive observer on the
+//! path sees them. Flow meters are tested with this traffic, because the truth of each conversation is known.
 //!
 //! A constant number of clients is active (a closed system): each client opens a conversation, sends a request, gets a
 //! response, closes, thinks, and opens the next conversation. The endpoints follow TCP ([`crate::tcp_endpoint`]). The
@@ -19,10 +19,10 @@ use std::collections::{BTreeSet, BinaryHeap};
 /// The largest number of clients that are active at the same time.
 pub const MAX_CLIENTS: u32 = 1 << 20;
 
-/// The largest loss in one direction; with more loss, few conversations end.
+/// The largest probability that a segment is lost. With more loss, few conversations are completed.
 pub const MAX_LOSS: f64 = 0.5;
 
-/// Time in nanoseconds that a byte needs on the access line of an endpoint: 1 Gb/s.
+/// Time in nanoseconds for sending a byte on the access line of an endpoint. The rate of the line is 1 Gb/s.
 const NANOS_PER_BYTE: u64 = 8;
 
 /// Number of client addresses and of server addresses.
@@ -48,11 +48,11 @@ pub struct ConversationSpec {
     pub loss: f64,
     /// The largest payload of a segment in bytes, 1 to 8960.
     pub segment: u16,
-    /// Chooses everything.
+    /// Seed of all random numbers of the conversations.
     pub seed: u64,
 }
 
-/// The directions of a conversation: index of the arrays of [`ConversationTruth`].
+/// The endpoints of a conversation, as indexes of the arrays of [`ConversationTruth`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Client = 0,
@@ -65,8 +65,8 @@ impl Side {
     }
 }
 
-/// What the observer saw of a conversation, and what the network did to it. Arrays have the value of the client's
-/// direction first.
+/// The frames of a conversation that the observer saw, and the segments that were lost. The first element of each array
+/// is for the segments of the client, the second element for the segments of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConversationTruth {
     /// Number of the conversation, from 0.
@@ -75,26 +75,26 @@ pub struct ConversationTruth {
     pub addresses: [u32; 2],
     /// Ports of client and server.
     pub ports: [u16; 2],
-    /// Times of the first and the last frame in nanoseconds.
+    /// Time of the first frame that the observer saw, in nanoseconds.
     pub begin: u64,
-    /// See `begin`.
+    /// Time of the last frame that the observer saw, in nanoseconds.
     pub end: u64,
-    /// Frames seen.
+    /// Frames that the observer saw.
     pub packets: [u64; 2],
-    /// Bytes of these frames, without FCS.
+    /// Bytes of the frames that the observer saw, without FCS.
     pub bytes: [u64; 2],
-    /// Payload bytes seen, each position of the stream counted once.
+    /// Payload bytes that the observer saw; each byte of the stream counts once.
     pub payload: [u64; 2],
-    /// Segments with payload, SYN or FIN that were seen before.
+    /// Segments with payload, SYN or FIN that the observer had seen before: retransmissions.
     pub repeated: [u64; 2],
-    /// Segments with payload or FIN that were first seen after a later segment, because they were lost before the
-    /// observer.
+    /// Segments with payload or FIN that the observer saw for the first time after a later segment of the stream,
+    /// because earlier transmissions were lost before the observer.
     pub late: [u64; 2],
-    /// Segments lost before and after the observer, of all kinds.
+    /// Segments of all kinds that were lost before they reached the observer.
     pub lost_before: [u64; 2],
-    /// See `lost_before`.
+    /// Segments of all kinds that were lost after the observer saw them.
     pub lost_after: [u64; 2],
-    /// True if an endpoint gave up after too many timeouts.
+    /// True if an endpoint reset the connection after too many timeouts in a row.
     pub is_reset: bool,
 }
 
@@ -106,10 +106,11 @@ struct Connection {
     initial: [u32; 2],
     /// Nanoseconds from the client to the observer and from the observer to the server.
     delays: [u64; 2],
-    /// The times at which the access lines are free.
+    /// For each endpoint, the time at which its access line has sent all segments so far.
     line_free: [u64; 2],
     packet_ids: [u16; 2],
-    /// Begins of the segments that the observer saw, and the end of the last of them.
+    /// For each direction, the first positions of the segments that the observer saw; in `seen_end`, the highest end of
+    /// a segment that the observer saw.
     seen: [BTreeSet<u64>; 2],
     seen_end: [u64; 2],
     is_closing: bool,
@@ -124,7 +125,7 @@ enum Event {
     Close,
 }
 
-/// An event of a client at a time. Events of an earlier conversation of the client have no effect.
+/// An event of a client, and its time. An event has no effect if the conversation with the number `id` has ended.
 #[derive(Clone, Copy, Debug)]
 struct Scheduled {
     time: u64,
@@ -151,21 +152,21 @@ impl Ord for Scheduled {
     }
 }
 
-/// Conversations as a sequence of frames.
+/// The frames of all conversations, in order of time.
 #[derive(Debug)]
 pub struct Conversations {
     spec: ConversationSpec,
     prng: Prng,
     events: BinaryHeap<Reverse<Scheduled>>,
     order: u64,
-    /// The conversation of each client.
+    /// For each client, its present conversation; `None` between two conversations.
     connections: Vec<Option<Box<Connection>>>,
     opened: u64,
     ended: Vec<ConversationTruth>,
 }
 
 impl Conversations {
-    /// The conversations of this specification; the first begin within one think time.
+    /// The conversations of this specification. Each client begins its first conversation within one think time.
     pub fn new(spec: &ConversationSpec) -> Self {
         let mut all = Self {
             spec: spec.clone(),
@@ -264,11 +265,12 @@ impl Conversations {
                 10 << 24 | (1 + id % CLIENT_ADDRESSES) as u32,
                 198 << 24 | 18 << 16 | (1 + mixed % SERVER_ADDRESSES) as u32,
             ],
-            // The port grows with each reuse of a client address, so that all conversations have other flow keys.
+            // The client port increases each time that a client address is used again, so that all conversations have
+            // different flow keys.
             ports: [1024 + (id / CLIENT_ADDRESSES % 60_000) as u16, if mixed >> 32 & 3 == 0 { 80 } else { 443 }],
             ..ConversationTruth::default()
         };
-        // The observer is between 10 and 50 % of the way from the client to the server.
+        // The delay from the client to the observer is 10 % to 50 % of the delay from the client to the server.
         let to_observer = (round_trip as f64 / 2.0 * (0.1 + 0.4 * prng.unit())) as u64;
         let endpoint = |data| Endpoint::new(data, u64::from(spec.segment), round_trip);
         let mut connection = Box::new(Connection {
@@ -286,7 +288,8 @@ impl Conversations {
         self.connections[client as usize] = Some(connection);
     }
 
-    /// Lets an endpoint send what it may, carries out its actions, and closes the conversation at its end.
+    /// Makes an endpoint send the segments that its window and its limit permit, and schedules its segments and timers.
+    /// If the conversation is complete or reset, also schedules its close.
     fn act(&mut self, time: u64, client: u32, side: Side, connection: &mut Connection, mut actions: Actions) {
         let id = connection.truth.id;
         connection.raise_limits();
@@ -312,7 +315,7 @@ impl Conversations {
         let is_reset = a.is_reset || b.is_reset;
         if !connection.is_closing && (is_reset || a.is_acknowledged() && b.is_acknowledged()) {
             (connection.is_closing, connection.truth.is_reset) = (true, is_reset);
-            // Segments that are still on their way are seen before the end.
+            // The close comes after the time at which the observer sees the segments that are still on their way.
             let last = connection.line_free[0].max(connection.line_free[1]).max(time);
             let delay = connection.delays[0] + connection.delays[1];
             self.schedule(last + delay, client, id, Event::Close);
@@ -320,7 +323,8 @@ impl Conversations {
     }
 
     fn close(&mut self, time: u64, client: u32, truth: ConversationTruth) {
-        // If all segments of a conversation were lost before the observer, the observer knows nothing of it.
+        // If all segments of a conversation were lost before the observer, the capture has no frame of it, so it has no
+        // truth.
         if truth.packets != [0; 2] {
             self.ended.push(truth);
         }
@@ -330,12 +334,14 @@ impl Conversations {
 }
 
 impl Connection {
-    /// Permits both endpoints to send what their applications have.
+    /// Sets the positions up to which the endpoints may send. The client sends its SYN, then the request when the SYN
+    /// of the server has arrived. The server sends its SYN when that of the client has arrived, then the response and
+    /// its FIN when the request has arrived.
     fn raise_limits(&mut self) {
         let [client, server] = &mut self.endpoints;
         client.limit = match client.received() {
             0 => 1,
-            // The client closes when it has the response and the FIN of the server.
+            // The client sends its FIN when the response and the FIN of the server have arrived.
             received if received >= server.total() => client.total(),
             _ => client.data_end(),
         };
@@ -346,7 +352,7 @@ impl Connection {
         };
     }
 
-    /// Writes a segment as the observer sees it, and counts it.
+    /// Writes the frame of a segment as the observer sees it, and adds it to the truth.
     fn observe(&mut self, time: u64, side: Side, segment: &Segment, buf: &mut [u8]) -> usize {
         let (own, other) = (side as usize, side.other() as usize);
         let is_counted_in_stream = segment.flags & (flag::SYN | flag::FIN) != 0;
@@ -423,7 +429,8 @@ mod tests {
         u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
     }
 
-    /// A direction of a conversation as an observer reassembles it: packets, bytes, and the payload by sequence number.
+    /// One direction of a conversation, reassembled from the frames: packets, bytes, and the segments by sequence
+    /// number.
     #[derive(Default)]
     struct Observed {
         packets: u64,
@@ -431,7 +438,8 @@ mod tests {
         repeated: u64,
         late: u64,
         initial: Option<u32>,
-        /// End of the stream seen so far, and all begins with their lengths, relative to the first sequence number.
+        /// The highest end of a segment so far; in `segments`, the begin and the length of each segment. Positions are
+        /// relative to the first sequence number.
         end: u32,
         segments: HashMap<u32, u32>,
         flags: u8,
@@ -443,7 +451,8 @@ mod tests {
         let half = |frame: &[u8], at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
         let key = |frame: &[u8]| (be32(frame, 26), half(frame, 34), be32(frame, 30), half(frame, 36));
         let mut flows: HashMap<(u32, u16, u32, u16), Observed> = HashMap::new();
-        // An acknowledgement can be seen before the SYN of its direction, whose first transmission was lost.
+        // If the first transmission of a SYN was lost before the observer, acknowledgements of the same direction can
+        // be seen before the SYN.
         for (_, frame) in packets.iter().filter(|(_, frame)| frame[47] & flag::SYN != 0) {
             flows.entry(key(frame)).or_default().initial = Some(be32(frame, 38));
         }
@@ -510,7 +519,8 @@ mod tests {
                     let why = format!("loss {loss}, seed {seed}, direction {side}: {truth:?}");
                     assert_eq!(flow.packets, truth.packets[side], "{why}");
                     assert_eq!(flow.bytes, truth.bytes[side], "{why}");
-                    // If the first SYN was lost before the observer, its retransmission is the first segment seen.
+                    // If the first SYN was lost before the observer, its retransmission is the first segment that the
+                    // observer sees, so it counts neither as repeated nor as late.
                     assert_eq!((flow.repeated, flow.late), (truth.repeated[side], truth.late[side]), "{why}");
                     sums[0] += truth.repeated[side];
                     sums[1] += truth.late[side];

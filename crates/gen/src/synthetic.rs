@@ -1,5 +1,6 @@
 //! Synthetic traffic for files: conversations, packets with given distributions of size, flow and gap, and self-similar
-//! sources. Frames come with their times, so a file of them has exact timing; `netgrain replay` sends it.
+//! sources. Each frame has a computed time, which becomes its timestamp in the file. `netgrain replay` sends the file
+//! with this timing.
 //!
 //! The frames of `mix` and `onoff` have the layout and the signature of [`crate::Traffic`], so that the checker finds
 //! missing and damaged frames.
@@ -28,7 +29,7 @@ pub enum FlowChoice {
     Zipf(f64),
 }
 
-/// Packets with distributions of size, flow and gap.
+/// Packets whose sizes, flows and gaps have given distributions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MixSpec {
     /// Frame lengths in bytes, limited to 60 to 9014.
@@ -37,7 +38,7 @@ pub struct MixSpec {
     pub gap: Distribution,
     /// Number of flows.
     pub flows: u32,
-    /// The choice of flows.
+    /// The rule that chooses the flow of each packet.
     pub choice: FlowChoice,
 }
 
@@ -46,7 +47,7 @@ pub struct MixSpec {
 pub enum SyntheticKind {
     /// TCP conversations.
     Conversations(ConversationSpec),
-    /// Packets with distributions.
+    /// Packets whose sizes, flows and gaps have given distributions.
     Mix(MixSpec),
     /// Self-similar sources, and the frame lengths of their packets.
     OnOff(OnOff, Distribution),
@@ -57,11 +58,11 @@ pub enum SyntheticKind {
 pub struct SyntheticSpec {
     /// The kind of traffic.
     pub kind: SyntheticKind,
-    /// End after this number of frames.
+    /// The traffic ends after this number of frames.
     pub packets: Option<u64>,
-    /// End after this time.
+    /// The traffic ends after this time.
     pub duration: Option<Duration>,
-    /// Chooses everything.
+    /// Seed of all random numbers of the traffic.
     pub seed: u64,
 }
 
@@ -70,9 +71,9 @@ pub struct SyntheticSpec {
 pub enum ParseSyntheticError {
     /// The first word is no kind of synthetic traffic.
     Kind(String),
-    /// There is no such key for this kind; then the keys that exist.
+    /// Traffic of this kind does not have this key. The second field lists the keys that it has.
     Key(String, &'static str),
-    /// The value of a key is invalid; then the expected value.
+    /// The value of a key is invalid. The second field describes a valid value.
     Value(String, &'static str),
     /// The value of a key is no distribution.
     Distribution(String, ParseDistributionError),
@@ -158,7 +159,7 @@ impl SyntheticSpec {
     /// Checks that the traffic ends.
     ///
     /// # Errors
-    /// If neither the number of packets nor the duration is limited, and the kind has no end of its own.
+    /// If neither the number of packets nor the duration is limited, and traffic of this kind does not end by itself.
     pub fn has_end(&self) -> Result<(), ParseSyntheticError> {
         let kind = match self.kind {
             SyntheticKind::Conversations(_) => return Ok(()),
@@ -240,7 +241,7 @@ impl SyntheticSpec {
     }
 }
 
-/// A share from 0 to [`MAX_LOSS`].
+/// Parses a probability from 0 to [`MAX_LOSS`], such as `0.01` or `1%`.
 fn share(text: &str) -> Option<f64> {
     let number = match text.strip_suffix('%') {
         Some(percent) => percent.parse::<f64>().ok()? / 100.0,
@@ -266,7 +267,7 @@ enum FrameSource {
 }
 
 impl Synthetic {
-    /// The traffic of a specification, whose first time is `begin`.
+    /// The traffic of a specification. `begin` is the time 0 of the traffic.
     pub fn new(spec: &SyntheticSpec, begin: Timestamp) -> Self {
         let composer = || Box::new(Composer::new(spec.seed));
         let source = match &spec.kind {
@@ -336,7 +337,7 @@ struct Chooser {
     choice: FlowChoice,
     flows: u64,
     next: u64,
-    /// For Zipf's law, the sums of the weights up to each flow.
+    /// For Zipf's law: for each flow, the sum of its weight and the weights of all flows before it.
     sums: Vec<f64>,
 }
 
@@ -464,8 +465,8 @@ mod tests {
         };
         assert!(shares("even").iter().all(|count| *count == 1000));
         assert!(shares("uniform").iter().all(|count| (800..1200).contains(count)));
-        // With exponent 1 and 100 flows, the first flow has 1 / H(100) = 19.28 % of the packets and the second half of
-        // them.
+        // With exponent 1 and 100 flows, flow 1 has 1 / H(100) = 19.28 % of the packets, and flow 2 has half as many
+        // packets as flow 1. H(100) is the 100th harmonic number.
         let zipf = shares("zipf:1");
         assert!(zipf[0].abs_diff(19_277) < 600 && zipf[1].abs_diff(9638) < 500, "{zipf:?}");
     }

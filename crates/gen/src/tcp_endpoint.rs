@@ -1,9 +1,9 @@
-//! One endpoint of a TCP connection, as far as its segments show on the wire: handshake, slow start and congestion
-//! avoidance (RFC 5681), fast retransmit with partial acknowledgements (RFC 6582), retransmission timeout with backoff
-//! (RFC 6298), delayed acknowledgements (RFC 1122 §4.2.3.2), and the close of both directions.
+//! One endpoint of a TCP connection, reduced to the behaviour that its segments show on the wire: handshake, slow start
+//! and congestion avoidance (RFC 5681), fast retransmit with partial acknowledgements (RFC 6582), retransmission
+//! timeout with backoff (RFC 6298), delayed acknowledgements (RFC 1122 §4.2.3.2), and the close of both directions.
 //!
-//! The bytes of a direction are counted from the SYN, which has position 0; the data begin at position 1, and the FIN
-//! follows the data. Invariant: `acked <= next <= highest`, and no byte at or above `limit` is sent.
+//! Positions in the stream of a direction are counted from the SYN, which has position 0. The data begin at position 1,
+//! and the FIN follows the data. Invariant: `acked <= next <= highest`, and no byte at or above `limit` is sent.
 
 use crate::tcp_frame::flag;
 use std::collections::BTreeMap;
@@ -23,14 +23,14 @@ const MAX_TIMEOUTS: u32 = 8;
 /// Number of duplicate acknowledgements that trigger a retransmission.
 const DUPLICATE_ACKS: u32 = 3;
 
-/// A segment on its way.
+/// A segment that an endpoint has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// Position of its first byte.
+    /// Position of the first byte of the segment.
     pub begin: u64,
-    /// Number of positions: payload, and 1 for a SYN or FIN.
+    /// Number of positions of the segment: its payload bytes, or 1 for a SYN or a FIN.
     pub len: u64,
-    /// The next position that the sender expects from the other endpoint.
+    /// The acknowledgement: the next position that the sender of the segment expects from the other endpoint.
     pub ack: u64,
     pub flags: u8,
 }
@@ -42,7 +42,7 @@ pub(crate) enum Timer {
     Acknowledge,
 }
 
-/// The work that an endpoint asks for.
+/// The segments and timers that an endpoint requests from its caller.
 #[derive(Debug, Default)]
 pub(crate) struct Actions {
     pub segments: Vec<Segment>,
@@ -56,7 +56,7 @@ pub(crate) struct Endpoint {
     data: u64,
     mss: u64,
     round_trip: u64,
-    /// The end of the positions that may be sent now.
+    /// The application permits sending up to this position, exclusive.
     pub limit: u64,
     acked: u64,
     next: u64,
@@ -64,10 +64,11 @@ pub(crate) struct Endpoint {
     window: u64,
     threshold: u64,
     duplicates: u32,
-    /// The position up to which a loss is being repaired.
+    /// During a fast retransmit: the position whose acknowledgement ends it (`recover` in RFC 6582).
     recover: Option<u64>,
     timeouts: u32,
-    /// Generations of the timers, in the order of [`Timer`]: a timer of an earlier generation has no effect.
+    /// The generation of each timer, in the order of [`Timer`]. The expiry of a timer that was started with an earlier
+    /// generation has no effect.
     generations: [u32; 2],
     received: u64,
     /// Begin and end of ranges that were received out of order.
@@ -99,7 +100,7 @@ impl Endpoint {
         }
     }
 
-    /// The positions of the whole direction: SYN, data, FIN.
+    /// The number of positions of the stream: SYN, data and FIN.
     pub fn total(&self) -> u64 {
         self.data + 2
     }
@@ -109,7 +110,7 @@ impl Endpoint {
         self.data + 1
     }
 
-    /// Next position that is expected from the other endpoint.
+    /// The next position that this endpoint expects from the other endpoint.
     pub fn received(&self) -> u64 {
         self.received
     }
@@ -119,7 +120,7 @@ impl Endpoint {
         self.acked >= self.total()
     }
 
-    /// Sends what the window permits.
+    /// Sends the segments that the congestion window and `limit` permit.
     pub fn send(&mut self, actions: &mut Actions) {
         let before = self.next;
         while self.next < self.limit && (self.next - self.acked < self.window || self.next == self.acked) {
@@ -144,7 +145,7 @@ impl Endpoint {
             }
         };
         let flags = if self.received > 0 { flags | flag::ACK } else { flags };
-        // Each segment acknowledges, so no separate acknowledgement is needed.
+        // Each segment contains an acknowledgement, so no separate acknowledgement is needed.
         self.unacknowledged = 0;
         self.generations[Timer::Acknowledge as usize] += 1;
         Segment { begin, len, ack: self.received, flags }
@@ -169,7 +170,8 @@ impl Endpoint {
         self.start_timer(actions);
     }
 
-    /// A segment of the other endpoint has arrived. The caller raises `limit` and calls [`Endpoint::send`] afterwards.
+    /// Processes a segment that arrived from the other endpoint. The caller raises `limit` and calls [`Endpoint::send`]
+    /// afterwards.
     pub fn receive(&mut self, segment: &Segment, actions: &mut Actions) {
         if segment.flags & flag::RST != 0 {
             self.is_reset = true;
@@ -238,7 +240,7 @@ impl Endpoint {
         }
     }
 
-    /// A timer has ended.
+    /// Processes the expiry of a timer that was started with this generation.
     pub fn expire(&mut self, timer: Timer, generation: u32, actions: &mut Actions) {
         if self.is_reset || generation != self.generations[timer as usize] {
             return;

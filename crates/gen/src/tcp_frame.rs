@@ -1,5 +1,5 @@
-//! TCP segments over IPv4 in Ethernet frames (RFC 9293, RFC 791), encoded without the code that netgrain decodes them
-//! with.
+//! TCP segments over IPv4 in Ethernet frames (RFC 9293, RFC 791), encoded without the functions with which netgrain
+//! decodes them.
 
 use crate::internet_checksum::{fold, sum};
 
@@ -28,12 +28,13 @@ pub(crate) struct TcpFrame {
     pub seq: u32,
     pub ack: u32,
     pub flags: u8,
-    /// The time to live, and the identification of the IP packet.
+    /// The time to live; in `id`, the identification of the IP packet.
     pub ttl: u8,
     pub id: u16,
     /// Number of payload bytes.
     pub payload: usize,
-    /// The source address of the frame ends with this byte, the destination address with the other of 1 and 2.
+    /// The last byte of the source MAC address, 1 or 2. The last byte of the destination MAC address is the other of
+    /// the two.
     pub mac: u8,
 }
 

@@ -11,8 +11,8 @@ use sys::unix::{Connection, Listener, wait_readable};
 /// The longest command and the longest answer in bytes.
 const MESSAGE_MAX: usize = 4096;
 
-/// The time within which a client must send its command. One thread serves all clients, so that another client waits
-/// this long at most.
+/// The time within which a client must send its command. One thread serves all clients one after another, so a client
+/// that sends no command delays the next client by at most this time.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest wait between two checks whether the replay has ended.
@@ -32,7 +32,7 @@ pub fn serve(path: &Path, control: Arc<Control>, version: u64) -> io::Result<Con
             if wait_readable(&[listener.as_fd()], END_CHECK).is_ok_and(|ready| !ready.is_empty())
                 && let Ok(connection) = listener.accept()
             {
-                // A client that sends no complete command only loses its connection.
+                // If a client sends no complete command, its connection is closed, and the replay continues.
                 let _ = answer(&connection, &control, version);
             }
         }

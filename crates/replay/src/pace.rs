@@ -33,7 +33,7 @@ const NANOS_PER_SEC: u64 = 1_000_000_000;
 /// The smallest and the largest factor of a pace.
 const FACTORS: std::ops::RangeInclusive<f64> = 1e-6..=1e6;
 
-/// The error for a text that is no pace.
+/// The error for a text that is not a valid pace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsePaceError(String);
 
@@ -96,7 +96,7 @@ pub struct Schedule {
     bytes: u64,
     previous_bytes: u64,
     begun: bool,
-    /// Sum of the intervals of this pass and number of its frames with a timestamp of their own.
+    /// Sum of the intervals of the present pass, and the number of its packets. Copies of packets are not counted.
     pass_nanos: u64,
     pass_packets: u64,
     out_of_order: u64,
@@ -197,8 +197,8 @@ impl Schedule {
         self.last = None;
     }
 
-    /// Changes the pace at the time `now`, and returns the new due time of the latest frame, which has not been sent
-    /// yet. The interval before this frame is that of the new pace, but the frame is not due before `now`.
+    /// Changes the pace at the time `now`. The latest frame has not been sent yet; its new due time is returned. The
+    /// new pace determines the interval before this frame, but the frame is not due before `now`.
     pub fn set_pace(&mut self, pace: Pace, now: u64) -> u64 {
         let interval = match pace {
             Pace::Original(factor) => scaled(self.interval, factor),
@@ -271,7 +271,7 @@ mod tests {
             let (mut ts, mut sum) = (1_795_257_720 * SECOND, 0u128);
             for n in 0..10_000 {
                 let due = schedule.next(Timestamp::from_nanos(ts), 60, false);
-                // The oracle computes in tenths of the factor with 128 bits.
+                // The expected value is computed with 128-bit integers; all factors are multiples of 0.1.
                 let exact = sum * 10 / (factor * 10.0) as u128;
                 assert!(
                     u128::from(due).abs_diff(exact) <= 1,
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(dues(&mut schedule, &[0, 10 * SECOND]), [0, 10 * SECOND]);
         assert_eq!(schedule.set_pace(Pace::Original(5.0), SECOND), 2 * SECOND);
         assert_eq!(schedule.next(Timestamp::from_nanos(15 * SECOND), 100, false), 3 * SECOND);
-        // The interval of the new pace has passed already.
+        // With 100x the frame would have been due at 2.05 s, before the present time of 2.5 s.
         assert_eq!(schedule.set_pace(Pace::Original(100.0), 2_500_000_000), 2_500_000_000);
         assert_eq!(schedule.next(Timestamp::from_nanos(25 * SECOND), 100, false), 2_600_000_000);
         assert_eq!(schedule.set_pace(Pace::Rate(Rate::Packets(2.0)), 2_550_000_000), 3 * SECOND);

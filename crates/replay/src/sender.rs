@@ -1,10 +1,10 @@
 //! The sending loop: takes frames from the blocks of the reading thread, waits until each frame is due, and passes it
 //! to its interface.
 //!
-//! The time axis is the clock less the time at which the replay began and less all pauses. Due times are on this axis
-//! and are computed from the begin, so a late frame delays no other frame: overdue frames are sent at once until the
-//! replay is on time again. The loop sleeps until shortly before a frame is due, and then reads the clock without
-//! sleeping, because a sleep ends late by the time that the processor needs to wake up.
+//! All times of the loop are the time since the begin of the replay, without pauses. Due times are computed from the
+//! begin, so a late frame does not delay later frames: overdue frames are sent at once until the replay is on time
+//! again. The loop sleeps until shortly before a frame is due, and then reads the clock without sleeping, because a
+//! sleep ends late by the time that the processor needs to wake up.
 
 use crate::control::Control;
 use crate::output::{Output, OutputError};
@@ -21,11 +21,12 @@ use std::time::Duration;
 /// Number of frames that are passed to an interface at once.
 const BATCH: usize = 64;
 
-/// The longest sleep; it bounds the delay of a stop request.
+/// The longest sleep, in nanoseconds. It limits the time until the loop reacts to a request to stop.
 const SLEEP_MAX: u64 = 1_000_000;
 
-/// The loop does not sleep if the next frame is due in less than this time, in nanoseconds. A longer time would use up
-/// the time slice of the thread, so that a busy machine interrupts it more often.
+/// The loop does not sleep if the next frame is due in less than this time, in nanoseconds. A longer loop without sleep
+/// would use up the time slice of the thread, so that the kernel of a busy machine would interrupt the thread more
+/// often.
 const SPIN: u64 = 60_000;
 
 /// Time between two calls of the progress function, in nanoseconds.
@@ -153,7 +154,7 @@ struct Sender<'s, O, C, P> {
     latest: Option<Departure>,
     /// True if the pace was `flat` at any time; then the schedule has no duration.
     has_been_flat: bool,
-    /// Frames of blocks that were begun and not passed to an interface.
+    /// Number of frames of the present block that have not been passed to an interface.
     unpassed: u64,
     progress: P,
 }
@@ -214,7 +215,7 @@ impl<O: Output, C: Clock, P: FnMut(&Report)> Sender<'_, O, C, P> {
         self.schedule.next(frame.ts, frame.len as usize, frame.is_copy)
     }
 
-    /// Waits a part of the time until the next frame.
+    /// Waits for a part of the time until the next frame, which is due in `ahead` nanoseconds.
     fn wait(&mut self, ahead: u64) {
         if ahead > SPIN {
             self.axis.clock.sleep((ahead - SPIN).min(SLEEP_MAX));
@@ -254,8 +255,7 @@ impl<O: Output, C: Clock, P: FnMut(&Report)> Sender<'_, O, C, P> {
         while passed < count && !self.control.is_stopped() {
             passed += self.outputs[usize::from(output)].send(&frames[passed..count])?;
         }
-        // A stop in the middle of a batch is rare; then the bytes of the whole batch are counted only if all was
-        // passed.
+        // If the replay was stopped in the middle of the batch, only the frames that were passed are counted.
         if passed < count {
             bytes = frames[..passed].iter().map(|frame| frame.len() as u64).sum();
         }
@@ -284,7 +284,8 @@ impl<O: Output, C: Clock, P: FnMut(&Report)> Sender<'_, O, C, P> {
         self.latest = Some(frame);
     }
 
-    /// Obeys the commands of the control; returns the due time of the waiting frame if it changed.
+    /// Applies the commands that have arrived. `waiting` is the due time of the waiting frame; returns its new due time
+    /// if a command changed it.
     fn obey(&mut self, waiting: u64) -> Option<u64> {
         if self.control.take_continued() {
             let now = self.axis.now();
@@ -304,7 +305,8 @@ impl<O: Output, C: Clock, P: FnMut(&Report)> Sender<'_, O, C, P> {
         let now = self.axis.now();
         self.has_been_flat |= self.pace == Pace::FLAT;
         if was_flat {
-            // The frames before the change have no due times, so that the gap before the next frame has no error.
+            // Frames of the pace `flat` have no due times, so the gap before the next frame is not compared with the
+            // schedule.
             self.latest = None;
         }
         Some(self.schedule.set_pace(settings.pace, now))
@@ -343,7 +345,7 @@ impl<O: Output, C: Clock, P: FnMut(&Report)> Sender<'_, O, C, P> {
                 Err(e) => outcome = outcome.and(Err(ReplayError::Output(e))),
             }
         }
-        // Frames that the driver has not completed are not sent.
+        // Frames that the driver has not completed count as unsent.
         report.unsent = report.frames.saturating_sub(report.sent + report.dropped);
         (report.nanos, report.scheduled_nanos) = (0, 0);
         if let (Some(first), Some(last)) = (self.first, self.latest) {

@@ -1,7 +1,7 @@
 //! Captured packets as a stream, and the merge of several capture files into one stream in order of time.
 //!
-//! A heap holds the next packet of each file. Of packets with equal timestamps, the packet of the file that was named
-//! first comes first. The packets of one file keep their order, even if their timestamps are out of order.
+//! A heap contains the next packet of each file. If packets have equal timestamps, the packet of the file that was
+//! named first is returned first. The packets of one file keep their order, even if their timestamps are out of order.
 
 use base::Timestamp;
 use pcap::{Direction, Reader};
@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 use std::io::Read;
 use std::{fmt, io};
 
-/// One captured packet, lent until the next packet is read.
+/// One captured packet. It borrows the buffer of its reader, so it is valid until the next packet is read.
 #[derive(Clone, Copy, Debug)]
 pub struct CapturedPacket<'a> {
     /// Time of capture; for a packet without a timestamp, that of the packet before it.
@@ -35,14 +35,15 @@ pub trait PacketStream {
     /// If no further packet can be read.
     fn next(&mut self) -> Result<Option<CapturedPacket<'_>>, StreamError>;
 
-    /// What was found in the inputs apart from the packets, once the stream has ended.
+    /// The damage and the unusual packets that were found in the inputs. The result is complete when the stream has
+    /// ended.
     fn findings(&self) -> StreamFindings;
 }
 
 /// Opens the stream of each pass over the capture.
 pub type OpenStream = Box<dyn FnMut() -> Result<Box<dyn PacketStream>, StreamError> + Send>;
 
-/// The reason why a stream cannot be opened or read. The text contains the input and the advice.
+/// The reason why a stream cannot be opened or read. The error text names the input and what the user can do.
 #[derive(Debug)]
 pub enum StreamError {
     /// The input cannot be opened or read.
@@ -78,7 +79,7 @@ impl fmt::Display for StreamError {
 
 impl std::error::Error for StreamError {}
 
-/// What was found in the inputs of one pass.
+/// The damage and the unusual packets that were found in the inputs during one pass over the capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamFindings {
     /// Packets without a timestamp, which get that of the packet before them.
@@ -96,7 +97,7 @@ pub struct DamagedInput {
     pub input: String,
     /// Offset of the damage in bytes of the uncompressed content; `None` where the position is not known.
     pub offset: Option<u64>,
-    /// The damage.
+    /// The description of the damage.
     pub reason: String,
 }
 
@@ -165,7 +166,7 @@ impl CaptureFiles {
 impl PacketStream for CaptureFiles {
     fn next(&mut self) -> Result<Option<CapturedPacket<'_>>, StreamError> {
         let next = match self.current.take().and_then(|index| Some((self.advance(index)?, index))) {
-            // With one file, the heap stays empty.
+            // If no other file has packets left, the heap is empty and is not used.
             Some((_, index)) if self.heads.is_empty() => Some(index),
             moved => {
                 self.heads.extend(moved.map(Reverse));

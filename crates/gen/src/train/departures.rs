@@ -16,9 +16,9 @@ pub struct Departure {
     pub burst: u32,
     /// The number of the packet within its burst, from 0.
     pub index: u16,
-    /// The planned departure, after that of the first packet.
+    /// The time from the planned departure of the first packet of the session to that of this packet.
     pub at: Duration,
-    /// The number of the frame size in the specification.
+    /// The index of the frame length in the list `sizes` of the specification.
     pub size: usize,
 }
 
@@ -35,7 +35,7 @@ pub struct Departures {
     sizes: u64,
     /// Number of packets of all trains.
     packets: u64,
-    /// The first departure that is not sent any more.
+    /// Packets that are planned at this time or later are not sent. The time counts from the first departure.
     end: Duration,
     next: u64,
 }
@@ -96,7 +96,8 @@ mod tests {
         Departures::new(&spec.parse().unwrap()).take(100_000).collect()
     }
 
-    /// The definition: adds the gap before each packet.
+    /// The expected departures by their definition: each departure is the previous departure plus the gap between the
+    /// two packets.
     fn by_definition(spec: &TrainSpec) -> Vec<Departure> {
         let (mut all, mut at, mut sequence) = (Vec::new(), Duration::ZERO, 0);
         for train in 0..spec.trains.unwrap() {

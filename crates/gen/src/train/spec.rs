@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The largest number of frame sizes.
 pub const SIZES_MAX: usize = 64;
 
-/// The ports are in the ranges of the flows of other test traffic; see [`crate::Flow`].
+/// The default ports are in the port ranges of the other test traffic; see [`crate::Flow`].
 const DEFAULT_SOURCE: &str = "10.0.0.1:32862";
 const DEFAULT_DESTINATION: &str = "198.18.0.1:20862";
 pub(super) const DEFAULT_SOURCE_MAC: [u8; 6] = [0x02, 0x6e, 0x67, 0, 0, 1];
@@ -20,7 +20,7 @@ const DEFAULT_DESTINATION_MAC: [u8; 6] = [0x02, 0x6e, 0x67, 0, 0, 2];
 /// A complete description of trains. A gap is the time between two planned departures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrainSpec {
-    /// A number that distinguishes this run from other runs; `None` for a number that the sender chooses.
+    /// The number of the session, which distinguishes runs of the generator. `None` if the sender chooses the number.
     pub session: Option<u32>,
     /// Number of trains, at least 1; `None` if only a duration limits the run.
     pub trains: Option<u32>,
@@ -155,7 +155,7 @@ fn parse_sizes(text: &str, min: usize) -> Result<Vec<u16>, TrainSpecError> {
     sizes.filter(|sizes| sizes.len() <= SIZES_MAX).ok_or(TrainSpecError::Sizes { text: text.to_owned(), min })
 }
 
-/// The notation of [`FromStr`], with every key that has no default.
+/// Writes the specification in the notation of [`FromStr`], with all keys that have a value.
 impl fmt::Display for TrainSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mac = |mac: &[u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_has_a_limit_unless_only_a_duration_was_given() {
+    fn a_run_has_one_train_by_default_unless_a_duration_is_given() {
         let trains = |text: &str| text.parse::<TrainSpec>().unwrap().trains;
         assert_eq!(trains("train"), Some(1));
         assert_eq!(trains("train,duration=1s"), None);

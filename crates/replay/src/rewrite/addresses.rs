@@ -5,10 +5,10 @@
 //! exception.
 //!
 //! The masks of flows are those of the option `--rand-flow` of pfq-gen: both addresses are combined by exclusive or
-//! with a mask that depends on the pair of addresses. The masks of copies are the number of the copy in reverse order
-//! of its bits. Copies therefore differ in the high bits of a field of 24 bits, in which the addresses of one capture
-//! are mostly equal, and no two copies have the same mask. Multicast and broadcast addresses, and the address that is
-//! all zeros, have a meaning of their own; masks do not change them.
+//! with a mask that depends on the pair of addresses. The mask of a copy is the number of the copy, as a number of 24
+//! bits in reverse order. So the first copies differ in the highest of the 24 bits, which are mostly equal in the
+//! addresses of a capture, and no two copies have the same mask. Masks do not change multicast addresses, broadcast
+//! addresses and the address that is all zeros, because these addresses have special meanings.
 
 use super::random::{RandomAddress, low_bits};
 use super::{Position, Rewrite};
@@ -69,7 +69,7 @@ impl FromStr for PrefixMap {
     }
 }
 
-/// A prefix map as numbers of the width of the address family.
+/// A prefix map with addresses as numbers. IPv4 addresses are the low 32 bits.
 #[derive(Clone, Copy, Debug)]
 struct NumericMap {
     old: u128,
@@ -100,7 +100,7 @@ pub(super) enum Width {
     V6,
 }
 
-/// Maps the pairs of addresses of packets.
+/// Maps the source and destination address of each packet to new addresses.
 #[derive(Clone, Debug)]
 pub(super) struct AddressMapper {
     v4: Vec<NumericMap>,
@@ -138,7 +138,8 @@ impl AddressMapper {
         [random(0, source), random(1, destination)]
     }
 
-    /// The new addresses without the random part, for packets that other packets quote and for ARP.
+    /// The new addresses of a pair, without random addresses. This mapping applies to ARP messages and to packets that
+    /// ICMP errors quote.
     pub fn coherent(&self, width: Width, pair: [u128; 2], position: Position) -> [u128; 2] {
         let maps = if width == Width::V4 { &self.v4 } else { &self.v6 };
         let pair = pair.map(|address| maps.iter().find_map(|map| map.apply(address)).unwrap_or(address));
@@ -146,7 +147,7 @@ impl AddressMapper {
         pair.map(|address| if is_special(width, address) { address } else { address ^ u128::from(mask) })
     }
 
-    /// The mask of the flows between two addresses in this pass.
+    /// The mask for all flows between two addresses in this pass over the capture.
     fn flow_mask(&self, [a, b]: [u128; 2], pass: u64) -> u32 {
         let Some(depth) = self.flow_depth else { return 0 };
         let half = |address: u128| mix64(address as u64 ^ mix64((address >> 64) as u64 ^ self.seed));
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_with_a_meaning_of_their_own_are_kept() {
+    fn multicast_broadcast_and_zero_addresses_are_kept() {
         let mapper = AddressMapper::new(&Rewrite { flow_depth: Some(32), copies: 2, ..Rewrite::default() });
         let position = Position { pass: 3, copy: 1, ..Position::default() };
         for kept in ["0.0.0.0", "224.0.0.251", "239.255.255.250", "255.255.255.255"] {

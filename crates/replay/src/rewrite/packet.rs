@@ -90,8 +90,8 @@ fn is_icmp_error(family: Family, protocol: IpProtocol, kind: u8) -> bool {
 
 /// Maps the addresses of the packet that an ICMP error quotes, and updates its checksums and that of the ICMP message.
 fn quoted(message: &mut [u8], family: Family, map: impl Fn(Width, [u128; 2]) -> [u128; 2]) {
-    /// The length of the quoted bytes that can change: the longest header of IPv4 and that of TCP, and the header of
-    /// IPv6 and that of TCP.
+    /// Number of quoted bytes that can change: at most an IPv4 header of 60 bytes, which is longer than an IPv6 header,
+    /// and a TCP header of 20 bytes.
     const CHANGED: usize = 80;
     let Some((head, packet)) = message.split_at_mut_checked(ICMP) else { return };
     let end = packet.len().min(CHANGED);
@@ -115,17 +115,18 @@ fn quoted(message: &mut [u8], family: Family, map: impl Fn(Width, [u128; 2]) -> 
     correct(head, 2, before, Checksum::new().bytes(&packet[..end]));
 }
 
-/// The change of the addresses of one IP header.
+/// The change of the addresses of one IP header, as checksums of both addresses before and after the change.
 struct Change {
     family: Family,
     before: Checksum,
     after: Checksum,
-    /// The same for the source address alone.
+    /// The checksums of the source address alone, before and after the change.
     source: [Checksum; 2],
 }
 
 impl Change {
-    /// Maps the addresses in an IP header and updates the header checksum of IPv4; `None` if the header is not whole.
+    /// Maps the addresses in an IP header and updates the header checksum of IPv4; `None` if the header is not
+    /// complete.
     fn make(packet: &mut [u8], family: Family, map: impl Fn(Width, [u128; 2]) -> [u128; 2]) -> Option<Self> {
         let (width, range, len) = match family {
             Family::V4 if packet.len() >= Ipv4::LEN => (Width::V4, v4::ADDRESSES, 4),

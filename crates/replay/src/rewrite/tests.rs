@@ -141,7 +141,7 @@ fn wrong_checksums_stay_wrong_and_are_fixed_on_request() {
 }
 
 #[test]
-fn what_cannot_be_changed_is_counted() {
+fn frames_that_cannot_be_changed_are_counted() {
     let rewriter = Rewriter::new(Rewrite { fix_checksums: true, vlan: Some(VlanEdit::Remove), ..all_changes(1) });
     let mut buffer = [0; 200];
     let mut counts = RewriteCounts::default();
@@ -156,7 +156,7 @@ fn what_cannot_be_changed_is_counted() {
 }
 
 #[test]
-fn a_udp_packet_without_checksum_stays_without() {
+fn a_udp_packet_without_a_checksum_gets_none() {
     let mut buffer = [0; 200];
     let mut udp =
         Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).payload(&[7; 40]).write(&mut buffer).unwrap().to_vec();
@@ -168,7 +168,7 @@ fn a_udp_packet_without_checksum_stays_without() {
 }
 
 #[test]
-fn arp_follows_the_hosts_of_its_packets() {
+fn arp_messages_get_the_same_addresses_as_ip_packets() {
     let mut arp = vec![0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1];
     arp.extend([2, 0, 0, 0, 0, 1, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2]);
     let mut buffer = [0; 200];
@@ -182,7 +182,7 @@ fn arp_follows_the_hosts_of_its_packets() {
 }
 
 #[test]
-fn mac_addresses_are_those_of_the_interface() {
+fn each_interface_has_its_own_mac_addresses() {
     let [a, b, c] = [1, 2, 3].map(|n| MacAddr([2, 0, 0, 0, 9, n]));
     let macs =
         [MacRewrite { source: Some(a), destination: None }, MacRewrite { source: Some(b), destination: Some(c) }];
@@ -234,7 +234,7 @@ fn each_copy_of_a_real_capture_has_the_same_flows() {
         .into_iter()
         .map(|captured| captured.bytes)
         .filter(|frame| {
-            // Flows inside tunnels keep their addresses.
+            // Flows inside tunnels keep their addresses, so packets with tunnels are excluded.
             frame.len() >= 14 && Decoded::of(frame, frame.len() as u32, link::ETHERNET).tunnel.is_none()
         })
         .collect();

@@ -70,7 +70,8 @@ fn rates_space_the_frames() {
 
 #[test]
 fn overdue_frames_are_sent_at_once_until_the_replay_is_on_time() {
-    // One frame costs 2 ms, and the frames are due every millisecond; after 100 frames there is a pause of a second.
+    // Sending a frame takes 2 ms, but a frame is due every millisecond. After 100 frames, the next frame is due about a
+    // second later, so the replay is on time again.
     let mut packets: Vec<Packet> = (0..100).map(|n| (u64::from(n) * MS, numbered(n, 60))).collect();
     packets.push((1100 * MS, numbered(100, 60)));
     let mut case = Case::new(&packets, "original");
@@ -106,7 +107,8 @@ fn a_changed_speed_applies_to_the_frame_that_waits() {
         vec![(1500 * MS, command("speed 2x")), (2750 * MS, command("speed 10pps")), (2950 * MS, command("speed flat"))];
     let (report, _, sent) = case.run();
     let at: Vec<u64> = sent.iter().map(|(_, at, _)| (at - sent[0].1 + MS / 2) / (10 * MS)).collect();
-    // 0, 1 s; then at 2x 1.5, 2.0, 2.5 s; then every 100 ms from 2.75 s on; then at once.
+    // Due times: 0 s and 1 s with the original pace; 1.5 s, 2.0 s and 2.5 s with 2x; then every 100 ms from 2.75 s on;
+    // the rest at once.
     assert_eq!(at[..7], [0, 100, 150, 200, 250, 275, 285]);
     assert!(at[7..].iter().all(|at| (290..=296).contains(at)), "{at:?}");
     assert_eq!(report.speed, "flat");

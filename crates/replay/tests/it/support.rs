@@ -25,7 +25,7 @@ pub fn capture(packets: &[Packet]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// Opens captures in memory for each pass.
+/// Opens captures in memory anew for each pass over the capture.
 pub fn stream_of(captures: Vec<Vec<u8>>) -> OpenStream {
     Box::new(move || {
         let named = captures.iter().enumerate().map(|(number, bytes)| {
@@ -35,7 +35,7 @@ pub fn stream_of(captures: Vec<Vec<u8>>) -> OpenStream {
     })
 }
 
-/// A preparation without any rule.
+/// A preparation without a filter and without a second interface.
 pub fn plain() -> Preparation {
     let (filter, truncated) = Default::default();
     Preparation { filter, truncated, second: None, longest: [1514; 2] }
@@ -50,7 +50,7 @@ pub struct Simulation {
     pub commands: Vec<(u64, Command)>,
     /// The frames that were sent.
     pub sent: Vec<SentFrame>,
-    /// The number of frames that an output takes at once.
+    /// The largest number of frames that an output accepts in one call.
     pub room: usize,
     /// The number of frames after which the output fails.
     pub fails_after: usize,
@@ -58,7 +58,7 @@ pub struct Simulation {
     pub cost: u64,
 }
 
-/// A clock that advances by 40 ns when it is read, and by the time of each sleep and 60 µs more.
+/// A clock that advances by 40 ns at each reading. A sleep advances it by the requested time plus 60 µs.
 pub struct SimulatedClock(Rc<RefCell<Simulation>>, Arc<Control>);
 
 impl SimulatedClock {
