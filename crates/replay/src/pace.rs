@@ -47,7 +47,8 @@ impl fmt::Display for ParsePaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is not a speed: write original, 2x, 0.5x (from 0.000001x to 1000000x), 100kpps, 900Mbit or flat",
+            "{:?} is not a speed: write original, 2x, 0.5x (from 0.000001x to 1000000x), 100kpps, 900Mbit (at least 0.001pps or \
+             0.001bit) or flat",
             self.0
         )
     }
@@ -273,9 +274,9 @@ mod tests {
 
     #[test]
     fn a_text_that_is_no_pace_is_refused_with_the_notation() {
-        for bad in ["", "x", "0x", "-1x", "nanx", "infx", "1e9x", "fast", "0pps", "100"] {
+        for bad in ["", "x", "0x", "-1x", "nanx", "infx", "1e9x", "fast", "0pps", "0.0001pps", "0.0009bit", "100"] {
             let error = bad.parse::<Pace>().expect_err(bad).to_string();
-            assert!(error.ends_with("100kpps, 900Mbit or flat"), "{error}");
+            assert!(error.ends_with("100kpps, 900Mbit (at least 0.001pps or 0.001bit) or flat"), "{error}");
         }
     }
 

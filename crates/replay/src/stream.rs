@@ -268,6 +268,29 @@ mod tests {
         }
     }
 
+    /// A pcapng block (draft-ietf-opsawg-pcapng).
+    fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+        let len = (body.len() as u32 + 12).to_le_bytes();
+        [&kind.to_le_bytes()[..], &len, body, &len].concat()
+    }
+
+    #[test]
+    fn packets_before_the_first_timestamp_of_a_file_have_none() {
+        let section = block(0x0a0d_0d0a, &[&0x1a2b_3c4du32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat());
+        let interface = block(1, &[1, 0, 0, 0, 0, 0, 1, 0]);
+        let simple = block(3, &[&20u32.to_le_bytes()[..], &[7; 20]].concat());
+        let time = 1_795_257_720_000_000u64;
+        let words = [0, (time >> 32) as u32, time as u32, 20, 20].map(u32::to_le_bytes).concat();
+        let enhanced = block(6, &[&words[..], &[8; 20]].concat());
+        let mut stream = files(vec![[section, interface, simple.clone(), enhanced, simple].concat()]);
+        let mut times = Vec::new();
+        while let Some(packet) = stream.next().unwrap() {
+            times.push((packet.ts.map(Timestamp::nanos), packet.bytes[0]));
+        }
+        assert_eq!(times, [(None, 7), (Some(time * 1000), 8), (Some(time * 1000), 7)]);
+        assert_eq!(stream.findings().unstamped, 2);
+    }
+
     #[test]
     fn packets_out_of_order_keep_their_place() {
         let (all, _) = read(files(vec![capture(&[(5, 1), (3, 2), (9, 3)])]));
