@@ -102,11 +102,11 @@ impl Work {
         if descs.is_empty() {
             return;
         }
-        let (mut bytes, mut flags, mut methods) = (0, 0, TimestampMethods::NONE);
+        let (mut bytes, mut flags, mut method_bits) = (0, 0, 0);
         for desc in descs {
             bytes += u64::from(queue.wire_len(desc));
             flags |= desc.flags;
-            methods.insert(desc.timestamp_method());
+            method_bits |= desc.annotations().timestamp_method_bit();
         }
         self.tally.offered += descs.len() as u64;
         self.tally.stored += descs.len() as u64;
@@ -117,6 +117,7 @@ impl Work {
             self.tally.notes[note as usize] += descs.iter().filter(|desc| desc.flags & bit != 0).count() as u64;
         }
         // All packets of a stretch mostly have the same method.
+        let methods = TimestampMethods::from_any_bits(method_bits);
         for method in methods.iter() {
             let is_only = methods == TimestampMethods::from_iter([method]);
             self.methods[method as usize] += match is_only {
