@@ -9,9 +9,11 @@ use crate::batch_clock::BatchClock;
 use crate::duplicates::QueueDuplicates;
 use crate::recording::RecorderLink;
 use crate::stage::Stage;
+use crate::switch_stamps::SwitchStamps;
 use crate::timestamp_choice::batch_method;
+use crate::timestamp_warnings::{self, STEP_WARNINGS_MAX, clock_step};
 use crate::worker_links::{PAUSE, WorkerLinks, WorkerStatus};
-use base::{Cause, ClockState, Note, Timestamp};
+use base::{Cause, ClockState, Note, Timestamp, TimestampMethod};
 use capture::file::repair_advice;
 use capture::{AnySource, Counts, Polled, ProgramOutcomes, Source, SourceError, SourceInfo, TimestampSource};
 use filter::Filter;
@@ -24,7 +26,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 use sys::clock::Clock;
-use timestamping::TimestampSetting;
+use timestamping::{SwitchTimestamps, TimestampSetting};
 use wire::FlowHasher;
 
 /// The largest number of frames read from a source between two publications.
@@ -72,6 +74,8 @@ pub struct Settings {
     pub spin: bool,
     /// The method of timestamping.
     pub timestamps: TimestampSetting,
+    /// The format of the timestamps that a switch adds to the frames.
+    pub switch_timestamps: SwitchTimestamps,
     /// The capture stops after this number of stored packets.
     pub packets: Option<u64>,
     /// The capture stops after this time.
@@ -105,6 +109,12 @@ pub struct Worker {
     frames: u64,
     /// Timestamp of the previous frame.
     last: Timestamp,
+    /// The timestamps that a switch added to the frames, if they are to be read.
+    switch_stamps: Option<SwitchStamps>,
+    /// The number of packets by the method of their timestamp, over all sources that this thread has had.
+    methods: [u64; TimestampMethod::COUNT],
+    /// True if it was reported that the source had no timestamp for some packets.
+    missing_stamps_reported: bool,
     steps: u64,
     report_due: Instant,
     /// True if the packet limit ended the capture. Then frames may remain in the source that are not counted in any
@@ -121,24 +131,13 @@ fn batch_clock(setting: TimestampSetting, info: &SourceInfo) -> Option<BatchCloc
     Some(BatchClock::new(method, info.link_mbps))
 }
 
-/// The largest number of warnings about clock steps; later steps are only counted.
-const STEP_WARNINGS_MAX: u64 = 8;
-
-/// The warning about the step of the system clock with this number, counted from 1, by `nanos` nanoseconds. The size has
-/// milliseconds, so that the warnings of all queues are equal.
-fn clock_step_warning(number: u64, nanos: i64) -> String {
-    let direction = if nanos < 0 { "back" } else { "forward" };
-    let seconds = nanos.unsigned_abs() as f64 / 1e9;
-    let end = if number == STEP_WARNINGS_MAX { "; further steps are only counted" } else { "" };
-    format!("the system clock was set {direction} by {seconds:.3} s; the packets that follow have the new time{end}")
-}
-
 impl Worker {
     /// Creates the state of an engine thread. The caller must have calibrated `clock`.
     pub fn new(source: AnySource, producer: Producer, clock: Clock, settings: Settings, links: WorkerLinks) -> Self {
         let hasher = FlowHasher::new(settings.hash_key);
         let info = source.info().clone();
         let batch_clock = batch_clock(settings.timestamps, &info);
+        let switch_stamps = SwitchStamps::new(settings.switch_timestamps);
         Self {
             source: Some(source),
             producer,
@@ -153,6 +152,9 @@ impl Worker {
             undecided: 0,
             frames: 0,
             last: Timestamp::ZERO,
+            switch_stamps,
+            methods: [0; TimestampMethod::COUNT],
+            missing_stamps_reported: false,
             steps: 0,
             report_due: Instant::now(),
             ended_by_packet_limit: false,
@@ -175,6 +177,7 @@ impl Worker {
         // only delayed. Without the privilege to raise it (CAP_SYS_NICE), the thread keeps the normal priority.
         let _ = sys::cpu::set_nice(ENGINE_NICE);
         sys::cpu::sleep_exactly();
+        self.warn_of_timestamps();
         self.read_clock_state();
         let started = Instant::now();
         let mut outcome = Ok(());
@@ -247,6 +250,9 @@ impl Worker {
         };
         let duration = self.settings.duration;
         let wait = if self.settings.spin { Duration::ZERO } else { WAIT };
+        if let Some(duplicates) = &mut self.settings.duplicates {
+            duplicates.begin_poll();
+        }
         let mut stage = Stage {
             producer: &mut self.producer,
             program: self.settings.program.as_mut(),
@@ -257,6 +263,8 @@ impl Worker {
             snaplen: self.settings.snaplen,
             link_type: self.info.link_type,
             annotations: Annotations::new(self.info.timestamp_source.method(), None),
+            switch_stamps: self.switch_stamps.as_mut(),
+            methods: &mut self.methods,
             batch_clock: self.batch_clock.as_mut(),
             live: self.info.timestamp_source.is_live(),
             last: self.last,
@@ -270,8 +278,9 @@ impl Worker {
             program.send();
         }
         let polled = polled?;
+        let lag = self.switch_stamps.as_ref().map(SwitchStamps::lag);
         match (self.info.timestamp_source, polled) {
-            (TimestampSource::Engine, _) => match &mut self.batch_clock {
+            (TimestampSource::Engine, _) if lag.is_none() => match &mut self.batch_clock {
                 None => self.producer.tick(self.clock.now()),
                 // The next packets can have earlier timestamps than the present time.
                 Some(batch) => {
@@ -286,8 +295,9 @@ impl Worker {
             // A frame with a timestamp of the kernel or NIC arrives up to `ARRIVAL_DELAY_MAX` after its timestamp.
             // While frames arrive, their timestamps advance the packet time. While no frame arrives, the packet time is
             // the present time less this delay, so that no frame arrives for a second (or file) that is already closed.
-            (TimestampSource::Kernel | TimestampSource::Hardware, Polled::Idle) => {
-                self.producer.tick(self.clock.now().before(ARRIVAL_DELAY_MAX));
+            // The clock of a switch may be behind.
+            (TimestampSource::Engine | TimestampSource::Kernel | TimestampSource::Hardware, Polled::Idle) => {
+                self.producer.tick(self.clock.now().before(ARRIVAL_DELAY_MAX + lag.unwrap_or_default()));
             }
             _ => {}
         }
@@ -300,7 +310,8 @@ impl Worker {
         }
         if let Polled::Frames(n) = polled
             && SMALL.contains(&n)
-            && self.info.timestamp_source == TimestampSource::Engine
+            && (self.info.timestamp_source == TimestampSource::Engine
+                || matches!(self.source, Some(AnySource::AfXdp(_))))
             && !self.settings.spin
         {
             std::thread::sleep(IDLE_AFTER);
@@ -379,7 +390,7 @@ impl Worker {
             self.producer.note(Note::ClockStep, steps - self.steps);
             let nanos = self.clock.last_step_nanos();
             if steps <= STEP_WARNINGS_MAX {
-                self.warn(clock_step_warning(steps, nanos));
+                self.warn(clock_step(steps, nanos));
             }
             self.last = Timestamp::ZERO;
             if let Some(batch) = &mut self.batch_clock {
@@ -427,6 +438,7 @@ impl Worker {
                 self.counted = Counts::default();
                 self.frames = 0;
                 self.warn(format!("{} exists again: {}", self.info.name, self.info.description));
+                self.warn_of_timestamps();
                 return true;
             }
         }
@@ -505,7 +517,8 @@ impl Worker {
     }
 
     fn end_of_time(&self) -> Timestamp {
-        if self.info.timestamp_source.is_live() { self.clock.now() } else { self.last }
+        // The clock of a switch may be ahead.
+        if self.info.timestamp_source.is_live() { self.clock.now().max(self.last) } else { self.last }
     }
 
     fn warn(&self, text: String) {
@@ -516,7 +529,27 @@ impl Worker {
         self.links.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Reports conditions of the source's timestamps that were found when it was opened.
+    fn warn_of_timestamps(&self) {
+        timestamp_warnings::on_opening(&self.info, self.settings.timestamps)
+            .into_iter()
+            .for_each(|text| self.warn(text));
+    }
+
+    /// Reports once that packets of this source had no timestamp of the kernel or the NIC. The number of such packets
+    /// is in the report.
+    fn report_missing_stamps(&mut self) {
+        let engine_made = self.methods[TimestampMethod::Poll as usize];
+        if engine_made > 0 && !self.missing_stamps_reported {
+            self.missing_stamps_reported = true;
+            self.warn(timestamp_warnings::missing(&self.info, engine_made));
+        }
+    }
+
     fn publish_status(&mut self) {
+        if matches!(self.info.timestamp_source, TimestampSource::Kernel | TimestampSource::Hardware) {
+            self.report_missing_stamps();
+        }
         // If another thread has locked the ledger to copy it, this call adds nothing, and the next call adds the new
         // seconds. Packets must not wait for the lock.
         if let Ok(mut ledger) = self.links.ledger.try_lock() {
@@ -533,25 +566,14 @@ impl Worker {
                 batch.method().name()
             }
         };
+        s.timestamp_methods = self.methods;
+        s.nic_clock = self.counted.nic_clock;
         s.cpu = sys::cpu::thread_time();
         s.frames = self.frames;
         (s.program.kernel, s.program.undecided) = (self.kernel_outcomes, self.undecided);
+        s.duplicates = self.settings.duplicates.as_ref().map(QueueDuplicates::report);
         if let Some(program) = &self.settings.program {
             program.report(&mut s.program);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_warning_about_a_clock_step_has_direction_and_size() {
-        let first = clock_step_warning(1, -3_600_000_400_000);
-        let text = "the system clock was set back by 3600.000 s; the packets that follow have the new time";
-        assert_eq!(first, text);
-        let last = clock_step_warning(STEP_WARNINGS_MAX, 2_500_000);
-        assert!(last.contains("forward by 0.003 s") && last.ends_with("; further steps are only counted"), "{last}");
     }
 }

@@ -20,12 +20,12 @@
 //!
 //! A short flow has only a packet list and is not compressed.
 
+use super::interim::RecordContinuation;
+use super::{Meter, SECOND};
 use crate::compact_counters::{CompactCounters, CompactDirection};
 use crate::compress::{self, CompressedHead, EntryFields, FlowState};
 use crate::entry::{Entry, Hot, bit};
-use crate::interim::RecordContinuation;
 use crate::macs::Macs;
-use crate::meter::{Meter, SECOND};
 use crate::packet_list::{LOG, ListSums, PacketList};
 use crate::pool::NONE;
 use crate::slab::{MAX_WORDS, Slab};

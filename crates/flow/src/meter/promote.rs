@@ -1,11 +1,11 @@
 //! The conversion of the counters of a flow: from the packet list to compact counters, and from either to wide
 //! counters. The conversion preserves all counts ([`crate::entry`] describes the three layouts).
 
+use super::Meter;
+use super::interim::RecordContinuation;
 use crate::compact_counters::CompactCounters;
 use crate::entry::{Entry, bit};
 use crate::extra_fields::ExtraFields;
-use crate::interim::RecordContinuation;
-use crate::meter::Meter;
 use crate::packet_fields::PacketFields;
 use crate::packet_list;
 use crate::pool::NONE;
@@ -74,9 +74,8 @@ impl<H: Hints> Meter<H> {
         let firsts = self.firsts(flow, pair, continuation);
         let sums = &self.flows[flow].body.sums;
         [0, 1].map(|n| {
-            let mut side = wide_counters::WideDirection::default();
-            side.take_over(&pair.sides[n], firsts[n], continuation.before[n]);
-            side.complete(&sums[n]);
+            let mut side = pair.sides[n].wide(firsts[n], continuation.before[n]);
+            sums[n].complete(&mut side);
             side
         })
     }

@@ -9,12 +9,12 @@
 //! second, all other costs of a flow included (docs/design/flow-metering.md). Before, each eviction compared eight
 //! flows.
 
+use super::Meter;
 use crate::config::Packet;
 use crate::entry::{Entry, Hot, bit};
 use crate::extra_fields::ExtraFields;
 use crate::flow_packet::FlowPacket;
 use crate::key;
-use crate::meter::Meter;
 use crate::packet_fields::{self, PacketFields};
 use crate::record::{EndReason, Sink, TcpState};
 use crate::table::BucketHint;

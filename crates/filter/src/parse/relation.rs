@@ -1,10 +1,10 @@
 //! Parses the arithmetic of filters: expressions that contain numbers and bytes of the packet, and comparisons of such
 //! expressions.
 
+use super::Parser;
 use crate::error::FilterError;
 use crate::lex::Token;
 use crate::names;
-use crate::parse::Parser;
 use crate::tree::{ArithExpr, Cmp, Op, Primitive};
 
 impl Parser<'_> {

@@ -8,8 +8,8 @@
 //! as usual. The fast path and the path through the header parser must give the same result; the random packets of
 //! `crates/bpf/tests` use both paths.
 
-use super::compile::{Emitter, Specialisation};
 use super::parse_headers::{ETHERNET, FRAME, HEADER, raw};
+use super::{Emitter, Specialisation};
 use ebpf::{Alu, Condition, Label, Reg as R, Size};
 use ir::CommonCase;
 use wire::IpProtocol;

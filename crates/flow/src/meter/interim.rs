@@ -12,10 +12,10 @@
 //! record, so a direction needs both timestamps. The first timestamp of direction 1 is in its counters
 //! ([`crate::compact_counters`]).
 
+use super::Meter;
 use crate::compact_counters::{CompactCounters, CompactDirection};
 use crate::config::Packet;
 use crate::entry::{Entry, bit};
-use crate::meter::Meter;
 use crate::packet_fields::PacketFields;
 use crate::packet_list::PacketList;
 use crate::pool::NONE;

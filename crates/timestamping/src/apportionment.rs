@@ -1,4 +1,4 @@
-//! The distribution of a time interval to the packets that arrived in it.
+//! The apportionment of a time interval: each packet that arrived in the interval gets a part.
 //!
 //! All functions append one timestamp per packet. They compute with fractions of 32 bits, one multiplication per packet
 //! and one or two divisions per batch. No product overflows: a product is a share of an interval, which is shorter than
@@ -7,8 +7,8 @@
 use crate::link_rate::{LinkRate, wire_bytes};
 use base::Timestamp;
 
-/// An interval in which packets arrived, at most 2^32 - 1 ns long. Times before a longer interval are of no use for
-/// the distribution, so [`Interval::new`] shortens a longer interval at its start.
+/// An interval in which packets arrived, at most 2^32 - 1 ns long. The start of a longer
+/// interval is of no use for the apportionment, so [`Interval::new`] shortens a longer interval at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
     start: u64,
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn uniform_and_weighted_distribution_follow_equations_4_3_and_4_4() {
+    fn uniform_and_weighted_apportionment_follow_equations_4_3_and_4_4() {
         assert_eq!(nanos(|out| uniform(interval(1000, 1400), 4, out)), [1100, 1200, 1300, 1400]);
         // The frames occupy 84, 1538 and 84 bytes.
         let lengths = [60, 1514, 60];
@@ -139,13 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn a_saturated_interval_is_distributed_by_weight_and_an_idle_interval_by_equal_gaps() {
+    fn a_saturated_interval_is_apportioned_by_weight_and_an_idle_interval_by_equal_gaps() {
         let rate = LinkRate::from_mbps(8000);
         let lengths = [60, 1514, 60];
         assert_eq!(nanos(|out| _ = by_gaps(interval(0, 1706), &lengths, 3, rate, out)), [84, 1622, 1706]);
         // 1706 of 5706 ns are occupied; the remaining 4000 ns are four gaps.
         assert_eq!(nanos(|out| _ = by_gaps(interval(0, 5706), &lengths, 3, rate, out)), [1084, 3622, 4706]);
-        // A batch that is too fast for the link is distributed by weight.
+        // A batch that is too fast for the link is apportioned by weight.
         assert_eq!(nanos(|out| _ = by_gaps(interval(0, 853), &lengths, 3, rate, out)), [42, 811, 853]);
         // Of six packets the first three are in the first half.
         assert_eq!(nanos(|out| _ = by_gaps(interval(0, 3412), &lengths, 6, rate, out)), [84, 1622, 1706]);

@@ -1,9 +1,9 @@
 //! Emits arithmetic and comparisons. Operations of [`ir`] have the same results as those of eBPF: x / 0 is 0, and x % 0
 //! is x.
 
-use super::alloc::{Location, ValueRef};
-use super::compile::Emitter;
-use super::{frame, meta};
+use super::Emitter;
+use crate::alloc::{Location, ValueRef};
+use crate::{frame, meta};
 use ebpf::{Alu, Condition, Label, Reg as R, Size};
 use ir::{Cmp, Op, Operand, Reg, Var, VerdictKind};
 

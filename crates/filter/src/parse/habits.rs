@@ -1,19 +1,12 @@
 //! Recognises notations of other tools, mainly of nfdump, in invalid filters, and suggests the equivalent expression of
 //! this filter language.
 
+use super::{Kind, Parser, Qualifiers};
 use crate::error::FilterError;
 use crate::lex::Token;
 use crate::names;
-use crate::parse::{Kind, Parser, Qualifiers};
 use crate::tree::{Cmp, Dir};
 use std::net::IpAddr;
-
-/// Returns the letters of a set of TCP flags in which a dot stands for a flag that is not set (`.S....`, `...AP.`).
-pub fn dotted_flags(text: &str) -> Option<String> {
-    let is_flags = text.contains('.') && text.chars().all(|c| c == '.' || "FSRPAUECfsrpauec".contains(c));
-    let letters: String = text.chars().filter(|c| *c != '.').collect();
-    (is_flags && !letters.is_empty()).then(|| letters.to_ascii_uppercase())
-}
 
 /// Suggests an expression for `ip 10.0.0.1`, an address directly after the name of a protocol.
 pub fn after_protocol(before: &str, t: Token<'_>) -> Option<String> {

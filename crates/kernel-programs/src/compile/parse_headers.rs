@@ -8,9 +8,9 @@
 //!                            └─ other: ethertype and offset
 //! ```
 
-use super::compile::Emitter;
-use super::frame::{self, fact};
-use super::{Clock, EXTENSIONS, MapKind, MapRequirement, Role, TAGS};
+use super::Emitter;
+use crate::frame::{self, fact};
+use crate::{Clock, EXTENSIONS, MapKind, MapRequirement, Role, TAGS};
 use ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
 use wire::{EtherType, IpProtocol, TUNNEL_PORTS};
 

@@ -11,20 +11,18 @@
 //! The same method applies to evictions, if many new flows arrive at a full table. The meter determines in advance the
 //! flow that each new flow will probably evict, and prefetches the bucket of that flow.
 
+use super::expiry::{StableFields, pass};
+use super::{AHEAD, Meter};
 use crate::config::Packet;
 use crate::entry::{Entry, Hot, bit};
-use crate::expiry::{StableFields, pass};
 use crate::flow_packet::FlowPacket;
 use crate::key::Key;
-use crate::meter::Meter;
 use crate::packet_list::LOG;
 use crate::pool::NONE;
 use crate::record::Sink;
 use base::memory::{Hints, HintsExt};
 use std::hint::select_unpredictable;
 
-/// Number of packets between two successive stages of the pipeline.
-pub(crate) const AHEAD: usize = 8;
 /// Number of packets that the pipeline can hold: more than there are between its first and its last stage.
 const RING: usize = 32;
 const _: () = assert!(3 * AHEAD < RING);

@@ -4,14 +4,14 @@
 //! A general path handles all other packets. The tests compare the result with a model that has no fast paths.
 //! `docs/design/flow-metering.md` has the cost of each path.
 
+use super::Meter;
+use super::insert::is_another;
 use crate::compact_counters::CompactCounters;
 use crate::config::Packet;
 use crate::entry::{Body, Entry, Hot, bit};
 use crate::extra_fields;
 use crate::flow_packet::FlowPacket;
-use crate::insert::is_another;
 use crate::key::{Key, Keys};
-use crate::meter::Meter;
 use crate::packet_fields::{self, PacketFields};
 use crate::packet_list::{self, LOG, PacketList};
 use crate::pool::NONE;

@@ -1,13 +1,12 @@
 //! The effects of the passage of packet time: which flows have ended, in which order their records are made, and when
 //! their memory is freed.
 
+use super::render;
+use super::{AHEAD, Meter, SECOND};
 use crate::entry::{Entry, Hot, bit};
-use crate::meter::{Meter, SECOND};
 use crate::order::Due;
 use crate::pool::NONE;
-use crate::prefetch::AHEAD;
 use crate::record::{EndReason, Sink};
-use crate::render;
 use crate::table::BucketHint;
 use crate::tcp;
 use crate::wheel;

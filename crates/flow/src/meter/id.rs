@@ -9,9 +9,9 @@
 //! PERF: 194 → 60 instructions per record (`valgrind --tool=callgrind`), and a chain of three dependent multiplications
 //! in place of 24.
 
+use super::Meter;
 use crate::entry::{Entry, Hot, bit};
 use crate::key;
-use crate::meter::Meter;
 use base::hash::mix64;
 use base::memory::Hints;
 use wire::IpProtocol;

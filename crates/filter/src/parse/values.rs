@@ -1,8 +1,8 @@
 //! Parses values after the qualifiers of a filter (ports, protocols and addresses), and builds the tests that result.
 
+use super::{Kind, Parser, Qualifiers};
 use crate::error::FilterError;
 use crate::lex::Token;
-use crate::parse::{Kind, Parser, Qualifiers};
 use crate::tree::{AddressProtocol, Dir, Primitive, Version};
 use crate::unsupported::unknown;
 use crate::{names, services};

@@ -1,9 +1,9 @@
 //! The conversion of a flow's entry and counters to a flow record.
 
+use super::Meter;
 use crate::entry::{Body, Entry, Hot, bit};
 use crate::extra_fields::ExtraFields;
 use crate::key::{self, NO_VLAN};
-use crate::meter::Meter;
 use crate::packet_list::{self, LOG};
 use crate::pool::NONE;
 use crate::record::{

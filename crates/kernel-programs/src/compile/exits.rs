@@ -1,8 +1,8 @@
 //! Emits the exits of a kernel program. Each packet leaves the program through one exit, which sets the return value of
 //! the program and counts the outcome of the packet once.
 
-use super::compile::{Emitter, context, verdict};
-use super::{MapKind, MapRequirement, Metadata, PacketOutcome, QueueGenerations, Role, ToUser, frame, meta};
+use super::{Emitter, context, verdict};
+use crate::{MapKind, MapRequirement, Metadata, PacketOutcome, QueueGenerations, Role, ToUser, frame, meta};
 use ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
 
 /// These are the registers that the code of the exits uses, in this order: for the return value, for the byte offset of

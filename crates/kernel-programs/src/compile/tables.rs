@@ -1,9 +1,9 @@
 //! Emits accesses to maps, sets and counters as calls of kernel helpers. Keys and values of a call are on the stack,
 //! and values that are needed after the call are stored on the stack before the call.
 
-use super::compile::Emitter;
+use super::Emitter;
 use super::number::immediate;
-use super::{MapKind, MapRequirement, MapValue, Role, SET_MAPS, frame};
+use crate::{MapKind, MapRequirement, MapValue, Role, SET_MAPS, frame};
 use ebpf::{Alu, Condition, Helper, Label, Reg as R, Size};
 use ir::{COUNTERS, Expiry, Inst, MAX_MAPS, Operand, Program, Reg, Set};
 
@@ -355,7 +355,7 @@ impl Emitter<'_> {
     /// Returns the index of the map that contains this large set. The first call adds the set to the map.
     ///
     /// A program with a rule for each customer may have a set for each customer, but a program has at most
-    /// [`super::MAPS_MAX`] maps. Hence several sets share a map if there are more than [`SET_MAPS`] sets.
+    /// [`crate::MAPS_MAX`] maps. Hence several sets share a map if there are more than [`SET_MAPS`] sets.
     ///
     /// PERF: additional time of a lookup if the trie contains one set: 0 ns; two sets: 3 ns; eight: 10 ns; seventy: 30
     /// ns. Hence each set has a separate trie if the program has at most [`SET_MAPS`] sets.
