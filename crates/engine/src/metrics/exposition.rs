@@ -125,6 +125,12 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
         &clock(&|c| c.maximum_error_nanos as f64 / 1e9),
     );
     family(
+        "clock_frequency_correction_ratio",
+        "gauge",
+        "Correction of the rate of the system clock by the time daemon; 0.000001 is 1 ppm.",
+        &clock(&|c| c.frequency_ppb as f64 / 1e9),
+    );
+    family(
         "timestamp_deviation_seconds",
         "gauge",
         "Estimated standard deviation of the timestamps that the engine distributes to the packets of a batch; 0 with \
