@@ -107,6 +107,12 @@ impl Analyser {
         }
     }
 
+    /// Changes the description of the clock that makes the arrival times. The report uses the last description, so the
+    /// caller passes the worst state that the clock had.
+    pub const fn set_receiver(&mut self, receiver: ReceiverClock) {
+        self.receiver = receiver;
+    }
+
     /// Adds a packet. The caller adds packets in order of arrival. `error` is the error estimate of the sender's clock
     /// at the departure of the packet.
     pub fn add(&mut self, arrival: &Arrival, error: ErrorEstimate) -> PacketResult {

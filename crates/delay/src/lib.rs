@@ -26,7 +26,7 @@ mod variation;
 
 pub use analyser::{Analyser, Arrival, ArrivalKind, PacketResult};
 pub use bursts::{BurstReport, OPEN_BURSTS};
-pub use clocks::{ClockRelation, ReceiverClock};
+pub use clocks::{ClockRelation, ReceiverClock, worse};
 pub use order::{DEGREE_MAX, Reordering, SequenceReport, WINDOW};
 pub use report::{DriftFree, Report};
 pub use sample::SAMPLE;

@@ -7,10 +7,18 @@ use delay::{ClockRelation, Report};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// The document; `sent` is the number of packets that the sender reported.
-pub fn of(key: &SessionKey, session: &Session, sent: Option<u64>) -> Value {
+/// The document; `sent` is the number of packets that the sender reported. `clock_steps` is the number of steps of this
+/// host's clock during a live measurement.
+pub fn of(key: &SessionKey, session: &Session, sent: Option<u64>, clock_steps: Option<u64>) -> Value {
     let report = session.analyser.report();
-    let parts = [identity(key, session), packets(&report, sent), times(&report), delays(&report), bursts(&report)];
+    let parts = [
+        identity(key, session),
+        packets(&report, sent),
+        times(&report),
+        json!({ "clock_steps": clock_steps }),
+        delays(&report),
+        bursts(&report),
+    ];
     let keys = parts.into_iter().flat_map(|part| match part {
         Value::Object(keys) => keys,
         _ => Map::new(),
