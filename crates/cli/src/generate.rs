@@ -1,5 +1,5 @@
-//! `netgrain gen`: sends or writes frames that the checker can verify, trains for measurements of delay, and synthetic
-//! traffic.
+//! `netgrain gen`: sends frames or writes them to a file: frames that `netgrain check` can verify, trains for
+//! measurements of delay, and synthetic traffic.
 
 mod synthetic;
 mod trains;
@@ -138,7 +138,7 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::of(sent.dropped == 0))
 }
 
-/// Prints the counters: on standard error if the frames are written to standard output.
+/// Prints the counters to standard output, or to standard error if the frames are written to standard output.
 fn print(args: &GenArgs, sent: &Sent) -> Result<(), Failure> {
     if args.write.as_deref().is_some_and(overwrite::is_stdout) {
         let text = match args.json {
@@ -202,7 +202,8 @@ fn write(spec: &Spec, path: &Path, force: bool, stop: &AtomicBool) -> Result<Sen
 /// A file that is being written.
 type OutputFile = std::io::BufWriter<Box<dyn Write>>;
 
-/// Creates a nanosecond pcap file. Also returns the function that makes the failure of a write error.
+/// Creates a nanosecond pcap file. Also returns a function that converts an error of a write into the failure of the
+/// verb.
 fn open_capture(
     path: &Path,
     force: bool,
@@ -214,7 +215,7 @@ fn open_capture(
     Ok((out, fail))
 }
 
-/// Refuses a file whose extension belongs to another format than pcap.
+/// Rejects a file name whose extension is that of another format than pcap.
 fn check_extension(path: &Path) -> Result<(), Failure> {
     let extension = path.extension().unwrap_or_default().to_string_lossy();
     if convert::Format::of_extension(&extension).is_some_and(|format| format != convert::Format::Pcap) {
@@ -236,7 +237,7 @@ fn create(path: &Path, force: bool) -> Result<OutputFile, Failure> {
     Ok(std::io::BufWriter::with_capacity(1 << 20, file))
 }
 
-/// The failure of a write.
+/// Converts an error of a write into the failure of the verb.
 fn failed(path: &Path, e: &std::io::Error) -> Failure {
     match e.kind() {
         ErrorKind::BrokenPipe => Failure::ClosedPipe,

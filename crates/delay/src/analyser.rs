@@ -15,17 +15,17 @@ use std::time::Duration;
 pub struct Arrival {
     /// The number of the packet within its session.
     pub sequence: u64,
-    /// The train of the packet.
+    /// The number of the train of the packet.
     pub train: u32,
-    /// The burst of the packet within its train.
+    /// The number of the burst of the packet within its train.
     pub burst: u32,
     /// The number of the packet within its burst.
     pub index: u16,
     /// The number of packets of the burst; 1 for packets that are not sent in bursts.
     pub burst_size: u16,
-    /// The departure by the sender's clock.
+    /// The time of departure of the packet, by the sender's clock.
     pub departure: Timestamp,
-    /// The arrival by the receiver's clock.
+    /// The time of arrival of the packet, by the receiver's clock.
     pub arrival: Timestamp,
     /// The length of the frame in bytes, without FCS.
     pub bytes: u32,

@@ -21,9 +21,9 @@ pub enum ClockRelation {
     Same,
     /// Both clocks are synchronised. The offset is at most the sum of their errors.
     Synchronised {
-        /// The error of the sender's clock.
+        /// The largest error of the sender's clock.
         sender: Duration,
-        /// The error of the receiver's clock.
+        /// The largest error of the receiver's clock.
         receiver: Duration,
     },
     /// At least one clock is not synchronised. The offset is unknown, so only differences between delays are

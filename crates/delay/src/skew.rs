@@ -98,7 +98,7 @@ impl Hull {
         });
     }
 
-    /// True if vertices were removed because there were too many.
+    /// True if vertices were removed because their number exceeded [`HULL_MAX`].
     pub const fn is_thinned(&self) -> bool {
         self.is_thinned
     }

@@ -75,7 +75,7 @@ pub(crate) struct Endpoint {
     /// generation has no effect.
     generations: [u32; 2],
     received: u64,
-    /// Begin and end of ranges that were received out of order.
+    /// Begin and end of each range of positions that was received out of order.
     early: BTreeMap<u64, u64>,
     unacknowledged: u32,
     pub is_reset: bool,

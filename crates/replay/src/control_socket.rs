@@ -1,4 +1,4 @@
-//! The control socket: a Unix socket (SOCK_SEQPACKET) at which other processes give commands to a replay. Each message
+//! The control socket: a Unix socket (SOCK_SEQPACKET) to which other processes send commands for a replay. Each message
 //! is a command as text; the answer is a JSON document: the status, or an object with the key `error`.
 
 use crate::control::{Command, Control};
@@ -21,7 +21,8 @@ const END_CHECK: Duration = Duration::from_millis(100);
 /// Serves the socket in a thread until the replay is stopped or the returned value is dropped.
 ///
 /// # Errors
-/// If the socket cannot be bound: another process listens there, or the directory is not writable.
+/// If the socket cannot be bound, for example because another process listens at the path, or because the directory is
+/// not writable.
 pub fn serve(path: &Path, control: Arc<Control>, version: u64) -> io::Result<ControlSocket> {
     use std::os::fd::AsFd;
     let listener = Listener::bind(path, 0o600, None, None)?;

@@ -64,7 +64,7 @@ pub enum StreamError {
     },
     /// The query of a store failed; the text contains the store.
     Query(String),
-    /// The thread that reads has panicked.
+    /// The thread that reads the capture has panicked.
     ReaderDied,
 }
 

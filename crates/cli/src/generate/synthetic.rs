@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// Writes the traffic.
+/// Writes the synthetic traffic that `args` describes to a capture, and the truths of its conversations to a file.
 pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     let mut spec: SyntheticSpec = args.spec.parse().map_err(Failure::say)?;
     spec.packets = args.packets.or(spec.packets);

@@ -67,7 +67,8 @@ fn refuse_other_flags(args: &GenArgs) -> Result<(), Failure> {
 }
 
 fn send(args: &GenArgs, spec: &TrainSpec, interface: &str, stop: &AtomicBool) -> Result<Outcome, Failure> {
-    // A new number for each run, so that the receiver does not take the packets for duplicates of an earlier run.
+    // Each run has a new session number, so that the receiver does not count its packets as duplicates of packets of an
+    // earlier run.
     let session = spec.session.unwrap_or((sys::clock::realtime().nanos() / 1_000_000) as u32);
     let spec = &TrainSpec { session: Some(session), ..spec.clone() };
     let method = match args.launch {
@@ -94,7 +95,7 @@ fn send(args: &GenArgs, spec: &TrainSpec, interface: &str, stop: &AtomicBool) ->
 fn write(args: &GenArgs, spec: &TrainSpec, path: &Path, stop: &AtomicBool) -> Result<Outcome, Failure> {
     let (mut out, fail) = open_capture(path, args.overwrite.force)?;
     let start = sys::clock::realtime();
-    // The times of a schedule have no error.
+    // The departure times in a file are the times of the schedule, which have no error.
     let error = ErrorEstimate::of(Duration::ZERO, true);
     let frames = TrainFrames::new(spec);
     let mut frame = vec![0; frames.max_len()];
@@ -115,7 +116,7 @@ fn write(args: &GenArgs, spec: &TrainSpec, path: &Path, stop: &AtomicBool) -> Re
     Ok(Outcome::Yes)
 }
 
-/// Prints a warning if the sender did not keep the requested gaps, or the clock was set.
+/// Prints a warning if the sender did not keep the requested gaps, or if the system clock was set during the run.
 fn warn(spec: &TrainSpec, report: &TrainReport) {
     let requested = spec.gap.as_nanos() as f64;
     if let Some((error, _)) = report.gaps.inside_bursts.quantile(0.5)
@@ -202,7 +203,7 @@ fn text(spec: &TrainSpec, report: &TrainReport) -> String {
     out
 }
 
-/// Appends the differences of achieved and requested gaps.
+/// Appends the differences between the achieved gaps and the requested gaps to `out`, with a histogram.
 fn gaps(out: &mut String, place: &str, requested: &str, errors: &Distribution) {
     let (Some((median, _)), Some((p99, _)), Some(max)) = (errors.quantile(0.5), errors.quantile(0.99), errors.max())
     else {

@@ -7,7 +7,8 @@ use delay::{ClockRelation, Report};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// The document; `sent` is the number of packets that the sender reported. `clock_steps` is the number of steps of this
+/// The JSON document of a session. `sent` is the number of packets that the sender reported, if the user stated it.
+/// `clock_steps` is the number of steps of this
 /// host's clock during a live measurement.
 pub fn of(key: &SessionKey, session: &Session, sent: Option<u64>, clock_steps: Option<u64>) -> Value {
     let report = session.analyser.report();

@@ -105,7 +105,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = units::whole::<u32>(1..=u64::from(replay::rewrite::MAX_COPIES)))]
     pub flow_multiplier: u32,
-    /// Change this number of low bits of both addresses of each flow, otherwise in each pass of --loop
+    /// Change this number of low bits of both addresses of each flow, differently in each pass of --loop
     #[arg(long, value_name = "BITS", value_parser = units::whole::<u8>(1..=32))]
     pub random_flows: Option<u8>,
     /// Random source addresses: number of low bits, and after a comma the number of packets after which the addresses

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Returns the function that opens the inputs for each pass. Files are opened once before, so that a wrong name is an
-/// error before the interfaces are opened.
+/// Returns the function that opens the inputs for each pass. Regular files are also opened here, so that a wrong file
+/// name is reported before the interfaces are opened.
 pub fn open(args: &ReplayArgs, filter: &Filter, stop: &Arc<AtomicBool>) -> Result<OpenStream, Failure> {
     let Some(store) = &args.store else { return files(args) };
     let inventories = inventory::inventories(store)?;

@@ -19,8 +19,8 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The nice value of the sending thread, because each wait for a processor delays frames. The reading thread starts
-/// before it is set and keeps the normal priority.
+/// The nice value of the sending thread. The high priority shortens the waits for a processor, which delay frames. The
+/// reading thread is started before the value is set, so it keeps the normal priority.
 const NICE: i32 = -19;
 
 /// Runs the verb. The outcome is `No` (exit status 1) if a packet was skipped or dropped, an input is damaged, or the
@@ -73,7 +73,7 @@ pub fn run(args: &ReplayArgs) -> Result<Outcome, Failure> {
         sys::cpu::pin(cpu).map_err(|e| Failure::Said(format!("--cpu {cpu}: {e}; name a processor of this machine")))?;
     }
     sys::cpu::sleep_exactly();
-    // Without the privilege, the priority stays normal.
+    // Without the privilege `CAP_SYS_NICE` this fails, and the sending thread keeps the normal priority.
     let _ = sys::cpu::set_nice(NICE);
     let progress = |report: &replay::Report| {
         if !args.json {

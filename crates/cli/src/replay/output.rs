@@ -6,7 +6,7 @@ use base::units::{show_count, show_si};
 use replay::Report;
 use std::io::{self, Write};
 
-/// The line of a running replay.
+/// The line that is printed each second while the replay runs.
 pub fn progress(report: &Report) -> String {
     let seconds = report.nanos as f64 / 1e9;
     format!("sent {} in {seconds:.0} s{}", plural(report.sent, "frame", "frames"), rates(report))
@@ -82,7 +82,7 @@ fn lines(report: &Report) -> Vec<String> {
     lines
 }
 
-/// A time with a unit: `1.2 µs`.
+/// A time as text with a unit, such as `1.2 µs`.
 fn span(nanos: u64) -> String {
     match nanos {
         0..1_000 => format!("{nanos} ns"),
@@ -92,7 +92,8 @@ fn span(nanos: u64) -> String {
     }
 }
 
-/// Conditions that the user should know, one per line.
+/// The warnings of the report: one text for each reason why a packet was skipped or changed, and for each damaged
+/// input.
 fn warnings(report: &Report) -> Vec<String> {
     let (packets, rewrite) = (&report.packets, &report.packets.rewrite);
     let counted = [

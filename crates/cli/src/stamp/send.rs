@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use sys::seccomp::Sockets;
 use sys::udp::PathError;
 
-/// The longest wait for a reply; it bounds the delay of a stop request.
+/// The longest wait for a reply. It limits the time until a request to stop takes effect.
 const WAIT: Duration = Duration::from_millis(100);
 
 /// The longest UDP payload over IPv4.
@@ -59,12 +59,12 @@ pub struct SendArgs {
     json: bool,
 }
 
-/// The counts that only the socket knows.
+/// Counts of errors of the socket and of invalid packets, which [`Measurement`] does not count.
 #[derive(Default)]
 struct SocketCounts {
     /// The errors that the kernel reports for test packets, by their cause.
     errors: BTreeMap<PathError, u64>,
-    /// Received packets that are no replies.
+    /// Received packets that are not valid replies.
     invalid: u64,
     /// Number of times that the system clock was set.
     clock_steps: u64,
@@ -184,7 +184,8 @@ fn measure(
             }
         }
         sent += 1;
-        // Replies are read between two test packets even if the next test packet is due.
+        // Replies are read between two test packets even if the next test packet is already due. If replies were read
+        // only while no test packet is due, the buffer of the socket could overflow.
         receive(socket, measurement, counts, Duration::ZERO)?;
     }
     let ended = Instant::now();

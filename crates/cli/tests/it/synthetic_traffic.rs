@@ -1,5 +1,5 @@
-//! Synthetic traffic of `netgrain gen -w`: its flow records agree with the truth of the conversations, and its frames
-//! verify.
+//! Tests of the synthetic traffic of `netgrain gen -w`: its flow records agree with the truth of the conversations, and
+//! `netgrain check` finds no error in its frames.
 
 use crate::common;
 use crate::json_schemas::assert_valid;
@@ -45,7 +45,7 @@ fn flow_records_agree_with_the_truth_of_the_conversations() {
         let mut flows = HashMap::<(String, u64), [u64; 6]>::new();
         for record in objects(&run(&["flows", "-r", arg(&capture), "--json"]).out) {
             let number = |key: &str| record[key].as_u64().unwrap_or_else(|| panic!("{key}: {record}"));
-            // The client is the source, because it sends the first packet.
+            // The source of a flow record is the client, because the client sends the first packet.
             let sums = flows.entry((record["src"].to_string(), number("src_port"))).or_default();
             let keys =
                 ["fwd_packets", "rev_packets", "fwd_bytes", "rev_bytes", "fwd_retransmitted", "rev_retransmitted"];
@@ -107,7 +107,7 @@ fn a_file_has_the_requested_duration_and_number_of_packets() {
 }
 
 #[test]
-fn frames_of_distributions_and_sources_verify() {
+fn check_finds_no_error_in_frames_of_mix_and_onoff() {
     let dir = TempDir::new("synthetic-check");
     for spec in ["mix,size=uniform:60:1514,gap=exp:10us,packets=3000", "onoff,sources=50,packets=3000"] {
         let path = dir.join(format!("{}.pcap", &spec[..3]));

@@ -64,7 +64,7 @@ pub enum DeparturePlace {
 impl DeparturePlace {
     const ALL: [Self; 3] = [Self::Schedule, Self::BeforeSend, Self::LaunchTime];
 
-    /// The name in JSON and messages.
+    /// The name of the point in JSON and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Schedule => "schedule",

@@ -45,9 +45,9 @@ pub struct TrainSpec {
     pub source_mac: Option<[u8; 6]>,
     /// Destination MAC address.
     pub destination_mac: [u8; 6],
-    /// Send no packet after this time.
+    /// The run ends after this time: packets whose planned departure is at or after it are not sent.
     pub duration: Option<Duration>,
-    /// Stop after this many packets.
+    /// The run ends after this number of packets.
     pub packets: Option<u64>,
 }
 

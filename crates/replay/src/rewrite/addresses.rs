@@ -275,7 +275,10 @@ mod tests {
         }
         let pair = [v4("10.0.0.1"), v4("10.0.0.2")];
         let at = |pass| mapped(&mapper, Width::V4, pair, Position { pass, ..Position::default() });
-        assert!((1..50).filter(|pass| at(*pass) == at(0)).count() <= 1, "passes have other masks, seed {seed}");
+        assert!(
+            (1..50).filter(|pass| at(*pass) == at(0)).count() <= 1,
+            "several passes have the mask of pass 0, seed {seed}"
+        );
     }
 
     #[test]

@@ -5,8 +5,8 @@ use super::packet::{checksum_offset, has_segments_left, v4, v6};
 use wire::{Checksum, Family, Fragment, Headers, IpProtocol, Ipv6};
 
 /// Computes all checksums of the outermost IP packet. Returns false if the packet has a transport checksum that cannot
-/// be computed, because the packet is a fragment, was not captured whole, or is source-routed. Frames without IP have
-/// no checksums.
+/// be computed, because the packet is a fragment, was not captured completely, or is source-routed. Frames without IP
+/// have no checksums.
 pub(super) fn fix(frame: &mut [u8], headers: &Headers) -> bool {
     let (l3, l4) = (usize::from(headers.l3()), usize::from(headers.l4()));
     let (header_len, addresses) = match headers.family() {

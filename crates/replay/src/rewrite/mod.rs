@@ -98,7 +98,7 @@ pub struct Position {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RewriteCounts {
     /// Frames whose addresses should change, but which have no address: they contain neither IP nor ARP for IPv4, or
-    /// their IP header was not captured whole.
+    /// their IP header was not captured completely.
     pub without_addresses: u64,
     /// Frames whose VLAN tag should be changed or removed, but which have no VLAN tag.
     pub without_tag: u64,

@@ -61,7 +61,7 @@ pub(super) fn arp(frame: &mut [u8], headers: &Headers, mapper: &AddressMapper, p
     true
 }
 
-/// Maps the addresses of an IP packet; false if the frame has no whole IP header.
+/// Maps the addresses of an IP packet; false if the frame has no complete IP header.
 pub(super) fn ip(frame: &mut [u8], headers: &Headers, mapper: &AddressMapper, position: Position) -> bool {
     let (l3, l4) = (usize::from(headers.l3()), usize::from(headers.l4()));
     let quoted_pair = quoted_pair(frame, headers);
@@ -175,7 +175,8 @@ impl Change {
         }
         let [before, after] = if is_source_routed { self.source } else { [self.before, self.after] };
         correct(segment, at, before, after);
-        // In UDP, a checksum of 0 means that there is none, so a computed checksum of 0 is written as 0xffff.
+        // In UDP, a checksum field of 0 means that the packet has no checksum, so a computed checksum of 0 is written
+        // as 0xffff.
         if protocol == IpProtocol::UDP && segment.len() >= Udp::LEN && segment[at..at + 2] == [0, 0] {
             segment[at..at + 2].fill(0xff);
         }

@@ -269,6 +269,6 @@ fn each_copy_of_a_real_capture_has_the_same_flows() {
     for copy in 0..COPIES {
         let at = Position { copy, ..Position::default() };
         let copied: Vec<Vec<u8>> = frames.iter().map(|frame| rewritten(&rewriter, frame, at)).collect();
-        assert!(sizes(&flows(&copied)) == original, "copy {copy} has other flows");
+        assert!(sizes(&flows(&copied)) == original, "the flows of copy {copy} differ from those of the capture");
     }
 }
