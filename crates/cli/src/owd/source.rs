@@ -4,7 +4,7 @@ use super::OwdArgs;
 use super::clock_watch::ClockWatch;
 use super::packet_rows::PacketRows;
 use super::sessions::Sessions;
-use crate::flow_records::query::{file_hint, missing_file_or};
+use crate::file_arguments::{file_hint, missing_file_or};
 use crate::inventory;
 use crate::outcome::Failure;
 use crate::privileges;

@@ -21,14 +21,10 @@
 //! A query that does not follow ends at the last packet that was published when the query began ([`TailLimit`]).
 
 mod attempts;
-mod bounds;
-mod followed;
 mod in_file;
 mod in_ring;
 
-pub use bounds::{TailBegin, TailEnd, TailLimit};
-pub use followed::FollowedRecorder;
-
+use super::bounds::{TailBegin, TailLimit};
 use super::file_scan::{FileScan, Record};
 use super::growing::Growing;
 use super::ring_reader::RingReader;

@@ -9,7 +9,7 @@ use super::checkpoint::Checkpoint;
 use super::seal::Step;
 use super::volume::VolumeFailure;
 use crate::cutter::{Cut, Part};
-use base::{Cause, Row, Tally, Timestamp};
+use base::{Cause, Row, Tally, Timestamp, TimestampQuality};
 use index::{self, Builder, Entry, Growing, Header, IndexWrite, Rows, Sealing, Sets, SubBlocks};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -247,8 +247,19 @@ impl OpenFile {
             let block = entry.block + 1;
             let (first, last) = (Timestamp::ZERO, Timestamp::ZERO);
             let (parts, rows, sets) = (SubBlocks::NONE, Rows::new(), Sets::NONE);
-            let next =
-                Entry { block, bytes: 0, first_record: None, crc: 0, sub_blocks: parts, first, last, rows, sets };
+            let timestamps = TimestampQuality::UNKNOWN;
+            let next = Entry {
+                block,
+                bytes: 0,
+                first_record: None,
+                crc: 0,
+                sub_blocks: parts,
+                first,
+                last,
+                timestamps,
+                rows,
+                sets,
+            };
             self.growing.write_entry(&next, lost, false)
         } else {
             self.growing.write_entry(entry, lost, false)
