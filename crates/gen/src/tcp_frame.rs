@@ -76,7 +76,7 @@ impl TcpFrame {
         frame[36..38].copy_from_slice(&self.dst_port.to_be_bytes());
         frame[38..42].copy_from_slice(&self.seq.to_be_bytes());
         frame[42..46].copy_from_slice(&self.ack.to_be_bytes());
-        (frame[46], frame[47]) = (((headers - 34) / 4 << 4) as u8, self.flags);
+        (frame[46], frame[47]) = ((((headers - 34) / 4) << 4) as u8, self.flags);
         if headers > HEADERS {
             let [high, low] = self.mss.to_be_bytes();
             frame[HEADERS..headers].copy_from_slice(&[2, 4, high, low, 1, 3, 3, WINDOW_SHIFT]);
