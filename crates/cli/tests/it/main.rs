@@ -38,6 +38,7 @@ mod series;
 mod service;
 mod stamp;
 mod steering_live;
+mod switch_timestamps;
 mod synthetic_traffic;
 mod trains;
 mod unresponsive_queues;

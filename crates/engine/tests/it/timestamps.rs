@@ -114,8 +114,8 @@ fn packets_without_a_timestamp_of_the_nic_are_polled_counted_and_reported() {
     let to = sys::clock::realtime().after(Duration::from_millis(1));
     assert_methods_and_order(&all, &[TimestampMethod::Poll], from, to);
     assert_eq!(report.queues[0].timestamp_methods, BTreeMap::from([("poll", 500)]));
-    let warning = report.warnings.iter().find(|warning| warning.starts_with("hb queue 0: "));
-    assert!(warning.is_some_and(|warning| warning.contains("method poll")), "{:?}", report.warnings);
+    let is_warned = |text: &str| report.warnings.iter().any(|w| w.starts_with("hb queue 0: ") && w.contains(text));
+    assert!(is_warned("method poll"), "{:?}", report.warnings);
     assert_eq!(report.counts.residue, 0);
 }
 
